@@ -1,0 +1,90 @@
+//! The contract between a device model and everything that drives one.
+
+use chronodisk_sim::{Completion, Nanos, Request};
+
+/// What a host can ask a device about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Name of the profile that made it.
+    pub name: String,
+    /// Capacity in sectors of 512 bytes; at least one.
+    pub capacity_sectors: u64,
+    /// Smallest addressable unit in bytes, a power of two from 512.
+    pub logical_block_bytes: u32,
+    /// Unit that the medium writes without a read-modify-write, in bytes.
+    pub physical_block_bytes: u32,
+    /// Whether a completed write may be lost without a flush.
+    pub volatile_cache: bool,
+    /// Unit of discard in sectors; `None` if the device does not support discard.
+    pub discard_unit_sectors: Option<u32>,
+    /// Whether the medium turns.
+    pub rotational: bool,
+}
+
+/// A device: fed requests, it says when they complete.
+///
+/// Pure and infallible: requests are validated before they get here. The rules that every
+/// implementation keeps are those of the project's design, and the contract test harness checks
+/// them:
+///
+/// 1. *Arrival.* A request arrives at [`now`](Self::now), after all events already due there;
+///    several at one instant arrive in submission order.
+/// 2. *Non-anticipation.* Histories with equal arrivals before t have equal completions up to and
+///    including t.
+/// 3. *Stepping changes nothing.* Any sequence of steps gives the same completions.
+/// 4. *Conservation.* Every request gets exactly one completion, at least 1 ns after its arrival,
+///    within a bounded number of events.
+/// 5. *Bounds.* [`next_event`](Self::next_event) is never in the past, and is in the future after
+///    a step to now; nothing completes before [`completion_bound`](Self::completion_bound).
+/// 6. *Drained* means nothing outstanding; background work may go on for ever, at bounded cost.
+/// 7. *Determinism.* Equal profile, seed and arrivals give equal completions.
+/// 8. *Fork.* Fork, speculate and drop leaves no trace.
+pub trait DeviceModel: Send {
+    /// Capacity and properties; they never change.
+    fn info(&self) -> &DeviceInfo;
+
+    /// The instant at which the model is.
+    fn now(&self) -> Nanos;
+
+    /// Requests submitted and not yet completed.
+    fn outstanding(&self) -> u32;
+
+    /// The request arrives at `now()`, after everything already due there; what follows without
+    /// delay happens in here.
+    fn submit(&mut self, request: Request);
+
+    /// Next internal instant if nothing arrives; with background work it may never be `None`.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// No completion before this if nothing arrives: may be early, never late. `None` if nothing
+    /// is outstanding.
+    fn completion_bound(&self) -> Option<Nanos>;
+
+    /// Runs events in (time, sequence) order; stops at the first instant that completes
+    /// something, or at `limit` (never before `now()`), and `now()` is that instant afterwards.
+    /// Completions are appended to `completed`.
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>);
+
+    /// Behaves independently from here on; may share unchanged pages.
+    fn fork(&self) -> Box<dyn DeviceModel>;
+
+    /// Tells statistics by name.
+    fn probe(&self, _sink: &mut dyn Probe) {}
+}
+
+/// Receives a model's statistics.
+pub trait Probe {
+    /// A number that only grows.
+    fn counter(&mut self, name: &str, value: u64);
+    /// A reading in `unit`.
+    fn gauge(&mut self, name: &str, unit: &str, value: f64);
+}
+
+/// Repeats [`DeviceModel::step`] until `until` is reached.
+pub fn advance(model: &mut dyn DeviceModel, until: Nanos, completed: &mut Vec<Completion>) {
+    while model.now() < until {
+        model.step(until, completed);
+    }
+    // Events of the present instant may still wait if the model was already there.
+    model.step(until, completed);
+}

@@ -1,0 +1,208 @@
+//! What a device is asked to do, and what it answers.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// Bytes in a sector, the unit of [`Lba`] and of a request's length, whatever the device's own
+/// block size.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// Address of a sector of [`SECTOR_BYTES`] on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Lba(pub u64);
+
+impl Lba {
+    /// The byte at which this sector begins.
+    #[must_use]
+    pub const fn offset_bytes(self) -> u64 {
+        self.0 * SECTOR_BYTES
+    }
+
+    /// The address `sectors` further on.
+    #[must_use]
+    pub const fn plus(self, sectors: u64) -> Lba {
+        Lba(self.0 + sectors)
+    }
+}
+
+impl fmt::Display for Lba {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Names a request for as long as it is outstanding on one device; chosen by who submits it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// Data from the device.
+    Read,
+    /// Data to the device.
+    Write,
+    /// Makes completed writes durable; carries no address.
+    Flush,
+    /// The range's contents are no longer needed.
+    Discard,
+    /// The range reads as zeros afterwards.
+    WriteZeroes,
+}
+
+impl Op {
+    /// All kinds, in the order of their codes.
+    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+
+    /// The name used in logs, traces and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "flush",
+            Op::Discard => "discard",
+            Op::WriteZeroes => "write-zeroes",
+        }
+    }
+
+    /// Whether the request carries data between host and device.
+    #[must_use]
+    pub const fn moves_data(self) -> bool {
+        matches!(self, Op::Read | Op::Write)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Op {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        Op::ALL
+            .into_iter()
+            .find(|op| op.name() == name)
+            .ok_or_else(|| format!("unknown operation '{name}'; expected read, write, flush, discard or write-zeroes"))
+    }
+}
+
+/// Urgency of a request as its issuer sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// Served when nothing else waits.
+    Idle,
+    /// The default.
+    #[default]
+    Normal,
+    /// Served first where the device knows priorities.
+    High,
+}
+
+/// A request as it reaches a device model: validated, its range inside the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Unique among the device's outstanding requests.
+    pub id: RequestId,
+    /// What to do.
+    pub op: Op,
+    /// First sector; zero for a flush.
+    pub lba: Lba,
+    /// Length in sectors of [`SECTOR_BYTES`]; zero for a flush, at least one otherwise.
+    pub sectors: u32,
+    /// Force unit access: a write that is durable before it completes.
+    pub fua: bool,
+    /// Urgency.
+    pub priority: Priority,
+    /// Hardware queue on which the request came.
+    pub queue: u16,
+    /// Process, stream or client that issued it; 0 where unknown.
+    pub issuer: u32,
+}
+
+impl Request {
+    /// A request of normal priority on queue 0 by an unknown issuer.
+    #[must_use]
+    pub const fn new(id: u64, op: Op, lba: u64, sectors: u32) -> Self {
+        Request {
+            id: RequestId(id),
+            op,
+            lba: Lba(lba),
+            sectors,
+            fua: false,
+            priority: Priority::Normal,
+            queue: 0,
+            issuer: 0,
+        }
+    }
+
+    /// The sector after the last one touched.
+    #[must_use]
+    pub const fn end(&self) -> Lba {
+        self.lba.plus(self.sectors as u64)
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len_bytes(&self) -> u64 {
+        self.sectors as u64 * SECTOR_BYTES
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Done.
+    #[default]
+    Ok,
+    /// The medium failed.
+    MediaError,
+    /// Given up before it was done.
+    Aborted,
+    /// The device does not know this operation.
+    Unsupported,
+}
+
+impl Status {
+    /// The name used in logs, traces and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::MediaError => "media-error",
+            Status::Aborted => "aborted",
+            Status::Unsupported => "unsupported",
+        }
+    }
+}
+
+impl FromStr for Status {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Status::Ok, Status::MediaError, Status::Aborted, Status::Unsupported]
+            .into_iter()
+            .find(|status| status.name() == name)
+            .ok_or_else(|| format!("unknown status '{name}'; expected ok, media-error, aborted or unsupported"))
+    }
+}
+
+/// A device's answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request answered.
+    pub id: RequestId,
+    /// The instant at which the host must see it.
+    pub at: Nanos,
+    /// How it ended.
+    pub status: Status,
+}
