@@ -1,6 +1,6 @@
 //! What is remembered of each request.
 
-use crate::{Lba, Nanos, Op, Status};
+use crate::{Lba, Nanos, Op, Priority, Status};
 
 /// One line of a run's request log.
 ///
@@ -15,6 +15,8 @@ pub struct RequestRecord {
     pub op: Op,
     /// Force unit access.
     pub fua: bool,
+    /// Urgency, which a replay must repeat.
+    pub priority: Priority,
     /// First sector.
     pub lba: Lba,
     /// Length in sectors of 512 bytes.
@@ -25,12 +27,15 @@ pub struct RequestRecord {
     pub issuer: u32,
     /// Instant at which the device saw the request (the effective arrival).
     pub arrival: Nanos,
-    /// Instant at which the model completed it.
+    /// Instant at which the model completed it; [`Nanos::MAX`] if the run ended before.
     pub due: Nanos,
-    /// Instant at which the completion was seen.
+    /// Instant at which the completion was seen; [`Nanos::MAX`] if the run ended before.
     pub completed: Nanos,
-    /// How it ended.
+    /// How it ended, as the host was told.
     pub status: Status,
+    /// Whether the bytes could not be moved: [`status`](Self::status) is then a media error,
+    /// whatever the model said.
+    pub store_failed: bool,
     /// Host time that the model's calls took for this request, in nanoseconds of the host's clock.
     pub model_time: Nanos,
     /// Host time that moving the bytes took, in nanoseconds of the host's clock.
@@ -38,13 +43,20 @@ pub struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Model completion minus arrival.
+    /// Whether the host saw it complete before the run ended.
+    #[must_use]
+    pub fn is_completed(&self) -> bool {
+        self.completed != Nanos::MAX
+    }
+
+    /// Model completion minus arrival; meaningless unless [`is_completed`](Self::is_completed).
     #[must_use]
     pub fn service_time(&self) -> Nanos {
         self.due - self.arrival
     }
 
-    /// Actual completion minus due; a completion is never early.
+    /// Actual completion minus due; a completion is never early. Meaningless unless
+    /// [`is_completed`](Self::is_completed).
     #[must_use]
     pub fn lateness(&self) -> Nanos {
         self.completed.saturating_sub(self.due)

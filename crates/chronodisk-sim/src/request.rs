@@ -108,6 +108,31 @@ pub enum Priority {
     High,
 }
 
+impl Priority {
+    /// All of them, lowest first.
+    pub const ALL: [Priority; 3] = [Priority::Idle, Priority::Normal, Priority::High];
+
+    /// The name used in logs, traces and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Priority::Idle => "idle",
+            Priority::Normal => "normal",
+            Priority::High => "high",
+        }
+    }
+}
+
+impl FromStr for Priority {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        Priority::ALL
+            .into_iter()
+            .find(|priority| priority.name() == name)
+            .ok_or_else(|| format!("unknown priority '{name}'; expected idle, normal or high"))
+    }
+}
+
 /// A request as it reaches a device model: validated, its range inside the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
