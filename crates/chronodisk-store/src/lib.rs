@@ -1,1 +1,94 @@
-//! To be described.
+//! Byte stores: what keeps the contents of an emulated device.
+//!
+//! A store knows bytes and nothing of time; a device model knows time and nothing of bytes. Who
+//! owns a store applies operations to it in the order in which the requests arrived, so a store
+//! is a plain object with one owner: no locks, no threads.
+//!
+//! * [`RamStore`]: sparse memory with a budget.
+//! * [`FileStore`]: a sparse file.
+//!
+//! ```
+//! use chronodisk_store::{RamStore, Store};
+//!
+//! let mut store = RamStore::new(1 << 30, 16 << 20);
+//! store.write(4096, b"kept").unwrap();
+//! let mut bytes = [0; 6];
+//! store.read(4095, &mut bytes).unwrap();
+//! assert_eq!(&bytes, b"\0kept\0");
+//! store.discard(0, 1 << 20).unwrap();
+//! assert_eq!(store.allocated_bytes().unwrap(), 0);
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod ram;
+
+pub use error::{FileOperation, StoreError};
+pub use file::FileStore;
+pub use ram::RamStore;
+
+/// The bytes of one device.
+///
+/// What was never written reads as zeros. Every operation either succeeds as a whole or, when it
+/// fails with [`StoreError::OutOfRange`] or [`StoreError::BudgetExceeded`], leaves the contents
+/// as they were; after [`StoreError::Io`] the contents of the range are unknown.
+pub trait Store: Send {
+    /// Size of the device in bytes; it never changes.
+    fn capacity_bytes(&self) -> u64;
+
+    /// Fills `bytes` from `offset_bytes` on.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::Io`].
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Keeps `bytes` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::BudgetExceeded`], [`StoreError::Io`].
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// The range reads as zeros afterwards; the space it took is given back.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::Io`].
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError>;
+
+    /// The range is no longer needed: the space it took is given back, and it reads as zeros.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::Io`].
+    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.write_zeroes(offset_bytes, len_bytes)
+    }
+
+    /// Everything written before survives what the store promises to survive.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn flush(&mut self) -> Result<(), StoreError>;
+
+    /// Bytes of memory or disk that the contents take, tables included.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn allocated_bytes(&self) -> Result<u64, StoreError>;
+
+    /// Upper bound of [`allocated_bytes`](Self::allocated_bytes); `None` where the host's disk
+    /// is the bound.
+    fn budget_bytes(&self) -> Option<u64>;
+}
+
+/// Whether `len_bytes` from `offset_bytes` on lie inside the capacity.
+fn check_range(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+    match offset_bytes.checked_add(len_bytes) {
+        Some(end) if end <= capacity_bytes => Ok(()),
+        _ => Err(StoreError::OutOfRange { offset_bytes, len_bytes, capacity_bytes }),
+    }
+}
+
+/// Lengths of slices fit 64 bits on every platform that Rust supports.
+fn len_of(bytes: &[u8]) -> u64 {
+    bytes.len() as u64
+}

@@ -1,0 +1,295 @@
+//! Sparse memory with a budget.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::{Store, StoreError, check_range, len_of};
+
+/// Keeps what was written in pages of 4 KiB; what was never written, or is zero again, takes
+/// nothing.
+///
+/// The pages hang in tables of 512, so that one lookup in the ordered map serves 2 MiB. Pages and
+/// tables count against the budget alike: the memory of the process grows by no more than it,
+/// allocator overhead aside.
+#[derive(Debug)]
+pub struct RamStore {
+    capacity_bytes: u64,
+    budget_bytes: u64,
+    allocated_bytes: u64,
+    tables: BTreeMap<u64, Table>,
+}
+
+impl RamStore {
+    /// An empty store of `capacity_bytes` that may take `budget_bytes` of memory.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, budget_bytes: u64) -> Self {
+        RamStore { capacity_bytes, budget_bytes, allocated_bytes: 0, tables: BTreeMap::new() }
+    }
+
+    fn page(&self, page_index: u64) -> Option<&Page> {
+        let (table_index, slot) = split(page_index);
+        self.tables.get(&table_index)?.pages[slot].as_deref()
+    }
+
+    fn page_mut(&mut self, page_index: u64) -> Option<&mut Page> {
+        let (table_index, slot) = split(page_index);
+        self.tables.get_mut(&table_index)?.pages[slot].as_deref_mut()
+    }
+
+    /// Memory that writing `bytes` would add: a page that is absent stays so if all that is
+    /// written to it is zero.
+    fn growth_bytes(&self, offset_bytes: u64, bytes: &[u8]) -> u64 {
+        let mut growth_bytes = 0;
+        let mut table_added = None;
+        for part in parts(offset_bytes, len_of(bytes)) {
+            if self.page(part.page_index).is_some() || is_zero(&bytes[part.in_buffer.clone()]) {
+                continue;
+            }
+            growth_bytes += PAGE_BYTES;
+            let (table_index, _) = split(part.page_index);
+            if table_added != Some(table_index) && !self.tables.contains_key(&table_index) {
+                growth_bytes += TABLE_BYTES;
+                table_added = Some(table_index);
+            }
+        }
+        growth_bytes
+    }
+
+    fn write_part(&mut self, part: &Part, bytes: &[u8]) {
+        let (table_index, slot) = split(part.page_index);
+        let allocated_bytes = &mut self.allocated_bytes;
+        let table = self.tables.entry(table_index).or_insert_with(|| {
+            *allocated_bytes += TABLE_BYTES;
+            Table::new()
+        });
+        let page = table.pages[slot].get_or_insert_with(|| {
+            *allocated_bytes += PAGE_BYTES;
+            table.page_count += 1;
+            Box::new([0; PAGE_BYTES as usize])
+        });
+        page[part.in_page.clone()].copy_from_slice(bytes);
+    }
+
+    fn zero_part(&mut self, part: &Part) {
+        let Some(page) = self.page_mut(part.page_index) else { return };
+        page[part.in_page.clone()].fill(0);
+        if is_zero(page) {
+            self.free_page(part.page_index);
+        }
+    }
+
+    fn free_page(&mut self, page_index: u64) {
+        let (table_index, slot) = split(page_index);
+        let Some(table) = self.tables.get_mut(&table_index) else { return };
+        if table.pages[slot].take().is_none() {
+            return;
+        }
+        self.allocated_bytes -= PAGE_BYTES;
+        table.page_count -= 1;
+        if table.page_count == 0 {
+            self.tables.remove(&table_index);
+            self.allocated_bytes -= TABLE_BYTES;
+        }
+    }
+
+    /// Frees whole pages from `first` up to `end`, at a cost that grows with what is there, not
+    /// with the length of the range.
+    fn free_pages(&mut self, first: u64, end: u64) {
+        if first >= end {
+            return;
+        }
+        let tables: Vec<u64> = self.tables.range(split(first).0..=split(end - 1).0).map(|(&index, _)| index).collect();
+        for table_index in tables {
+            let table_first = table_index * TABLE_PAGES;
+            for page_index in first.max(table_first)..end.min(table_first + TABLE_PAGES) {
+                self.free_page(page_index);
+            }
+        }
+    }
+}
+
+impl Store for RamStore {
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        for part in parts(offset_bytes, len_of(bytes)) {
+            let target = &mut bytes[part.in_buffer];
+            match self.page(part.page_index) {
+                Some(page) => target.copy_from_slice(&page[part.in_page]),
+                None => target.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        let needed_bytes = self.growth_bytes(offset_bytes, bytes);
+        if needed_bytes > self.budget_bytes.saturating_sub(self.allocated_bytes) {
+            return Err(StoreError::BudgetExceeded {
+                offset_bytes,
+                needed_bytes,
+                allocated_bytes: self.allocated_bytes,
+                budget_bytes: self.budget_bytes,
+            });
+        }
+        for part in parts(offset_bytes, len_of(bytes)) {
+            let written = &bytes[part.in_buffer.clone()];
+            if !is_zero(written) {
+                self.write_part(&part, written);
+            }
+        }
+        // Zeros last: a table that they empty may be needed by a page of the same write, and the
+        // growth must not exceed what was checked.
+        for part in parts(offset_bytes, len_of(bytes)) {
+            if is_zero(&bytes[part.in_buffer.clone()]) {
+                self.zero_part(&part);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let end_bytes = offset_bytes + len_bytes;
+        let first_whole = offset_bytes.div_ceil(PAGE_BYTES);
+        let end_whole = end_bytes / PAGE_BYTES;
+        self.free_pages(first_whole, end_whole);
+        let head_end = end_bytes.min(first_whole.saturating_mul(PAGE_BYTES));
+        let tail_start = head_end.max(end_whole * PAGE_BYTES);
+        for (start, end) in [(offset_bytes, head_end), (tail_start, end_bytes)] {
+            for part in parts(start, end - start) {
+                self.zero_part(&part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing to do: memory does not survive the process.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.allocated_bytes)
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        Some(self.budget_bytes)
+    }
+}
+
+const PAGE_BYTES: u64 = 4096;
+const TABLE_PAGES: u64 = 512;
+/// What a table takes: a pointer for each of its pages.
+const TABLE_BYTES: u64 = TABLE_PAGES * size_of::<Option<Box<Page>>>() as u64;
+
+type Page = [u8; PAGE_BYTES as usize];
+
+#[derive(Debug)]
+struct Table {
+    page_count: u32,
+    pages: Box<[Option<Box<Page>>]>,
+}
+
+impl Table {
+    fn new() -> Self {
+        Table { page_count: 0, pages: (0..TABLE_PAGES).map(|_| None).collect() }
+    }
+}
+
+/// The table of a page and the page's slot in it.
+fn split(page_index: u64) -> (u64, usize) {
+    (page_index / TABLE_PAGES, (page_index % TABLE_PAGES) as usize)
+}
+
+/// A range of bytes as far as it lies in one page.
+struct Part {
+    page_index: u64,
+    in_page: Range<usize>,
+    in_buffer: Range<usize>,
+}
+
+/// Cuts a range of bytes at page boundaries.
+fn parts(offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Part> {
+    let mut done_bytes = 0;
+    std::iter::from_fn(move || {
+        if done_bytes == len_bytes {
+            return None;
+        }
+        let position = offset_bytes + done_bytes;
+        let start = position % PAGE_BYTES;
+        let len = (PAGE_BYTES - start).min(len_bytes - done_bytes);
+        let part = Part {
+            page_index: position / PAGE_BYTES,
+            in_page: start as usize..(start + len) as usize,
+            in_buffer: done_bytes as usize..(done_bytes + len) as usize,
+        };
+        done_bytes += len;
+        Some(part)
+    })
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // The compiler turns a fixed chunk into vector instructions; a byte-wise `all` it does not.
+    let mut chunks = bytes.chunks_exact(64);
+    chunks.all(|chunk| chunk.iter().fold(0, |or, byte| or | byte) == 0)
+        && chunks.remainder().iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_write_beyond_the_budget_changes_nothing() {
+        let mut store = RamStore::new(MIB, TABLE_BYTES + 2 * PAGE_BYTES);
+        store.write(100, b"before").unwrap();
+        let error = store.write(0, &[7; 3 * PAGE_BYTES as usize]).unwrap_err();
+        assert!(matches!(error, StoreError::BudgetExceeded { needed_bytes: 8192, .. }), "{error}");
+        let mut bytes = [1; 8];
+        store.read(99, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"\0before\0");
+        assert_eq!(store.allocated_bytes().unwrap(), TABLE_BYTES + PAGE_BYTES);
+        store.write(PAGE_BYTES, &[7; PAGE_BYTES as usize]).unwrap();
+    }
+
+    #[test]
+    fn zeros_take_no_space_and_free_it() {
+        let mut store = RamStore::new(MIB, MIB);
+        store.write(0, &[0; 20_000]).unwrap();
+        assert_eq!(store.allocated_bytes().unwrap(), 0);
+        store.write(5_000, &[1; 10]).unwrap();
+        assert_eq!(store.allocated_bytes().unwrap(), TABLE_BYTES + PAGE_BYTES);
+        store.write(5_000, &[0; 10]).unwrap();
+        assert_eq!(store.allocated_bytes().unwrap(), 0);
+    }
+
+    #[test]
+    fn discarding_a_huge_empty_device_is_cheap() {
+        let capacity_bytes = 1 << 60;
+        let mut store = RamStore::new(capacity_bytes, MIB);
+        store.write(capacity_bytes - 1, &[1]).unwrap();
+        store.write(77, &[1]).unwrap();
+        store.discard(0, capacity_bytes).unwrap();
+        assert_eq!(store.allocated_bytes().unwrap(), 0);
+    }
+
+    #[test]
+    fn nothing_reaches_beyond_the_capacity() {
+        let mut store = RamStore::new(1000, MIB);
+        assert!(matches!(store.write(999, &[1, 2]), Err(StoreError::OutOfRange { .. })));
+        assert!(matches!(store.read(u64::MAX, &mut [0; 2]), Err(StoreError::OutOfRange { .. })));
+        assert!(matches!(store.discard(2, u64::MAX), Err(StoreError::OutOfRange { .. })));
+        store.write(999, &[1]).unwrap();
+        store.write(1000, &[]).unwrap();
+    }
+}

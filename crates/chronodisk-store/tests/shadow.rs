@@ -1,0 +1,125 @@
+//! Every store behaves like a plain vector of bytes.
+
+use chronodisk_store::{FileStore, RamStore, Store, StoreError};
+use proptest::prelude::*;
+
+const CAPACITY_BYTES: u64 = (2 << 20) + 123_456;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { offset_bytes: u64, len_bytes: u64, byte: u8 },
+    WriteZeroes { offset_bytes: u64, len_bytes: u64 },
+    Discard { offset_bytes: u64, len_bytes: u64 },
+    Flush,
+}
+
+/// Ranges that like page and table boundaries, and sometimes reach beyond the end.
+fn range() -> impl Strategy<Value = (u64, u64)> {
+    let boundary = prop_oneof![Just(512u64), Just(4096), Just(2 << 20)];
+    let offset =
+        (boundary, 0..12u64, -2..3i64).prop_map(|(unit, count, delta)| (unit * count).saturating_add_signed(delta));
+    let len = prop_oneof![0..9u64, 4090..4100u64, 0..20_000u64, Just(CAPACITY_BYTES), (2 << 20)..(2 << 20) + 9000u64];
+    (offset, len)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (range(), prop_oneof![Just(0u8), any::<u8>()])
+            .prop_map(|((offset_bytes, len_bytes), byte)| Step::Write { offset_bytes, len_bytes, byte }),
+        1 => range().prop_map(|(offset_bytes, len_bytes)| Step::WriteZeroes { offset_bytes, len_bytes }),
+        2 => range().prop_map(|(offset_bytes, len_bytes)| Step::Discard { offset_bytes, len_bytes }),
+        1 => Just(Step::Flush),
+    ]
+}
+
+/// Applies a step to the store, and to the shadow if the store accepted it.
+fn apply(store: &mut dyn Store, shadow: &mut [u8], step: &Step) -> Result<(), StoreError> {
+    let (offset_bytes, written, result) = match *step {
+        Step::Write { offset_bytes, len_bytes, byte } => {
+            // Not all the same, so that a shifted copy is noticed.
+            let bytes: Vec<u8> = (0..len_bytes).map(|i| if byte == 0 { 0 } else { byte ^ (i % 251) as u8 }).collect();
+            let result = store.write(offset_bytes, &bytes);
+            (offset_bytes, bytes, result)
+        }
+        Step::WriteZeroes { offset_bytes, len_bytes } => {
+            (offset_bytes, vec![0; len_bytes as usize], store.write_zeroes(offset_bytes, len_bytes))
+        }
+        Step::Discard { offset_bytes, len_bytes } => {
+            (offset_bytes, vec![0; len_bytes as usize], store.discard(offset_bytes, len_bytes))
+        }
+        Step::Flush => (0, Vec::new(), store.flush()),
+    };
+    let inside = offset_bytes + written.len() as u64 <= CAPACITY_BYTES;
+    if let Err(error) = &result {
+        assert_eq!(matches!(error, StoreError::OutOfRange { .. }), !inside, "{error}");
+    } else {
+        assert!(inside, "{step:?} was accepted");
+        shadow[offset_bytes as usize..][..written.len()].copy_from_slice(&written);
+    }
+    result
+}
+
+fn contents(store: &mut dyn Store) -> Vec<u8> {
+    let mut bytes = vec![0xAA; CAPACITY_BYTES as usize];
+    // Odd pieces, so that reads cross pages at odd places.
+    for (index, piece) in bytes.chunks_mut(100_003).enumerate() {
+        store.read(index as u64 * 100_003, piece).unwrap();
+    }
+    bytes
+}
+
+/// Pages of 4 KiB that hold something, and the tables of 2 MiB above them.
+fn minimal_bytes(shadow: &[u8]) -> u64 {
+    let used = |chunk: &[u8]| chunk.iter().any(|&byte| byte != 0);
+    let pages = shadow.chunks(4096).filter(|page| used(page)).count() as u64;
+    let tables = shadow.chunks(2 << 20).filter(|table| used(table)).count() as u64;
+    (pages + tables) * 4096
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn ram_is_a_vector(steps in prop::collection::vec(step(), 1..20)) {
+        let mut store = RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES);
+        let mut shadow = vec![0; CAPACITY_BYTES as usize];
+        for step in &steps {
+            let _ = apply(&mut store, &mut shadow, step);
+        }
+        prop_assert!(contents(&mut store) == shadow);
+    }
+
+    #[test]
+    fn ram_keeps_its_budget_and_fails_whole(
+        steps in prop::collection::vec(step(), 1..20),
+        budget_bytes in 0..CAPACITY_BYTES,
+    ) {
+        let mut store = RamStore::new(CAPACITY_BYTES, budget_bytes);
+        let mut shadow = vec![0; CAPACITY_BYTES as usize];
+        for step in &steps {
+            let before_bytes = store.allocated_bytes().unwrap();
+            if apply(&mut store, &mut shadow, step).is_err() {
+                prop_assert_eq!(store.allocated_bytes().unwrap(), before_bytes);
+            }
+            let allocated_bytes = store.allocated_bytes().unwrap();
+            prop_assert!(allocated_bytes <= budget_bytes);
+            prop_assert!(allocated_bytes >= minimal_bytes(&shadow));
+        }
+        prop_assert!(contents(&mut store) == shadow);
+        store.discard(0, CAPACITY_BYTES).unwrap();
+        prop_assert_eq!(store.allocated_bytes().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_is_a_vector(steps in prop::collection::vec(step(), 1..20)) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::create(directory.path().join("disk"), CAPACITY_BYTES, false).unwrap();
+        let mut shadow = vec![0; CAPACITY_BYTES as usize];
+        for step in &steps {
+            let _ = apply(&mut store, &mut shadow, step);
+        }
+        prop_assert!(contents(&mut store) == shadow);
+        store.discard(0, CAPACITY_BYTES).unwrap();
+        prop_assert!(contents(&mut store).iter().all(|&byte| byte == 0));
+    }
+}
