@@ -1,1 +1,31 @@
-//! To be described.
+//! The engine stands between the device models, which are pure, and the clocks, which are not.
+//!
+//! - [`Engine`] is the sans-I/O core: arrivals and instants go in, completions come out. It keeps
+//!   one due queue over all devices of a run and logs every request.
+//! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for
+//!   us and jumps when the guest idles.
+//! - [`sim`] drives a model from event to event, with no clock at all.
+//! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
+//!   give the same completions under every clock.
+//! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
+//!   workload.
+//!
+//! What is deliberately absent: bytes (the front end moves them through a store and tells the
+//! engine when that is done), sockets and threads.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod guest;
+mod host;
+mod log;
+pub mod sim;
+mod step;
+mod twin;
+mod verify;
+
+pub use engine::{Bytes, DeviceIndex, Due, Engine, Statistics};
+pub use guest::{GuestClock, Idle};
+pub use host::{HostClock, MonotonicClock};
+pub use log::RequestLog;
+pub use twin::{Twin, TwinError, twin};
+pub use verify::{Difference, Verification, VerifyError, verify};

@@ -1,0 +1,462 @@
+//! The sans-I/O core of every run.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use chronodisk_device::{DeviceInfo, DeviceModel};
+use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Status};
+
+use crate::host::HostClock;
+use crate::log::RequestLog;
+use crate::step::{assert_inside, checked_advance, checked_step, first_possible_completion};
+
+/// Feeds arrivals to device models, holds what they complete until it may leave, and logs it all.
+///
+/// ```
+/// use chronodisk_engine::{Bytes, Engine};
+/// use chronodisk_sim::{Nanos, Op, Request};
+/// # fn run(model: Box<dyn chronodisk_device::DeviceModel>) {
+/// let mut engine = Engine::new();
+/// let device = engine.attach(model);
+/// let arrival = engine.arrive(Nanos::ZERO, device, Request::new(7, Op::Read, 0, 8), Bytes::MOVED);
+///
+/// let bound = engine.completion_bound().expect("something is outstanding");
+/// engine.time(bound);
+/// let mut due = Vec::new();
+/// engine.take_due(bound, &mut due);
+/// # }
+/// ```
+///
+/// Completions leave in the order of (instant, device, sequence of completion). All instants are
+/// of one clock, that of the run; what the host's clock says is only ever measured, never used.
+pub struct Engine {
+    devices: Vec<Device>,
+    due_queue: BinaryHeap<Reverse<Waiting>>,
+    next_sequence: u64,
+    log: RequestLog,
+    host: Option<Box<dyn HostClock>>,
+    model_delay: Nanos,
+    statistics: Statistics,
+    /// Reused, so that the steady state allocates nothing.
+    completions: Vec<Completion>,
+}
+
+/// A device of a run, counted from 0 in the order of [`Engine::attach`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceIndex(pub u16);
+
+/// What became of a request's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bytes {
+    /// They have moved; the store took this long by the host's clock.
+    Moved {
+        /// Host time.
+        took: Nanos,
+    },
+    /// They could not be moved: the request takes its time and then ends as a media error.
+    Failed {
+        /// Host time.
+        took: Nanos,
+    },
+    /// They still move: the completion waits for [`Engine::store_done`].
+    Moving,
+}
+
+impl Bytes {
+    /// Moved in no time, for requests without bytes and where nobody measures.
+    pub const MOVED: Bytes = Bytes::Moved { took: Nanos::ZERO };
+}
+
+/// A completion that may leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The device.
+    pub device: DeviceIndex,
+    /// The request, as its front end named it.
+    pub id: RequestId,
+    /// How it ended.
+    pub status: Status,
+    /// The instant at which the host should have seen it.
+    pub due: Nanos,
+}
+
+/// Counters of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Requests that arrived.
+    pub arrivals: u64,
+    /// Arrivals that came with an instant before the model's present one, and were moved to it.
+    pub clamped_arrivals: u64,
+    /// The largest such move.
+    pub clamp_max: Nanos,
+    /// Completions taken.
+    pub completions: u64,
+    /// Most requests that were outstanding at once, over all devices.
+    pub outstanding_max: usize,
+    /// Host time of all calls into the models; zero without a host clock.
+    pub model_time: Nanos,
+    /// Calls into the models.
+    pub model_calls: u64,
+}
+
+impl Engine {
+    /// An engine without devices that does not measure the host's time.
+    #[must_use]
+    pub fn new() -> Self {
+        Engine {
+            devices: Vec::new(),
+            due_queue: BinaryHeap::new(),
+            next_sequence: 0,
+            log: RequestLog::new(),
+            host: None,
+            model_delay: Nanos::ZERO,
+            statistics: Statistics::default(),
+            completions: Vec::new(),
+        }
+    }
+
+    /// Measures the host time of the models' calls from now on.
+    pub fn set_host_clock(&mut self, host: Box<dyn HostClock>) {
+        self.host = Some(host);
+    }
+
+    /// Makes every call into a model take `delay` longer by the host's clock, for experiments on
+    /// slow models.
+    ///
+    /// # Panics
+    /// If a delay is asked for and no host clock was set.
+    pub fn set_model_delay(&mut self, delay: Nanos) {
+        assert!(delay == Nanos::ZERO || self.host.is_some(), "a model delay needs a host clock to sleep by");
+        self.model_delay = delay;
+    }
+
+    /// Adds a device.
+    ///
+    /// # Panics
+    /// Beyond 65,536 devices, or if the model already has requests outstanding.
+    pub fn attach(&mut self, model: Box<dyn DeviceModel>) -> DeviceIndex {
+        assert!(model.outstanding() == 0, "model {}: attached with requests outstanding", model.info().name);
+        let index = u16::try_from(self.devices.len()).expect("at most 65,536 devices in a run");
+        self.devices.push(Device { model, in_flight: HashMap::new(), unspent_model_time: Nanos::ZERO });
+        DeviceIndex(index)
+    }
+
+    /// A device's properties.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn info(&self, device: DeviceIndex) -> &DeviceInfo {
+        self.devices[usize::from(device.0)].model.info()
+    }
+
+    /// A device's model, for its statistics.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    #[must_use]
+    pub fn model(&self, device: DeviceIndex) -> &dyn DeviceModel {
+        &*self.devices[usize::from(device.0)].model
+    }
+
+    /// Number of devices.
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// A request reaches a device at `at`, or at the model's present instant if that is later,
+    /// after everything already due there; the effective instant is logged and returned.
+    ///
+    /// # Panics
+    /// If there is no such device, if the request's id is outstanding there, if its range leaves
+    /// the device, or if the model breaks its contract. The front end has checked the request, and
+    /// chooses ids of its own instead of passing a guest's through.
+    pub fn arrive(&mut self, at: Nanos, device: DeviceIndex, request: Request, bytes: Bytes) -> Nanos {
+        let index = usize::from(device.0);
+        let call = self.begin_model_call();
+        let model = &mut *self.devices[index].model;
+        assert_inside(model, &request);
+        let effective = at.max(model.now());
+        if effective > at {
+            self.statistics.clamped_arrivals += 1;
+            self.statistics.clamp_max = self.statistics.clamp_max.max(effective - at);
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        checked_advance(model, effective, &mut completions);
+        model.submit(request);
+        let model_time = self.end_model_call(call);
+        self.accept(device, &mut completions);
+        self.completions = completions;
+
+        let order = self.log.arrived(device.0, effective, &request);
+        let record = self.log.record_mut(order);
+        record.model_time = model_time;
+        let store_done = note_bytes(record, bytes, effective);
+        let in_flight = InFlight { order, store_done, model_done: false };
+        let previous = self.devices[index].in_flight.insert(request.id, in_flight);
+        assert!(previous.is_none(), "request {} arrived at device {} while outstanding there", request.id.0, device.0);
+        self.statistics.arrivals += 1;
+        self.statistics.outstanding_max = self.statistics.outstanding_max.max(self.outstanding());
+        effective
+    }
+
+    /// The bytes of a request that arrived with [`Bytes::Moving`] have moved, or failed to, at
+    /// `at`; its completion leaves at the later of due and this.
+    ///
+    /// # Panics
+    /// If no such request waits for its bytes, or if `bytes` says that they still move.
+    pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RequestId, bytes: Bytes) {
+        assert!(bytes != Bytes::Moving, "bytes that still move are not done");
+        let in_flight = self.devices[usize::from(device.0)]
+            .in_flight
+            .get_mut(&id)
+            .unwrap_or_else(|| panic!("request {} of device {} is not outstanding", id.0, device.0));
+        assert!(in_flight.store_done.is_none(), "the bytes of request {} of device {} moved twice", id.0, device.0);
+        let record = self.log.record_mut(in_flight.order);
+        in_flight.store_done = note_bytes(record, bytes, at);
+        if in_flight.model_done {
+            let ready = record.due.max(at);
+            self.enqueue(ready, device, id);
+        }
+    }
+
+    /// Runs the models to `now`, a present that all their guests and clients have reached.
+    ///
+    /// # Panics
+    /// If a model breaks its contract.
+    pub fn time(&mut self, now: Nanos) {
+        for index in 0..self.devices.len() {
+            self.run_device(index, now);
+        }
+    }
+
+    /// Runs the models to the first instant at which a completion can leave, or to `limit` (at
+    /// most; a model may be left behind it), and tells that instant if there is one. Nothing may
+    /// arrive before what it returns, or before `limit` if it returns nothing; no model goes
+    /// further than that.
+    ///
+    /// Requests that wait for their bytes alone are not waited for.
+    ///
+    /// # Panics
+    /// If a model breaks its contract.
+    pub fn run_to_first_due(&mut self, limit: Nanos) -> Option<Nanos> {
+        for _ in 0..ROUNDS_MAX {
+            let queued = self.next_queued();
+            let bound = self.first_possible_completion();
+            // Completions of one instant leave together, so a model that can still complete something there is heard.
+            if let Some(queued) = queued
+                && bound.is_none_or(|bound| bound > queued)
+            {
+                return Some(queued).filter(|queued| *queued <= limit);
+            }
+            let bound = bound.filter(|bound| *bound <= limit)?;
+            let mut busy = (0..self.devices.len()).filter(|index| self.devices[*index].model.outstanding() > 0);
+            match (busy.next(), busy.next()) {
+                // A model on its own stops by itself at its first completion.
+                (Some(only), None) if queued.is_none() => self.step_device(only, limit),
+                _ => self.time(bound),
+            }
+        }
+        panic!("{ROUNDS_MAX} events in a row completed nothing, with {} requests outstanding", self.outstanding());
+    }
+
+    /// Takes the completions that may leave at or before `now`, in order, and logs them as seen at
+    /// `now`. Only what [`time`](Self::time) or [`run_to_first_due`](Self::run_to_first_due) has
+    /// reached is known.
+    pub fn take_due(&mut self, now: Nanos, due: &mut Vec<Due>) {
+        while let Some(Reverse(first)) = self.due_queue.peek()
+            && first.ready <= now
+        {
+            let Waiting { device, id, .. } = *first;
+            self.due_queue.pop();
+            let in_flight =
+                self.devices[usize::from(device.0)].in_flight.remove(&id).expect("what is queued is in flight");
+            let record = self.log.record_mut(in_flight.order);
+            record.completed = now;
+            self.statistics.completions += 1;
+            due.push(Due { device, id, status: record.status, due: record.due });
+        }
+    }
+
+    /// No completion can leave before this if nothing arrives and no bytes finish moving: may be
+    /// early, never late. `None` if nothing can leave at all.
+    ///
+    /// Repeating [`time`](Self::time) to it and asking again always makes progress.
+    #[must_use]
+    pub fn completion_bound(&self) -> Option<Nanos> {
+        [self.next_queued(), self.first_possible_completion()].into_iter().flatten().min()
+    }
+
+    /// Requests that arrived and were not taken as completed yet, over all devices.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.devices.iter().map(|device| device.in_flight.len()).sum()
+    }
+
+    /// The log so far.
+    #[must_use]
+    pub fn log(&self) -> &RequestLog {
+        &self.log
+    }
+
+    /// The log's records so far, in order of arrival.
+    #[must_use]
+    pub fn records(&self) -> &[RequestRecord] {
+        self.log.records()
+    }
+
+    /// The log, at the end of a run.
+    #[must_use]
+    pub fn into_log(self) -> RequestLog {
+        self.log
+    }
+
+    /// Counters so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    fn next_queued(&self) -> Option<Nanos> {
+        self.due_queue.peek().map(|Reverse(first)| first.ready)
+    }
+
+    fn first_possible_completion(&self) -> Option<Nanos> {
+        self.devices.iter().filter_map(|device| first_possible_completion(&*device.model)).min()
+    }
+
+    /// Runs one model to `until` if something is outstanding there; one without is caught up at its next arrival.
+    fn run_device(&mut self, index: usize, until: Nanos) {
+        let model = &*self.devices[index].model;
+        let nothing_to_do = model.outstanding() == 0
+            || model.now() > until
+            || first_possible_completion(model).is_some_and(|first| first > until);
+        if nothing_to_do {
+            return;
+        }
+        self.call_model(index, |model, completions| checked_advance(model, until, completions));
+    }
+
+    fn step_device(&mut self, index: usize, limit: Nanos) {
+        self.call_model(index, |model, completions| {
+            checked_step(model, limit, completions);
+            // Whatever else completes at that instant leaves with it.
+            let now = model.now();
+            checked_advance(model, now, completions);
+        });
+    }
+
+    fn call_model(&mut self, index: usize, call: impl FnOnce(&mut dyn DeviceModel, &mut Vec<Completion>)) {
+        let mut completions = std::mem::take(&mut self.completions);
+        let begun = self.begin_model_call();
+        call(&mut *self.devices[index].model, &mut completions);
+        let model_time = self.end_model_call(begun);
+        self.devices[index].unspent_model_time += model_time;
+        self.accept(DeviceIndex(index as u16), &mut completions);
+        self.completions = completions;
+    }
+
+    /// Notes what a model completed, and queues what need not wait for its bytes.
+    fn accept(&mut self, device: DeviceIndex, completions: &mut Vec<Completion>) {
+        for completion in completions.drain(..) {
+            let port = &mut self.devices[usize::from(device.0)];
+            let in_flight = port.in_flight.get_mut(&completion.id).filter(|in_flight| !in_flight.model_done);
+            let Some(in_flight) = in_flight else {
+                panic!(
+                    "model {}: completed request {}, which it does not have",
+                    port.model.info().name,
+                    completion.id.0
+                )
+            };
+            in_flight.model_done = true;
+            let record = self.log.record_mut(in_flight.order);
+            assert!(
+                completion.at > record.arrival,
+                "model {}: request {} completed at {}, not after its arrival at {}",
+                port.model.info().name,
+                completion.id.0,
+                completion.at,
+                record.arrival
+            );
+            record.due = completion.at;
+            record.status = if record.store_failed { Status::MediaError } else { completion.status };
+            record.model_time += std::mem::take(&mut port.unspent_model_time);
+            if let Some(store_done) = in_flight.store_done {
+                self.enqueue(completion.at.max(store_done), device, completion.id);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, ready: Nanos, device: DeviceIndex, id: RequestId) {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.due_queue.push(Reverse(Waiting { ready, device, sequence, id }));
+    }
+
+    fn begin_model_call(&mut self) -> Nanos {
+        self.statistics.model_calls += 1;
+        let Some(host) = &self.host else { return Nanos::ZERO };
+        let begun = host.now();
+        if self.model_delay > Nanos::ZERO {
+            host.sleep(self.model_delay);
+        }
+        begun
+    }
+
+    fn end_model_call(&mut self, begun: Nanos) -> Nanos {
+        let Some(host) = &self.host else { return Nanos::ZERO };
+        let model_time = host.now().saturating_sub(begun);
+        self.statistics.model_time += model_time;
+        model_time
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine::new()
+    }
+}
+
+/// Events without a completion after which a model is taken to be broken: the longest honest
+/// chain seen, a garbage collection between two completions, has thousands.
+const ROUNDS_MAX: u64 = 100_000_000;
+
+struct Device {
+    model: Box<dyn DeviceModel>,
+    /// Only ever looked up by id, never iterated.
+    in_flight: HashMap<RequestId, InFlight>,
+    /// Host time of calls that completed nothing yet; goes to the next request that completes.
+    unspent_model_time: Nanos,
+}
+
+struct InFlight {
+    order: u64,
+    /// When the bytes had moved; `None` while they move.
+    store_done: Option<Nanos>,
+    model_done: bool,
+}
+
+/// In the due queue; ordered by its fields as they stand here, and no two have equal sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    ready: Nanos,
+    device: DeviceIndex,
+    sequence: u64,
+    id: RequestId,
+}
+
+/// Logs what became of the bytes; tells since when they are done, if they are.
+fn note_bytes(record: &mut RequestRecord, bytes: Bytes, at: Nanos) -> Option<Nanos> {
+    let (took, failed) = match bytes {
+        Bytes::Moved { took } => (took, false),
+        Bytes::Failed { took } => (took, true),
+        Bytes::Moving => return None,
+    };
+    record.store_time = took;
+    record.store_failed = failed;
+    if failed {
+        record.status = Status::MediaError;
+    }
+    Some(at)
+}

@@ -1,0 +1,134 @@
+//! The guest's own time as a clock for the engine.
+
+use chronodisk_sim::{Nanos, Request, RequestId};
+
+use crate::engine::{Bytes, DeviceIndex, Due, Engine};
+use crate::log::RequestLog;
+
+/// Drives an [`Engine`] by virtual time, which is computed on the guest's side and comes with
+/// every message from there.
+///
+/// Virtual time stands still while the guest waits for an answer of ours, whatever it costs us to
+/// find it. So there is nothing to speculate about:
+///
+/// - The guest *kicks*: [`kick`](Self::kick), then [`arrive`](Self::arrive) for every request
+///   found, whose bytes have moved by then. The guest waits for the acknowledgement.
+/// - The guest *runs*: its clock shim has the host interrupt it when virtual time reaches
+///   [`completion_bound`](Self::completion_bound); [`interrupted`](Self::interrupted) then tells
+///   what is due.
+/// - The guest *idles*: it is blocked in [`idle`](Self::idle), and its time jumps to the earlier
+///   of its own timer and the first completion.
+///
+/// Instants that step back are taken as the latest seen: a guest's processors may race, but its
+/// time never runs backwards.
+pub struct GuestClock {
+    engine: Engine,
+    now: Nanos,
+    backward_steps: u64,
+}
+
+/// How an idle guest goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Idle {
+    /// The instant to which virtual time jumps; `None` if there is neither a timer nor anything
+    /// outstanding, so that only the world outside can wake the guest.
+    pub resume_at: Option<Nanos>,
+    /// What completes at that instant, in order.
+    pub due: Vec<Due>,
+}
+
+impl GuestClock {
+    /// A guest whose time begins at zero.
+    #[must_use]
+    pub fn new(engine: Engine) -> Self {
+        GuestClock { engine, now: Nanos::ZERO, backward_steps: 0 }
+    }
+
+    /// The guest notifies a device at `v` and waits. Returns the instant at which its requests
+    /// arrive.
+    pub fn kick(&mut self, v: Nanos) -> Nanos {
+        self.observe(v)
+    }
+
+    /// A request found after a [`kick`](Self::kick) arrives at the kick's instant, or at the
+    /// model's if that is later; returns the effective one.
+    ///
+    /// # Panics
+    /// As [`Engine::arrive`] does, and with [`Bytes::Moving`]: under this clock all bytes move
+    /// before the kick is acknowledged.
+    pub fn arrive(&mut self, device: DeviceIndex, request: Request, bytes: Bytes) -> Nanos {
+        assert!(bytes != Bytes::Moving, "under the guest's clock bytes move at arrival");
+        self.engine.arrive(self.now, device, request, bytes)
+    }
+
+    /// The guest has nothing to run from `v` on until `guest_timer` (if it set one) or until
+    /// something completes. What is due already resumes it at once.
+    pub fn idle(&mut self, v: Nanos, guest_timer: Option<Nanos>) -> Idle {
+        let v = self.observe(v);
+        let timer = guest_timer.map(|timer| timer.max(v));
+        let first_due = self.engine.run_to_first_due(timer.unwrap_or(Nanos::MAX));
+        let Some(wake) = first_due.or(timer) else { return Idle::default() };
+        let resume_at = self.observe(wake);
+        let mut due = Vec::new();
+        self.engine.take_due(resume_at, &mut due);
+        Idle { resume_at: Some(resume_at), due }
+    }
+
+    /// The running guest stopped at `v`, because of the completion bound or of anything else:
+    /// tells what is due by then.
+    pub fn interrupted(&mut self, v: Nanos) -> Vec<Due> {
+        let v = self.observe(v);
+        self.engine.time(v);
+        let mut due = Vec::new();
+        self.engine.take_due(v, &mut due);
+        due
+    }
+
+    /// The instant at which a running guest must be interrupted: nothing completes before it if
+    /// nothing arrives. `None` if nothing is outstanding. It may be in the past after a kick.
+    #[must_use]
+    pub fn completion_bound(&self) -> Option<Nanos> {
+        self.engine.completion_bound()
+    }
+
+    /// The latest instant seen.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// How often an instant came that was earlier than one before.
+    #[must_use]
+    pub fn backward_steps(&self) -> u64 {
+        self.backward_steps
+    }
+
+    /// The engine: devices, log, counters.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Ends the run at `v`: the models are brought there, and what is due is noted in the log, but
+    /// nobody sees it any more. Returns the log and the instant of the end.
+    #[must_use]
+    pub fn finish(mut self, v: Nanos) -> (RequestLog, Nanos) {
+        let end = self.observe(v);
+        self.engine.time(end);
+        (self.engine.into_log(), end)
+    }
+
+    /// The ids of a front end that just counts; see [`Engine::arrive`] on why not the guest's.
+    #[must_use]
+    pub fn next_request_id(&self) -> RequestId {
+        RequestId(self.engine.statistics().arrivals)
+    }
+
+    fn observe(&mut self, v: Nanos) -> Nanos {
+        if v < self.now {
+            self.backward_steps += 1;
+        }
+        self.now = self.now.max(v);
+        self.now
+    }
+}

@@ -1,0 +1,46 @@
+//! The host's clock, handed in from outside so that everything else can be repeated.
+
+use std::time::Instant;
+
+use chronodisk_sim::Nanos;
+
+/// The host's time, as far as the engine needs it: to measure what the model's calls cost, and to
+/// make them cost more for an experiment.
+pub trait HostClock: Send {
+    /// Time since an origin of the clock's own; never steps back.
+    fn now(&self) -> Nanos;
+
+    /// Returns after `duration` or more.
+    fn sleep(&self, duration: Nanos);
+}
+
+/// The operating system's monotonic clock, with its origin at the creation of this value.
+#[derive(Clone, Debug)]
+pub struct MonotonicClock {
+    origin: Instant,
+}
+
+impl MonotonicClock {
+    /// A clock that reads zero now.
+    #[must_use]
+    pub fn new() -> Self {
+        MonotonicClock { origin: Instant::now() }
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        MonotonicClock::new()
+    }
+}
+
+impl HostClock for MonotonicClock {
+    fn now(&self) -> Nanos {
+        let elapsed_ns = self.origin.elapsed().as_nanos();
+        Nanos::from_nanos(u64::try_from(elapsed_ns).unwrap_or(u64::MAX))
+    }
+
+    fn sleep(&self, duration: Nanos) {
+        std::thread::sleep(std::time::Duration::from_nanos(duration.as_nanos()));
+    }
+}

@@ -1,0 +1,65 @@
+//! The log of a run's requests.
+
+use chronodisk_sim::{Nanos, Request, RequestRecord, Status};
+
+/// Every request of a run in order of arrival, whether it completed or not.
+///
+/// A record has a fixed size and owns nothing, so the log's memory is bounded by the number of
+/// requests. A request that the run's end cut off keeps [`Nanos::MAX`] as its completion: it
+/// belongs in the log, because it may have held up others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestLog {
+    records: Vec<RequestRecord>,
+}
+
+impl RequestLog {
+    /// An empty log.
+    #[must_use]
+    pub fn new() -> Self {
+        RequestLog::default()
+    }
+
+    /// The records in order of arrival; a record's `order` is its index.
+    #[must_use]
+    pub fn records(&self) -> &[RequestRecord] {
+        &self.records
+    }
+
+    /// The records, without a copy.
+    #[must_use]
+    pub fn into_records(self) -> Vec<RequestRecord> {
+        self.records
+    }
+
+    pub(crate) fn with_capacity(requests: usize) -> Self {
+        RequestLog { records: Vec::with_capacity(requests) }
+    }
+
+    /// Appends an arrival and tells its order.
+    pub(crate) fn arrived(&mut self, device: u16, arrival: Nanos, request: &Request) -> u64 {
+        let order = self.records.len() as u64;
+        self.records.push(RequestRecord {
+            device,
+            order,
+            op: request.op,
+            fua: request.fua,
+            priority: request.priority,
+            lba: request.lba,
+            sectors: request.sectors,
+            queue: request.queue,
+            issuer: request.issuer,
+            arrival,
+            due: Nanos::MAX,
+            completed: Nanos::MAX,
+            status: Status::Ok,
+            store_failed: false,
+            model_time: Nanos::ZERO,
+            store_time: Nanos::ZERO,
+        });
+        order
+    }
+
+    pub(crate) fn record_mut(&mut self, order: u64) -> &mut RequestRecord {
+        &mut self.records[order as usize]
+    }
+}

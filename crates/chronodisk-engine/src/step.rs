@@ -1,0 +1,100 @@
+//! Stepping a model while holding it to its contract.
+
+use chronodisk_device::DeviceModel;
+use chronodisk_sim::{Completion, Nanos};
+
+/// [`DeviceModel::step`], checked: time moves forward, nothing stops short of `limit` for no
+/// reason, and completions are of the present instant.
+///
+/// # Panics
+/// If the model breaks its contract.
+pub(crate) fn checked_step(model: &mut dyn DeviceModel, limit: Nanos, completed: &mut Vec<Completion>) {
+    let before = model.now();
+    let first_new = completed.len();
+    model.step(limit, completed);
+    let now = model.now();
+    let limit = limit.max(before);
+    assert!(
+        now >= before && now <= limit,
+        "model {}: a step from {before} to {limit} ended at {now}, outside of that span",
+        model.info().name
+    );
+    if completed.len() == first_new {
+        assert!(
+            now == limit,
+            "model {}: a step stopped at {now}, before its limit of {limit}, but completed nothing",
+            model.info().name
+        );
+    }
+    for completion in &completed[first_new..] {
+        assert!(
+            completion.at == now,
+            "model {}: request {} completed at {} during a step that ended at {now}",
+            model.info().name,
+            completion.id.0,
+            completion.at
+        );
+    }
+}
+
+/// Runs a model to `until`, everything that happens at `until` included; does nothing if it is
+/// already beyond.
+///
+/// # Panics
+/// If the model breaks its contract, such as by completing more requests than it was given.
+pub(crate) fn checked_advance(model: &mut dyn DeviceModel, until: Nanos, completed: &mut Vec<Completion>) {
+    if model.now() > until {
+        return;
+    }
+    let first_new = completed.len();
+    let outstanding = model.outstanding() as usize;
+    loop {
+        let before_step = completed.len();
+        checked_step(model, until, completed);
+        if completed.len() == before_step {
+            return;
+        }
+        assert!(
+            completed.len() - first_new <= outstanding,
+            "model {}: {} completions by {until}, but only {outstanding} requests were outstanding",
+            model.info().name,
+            completed.len() - first_new,
+        );
+    }
+}
+
+/// The earliest instant at which an outstanding request can complete if nothing arrives; in the
+/// future if the model has done everything that is due at its present instant. `None` if nothing
+/// is outstanding.
+///
+/// A completion is an event, so the next event bounds it as well as the model's own bound does.
+///
+/// # Panics
+/// If requests are outstanding and the model says that nothing will ever happen.
+pub(crate) fn first_possible_completion(model: &dyn DeviceModel) -> Option<Nanos> {
+    if model.outstanding() == 0 {
+        return None;
+    }
+    let next_event = model.next_event().unwrap_or_else(|| {
+        panic!("model {}: {} requests outstanding, but no event ahead", model.info().name, model.outstanding())
+    });
+    Some(model.completion_bound().map_or(next_event, |bound| bound.max(next_event)))
+}
+
+/// Panics if a request does not lie inside the device; whoever submits it has checked it before.
+pub(crate) fn assert_inside(model: &dyn DeviceModel, request: &chronodisk_sim::Request) {
+    let capacity_sectors = model.info().capacity_sectors;
+    assert!(
+        fits(capacity_sectors, request.lba.0, request.sectors),
+        "model {}: a request for {} sectors at sector {} reached the engine, but the device ends at sector {}",
+        model.info().name,
+        request.sectors,
+        request.lba,
+        capacity_sectors
+    );
+}
+
+/// Whether a range lies inside a device; an empty one may begin at its end.
+pub(crate) fn fits(capacity_sectors: u64, lba: u64, sectors: u32) -> bool {
+    lba.checked_add(u64::from(sectors)).is_some_and(|end| end <= capacity_sectors)
+}
