@@ -3,8 +3,33 @@
 //! A model reads no clock, does no I/O, starts no thread and holds no global state; its time is
 //! the instants at which it is told to be. That is why the same model can be slaved to the real
 //! clock, to a guest's paused clock, or to nothing at all, and gives the same completions.
+//!
+//! ```
+//! use chronodisk_device::{BuildOptions, Profile, advance};
+//! use chronodisk_sim::{Nanos, Op, Request};
+//!
+//! let profile = Profile::find("constant-10ms")?;
+//! let mut device = profile.build(&BuildOptions::default())?;
+//! device.submit(Request::new(1, Op::Read, 0, 8));
+//! let mut completed = Vec::new();
+//! advance(device.as_mut(), Nanos::from_secs(1), &mut completed);
+//! assert_eq!(completed[0].at, Nanos::from_millis(10));
+//! # Ok::<(), chronodisk_device::ProfileError>(())
+//! ```
+//!
+//! [`DeviceModel`] is the contract; [`Profile`] makes models from TOML; [`QueuedDevice`] is the common part of devices
+//! that serve in order of arrival; [`contract`] (feature `contract`) checks that a model keeps the contract's rules.
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "contract"))]
+pub mod contract;
 mod model;
+mod models;
+mod profile;
+mod quantity;
+mod queued;
 
 pub use model::{DeviceInfo, DeviceModel, Probe, advance};
+pub use profile::{BuildOptions, BuiltinProfile, Profile, ProfileError, Validation};
+pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
+pub use queued::{QueuedDevice, Service};

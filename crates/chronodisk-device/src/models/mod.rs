@@ -1,0 +1,9 @@
+//! The models, a file each; `profile::kinds` lists them by the name that a profile's `kind` gives.
+
+pub(crate) mod constant;
+pub(crate) mod nvram;
+pub(crate) mod simple_disk;
+mod spiral;
+pub(crate) mod table;
+#[cfg(test)]
+pub(crate) mod testing;

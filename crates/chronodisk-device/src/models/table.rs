@@ -1,0 +1,191 @@
+//! Devices given by a table of measured service times, kind `table`: the ChN-xS devices of Wu and Tsai, "A Storage
+//! Device Emulator for System Performance Evaluation" (ACM TECS 14(4), article 82, 2015), and their like.
+//!
+//! Modelled: the time that a request keeps its channel depends on its size, on whether it reads or writes, and on
+//! whether it is *sequential*: it starts at the sector where the previous request of the same operation ended, in the
+//! order in which the device got them. Nothing precedes the first request of an operation, so it is random.
+//! - A size between two rows is interpolated linearly, rounded to the nearest nanosecond.
+//! - A size below the first row costs what the first row costs.
+//! - A size above the last row costs what its pieces would cost had they been submitted one after the other on one
+//!   channel: pieces of the last row's size and a remainder, all but the first of them sequential.
+//! - `channels` requests are served at once, the others wait in order of arrival; every time is divided by `speed-up`.
+//! - A flush, a discard and a write-zeroes have fixed costs, 1 ns where the profile names none.
+//!
+//! Not modelled: any state of the medium, and interference between channels.
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Lba, Nanos, Op, Request, SECTOR_BYTES};
+
+use crate::Probe;
+use crate::profile::{Blueprint, Fields, MAX_CHANNELS, ProfileError};
+use crate::quantity::Bytes;
+use crate::queued::Service;
+
+/// The service times and where the last read and the last write ended.
+#[derive(Clone, Debug)]
+pub struct Table {
+    costs: Arc<Costs>,
+    read_end: Option<Lba>,
+    write_end: Option<Lba>,
+    sequential: u64,
+}
+
+impl Service for Table {
+    fn end(&mut self, request: &Request, start: Nanos) -> Nanos {
+        let costs = &self.costs;
+        let (last_end, columns) = match request.op {
+            Op::Read => (&mut self.read_end, &costs.read),
+            Op::Write => (&mut self.write_end, &costs.write),
+            Op::Flush => return start.saturating_add(costs.flush),
+            Op::Discard => return start.saturating_add(costs.discard),
+            Op::WriteZeroes => return start.saturating_add(costs.write_zeroes),
+        };
+        let sequential = *last_end == Some(request.lba);
+        *last_end = Some(request.end());
+        self.sequential += u64::from(sequential);
+        start.saturating_add(columns.time(&costs.sizes, request.len_bytes(), sequential))
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        sink.counter("sequential-requests", self.sequential);
+    }
+}
+
+/// What never changes; every time is already divided by the speed-up.
+#[derive(Debug)]
+struct Costs {
+    /// Sizes of the rows in bytes, growing.
+    sizes: Vec<u64>,
+    read: Columns,
+    write: Columns,
+    flush: Nanos,
+    discard: Nanos,
+    write_zeroes: Nanos,
+}
+
+/// Service times of one operation, one per row.
+#[derive(Debug, Default)]
+struct Columns {
+    random: Vec<Nanos>,
+    sequential: Vec<Nanos>,
+}
+
+impl Columns {
+    fn time(&self, sizes: &[u64], bytes: u64, sequential: bool) -> Nanos {
+        let first = if sequential { &self.sequential } else { &self.random };
+        let largest = sizes[sizes.len() - 1];
+        if bytes <= largest {
+            return interpolate(sizes, first, bytes);
+        }
+        let (whole, rest) = (bytes / largest, bytes % largest);
+        let following = interpolate(sizes, &self.sequential, largest).as_nanos().saturating_mul(whole - 1);
+        let remainder = if rest == 0 { Nanos::ZERO } else { interpolate(sizes, &self.sequential, rest) };
+        interpolate(sizes, first, largest).saturating_add(Nanos::from_nanos(following)).saturating_add(remainder)
+    }
+}
+
+/// The time for `bytes`, at most the last row's size.
+fn interpolate(sizes: &[u64], times: &[Nanos], bytes: u64) -> Nanos {
+    let above = sizes.partition_point(|&size| size < bytes);
+    if above == 0 || sizes[above] == bytes {
+        return times[above];
+    }
+    let share = i128::from(bytes - sizes[above - 1]);
+    let span = i128::from(sizes[above] - sizes[above - 1]);
+    let (below_time, above_time) = (i128::from(times[above - 1].as_nanos()), i128::from(times[above].as_nanos()));
+    // Twice the dividend plus the divisor over twice the divisor rounds to the nearest.
+    let numerator = below_time * span + (above_time - below_time) * share;
+    let nanos = (2 * numerator + span).div_euclid(2 * span);
+    Nanos::from_nanos(u64::try_from(nanos).expect("between two times of 64 bits"))
+}
+
+/// Kind `table`: `channels`, `speed-up`, costs without a table, and one `[[row]]` per size.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
+    let channels = fields.count("channels", 1..=MAX_CHANNELS)?;
+    let speed_up = fields.factor_thousandths("speed-up")?;
+    let faster = |time: Nanos| {
+        let nanos = (u128::from(time.as_nanos()) * 1_000 + u128::from(speed_up / 2)) / u128::from(speed_up);
+        Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).max(1))
+    };
+    let mut costs = Costs {
+        sizes: Vec::new(),
+        read: Columns::default(),
+        write: Columns::default(),
+        flush: faster(fields.quantity_or("flush", Nanos::from_nanos(1))?),
+        discard: faster(fields.quantity_or("discard", Nanos::from_nanos(1))?),
+        write_zeroes: faster(fields.quantity_or("write-zeroes", Nanos::from_nanos(1))?),
+    };
+    for mut row in fields.tables("row", MAX_ROWS)? {
+        let Bytes(size) = row.positive("size")?;
+        if !size.is_multiple_of(SECTOR_BYTES) || costs.sizes.last().is_some_and(|&last| last >= size) {
+            return Err(row.error_at("size", "expected a multiple of 512 B larger than the row before"));
+        }
+        costs.sizes.push(size);
+        costs.read.random.push(faster(row.positive("random-read")?));
+        costs.write.random.push(faster(row.positive("random-write")?));
+        costs.read.sequential.push(faster(row.positive("sequential-read")?));
+        costs.write.sequential.push(faster(row.positive("sequential-write")?));
+        row.finish()?;
+    }
+    let service = Table { costs: Arc::new(costs), read_end: None, write_end: None, sequential: 0 };
+    Ok(Blueprint::queued(Some(channels), service).with_discard())
+}
+
+/// More sizes than anyone measures.
+const MAX_ROWS: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_sim::{Nanos, Op, Request};
+
+    use crate::contract;
+    use crate::models::testing::{build, closed_loop, complete};
+
+    fn nanos(count: u64) -> Nanos {
+        Nanos::from_nanos(count)
+    }
+
+    #[test]
+    fn contracts() {
+        for name in ["wu-tsai-baseline", "wu-tsai-ch3-x2", "wu-tsai-ch4-x4"] {
+            contract::check(name, contract::cases(256), &|seed| build(name, seed));
+        }
+    }
+
+    #[test]
+    fn without_load_it_gives_the_table_as_printed() {
+        // Wu and Tsai, table III: 4 KiB take 0.0057 and 1.1601 ms at random, 0.0027 and 0.0115 ms in sequence.
+        let mut device = build("wu-tsai-baseline", 0);
+        let mut ask = |id, op, lba, sectors| complete(device.as_mut(), Request::new(id, op, lba, sectors));
+        assert_eq!(ask(1, Op::Read, 800, 8), nanos(5_700));
+        assert_eq!(ask(2, Op::Write, 808, 8), nanos(1_160_100), "a write does not continue a read");
+        assert_eq!(ask(3, Op::Read, 808, 8), nanos(2_700));
+        assert_eq!(ask(4, Op::Write, 816, 8), nanos(11_500));
+        assert_eq!(ask(5, Op::Write, 816, 8), nanos(1_160_100), "not where the last one ended");
+        assert_eq!(ask(6, Op::Flush, 0, 0), nanos(1));
+    }
+
+    #[test]
+    fn sizes_between_and_beyond_the_rows() {
+        let mut device = build("wu-tsai-baseline", 0);
+        let mut ask = |id, lba, sectors| complete(device.as_mut(), Request::new(id, Op::Read, lba, sectors));
+        assert_eq!(ask(1, 0, 12), nanos(6_000), "6 KiB lie half way between 0.0057 and 0.0063 ms");
+        assert_eq!(ask(2, 4_096, 3), nanos(5_350), "1.5 KiB between 0.0053 and 0.0054 ms");
+        assert_eq!(ask(3, 100_000, 256), nanos(15_100 + 13_900), "128 KiB are 64 KiB twice, the second in sequence");
+        assert_eq!(ask(4, 0, 136), nanos(15_100 + 2_700), "68 KiB are 64 KiB and 4 KiB in sequence");
+    }
+
+    #[test]
+    fn speed_up_divides_and_channels_multiply() {
+        let mut device = build("wu-tsai-ch1-x4", 0);
+        assert_eq!(complete(device.as_mut(), Request::new(1, Op::Read, 800, 8)), nanos(1_425));
+        // 4 channels, twice as fast, 32 random 4 KiB writes waiting: 4 every 580,050 ns.
+        let outcome = closed_loop(build("wu-tsai-ch4-x2", 0).as_mut(), 32, 4_000, |id| {
+            Request::new(id, Op::Write, (id * 7_919 % 50_000) * 16, 8)
+        });
+        assert_eq!(outcome.last, nanos(1_000 * 580_050));
+        // Little's law: 32 in the system at 4 per 580,050 ns stay eight times that.
+        assert_eq!(outcome.response_times[2_000], nanos(8 * 580_050));
+    }
+}

@@ -1,0 +1,139 @@
+//! The profiles that come with the program, compiled in from the repository's `profiles` directory.
+
+use std::sync::OnceLock;
+
+use super::{Profile, Validation};
+
+/// A profile that comes with the program, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuiltinProfile {
+    /// The name that finds it.
+    pub name: String,
+    /// The kind of its model.
+    pub kind: String,
+    /// What it is, in a sentence.
+    pub description: String,
+    /// How far it can be trusted.
+    pub validation: Validation,
+}
+
+/// A file of the repository's `profiles` directory: its path from there and its text.
+struct Source {
+    path: &'static str,
+    text: &'static str,
+}
+
+macro_rules! sources {
+    ($($path:literal),* $(,)?) => {
+        &[$(Source { path: $path, text: include_str!(concat!("../../../../profiles/", $path)) }),*]
+    };
+}
+
+/// In the order in which a listing shows them.
+const SOURCES: &[Source] = sources![
+    "table/null.toml",
+    "table/constant-10ms.toml",
+    "table/constant-1ms.toml",
+    "table/constant-100us.toml",
+    "table/constant-50us.toml",
+    "table/wu-tsai-baseline.toml",
+    "nvm/battery-backed-ram.toml",
+    "disk/first-disk.toml",
+];
+
+/// All of them, parsed once.
+pub(super) fn profiles() -> &'static [Profile] {
+    static PROFILES: OnceLock<Vec<Profile>> = OnceLock::new();
+    PROFILES.get_or_init(|| {
+        let parse = |source: &Source| {
+            Profile::parse(source.text, &format!("profiles/{}", source.path)).expect("a built-in profile is valid")
+        };
+        SOURCES.iter().map(parse).collect()
+    })
+}
+
+/// The listing.
+pub(super) fn listing() -> &'static [BuiltinProfile] {
+    static LISTING: OnceLock<Vec<BuiltinProfile>> = OnceLock::new();
+    LISTING.get_or_init(|| {
+        let entry = |profile: &Profile| BuiltinProfile {
+            name: profile.name().to_owned(),
+            kind: profile.kind().to_owned(),
+            description: profile.description().to_owned(),
+            validation: profile.validation(),
+        };
+        profiles().iter().map(entry).collect()
+    })
+}
+
+/// The profile called `name`, be it a file of its own or a variant of the Wu-Tsai device.
+pub(super) fn find(name: &str) -> Option<Profile> {
+    profiles().iter().find(|profile| profile.name() == name).cloned().or_else(|| wu_tsai_variant(name))
+}
+
+/// Every name that [`find`] knows.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    profiles().iter().map(Profile::name).chain(WU_TSAI_VARIANTS)
+}
+
+/// The device `wu-tsai-chN-xS`: the baseline's file with N channels and speed-up S (Wu and Tsai, evaluation).
+///
+/// Its text is a complete profile, so that a run that records it can be repeated from it.
+fn wu_tsai_variant(name: &str) -> Option<Profile> {
+    let name = WU_TSAI_VARIANTS.into_iter().find(|&variant| variant == name)?;
+    let (channels, speed_up) = name.strip_prefix("wu-tsai-ch")?.split_once("-x")?;
+    let baseline = profiles().iter().find(|profile| profile.name() == "wu-tsai-baseline")?;
+    let mut text = baseline.text().to_owned();
+    for (line, replacement) in [
+        ("\nname = \"wu-tsai-baseline\"\n", format!("\nname = \"{name}\"\n")),
+        ("\nchannels = 1\n", format!("\nchannels = {channels}\n")),
+        ("\nspeed-up = 1\n", format!("\nspeed-up = {speed_up}\n")),
+    ] {
+        assert_eq!(text.matches(line).count(), 1, "the baseline's file has the line {line:?} once");
+        text = text.replace(line, &replacement);
+    }
+    Some(Profile::parse(&text, name).expect("a variant of a valid profile is valid"))
+}
+
+const WU_TSAI_VARIANTS: [&str; 16] = [
+    "wu-tsai-ch1-x1",
+    "wu-tsai-ch1-x2",
+    "wu-tsai-ch1-x3",
+    "wu-tsai-ch1-x4",
+    "wu-tsai-ch2-x1",
+    "wu-tsai-ch2-x2",
+    "wu-tsai-ch2-x3",
+    "wu-tsai-ch2-x4",
+    "wu-tsai-ch3-x1",
+    "wu-tsai-ch3-x2",
+    "wu-tsai-ch3-x3",
+    "wu-tsai-ch3-x4",
+    "wu-tsai-ch4-x1",
+    "wu-tsai-ch4-x2",
+    "wu-tsai-ch4-x3",
+    "wu-tsai-ch4-x4",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_named_as_its_profile() {
+        for (source, profile) in SOURCES.iter().zip(profiles()) {
+            let stem = source.path.rsplit('/').next().and_then(|file| file.strip_suffix(".toml"));
+            assert_eq!(stem, Some(profile.name()));
+        }
+    }
+
+    #[test]
+    fn every_name_is_found_and_its_text_gives_it_again() {
+        assert_eq!(names().count(), SOURCES.len() + 16);
+        for name in names() {
+            let profile = Profile::find(name).unwrap();
+            assert_eq!(profile.name(), name);
+            let again = Profile::parse(profile.text(), "again").unwrap();
+            assert_eq!((again.name(), again.capacity_bytes()), (name, profile.capacity_bytes()));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What is wrong with a profile, and where.
+
+use std::fmt;
+
+/// Why a profile can't be used.
+///
+/// `Display` is one line, `FILE:LINE:COLUMN: message`, without the help; the command adds the help after a blank line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileError {
+    /// The file as the user named it, or the name of a built-in profile; empty if no file was found.
+    pub file: String,
+    /// Line, counted from 1; `None` if the error is about the whole.
+    pub line: Option<u32>,
+    /// Column in characters, counted from 1.
+    pub column: Option<u32>,
+    /// What is wrong and what was expected.
+    pub message: String,
+    /// What the user may do about it.
+    pub help: Option<String>,
+}
+
+impl ProfileError {
+    /// An error about a profile as a whole.
+    pub(crate) fn whole(file: &str, message: impl Into<String>) -> Self {
+        ProfileError { file: file.to_owned(), line: None, column: None, message: message.into(), help: None }
+    }
+
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.is_empty() {
+            write!(f, "{}:", self.file)?;
+            if let (Some(line), Some(column)) = (self.line, self.column) {
+                write!(f, "{line}:{column}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+/// The names most like `name`, nearest first, at most three; none if nothing is alike.
+pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let name: String = name.chars().take(LONGEST_COMPARED).collect();
+    let mut scored: Vec<(usize, &str)> = names
+        .map(|candidate| {
+            let contained = name.len() >= 3 && candidate.contains(name.as_str());
+            (if contained { 1 } else { edit_distance(&name, candidate) }, candidate)
+        })
+        .filter(|&(distance, candidate)| distance <= candidate.len().max(name.len()).div_ceil(3))
+        .collect();
+    scored.sort();
+    scored.into_iter().map(|entry| entry.1).take(3).collect()
+}
+
+/// Longer names are compared by their beginning, so that a hostile one costs little.
+const LONGEST_COMPARED: usize = 64;
+
+/// Levenshtein's distance: insertions, deletions and replacements of one character.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_finds_typing_errors_and_parts() {
+        let names = ["null", "constant-10ms", "constant-100us", "first-disk"];
+        assert_eq!(nearest("frist-disk", names.into_iter()), ["first-disk"]);
+        assert_eq!(nearest("constant-10us", names.into_iter())[0], "constant-100us");
+        assert_eq!(nearest("disk", names.into_iter()), ["first-disk"]);
+        assert!(nearest("zzzzzzzzzzzz", names.into_iter()).is_empty());
+        assert!(nearest(&"a".repeat(1 << 20), names.into_iter()).is_empty());
+    }
+
+    #[test]
+    fn distance_counts_single_changes() {
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
+    }
+}

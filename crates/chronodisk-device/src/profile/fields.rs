@@ -1,0 +1,212 @@
+//! Reads typed values out of a profile's TOML and knows where each of them stands.
+
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{ProfileError, nearest};
+use crate::quantity::{Quantity, parse_decimal};
+
+/// A profile's text with the label under which errors mention it.
+pub(crate) struct Document<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
+}
+
+impl Document<'_> {
+    /// An error at the beginning of `span`, a range of bytes of the text.
+    pub(crate) fn error(&self, span: &Range<usize>, message: impl Into<String>) -> ProfileError {
+        let mut start = span.start.min(self.text.len());
+        while !self.text.is_char_boundary(start) {
+            start -= 1;
+        }
+        let before = &self.text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let count = |number: usize| Some(u32::try_from(number + 1).unwrap_or(u32::MAX));
+        ProfileError {
+            file: self.file.to_owned(),
+            line: count(before.bytes().filter(|&byte| byte == b'\n').count()),
+            column: count(before[line_start..].chars().count()),
+            message: message.into(),
+            help: None,
+        }
+    }
+}
+
+/// One table of a profile; the keys that were asked for are the known ones.
+///
+/// A value is written plainly, or as `{ value = .., source = ".." }` where the source is more than a comment.
+pub(crate) struct Fields<'a> {
+    document: &'a Document<'a>,
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(document: &'a Document<'a>, table: &'a DeTable<'a>, span: Range<usize>) -> Self {
+        Fields { document, table, span, known: Vec::new() }
+    }
+
+    /// An error about the table as a whole.
+    pub(crate) fn error(&self, message: impl Into<String>) -> ProfileError {
+        self.document.error(&self.span, message)
+    }
+
+    /// An error at the value of `key`.
+    pub(crate) fn error_at(&self, key: &str, message: impl Into<String>) -> ProfileError {
+        let span = self.table.get(key).map_or(self.span.clone(), Spanned::span);
+        self.document.error(&span, format!("`{key}`: {}", message.into()))
+    }
+
+    /// A text.
+    pub(crate) fn text(&mut self, key: &'static str) -> Result<String, ProfileError> {
+        match self.required(key, "a text in quotes")?.get_ref() {
+            DeValue::String(text) => Ok(text.clone().into_owned()),
+            other => Err(self.mismatch(key, other, "a text in quotes")),
+        }
+    }
+
+    /// A number with a unit.
+    pub(crate) fn quantity<T: Quantity>(&mut self, key: &'static str) -> Result<T, ProfileError> {
+        let value = self.required(key, T::EXPECTED)?;
+        self.read_quantity(key, value)
+    }
+
+    /// A number with a unit that is more than nothing.
+    pub(crate) fn positive<T: Quantity>(&mut self, key: &'static str) -> Result<T, ProfileError> {
+        let value: T = self.quantity(key)?;
+        if value <= T::from_count(0) {
+            return Err(self.error_at(key, format!("zero; expected {}", T::EXPECTED)));
+        }
+        Ok(value)
+    }
+
+    /// A number with a unit, or `default` if the key is missing.
+    pub(crate) fn quantity_or<T: Quantity>(&mut self, key: &'static str, default: T) -> Result<T, ProfileError> {
+        match self.optional(key)? {
+            Some(value) => self.read_quantity(key, value),
+            None => Ok(default),
+        }
+    }
+
+    /// A plain whole number in `range`.
+    pub(crate) fn count(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Result<u32, ProfileError> {
+        let value = self.required(key, &format!("a whole number from {} to {}", range.start(), range.end()))?;
+        self.read_count(key, value, range)
+    }
+
+    /// A plain whole number in `range`, if the key is there.
+    pub(crate) fn optional_count(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+    ) -> Result<Option<u32>, ProfileError> {
+        self.optional(key)?.map(|value| self.read_count(key, value, range)).transpose()
+    }
+
+    /// A plain factor from 0.001 to 1,000,000 in thousandths, or one if the key is missing.
+    pub(crate) fn factor_thousandths(&mut self, key: &'static str) -> Result<u64, ProfileError> {
+        const EXPECTED: &str = "a factor from 0.001 to 1000000";
+        let Some(value) = self.optional(key)? else { return Ok(1_000) };
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            other => return Err(self.mismatch(key, other, EXPECTED)),
+        };
+        match parse_decimal(digits, 1_000) {
+            Ok(thousandths @ 1..=1_000_000_000) => Ok(thousandths),
+            Ok(_) => Err(self.error_at(key, format!("out of range; expected {EXPECTED}"))),
+            Err(problem) => Err(self.error_at(key, format!("{problem}; expected {EXPECTED} in steps of 0.001"))),
+        }
+    }
+
+    /// The tables of an array `[[key]]`, from one to `most`.
+    pub(crate) fn tables(&mut self, key: &'static str, most: usize) -> Result<Vec<Fields<'a>>, ProfileError> {
+        let expected = format!("one to {most} tables [[{key}]]");
+        let value = self.required(key, &expected)?;
+        let DeValue::Array(entries) = value.get_ref() else {
+            return Err(self.mismatch(key, value.get_ref(), &expected));
+        };
+        if entries.is_empty() || entries.len() > most {
+            return Err(self.error_at(key, format!("{} entries; expected {expected}", entries.len())));
+        }
+        let document = self.document;
+        let table = |entry: &'a Spanned<DeValue<'a>>| match entry.get_ref() {
+            DeValue::Table(table) => Ok(Fields::new(document, table, entry.span())),
+            other => Err(document.error(&entry.span(), format!("{}; expected a table", describe(other)))),
+        };
+        entries.iter().map(table).collect()
+    }
+
+    /// Refuses the keys that nobody asked for.
+    pub(crate) fn finish(self) -> Result<(), ProfileError> {
+        let unknown = self.table.iter().find(|(key, _)| !self.known.contains(&key.get_ref().as_ref()));
+        let Some((key, _)) = unknown else { return Ok(()) };
+        let name: String = key.get_ref().chars().take(64).collect();
+        let error = self.document.error(&key.span(), format!("unknown key `{name}`"));
+        Err(match nearest(&name, self.known.iter().copied()).first() {
+            Some(near) => error.with_help(format!("did you mean `{near}`?")),
+            None => error.with_help(format!("the keys here are {}", self.known.join(", "))),
+        })
+    }
+
+    /// The value of `key`, without the table that may carry its source.
+    fn optional(&mut self, key: &'static str) -> Result<Option<&'a Spanned<DeValue<'a>>>, ProfileError> {
+        self.known.push(key);
+        let Some(value) = self.table.get(key) else { return Ok(None) };
+        let DeValue::Table(table) = value.get_ref() else { return Ok(Some(value)) };
+        let mut sourced = Fields::new(self.document, table, value.span());
+        sourced.text("source")?;
+        sourced.known.push("value");
+        let inner = table.get("value").ok_or_else(|| sourced.error("`value` is missing beside `source`"))?;
+        sourced.finish()?;
+        Ok(Some(inner))
+    }
+
+    fn required(&mut self, key: &'static str, expected: &str) -> Result<&'a Spanned<DeValue<'a>>, ProfileError> {
+        self.optional(key)?.ok_or_else(|| self.error(format!("`{key}` is missing; expected {expected}")))
+    }
+
+    fn read_quantity<T: Quantity>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<T, ProfileError> {
+        match value.get_ref() {
+            DeValue::String(text) => T::parse(text).map_err(|problem| self.error_at(key, problem)),
+            DeValue::Integer(_) | DeValue::Float(_) => Err(self
+                .error_at(key, format!("a number without a unit; expected {} in quotes", T::EXPECTED))
+                .with_help(format!("units: {}", T::UNITS.iter().map(|unit| unit.0).collect::<Vec<_>>().join(", ")))),
+            other => Err(self.mismatch(key, other, T::EXPECTED)),
+        }
+    }
+
+    fn read_count(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, ProfileError> {
+        let expected = format!("a whole number from {} to {}", range.start(), range.end());
+        let DeValue::Integer(number) = value.get_ref() else {
+            return Err(self.mismatch(key, value.get_ref(), &expected));
+        };
+        match u32::from_str_radix(number.as_str(), number.radix()) {
+            Ok(count) if range.contains(&count) => Ok(count),
+            _ => Err(self.error_at(key, format!("out of range; expected {expected}"))),
+        }
+    }
+
+    fn mismatch(&self, key: &str, value: &DeValue<'_>, expected: &str) -> ProfileError {
+        self.error_at(key, format!("{}; expected {expected}", describe(value)))
+    }
+}
+
+fn describe(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a plain number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "an array",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,18 @@
+//! Which kinds of model a profile can ask for: to add one, add its line here.
+
+use super::{Blueprint, Fields, ProfileError};
+use crate::models::{constant, nvram, simple_disk, table};
+
+/// A kind of model: its name in `kind = ".."` and what reads its parameters.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) parse: fn(&mut Fields<'_>) -> Result<Blueprint, ProfileError>,
+}
+
+pub(super) const KINDS: &[Kind] = &[
+    Kind { name: "null", parse: constant::parse_null },
+    Kind { name: "constant", parse: constant::parse },
+    Kind { name: "table", parse: table::parse },
+    Kind { name: "nvram", parse: nvram::parse },
+    Kind { name: "simple-disk", parse: simple_disk::parse },
+];

@@ -1,0 +1,347 @@
+//! Profiles: TOML files that name a kind of model and give its parameters, with units and sources.
+//!
+//! Every profile has these keys, and those of its kind (described with each model):
+//!
+//! ```toml
+//! name = "my-device"             # letters, digits and dashes
+//! kind = "constant"              # null, constant, table, nvram, simple-disk
+//! description = "A device that takes 3 ms for everything"
+//! source = "made up for this page"
+//! validation = "by-definition"   # by-definition, unvalidated, published or measured
+//! capacity = "8 GiB"             # a multiple of the logical block
+//! logical-block = "512 B"        # optional; a power of two from 512 B to 64 KiB
+//! physical-block = "4 KiB"       # optional; a power of two from the logical block on
+//! time = "3 ms"                  # the kind's own
+//! ```
+//!
+//! A number with a dimension is a text with its unit; a bare number is refused, and so is a key that nobody knows. A
+//! value may carry its source: `time = { value = "3 ms", source = "data sheet, page 7" }`. Every error says file, line
+//! and column.
+//!
+//! Text from outside is hostile: its length, the number of rows and every value are bounded, and nothing panics.
+
+mod builtin;
+mod error;
+mod fields;
+mod kinds;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use chronodisk_sim::SECTOR_BYTES;
+use toml::de::DeTable;
+
+pub use builtin::BuiltinProfile;
+pub use error::ProfileError;
+pub(crate) use fields::Fields;
+
+use crate::quantity::Bytes;
+use crate::queued::{QueuedDevice, Service};
+use crate::{DeviceInfo, DeviceModel};
+use error::nearest;
+use fields::Document;
+
+/// Most channels that a profile may ask for.
+pub(crate) const MAX_CHANNELS: u32 = 65_536;
+
+/// Longest text of a profile, in bytes.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
+/// How far a profile's timing can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validation {
+    /// The profile is its own reference: there is no device that it imitates.
+    ByDefinition,
+    /// Built from figures that nobody has compared with a device's behaviour.
+    Unvalidated,
+    /// Compared with published measurements.
+    Published,
+    /// Compared with measurements of the device itself.
+    Measured,
+}
+
+impl Validation {
+    /// All states, in order of growing trust in an imitation.
+    pub const ALL: [Validation; 4] =
+        [Validation::ByDefinition, Validation::Unvalidated, Validation::Published, Validation::Measured];
+
+    /// The name used in profiles and listings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Validation::ByDefinition => "by-definition",
+            Validation::Unvalidated => "unvalidated",
+            Validation::Published => "published",
+            Validation::Measured => "measured",
+        }
+    }
+}
+
+impl fmt::Display for Validation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a run may change about a profile's device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// Capacity in bytes instead of the profile's; a disk can be made smaller (it then uses its outermost sectors and
+    /// keeps its mechanics: a short-stroked disk), not larger than its geometry.
+    pub capacity_bytes: Option<u64>,
+    /// Seed of the model's random streams.
+    pub seed: u64,
+}
+
+/// A profile that has been read and checked.
+#[derive(Clone)]
+pub struct Profile(Arc<Parsed>);
+
+struct Parsed {
+    file: String,
+    text: String,
+    kind: &'static str,
+    description: String,
+    source: String,
+    validation: Validation,
+    info: DeviceInfo,
+    blueprint: Blueprint,
+}
+
+impl Profile {
+    /// The built-in profile of that name, or the profile in the file of that path; what contains a `/` or ends in
+    /// `.toml` is a path.
+    ///
+    /// # Errors
+    /// No such profile (the help names those most alike), a file that can't be read, or a profile that is wrong.
+    pub fn find(name_or_path: &str) -> Result<Profile, ProfileError> {
+        if name_or_path.contains('/') || name_or_path.ends_with(".toml") {
+            return Profile::read(Path::new(name_or_path), name_or_path);
+        }
+        builtin::find(name_or_path).ok_or_else(|| {
+            let shown: String = name_or_path.chars().take(64).collect();
+            let near = nearest(name_or_path, builtin::names());
+            let help = match near.as_slice() {
+                [] => "`chronodisk devices` lists the built-in profiles; a path to a .toml file works too".to_owned(),
+                near => format!("did you mean {}?", near.join(" or ")),
+            };
+            ProfileError::whole("", format!("there is no profile named \"{shown}\"")).with_help(help)
+        })
+    }
+
+    /// The profile written in `text`; errors mention it as `file_label`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &str, file_label: &str) -> Result<Profile, ProfileError> {
+        if text.len() > MAX_TEXT_BYTES {
+            let limit = Bytes(MAX_TEXT_BYTES as u64);
+            return Err(ProfileError::whole(
+                file_label,
+                format!("longer than {limit}, the most that a profile may have"),
+            ));
+        }
+        let document = Document { file: file_label, text };
+        let table = DeTable::parse(text).map_err(|error| {
+            let place = error.span().unwrap_or(0..0);
+            document.error(&place, error.message().replace('\n', "; "))
+        })?;
+        let mut fields = Fields::new(&document, table.get_ref(), 0..0);
+        let parsed = read_profile(&document, &mut fields)?;
+        fields.finish()?;
+        let profile = Profile(Arc::new(parsed));
+        check_capacity(&profile.0, profile.capacity_bytes())
+            .map_err(|problem| Fields::new(&document, table.get_ref(), 0..0).error_at("capacity", problem))?;
+        Ok(profile)
+    }
+
+    /// The profiles that come with the program. The sixteen devices `wu-tsai-chN-xS` are found by name and not listed.
+    #[must_use]
+    pub fn builtin() -> &'static [BuiltinProfile] {
+        builtin::listing()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.info.name
+    }
+
+    /// The kind of its model.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.0.kind
+    }
+
+    /// What it is, in a sentence.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// Where its figures come from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.0.source
+    }
+
+    /// How far it can be trusted.
+    #[must_use]
+    pub fn validation(&self) -> Validation {
+        self.0.validation
+    }
+
+    /// The TOML as it was read, byte for byte; parsed again, it gives the same device.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The capacity in bytes, unless a run asks for another one.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        self.0.info.capacity_sectors * SECTOR_BYTES
+    }
+
+    /// A new device at instant zero.
+    ///
+    /// # Errors
+    /// A capacity that is zero, no multiple of the logical block, or beyond a disk's geometry.
+    pub fn build(&self, options: &BuildOptions) -> Result<Box<dyn DeviceModel>, ProfileError> {
+        let parsed = &self.0;
+        let capacity_bytes = options.capacity_bytes.unwrap_or(self.capacity_bytes());
+        check_capacity(parsed, capacity_bytes).map_err(|problem| {
+            ProfileError::whole(&parsed.file, format!("capacity {}: {problem}", Bytes(capacity_bytes)))
+        })?;
+        let info = DeviceInfo { capacity_sectors: capacity_bytes / SECTOR_BYTES, ..parsed.info.clone() };
+        Ok((parsed.blueprint.make)(info, options.seed))
+    }
+
+    fn read(path: &Path, label: &str) -> Result<Profile, ProfileError> {
+        use std::io::Read;
+        let failed = |error: std::io::Error| ProfileError::whole(label, format!("can't read the profile: {error}"));
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let text = String::from_utf8(bytes).map_err(|_| ProfileError::whole(label, "not a text in UTF-8"))?;
+        Profile::parse(&text, label)
+    }
+}
+
+impl fmt::Debug for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profile").field("kind", &self.kind()).field("info", &self.0.info).finish_non_exhaustive()
+    }
+}
+
+/// What a kind's reader makes of its parameters.
+pub(crate) struct Blueprint {
+    make: Box<Make>,
+    rotational: bool,
+    discard: bool,
+    capacity_limit_bytes: Option<u64>,
+}
+
+/// Makes a device with these properties and this seed.
+type Make = dyn Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync;
+
+impl Blueprint {
+    /// A device that `make` makes from its properties and a seed.
+    pub(crate) fn new(make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static) -> Self {
+        Blueprint { make: Box::new(make), rotational: false, discard: false, capacity_limit_bytes: None }
+    }
+
+    /// A queued device that draws no random numbers.
+    pub(crate) fn queued(channels: Option<u32>, service: impl Service + Sync) -> Self {
+        Blueprint::new(move |info, _seed| Box::new(QueuedDevice::new(info, channels, service.clone())))
+    }
+
+    /// The device takes discards.
+    pub(crate) fn with_discard(self) -> Self {
+        Blueprint { discard: true, ..self }
+    }
+
+    /// The medium turns.
+    pub(crate) fn turning(self) -> Self {
+        Blueprint { rotational: true, ..self }
+    }
+
+    /// No capacity beyond this.
+    pub(crate) fn at_most(self, capacity_bytes: u64) -> Self {
+        Blueprint { capacity_limit_bytes: Some(capacity_bytes), ..self }
+    }
+}
+
+/// Reads the keys that every profile has, and those of its kind.
+fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Parsed, ProfileError> {
+    let name = fields.text("name")?;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | '_');
+    if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+        return Err(
+            fields.error_at("name", "expected 1 to 64 lower-case letters, digits, dashes, dots and underscores")
+        );
+    }
+    let kind = fields.text("kind")?;
+    let Some(kind) = kinds::KINDS.iter().find(|known| known.name == kind) else {
+        let names: Vec<&str> = kinds::KINDS.iter().map(|kind| kind.name).collect();
+        return Err(fields.error_at("kind", format!("no such kind of model; expected {}", names.join(", "))));
+    };
+    let description = fields.text("description")?;
+    let source = fields.text("source")?;
+    let validation = fields.text("validation")?;
+    let Some(validation) = Validation::ALL.into_iter().find(|state| state.name() == validation) else {
+        let names = Validation::ALL.map(Validation::name).join(", ");
+        return Err(fields.error_at("validation", format!("no such state; expected {names}")));
+    };
+    let Bytes(capacity_bytes) = fields.positive("capacity")?;
+    let logical = block_size(fields, "logical-block", SECTOR_BYTES, SECTOR_BYTES)?;
+    let physical = block_size(fields, "physical-block", logical, logical)?;
+    let blueprint = (kind.parse)(fields)?;
+    let info = DeviceInfo {
+        name,
+        capacity_sectors: capacity_bytes / SECTOR_BYTES,
+        logical_block_bytes: logical as u32,
+        physical_block_bytes: physical as u32,
+        volatile_cache: false,
+        discard_unit_sectors: blueprint.discard.then_some((logical / SECTOR_BYTES) as u32),
+        rotational: blueprint.rotational,
+    };
+    if !capacity_bytes.is_multiple_of(logical) {
+        return Err(
+            fields.error_at("capacity", format!("expected a multiple of the logical block, {}", Bytes(logical)))
+        );
+    }
+    let (file, text) = (document.file.to_owned(), document.text.to_owned());
+    Ok(Parsed { file, text, kind: kind.name, description, source, validation, info, blueprint })
+}
+
+/// A power of two from `smallest` to 64 KiB.
+fn block_size(fields: &mut Fields<'_>, key: &'static str, default: u64, smallest: u64) -> Result<u64, ProfileError> {
+    let Bytes(bytes) = fields.quantity_or(key, Bytes(default))?;
+    if !bytes.is_power_of_two() || bytes < smallest || bytes > LARGEST_BLOCK_BYTES {
+        let (least, most) = (Bytes(smallest), Bytes(LARGEST_BLOCK_BYTES));
+        return Err(fields.error_at(key, format!("expected a power of two from {least} to {most}")));
+    }
+    Ok(bytes)
+}
+
+const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
+
+/// Whether the device can have this capacity.
+fn check_capacity(parsed: &Parsed, capacity_bytes: u64) -> Result<(), String> {
+    let block = u64::from(parsed.info.logical_block_bytes);
+    if capacity_bytes == 0 {
+        return Err(format!("a device has at least one block of {}", Bytes(block)));
+    }
+    if !capacity_bytes.is_multiple_of(block) {
+        return Err(format!("expected a multiple of the logical block, {}", Bytes(block)));
+    }
+    if let Some(limit) = parsed.blueprint.capacity_limit_bytes.filter(|&limit| capacity_bytes > limit) {
+        return Err(format!("the device's geometry ends at {}", Bytes(limit)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Devices that serve requests in order of arrival on one or more channels.
+//!
+//! [`QueuedDevice`] is the whole of [`DeviceModel`] for such a device: one queue, N channels (or as many as there are
+//! requests), completions in order of their instants. What the particular device adds is a [`Service`]: how long a
+//! request that gets its channel now keeps it. A device that chooses among waiting requests, has background work or
+//! preempts is no queued device and implements [`DeviceModel`] itself.
+//!
+//! Because the order is that of arrival and a service looks at nothing but the past, the instant at which a request
+//! ends is known when it arrives; the only events are completions.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use chronodisk_sim::{Completion, EventQueue, Nanos, Op, Request, RequestId, Status};
+
+use crate::{DeviceInfo, DeviceModel, Probe};
+
+/// What a particular device does with a request once a channel is free for it.
+///
+/// The service sees every request once, in order of arrival, and may keep state between them (an arm's position, a
+/// bus that is busy); cloning it is what a fork does.
+pub trait Service: Clone + Send + 'static {
+    /// The instant at which `request`, which gets its channel at `start`, leaves the device.
+    ///
+    /// An answer that is not after `start` is taken as 1 ns after it.
+    fn end(&mut self, request: &Request, start: Nanos) -> Nanos;
+
+    /// Tells statistics of its own by name.
+    fn probe(&self, _sink: &mut dyn Probe) {}
+}
+
+/// A device with one queue in front of N channels, first come, first served.
+#[derive(Clone, Debug)]
+pub struct QueuedDevice<S> {
+    info: Arc<DeviceInfo>,
+    service: S,
+    now: Nanos,
+    channels: Channels,
+    due: EventQueue<(RequestId, Status)>,
+    statistics: Statistics,
+}
+
+impl<S: Service> QueuedDevice<S> {
+    /// An idle device at instant zero; `channels` requests are served at once, without limit if `None`.
+    ///
+    /// # Panics
+    /// If `channels` is zero.
+    #[must_use]
+    pub fn new(info: DeviceInfo, channels: Option<u32>, service: S) -> Self {
+        QueuedDevice {
+            info: Arc::new(info),
+            service,
+            now: Nanos::ZERO,
+            channels: Channels::new(channels),
+            due: EventQueue::new(),
+            statistics: Statistics::default(),
+        }
+    }
+}
+
+impl<S: Service> DeviceModel for QueuedDevice<S> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn outstanding(&self) -> u32 {
+        u32::try_from(self.due.len()).expect("fewer than 2^32 requests are outstanding")
+    }
+
+    fn submit(&mut self, request: Request) {
+        let start = self.channels.first_free().max(self.now);
+        let supported = request.op != Op::Discard || self.info.discard_unit_sectors.is_some();
+        let (asked, status) = match supported {
+            true => (self.service.end(&request, start), Status::Ok),
+            false => (start, Status::Unsupported),
+        };
+        let end = asked.max(start.saturating_add(SHORTEST));
+        self.channels.occupy(end);
+        self.statistics.count(&request, self.now, start, end);
+        self.due.push(end, (request.id, status));
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.due.next_at()
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        self.due.next_at()
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        let stop = self.due.next_at().map_or(limit, |at| at.min(limit));
+        self.now = self.now.max(stop);
+        while let Some((at, (id, status))) = self.due.pop_until(self.now) {
+            completed.push(Completion { id, at, status });
+        }
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(self.clone())
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        self.statistics.tell(sink);
+        self.service.probe(sink);
+    }
+}
+
+/// The contract's shortest service time.
+const SHORTEST: Nanos = Nanos::from_nanos(1);
+
+/// When each channel is free again; empty if every request finds a channel.
+#[derive(Clone, Debug)]
+struct Channels(BinaryHeap<Reverse<Nanos>>);
+
+impl Channels {
+    fn new(count: Option<u32>) -> Self {
+        assert!(count != Some(0), "a device has at least one channel");
+        Channels((0..count.unwrap_or(0)).map(|_| Reverse(Nanos::ZERO)).collect())
+    }
+
+    fn first_free(&self) -> Nanos {
+        self.0.peek().map_or(Nanos::ZERO, |&Reverse(at)| at)
+    }
+
+    /// Keeps the channel that is free first until `end`.
+    fn occupy(&mut self, end: Nanos) {
+        if let Some(mut first) = self.0.peek_mut() {
+            first.0 = end;
+        }
+    }
+}
+
+/// What has been asked of the device so far; a request counts in full once it has arrived.
+#[derive(Clone, Debug, Default)]
+struct Statistics {
+    requests: [u64; Op::ALL.len()],
+    sectors: [u64; Op::ALL.len()],
+    busy: Nanos,
+    queued: Nanos,
+}
+
+impl Statistics {
+    fn count(&mut self, request: &Request, arrival: Nanos, start: Nanos, end: Nanos) {
+        self.requests[request.op as usize] += 1;
+        self.sectors[request.op as usize] += u64::from(request.sectors);
+        self.busy = self.busy.saturating_add(end - start);
+        self.queued = self.queued.saturating_add(start - arrival);
+    }
+
+    fn tell(&self, sink: &mut dyn Probe) {
+        for (op, [requests, sectors]) in Op::ALL.into_iter().zip(STATISTIC_NAMES) {
+            sink.counter(requests, self.requests[op as usize]);
+            if !sectors.is_empty() {
+                sink.counter(sectors, self.sectors[op as usize]);
+            }
+        }
+        sink.counter("busy-time-ns", self.busy.as_nanos());
+        sink.counter("queue-time-ns", self.queued.as_nanos());
+    }
+}
+
+/// Names of the counts of requests and of sectors, in the order of [`Op::ALL`].
+const STATISTIC_NAMES: [[&str; 2]; Op::ALL.len()] = [
+    ["read-requests", "read-sectors"],
+    ["write-requests", "write-sectors"],
+    ["flush-requests", ""],
+    ["discard-requests", "discard-sectors"],
+    ["write-zeroes-requests", "write-zeroes-sectors"],
+];
