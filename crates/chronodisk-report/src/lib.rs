@@ -1,1 +1,35 @@
-//! To be described.
+//! What remains of a run: results with a schema, request logs, tables and plots.
+//!
+//! - [`RunResult`] is everything that is known of a run but its requests, as JSON.
+//! - [`write_log`] and [`read_log`] keep the requests as Parquet.
+//! - [`Summary`] condenses requests to figures; percentiles are exact, over all requests.
+//! - [`Simulation`] is the result of a simulation without a guest.
+//! - [`compare`](compare()) sets runs side by side, with paired differences.
+//! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
+//!   without colours; [`plot_comparison`] draws an SVG file.
+//!
+//! Everything here is a pure function of its input, except for reading and writing the files.
+#![forbid(unsafe_code)]
+
+mod compare;
+mod error;
+mod files;
+mod log;
+mod plot;
+mod render;
+mod schema;
+mod simulation;
+mod statistics;
+mod summary;
+mod table;
+
+pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
+pub use error::ReportError;
+pub use log::{LOG_SCHEMA, read_log, write_log};
+pub use plot::{PlotRun, plot_comparison};
+pub use render::{render_run_summary, render_simulation};
+pub use schema::{ClockInfo, DeviceUsed, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult};
+pub use simulation::{SIMULATION_SCHEMA, Simulation};
+pub use statistics::{Estimate, student_t_975};
+pub use summary::{Distribution, OpSummary, Summary, service_times};
+pub use table::{Align, Table};

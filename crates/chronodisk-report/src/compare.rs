@@ -1,0 +1,175 @@
+//! Runs side by side.
+
+use serde::{Deserialize, Serialize};
+
+use crate::schema::to_json;
+use crate::statistics::Estimate;
+use crate::summary::ratio;
+use crate::table::{Align, Table};
+use crate::{RepResult, RunResult};
+
+/// Name and version of [`Comparison`]'s form.
+pub const COMPARISON_SCHEMA: &str = "chronodisk.compare/1";
+
+/// Sets runs side by side; the first is the baseline. Differences are paired: repetition i of a
+/// run against repetition i of the baseline, as far as both go.
+#[must_use]
+pub fn compare(runs: &[RunResult]) -> Comparison {
+    let mut notes = Vec::new();
+    let Some(baseline) = runs.first() else {
+        return Comparison { schema: COMPARISON_SCHEMA.into(), rows: Vec::new(), notes: vec!["no runs".into()] };
+    };
+    for run in runs {
+        note_oddities(baseline, run, &mut notes);
+    }
+    let rows = runs.iter().map(|run| ComparisonRow::new(baseline, run)).collect();
+    Comparison { schema: COMPARISON_SCHEMA.into(), rows, notes }
+}
+
+/// The result of [`compare`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// [`COMPARISON_SCHEMA`].
+    pub schema: String,
+    /// One per run, in the order given; the first is the baseline.
+    pub rows: Vec<ComparisonRow>,
+    /// What makes the runs less comparable.
+    pub notes: Vec<String>,
+}
+
+/// A run in a comparison. Means are over its repetitions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonRow {
+    /// The run.
+    pub run_id: String,
+    /// Its device's profile.
+    pub device: String,
+    /// Run time of the program in the guest's clock, in seconds.
+    pub run_time_s: Option<Estimate>,
+    /// Run time minus the baseline's, paired, in seconds.
+    pub difference_s: Option<Estimate>,
+    /// Mean run time of the paired repetitions over the baseline's.
+    pub ratio: Option<f64>,
+    /// Requests during the program's run.
+    pub requests: Option<Estimate>,
+    /// Mean service time in microseconds.
+    pub service_time_mean_us: Option<Estimate>,
+    /// 99th percentile of service time in microseconds.
+    pub service_time_p99_us: Option<Estimate>,
+    /// Share of the run in which the device was busy, 0 to 1.
+    pub utilisation: Option<Estimate>,
+    /// Time of a repetition on the host, in seconds.
+    pub host_time_s: Option<Estimate>,
+}
+
+impl ComparisonRow {
+    fn new(baseline: &RunResult, run: &RunResult) -> Self {
+        let estimate = |value: fn(&RepResult) -> f64| Estimate::of(&run.reps.iter().map(value).collect::<Vec<f64>>());
+        let pairs: Vec<(f64, f64)> =
+            baseline.reps.iter().zip(&run.reps).map(|(base, rep)| (run_time_s(base), run_time_s(rep))).collect();
+        let differences: Vec<f64> = pairs.iter().map(|(base, rep)| rep - base).collect();
+        let base_sum: f64 = pairs.iter().map(|(base, _)| base).sum();
+        let run_sum: f64 = pairs.iter().map(|(_, rep)| rep).sum();
+        ComparisonRow {
+            run_id: run.run_id.clone(),
+            device: run.device.profile.clone(),
+            run_time_s: estimate(run_time_s),
+            difference_s: Estimate::of(&differences),
+            ratio: (base_sum > 0.0).then(|| ratio(run_sum, base_sum)),
+            requests: estimate(|rep| rep.summary.requests as f64),
+            service_time_mean_us: estimate(|rep| rep.summary.service_time_us.mean),
+            service_time_p99_us: estimate(|rep| rep.summary.service_time_us.p99),
+            utilisation: estimate(|rep| rep.summary.utilisation),
+            host_time_s: estimate(|rep| rep.host_time_ns.as_secs_f64()),
+        }
+    }
+}
+
+impl Comparison {
+    /// As a table for people.
+    #[must_use]
+    pub fn render(&self) -> String {
+        use Align::{Left, Right};
+        let mut table = Table::new([
+            ("run", Left),
+            ("device", Left),
+            ("reps", Right),
+            ("run time s", Right),
+            ("± 95 %", Right),
+            ("difference s", Right),
+            ("± 95 %", Right),
+            ("ratio", Right),
+            ("requests", Right),
+            ("mean service µs", Right),
+            ("p99 µs", Right),
+            ("busy", Right),
+        ]);
+        for (index, row) in self.rows.iter().enumerate() {
+            let mean = |estimate: Option<Estimate>, decimals: usize| {
+                estimate.map_or("-".to_owned(), |estimate| format!("{:.decimals$}", estimate.mean))
+            };
+            let half_width = |estimate: Option<Estimate>| {
+                let half_width = estimate.and_then(|estimate| estimate.half_width_95);
+                half_width.map_or("-".to_owned(), |half_width| format!("{half_width:.3}"))
+            };
+            // A baseline's difference from itself would only be noise to read.
+            let difference = row.difference_s.filter(|_| index > 0);
+            table.row([
+                row.run_id.clone(),
+                row.device.clone(),
+                row.run_time_s.map_or(0, |estimate| estimate.count).to_string(),
+                mean(row.run_time_s, 3),
+                half_width(row.run_time_s),
+                difference.map_or("-".to_owned(), |estimate| format!("{:+.3}", estimate.mean)),
+                half_width(difference),
+                row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+                mean(row.requests, 0),
+                mean(row.service_time_mean_us, 1),
+                mean(row.service_time_p99_us, 1),
+                row.utilisation.map_or("-".to_owned(), |share| format!("{:.1} %", share.mean * 100.0)),
+            ]);
+        }
+        let mut text = table.render();
+        if self.rows.len() > 1 {
+            text.push_str("Differences and ratios are to the first run, repetition by repetition.\n");
+        }
+        if self.rows.iter().any(|row| row.run_time_s.is_some_and(|estimate| estimate.half_width_95.is_none())) {
+            text.push_str("One repetition has no confidence interval.\n");
+        }
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        text
+    }
+
+    /// As JSON, with a line break at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        to_json(self)
+    }
+}
+
+fn run_time_s(rep: &RepResult) -> f64 {
+    rep.run_time_ns.as_secs_f64()
+}
+
+fn note_oddities(baseline: &RunResult, run: &RunResult, notes: &mut Vec<String>) {
+    let id = &run.run_id;
+    if run.reps.len() != baseline.reps.len() {
+        let (reps, baseline_reps) = (run.reps.len(), baseline.reps.len());
+        notes.push(format!("{id} has {reps} repetitions, the baseline {baseline_reps}; only pairs give differences"));
+    }
+    for rep in run.reps.iter().filter(|rep| rep.exit_status != 0) {
+        notes.push(format!("{id}: repetition {} ended with status {}", rep.index, rep.exit_status));
+    }
+    let differing = [
+        ("command", run.command != baseline.command),
+        ("clock", run.clock != baseline.clock),
+        ("guest", run.guest != baseline.guest),
+        ("host", run.host != baseline.host),
+        ("capacity", run.device.capacity_bytes != baseline.device.capacity_bytes),
+    ];
+    for (what, _) in differing.iter().filter(|(_, differs)| *differs) {
+        notes.push(format!("{id} has another {what} than the baseline"));
+    }
+}

@@ -1,0 +1,271 @@
+//! The request log as a Parquet file, compressed with zstd, readable by any data-frame library.
+//!
+//! One row per request in order of arrival. Derived quantities are not stored: service time is
+//! `due_ns - arrival_ns`, lateness `completed_ns - due_ns`. A request that the run's end cut off
+//! has no `completed_ns`, and no `due_ns` either if its model had not completed it.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, UInt16Type, UInt32Type, UInt64Type};
+use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+
+use crate::ReportError;
+use crate::files::write_atomically;
+
+/// Name and version of the log's form, in the file's metadata under [`SCHEMA_KEY`].
+pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
+
+/// Key of the schema's name in the file's metadata.
+const SCHEMA_KEY: &str = "chronodisk.schema";
+
+/// Rows of a batch, and of a row group: what is held in memory besides the records.
+const BATCH_ROWS: usize = 65_536;
+
+/// Writes a log; the file is there whole or not at all. Equal records give equal bytes.
+///
+/// # Errors
+/// If the file can't be written.
+pub fn write_log(path: &Path, records: &[RequestRecord]) -> Result<(), ReportError> {
+    write_atomically(path, |file| {
+        let failed = |error: parquet::errors::ParquetError| match error {
+            parquet::errors::ParquetError::External(source) => {
+                ReportError::Io { path: path.to_owned(), action: "write", source: std::io::Error::other(source) }
+            }
+            other => ReportError::Parquet { path: path.to_owned(), message: other.to_string() },
+        };
+        let schema = Arc::new(schema());
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_max_row_group_row_count(Some(BATCH_ROWS))
+            .set_key_value_metadata(Some(vec![KeyValue::new(SCHEMA_KEY.to_owned(), LOG_SCHEMA.to_owned())]))
+            .build();
+        let mut writer = ArrowWriter::try_new(&mut *file, schema.clone(), Some(properties)).map_err(failed)?;
+        for chunk in records.chunks(BATCH_ROWS) {
+            let batch = RecordBatch::try_new(schema.clone(), columns(chunk)).expect("the columns are of the schema");
+            writer.write(&batch).map_err(failed)?;
+        }
+        writer.close().map_err(failed)?;
+        file.flush().map_err(|source| ReportError::Io { path: path.to_owned(), action: "write", source })
+    })
+}
+
+/// Reads a log. The file may come from anywhere: whatever is in it, the answer is records that
+/// could have been logged, or an error that names file and column.
+///
+/// # Errors
+/// If the file can't be read, is damaged, has another schema, lacks a column, or has a value that
+/// can't be.
+pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
+    let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
+    let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
+    let found = schema_name(builder.metadata().file_metadata().key_value_metadata());
+    if found.as_deref() != Some(LOG_SCHEMA) {
+        return Err(ReportError::Schema { path: path.to_owned(), found, expected: LOG_SCHEMA });
+    }
+    let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(error.to_string()))?;
+    let mut records = Vec::new();
+    for batch in reader {
+        let batch = batch.map_err(|error| damaged(error.to_string()))?;
+        Rows::new(path, &batch, records.len() as u64)?.append_to(&mut records)?;
+    }
+    Ok(records)
+}
+
+fn schema() -> Schema {
+    let field = |name, data_type, nullable| Field::new(name, data_type, nullable);
+    Schema::new(vec![
+        field("device", DataType::UInt16, false),
+        field("order", DataType::UInt64, false),
+        field("op", DataType::Utf8, false),
+        field("fua", DataType::Boolean, false),
+        field("priority", DataType::Utf8, false),
+        field("lba_sectors", DataType::UInt64, false),
+        field("len_sectors", DataType::UInt32, false),
+        field("queue", DataType::UInt16, false),
+        field("issuer", DataType::UInt32, false),
+        field("arrival_ns", DataType::UInt64, false),
+        field("due_ns", DataType::UInt64, true),
+        field("completed_ns", DataType::UInt64, true),
+        field("status", DataType::Utf8, false),
+        field("store_failed", DataType::Boolean, false),
+        field("model_time_ns", DataType::UInt64, false),
+        field("store_time_ns", DataType::UInt64, false),
+    ])
+}
+
+/// The columns of [`schema`], in its order.
+fn columns(records: &[RequestRecord]) -> Vec<ArrayRef> {
+    fn numbers<T: ArrowPrimitiveType>(
+        records: &[RequestRecord],
+        value: impl Fn(&RequestRecord) -> T::Native,
+    ) -> ArrayRef {
+        Arc::new(PrimitiveArray::<T>::from_iter_values(records.iter().map(value)))
+    }
+    fn instants(records: &[RequestRecord], value: impl Fn(&RequestRecord) -> Nanos) -> ArrayRef {
+        let instant = |record| Some(value(record)).filter(|at| *at != Nanos::MAX).map(Nanos::as_nanos);
+        Arc::new(PrimitiveArray::<UInt64Type>::from_iter(records.iter().map(instant)))
+    }
+    fn names(records: &[RequestRecord], value: impl Fn(&RequestRecord) -> &'static str) -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(records.iter().map(value)))
+    }
+    fn flags(records: &[RequestRecord], value: impl Fn(&RequestRecord) -> bool) -> ArrayRef {
+        Arc::new(BooleanArray::from_iter(records.iter().map(|record| Some(value(record)))))
+    }
+    vec![
+        numbers::<UInt16Type>(records, |record| record.device),
+        numbers::<UInt64Type>(records, |record| record.order),
+        names(records, |record| record.op.name()),
+        flags(records, |record| record.fua),
+        names(records, |record| record.priority.name()),
+        numbers::<UInt64Type>(records, |record| record.lba.0),
+        numbers::<UInt32Type>(records, |record| record.sectors),
+        numbers::<UInt16Type>(records, |record| record.queue),
+        numbers::<UInt32Type>(records, |record| record.issuer),
+        numbers::<UInt64Type>(records, |record| record.arrival.as_nanos()),
+        instants(records, |record| record.due),
+        instants(records, |record| record.completed),
+        names(records, |record| record.status.name()),
+        flags(records, |record| record.store_failed),
+        numbers::<UInt64Type>(records, |record| record.model_time.as_nanos()),
+        numbers::<UInt64Type>(records, |record| record.store_time.as_nanos()),
+    ]
+}
+
+fn schema_name(metadata: Option<&Vec<KeyValue>>) -> Option<String> {
+    metadata?.iter().find(|pair| pair.key == SCHEMA_KEY)?.value.clone()
+}
+
+/// A batch of a file, its columns found and of the right types.
+struct Rows<'a> {
+    path: &'a Path,
+    first_row: u64,
+    len: usize,
+    device: &'a PrimitiveArray<UInt16Type>,
+    order: &'a PrimitiveArray<UInt64Type>,
+    op: &'a StringArray,
+    fua: &'a BooleanArray,
+    priority: &'a StringArray,
+    lba: &'a PrimitiveArray<UInt64Type>,
+    sectors: &'a PrimitiveArray<UInt32Type>,
+    queue: &'a PrimitiveArray<UInt16Type>,
+    issuer: &'a PrimitiveArray<UInt32Type>,
+    arrival: &'a PrimitiveArray<UInt64Type>,
+    due: &'a PrimitiveArray<UInt64Type>,
+    completed: &'a PrimitiveArray<UInt64Type>,
+    status: &'a StringArray,
+    store_failed: &'a BooleanArray,
+    model_time: &'a PrimitiveArray<UInt64Type>,
+    store_time: &'a PrimitiveArray<UInt64Type>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(path: &'a Path, batch: &'a RecordBatch, first_row: u64) -> Result<Self, ReportError> {
+        Ok(Rows {
+            path,
+            first_row,
+            len: batch.num_rows(),
+            device: column(path, batch, "device")?,
+            order: column(path, batch, "order")?,
+            op: column(path, batch, "op")?,
+            fua: column(path, batch, "fua")?,
+            priority: column(path, batch, "priority")?,
+            lba: column(path, batch, "lba_sectors")?,
+            sectors: column(path, batch, "len_sectors")?,
+            queue: column(path, batch, "queue")?,
+            issuer: column(path, batch, "issuer")?,
+            arrival: column(path, batch, "arrival_ns")?,
+            due: column(path, batch, "due_ns")?,
+            completed: column(path, batch, "completed_ns")?,
+            status: column(path, batch, "status")?,
+            store_failed: column(path, batch, "store_failed")?,
+            model_time: column(path, batch, "model_time_ns")?,
+            store_time: column(path, batch, "store_time_ns")?,
+        })
+    }
+
+    fn append_to(&self, records: &mut Vec<RequestRecord>) -> Result<(), ReportError> {
+        for row in 0..self.len {
+            records.push(self.record(row)?);
+        }
+        Ok(())
+    }
+
+    fn record(&self, row: usize) -> Result<RequestRecord, ReportError> {
+        let optional = |array: &PrimitiveArray<UInt64Type>| {
+            if array.is_null(row) { Nanos::MAX } else { Nanos::from_nanos(array.value(row)) }
+        };
+        let record = RequestRecord {
+            device: self.device.value(row),
+            order: self.order.value(row),
+            op: self.named::<Op>("op", self.op, row)?,
+            fua: self.fua.value(row),
+            priority: self.named::<Priority>("priority", self.priority, row)?,
+            lba: Lba(self.lba.value(row)),
+            sectors: self.sectors.value(row),
+            queue: self.queue.value(row),
+            issuer: self.issuer.value(row),
+            arrival: Nanos::from_nanos(self.arrival.value(row)),
+            due: optional(self.due),
+            completed: optional(self.completed),
+            status: self.named::<Status>("status", self.status, row)?,
+            store_failed: self.store_failed.value(row),
+            model_time: Nanos::from_nanos(self.model_time.value(row)),
+            store_time: Nanos::from_nanos(self.store_time.value(row)),
+        };
+        // Everything downstream subtracts these; a log that was written keeps them in order.
+        if record.due < record.arrival {
+            let (due, arrival) = (record.due.as_nanos(), record.arrival.as_nanos());
+            return Err(self.wrong("due_ns", row, format!("{due} is before the arrival at {arrival}")));
+        }
+        if record.completed < record.due {
+            let (completed, due) = (record.completed.as_nanos(), record.due.as_nanos());
+            return Err(self.wrong("completed_ns", row, format!("{completed} is before the due time, {due}")));
+        }
+        if record.lba.0.checked_add(u64::from(record.sectors)).is_none() {
+            return Err(self.wrong("lba_sectors", row, format!("{} is beyond any device", record.lba)));
+        }
+        Ok(record)
+    }
+
+    fn named<T: std::str::FromStr<Err = String>>(
+        &self,
+        column: &'static str,
+        names: &StringArray,
+        row: usize,
+    ) -> Result<T, ReportError> {
+        names.value(row).parse().map_err(|message| self.wrong(column, row, message))
+    }
+
+    fn wrong(&self, column: &'static str, row: usize, message: String) -> ReportError {
+        ReportError::Column { path: self.path.to_owned(), column, row: Some(self.first_row + row as u64), message }
+    }
+}
+
+/// A column by name, of the type that [`schema`] gives it, without nulls unless it says so.
+fn column<'a, T: Array + 'static>(
+    path: &Path,
+    batch: &'a RecordBatch,
+    name: &'static str,
+) -> Result<&'a T, ReportError> {
+    let wrong = |message: String| ReportError::Column { path: path.to_owned(), column: name, row: None, message };
+    let schema = schema();
+    let expected = schema.field_with_name(name).expect("the schema has every column that is read");
+    let array = batch.column_by_name(name).ok_or_else(|| wrong("missing".into()))?;
+    if array.data_type() != expected.data_type() {
+        return Err(wrong(format!("type is {}; expected {}", array.data_type(), expected.data_type())));
+    }
+    if !expected.is_nullable() && array.null_count() > 0 {
+        return Err(wrong(format!("{} values are missing; expected none", array.null_count())));
+    }
+    Ok(array.as_any().downcast_ref().expect("the type was compared"))
+}

@@ -1,0 +1,197 @@
+//! Results as text for people.
+
+use chronodisk_sim::{Nanos, Op};
+
+use crate::Simulation;
+use crate::schema::{PhaseName, RepResult, RunResult};
+use crate::statistics::Estimate;
+use crate::summary::{Distribution, Summary};
+use crate::table::{Align, Table};
+
+/// The summary that follows a run.
+#[must_use]
+pub fn render_run_summary(run: &RunResult) -> String {
+    let mut text = String::new();
+    let mut facts = facts_table();
+    facts.row(["run", &run.run_id]);
+    facts.row(["command", &run.command.join(" ")]);
+    facts.row([
+        "device",
+        &format!("{}, {}, seed {}", run.device.profile, size(run.device.capacity_bytes), run.device.seed),
+    ]);
+    facts.row(["guest", &guest_line(run)]);
+    facts.row(["clock", &clock_line(run)]);
+    text.push_str(&facts.render());
+    for rep in &run.reps {
+        text.push('\n');
+        if run.reps.len() > 1 {
+            text.push_str(&format!("repetition {} of {}\n", rep.index + 1, run.reps.len()));
+        }
+        text.push_str(&render_rep(rep));
+    }
+    let run_times: Vec<f64> = run.reps.iter().map(|rep| rep.run_time_ns.as_secs_f64()).collect();
+    if let Some(Estimate { mean, half_width_95: Some(half_width), count }) = Estimate::of(&run_times) {
+        text.push_str(&format!(
+            "\nrun time over {count} repetitions: {mean:.3} s ± {half_width:.3} s (95 % confidence, Student's t)\n"
+        ));
+    }
+    for warning in &run.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
+}
+
+/// The summary that follows a simulation.
+#[must_use]
+pub fn render_simulation(simulation: &Simulation) -> String {
+    let mut facts = facts_table();
+    facts.row(["device", &simulation.device]);
+    facts.row(["workload", &simulation.workload]);
+    for (name, value) in &simulation.options {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        facts.row([name.as_str(), &value]);
+    }
+    let length = Nanos::from_nanos(simulation.summary.window_ns.as_nanos());
+    facts.row(["simulated time", &length.to_string()]);
+    push_rates(&mut facts, &simulation.summary);
+    let mut text = facts.render();
+    text.push('\n');
+    let summary = &simulation.summary;
+    let mut distributions = distribution_table();
+    push_service_times(&mut distributions, summary);
+    text.push_str(&distributions.render());
+    text
+}
+
+fn render_rep(rep: &RepResult) -> String {
+    let mut facts = facts_table();
+    let host = format!("{} in the guest, {} on the host in all", rep.run_time_ns, rep.host_time_ns);
+    facts.row(["run time", &host]);
+    facts.row(["exit status", &rep.exit_status.to_string()]);
+    let around: Vec<String> = rep
+        .phases
+        .iter()
+        .filter(|phase| phase.name != PhaseName::Command)
+        .map(|phase| format!("{} {}", phase.name.name(), phase.duration()))
+        .collect();
+    if !around.is_empty() {
+        facts.row(["before and after", &around.join(", ")]);
+    }
+    push_rates(&mut facts, &rep.summary);
+    let untimed = format!("{} read, {} written", size(rep.untimed_read_bytes), size(rep.untimed_written_bytes));
+    facts.row(["untimed host files", &untimed]);
+    let late =
+        format!("{:.2} % of the requests by more than 1 % of their service time", rep.summary.late_share * 100.0);
+    facts.row(["late", &late]);
+    let mut text = facts.render();
+    text.push('\n');
+    let mut distributions = distribution_table();
+    push_service_times(&mut distributions, &rep.summary);
+    push_distribution(
+        &mut distributions,
+        "lateness",
+        rep.summary.requests - rep.summary.unfinished,
+        rep.summary.lateness_us,
+    );
+    text.push_str(&distributions.render());
+    text
+}
+
+fn guest_line(run: &RunResult) -> String {
+    let guest = &run.guest;
+    let cpus = match guest.cpus {
+        1 => "one CPU".to_owned(),
+        cpus => format!("{cpus} CPUs"),
+    };
+    format!(
+        "Linux {}, {cpus}, {} of memory, {}, scheduler {}",
+        guest.kernel,
+        size(guest.memory_bytes),
+        if guest.file_system == "none" { "no file system" } else { &guest.file_system },
+        guest.scheduler
+    )
+}
+
+fn clock_line(run: &RunResult) -> String {
+    let scale = run.clock.kernel_scale.map_or(String::new(), |scale| format!(", kernel time × {scale}"));
+    format!("{}, CPU {}{scale}", run.clock.driver, run.clock.cpu)
+}
+
+fn push_rates(facts: &mut Table, summary: &Summary) {
+    let mut kinds = Vec::new();
+    for op in Op::ALL {
+        let of_op = summary.op(op);
+        if of_op.requests == 0 {
+            continue;
+        }
+        match op {
+            Op::Flush => kinds.push(format!("{} flushes", of_op.requests)),
+            _ => kinds.push(format!("{} {}s of {}", of_op.requests, op.name(), size(of_op.bytes))),
+        }
+    }
+    let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+    facts.row(["requests", &format!("{}{kinds}", summary.requests)]);
+    if summary.unfinished > 0 {
+        facts.row(["unfinished", &format!("{} when the run ended", summary.unfinished)]);
+    }
+    if summary.failed > 0 {
+        facts.row(["failed", &summary.failed.to_string()]);
+    }
+    facts.row(["rate", &format!("{:.1} requests/s, {:.2} MB/s", summary.iops, summary.mb_per_s)]);
+    let busy = format!(
+        "{:.1} % of the time, {:.2} requests outstanding on average",
+        summary.utilisation * 100.0,
+        summary.mean_queue_depth
+    );
+    facts.row(["device busy", &busy]);
+}
+
+fn facts_table() -> Table {
+    Table::new([("", Align::Left), ("", Align::Left)])
+}
+
+fn distribution_table() -> Table {
+    use Align::{Left, Right};
+    Table::new([
+        ("microseconds", Left),
+        ("requests", Right),
+        ("mean", Right),
+        ("p50", Right),
+        ("p90", Right),
+        ("p99", Right),
+        ("p99.9", Right),
+        ("max", Right),
+    ])
+}
+
+fn push_service_times(table: &mut Table, summary: &Summary) {
+    let completed = summary.requests - summary.unfinished;
+    push_distribution(table, "service time", completed, summary.service_time_us);
+    if summary.by_op.len() > 1 {
+        for (name, of_op) in &summary.by_op {
+            push_distribution(table, &format!("  {name}"), of_op.requests, of_op.service_time_us);
+        }
+    }
+}
+
+fn push_distribution(table: &mut Table, name: &str, requests: u64, distribution: Distribution) {
+    let Distribution { mean, p50, p90, p99, p999, max } = distribution;
+    let figures = [mean, p50, p90, p99, p999, max].map(|micros| format!("{micros:.1}"));
+    table.row([name.to_owned(), requests.to_string()].into_iter().chain(figures));
+}
+
+/// A number of bytes with a binary unit that leaves up to four digits before the point.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value.fract() == 0.0 { 0 } else { 1 };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}

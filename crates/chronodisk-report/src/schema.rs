@@ -1,0 +1,245 @@
+//! The result of a run, as it is kept in JSON.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use chronodisk_sim::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::files::write_atomically;
+use crate::{ReportError, Summary};
+
+/// Name and version of [`RunResult`]'s form. The version changes when a reader of the old one
+/// would misread the new one; added fields don't change it.
+pub const RUN_SCHEMA: &str = "chronodisk.run/1";
+
+/// Everything that is known of a run except its single requests, which are in the logs that
+/// [`RepResult::log_file`] names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`RUN_SCHEMA`].
+    pub schema: String,
+    /// Unique name of the run.
+    pub run_id: String,
+    /// The host's date and time at the start, as in RFC 3339.
+    pub started_at: String,
+    /// Version of the program that made it.
+    pub chronodisk_version: String,
+    /// The whole command line as it was given.
+    pub command_line: Vec<String>,
+    /// The program that ran in the guest, with its arguments.
+    pub command: Vec<String>,
+    /// Options as they were given, by name.
+    pub options_given: BTreeMap<String, serde_json::Value>,
+    /// All options as they took effect, by name, defaults included.
+    pub options: BTreeMap<String, serde_json::Value>,
+    /// The emulated device.
+    pub device: DeviceUsed,
+    /// How time was told.
+    pub clock: ClockInfo,
+    /// The guest.
+    pub guest: GuestInfo,
+    /// The machine that it ran on.
+    pub host: HostInfo,
+    /// The repetitions, in order.
+    pub reps: Vec<RepResult>,
+    /// What a reader of the figures should know.
+    pub warnings: Vec<String>,
+}
+
+/// An emulated device, so that it can be made again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceUsed {
+    /// Name of the profile.
+    pub profile: String,
+    /// The profile as it was read.
+    pub profile_toml: String,
+    /// Capacity in bytes.
+    pub capacity_bytes: u64,
+    /// Seed of the device's random streams.
+    pub seed: u64,
+    /// Hash over everything that decides the model's initial state, with the name of the hash
+    /// before a colon.
+    pub initial_state_hash: String,
+}
+
+/// How time was told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockInfo {
+    /// The driver: `guest`, `real` or `sim`.
+    pub driver: String,
+    /// What a running guest's time is: `measured` (its own processor time) or `wall` (the host's).
+    pub cpu: String,
+    /// Factor on processor time in the guest's kernel, under `measured`.
+    pub kernel_scale: Option<f64>,
+    /// Host time that a trap costs and that was taken out, in nanoseconds.
+    pub trap_cost_ns: Option<Nanos>,
+}
+
+/// The guest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GuestInfo {
+    /// Version of its kernel.
+    pub kernel: String,
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// Its processors: one, the limit of User Mode Linux.
+    pub cpus: u32,
+    /// File system on the device; `none` if the program got it bare.
+    pub file_system: String,
+    /// Options given to mkfs.
+    pub mkfs_options: String,
+    /// Options given to mount.
+    pub mount_options: String,
+    /// I/O scheduler of the device in the guest.
+    pub scheduler: String,
+}
+
+/// The machine that it ran on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// Model name of the processor.
+    pub cpu_model: String,
+    /// Processors that the run could use.
+    pub cores: u32,
+    /// Version of the kernel.
+    pub kernel: String,
+}
+
+/// One repetition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RepResult {
+    /// Counted from 0.
+    pub index: u32,
+    /// Exit status of the program: 128 + n if signal n killed it, 127 if it was not found.
+    pub exit_status: i32,
+    /// Run time of the program in the guest's clock.
+    pub run_time_ns: Nanos,
+    /// Time that the whole repetition took on the host.
+    pub host_time_ns: Nanos,
+    /// What the guest did when, in order.
+    pub phases: Vec<Phase>,
+    /// End of the guest's time, to which the models were brought.
+    pub end_ns: Nanos,
+    /// Bytes that the program read from the host's file tree, which took no time of a device.
+    pub untimed_read_bytes: u64,
+    /// Bytes that the program wrote to the host's file tree, likewise.
+    pub untimed_written_bytes: u64,
+    /// Name of the request log, beside the file of this result.
+    pub log_file: String,
+    /// The device's requests during the program's run.
+    pub summary: Summary,
+}
+
+/// A stretch of the guest's life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// What was done.
+    pub name: PhaseName,
+    /// Beginning in the guest's clock.
+    pub start_ns: Nanos,
+    /// The instant after its end in the guest's clock.
+    pub end_ns: Nanos,
+    /// How long it took on the host, where that was measured.
+    pub host_time_ns: Option<Nanos>,
+}
+
+/// What a guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PhaseName {
+    /// From the first instruction of the kernel to the first program.
+    Boot,
+    /// Makes the file system.
+    Mkfs,
+    /// Mounts it.
+    Mount,
+    /// Runs the program.
+    Command,
+    /// Writes back and unmounts.
+    Unmount,
+}
+
+impl PhaseName {
+    /// The name used in tables and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            PhaseName::Boot => "boot",
+            PhaseName::Mkfs => "mkfs",
+            PhaseName::Mount => "mount",
+            PhaseName::Command => "command",
+            PhaseName::Unmount => "unmount",
+        }
+    }
+}
+
+impl Phase {
+    /// Its length in the guest's clock.
+    #[must_use]
+    pub fn duration(&self) -> Nanos {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+}
+
+impl RepResult {
+    /// A phase by name.
+    #[must_use]
+    pub fn phase(&self, name: PhaseName) -> Option<&Phase> {
+        self.phases.iter().find(|phase| phase.name == name)
+    }
+}
+
+impl RunResult {
+    /// As JSON, with a line break at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        to_json(self)
+    }
+
+    /// Writes it as JSON; the file is there whole or not at all.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn write(&self, path: &Path) -> Result<(), ReportError> {
+        write_atomically(path, |file| {
+            file.write_all(self.to_json().as_bytes()).map_err(|source| ReportError::Io {
+                path: path.to_owned(),
+                action: "write",
+                source,
+            })
+        })
+    }
+
+    /// Reads what [`write`](Self::write) wrote.
+    ///
+    /// # Errors
+    /// If the file can't be read, is not JSON (with line and column), has another schema, or
+    /// lacks a field.
+    pub fn read(path: &Path) -> Result<Self, ReportError> {
+        let text = fs::read_to_string(path).map_err(|source| ReportError::Io {
+            path: path.to_owned(),
+            action: "read",
+            source,
+        })?;
+        let malformed =
+            |error: serde_json::Error| ReportError::Json { path: path.to_owned(), message: error.to_string() };
+        // The schema comes first: what another version lacks or adds is no mistake of the file's.
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(malformed)?;
+        let found = value.get("schema").and_then(|schema| schema.as_str());
+        if found != Some(RUN_SCHEMA) {
+            let found = found.map(str::to_owned);
+            return Err(ReportError::Schema { path: path.to_owned(), found, expected: RUN_SCHEMA });
+        }
+        serde_json::from_str(&text).map_err(malformed)
+    }
+}
+
+/// Pretty JSON with a line break at the end.
+pub(crate) fn to_json(value: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(value).expect("plain data with text keys has a JSON form");
+    text.push('\n');
+    text
+}

@@ -1,0 +1,73 @@
+//! The result of a simulation.
+
+use std::collections::BTreeMap;
+
+use chronodisk_sim::RequestRecord;
+use serde::{Deserialize, Serialize};
+
+use crate::schema::to_json;
+use crate::{Distribution, Summary};
+
+/// Name and version of [`Simulation`]'s form.
+pub const SIMULATION_SCHEMA: &str = "chronodisk.simulate/1";
+
+/// What a device did with a workload, without a guest. Holds nothing of the host, so equal options
+/// give equal bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Simulation {
+    /// [`SIMULATION_SCHEMA`].
+    pub schema: String,
+    /// Name of the device's profile.
+    pub device: String,
+    /// Name of the workload.
+    pub workload: String,
+    /// All options as they took effect, by name.
+    pub options: BTreeMap<String, serde_json::Value>,
+    /// Requests that completed.
+    pub requests: u64,
+    /// Simulated time from the first arrival to the last completion, in seconds.
+    pub simulated_s: f64,
+    /// Requests per second of that time.
+    pub iops: f64,
+    /// Data in 10⁶ bytes per second of that time.
+    pub mb_per_s: f64,
+    /// Service times, queueing in the device included.
+    pub latency_us: Distribution,
+    /// All figures.
+    pub summary: Summary,
+}
+
+impl Simulation {
+    /// Condenses a simulation's records.
+    #[must_use]
+    pub fn new(
+        device: impl Into<String>,
+        workload: impl Into<String>,
+        options: BTreeMap<String, serde_json::Value>,
+        records: &[RequestRecord],
+    ) -> Self {
+        let start = records.iter().map(|record| record.arrival).min().unwrap_or_default();
+        let completed = records.iter().filter(|record| record.is_completed());
+        let end = completed.map(|record| record.completed).max().unwrap_or(start);
+        // The window leaves out its end, and with it only arrivals that nothing followed.
+        let summary = Summary::of(records, start..end);
+        Simulation {
+            schema: SIMULATION_SCHEMA.to_owned(),
+            device: device.into(),
+            workload: workload.into(),
+            options,
+            requests: summary.requests - summary.unfinished,
+            simulated_s: summary.window_ns.as_secs_f64(),
+            iops: summary.iops,
+            mb_per_s: summary.mb_per_s,
+            latency_us: summary.service_time_us,
+            summary,
+        }
+    }
+
+    /// As JSON, with a line break at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        to_json(self)
+    }
+}
