@@ -1,1 +1,35 @@
-//! To be described.
+//! Runs a program in User Mode Linux, on an emulated device, in the guest's own time.
+//!
+//! Three processes work together. The *launcher* ([`run`]) is the user's command: it starts the
+//! two others, relays the program's input and output, and collects the result. The *backend*
+//! ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is
+//! the distribution's `linux.uml`, whose clock a preload library has replaced (`shim/clock.c`), and
+//! whose first process ([`guest_init`]) is this executable again.
+//!
+//! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
+//! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
+//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor.
+
+mod backend;
+mod control;
+mod descriptors;
+mod filesystem;
+mod frames;
+mod host;
+mod init;
+mod launch;
+mod modules;
+mod page;
+mod records;
+mod relay;
+mod signals;
+mod spec;
+
+pub use backend::guest_backend;
+pub use control::BackendReport;
+pub use filesystem::FileSystem;
+pub use host::{HostLacks, UserModeLinux};
+pub use init::{DEVICE, guest_init};
+pub use launch::{RunError, RunOptions, RunOutcome, StoreChoice, run};
+pub use page::{ClockCounters, ClockOptions, CpuBase, IdlePace};
+pub use spec::{CheckResult, Stage};

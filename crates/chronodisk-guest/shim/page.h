@@ -1,0 +1,72 @@
+/* The page that the clock shim (in the guest's kernel process), the backend and the launcher share.
+ *
+ * The Rust side is `src/page.rs`; a test there compares offsets and sizes. Every field has one
+ * writer, named below. Instants are virtual nanoseconds from the guest's start. */
+#ifndef CHRONODISK_PAGE_H
+#define CHRONODISK_PAGE_H
+
+#include <stdint.h>
+
+#define CHRONODISK_PAGE_MAGIC 0x6368726f6e6f6431ull /* "chronod1" */
+#define CHRONODISK_NEVER UINT64_MAX
+
+enum chronodisk_cpu_base {
+	CHRONODISK_CPU_WALL = 0,     /* the host's time while the guest runs */
+	CHRONODISK_CPU_MEASURED = 1, /* the guest's own CPU time */
+};
+
+enum chronodisk_idle_pace {
+	CHRONODISK_IDLE_JUMP = 0, /* an idle guest jumps to its next event */
+	CHRONODISK_IDLE_HOST = 1, /* with nothing outstanding, an idle guest waits in the host's time */
+};
+
+struct chronodisk_page {
+	/* Written by the launcher before the guest starts. */
+	uint64_t magic;
+	uint32_t cpu_base;
+	uint32_t idle_pace;
+	uint64_t kernel_scale_millionths; /* share of the kernel's CPU time that counts */
+	uint64_t trap_nanos;              /* taken off the CPU time of every return to user code */
+	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
+	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
+
+	/* Written by the backend while the guest stands still. */
+	volatile uint64_t completion_bound; /* no completion is due before this; NEVER if none is */
+	volatile uint64_t outstanding;      /* requests that have not completed */
+
+	/* Written by the shim. */
+	volatile uint64_t virtual_now; /* the clock when it last stopped */
+	volatile uint64_t kicks;
+	volatile uint64_t idle_exchanges;
+	volatile uint64_t interrupts;
+	volatile uint64_t jumps;
+	volatile uint64_t jumped_nanos;
+	volatile uint64_t stopped_host_nanos;
+	volatile uint64_t tsc_reads;
+	volatile uint64_t traps;
+	volatile uint64_t kernel_cpu_nanos; /* unscaled, of the guest's kernel */
+	volatile uint64_t user_cpu_nanos;   /* of the guest's programs, traps taken off */
+	volatile uint64_t host_tree_read_bytes;
+	volatile uint64_t host_tree_written_bytes;
+};
+
+_Static_assert(sizeof(struct chronodisk_page) == 168, "src/page.rs has the same layout");
+
+/* What the shim asks over the exchange socket; the guest stands still until the answer. */
+enum chronodisk_ask {
+	CHRONODISK_ASK_IDLE = 1,      /* nothing runs until the first completion or the guest's timer */
+	CHRONODISK_ASK_INTERRUPT = 2, /* the completion bound has passed while the guest ran */
+};
+
+struct chronodisk_question {
+	uint64_t ask;
+	uint64_t virtual_now;
+	uint64_t guest_timer; /* NEVER if none is armed */
+};
+
+struct chronodisk_answer {
+	uint64_t virtual_now; /* the clock goes on from here */
+	uint64_t completed;   /* completions that the guest was notified of */
+};
+
+#endif

@@ -1,0 +1,66 @@
+//! Descriptors that a child process inherits under fixed numbers.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The clock's page, in the guest's kernel and the backend.
+pub(crate) const PAGE: RawFd = 30;
+/// Questions of the guest's clock, in both.
+pub(crate) const EXCHANGE: RawFd = 31;
+/// The vhost-user socket, in both.
+pub(crate) const VHOST: RawFd = 32;
+/// The guest's serial line, its two directions; distinct numbers, because User Mode Linux watches
+/// a descriptor for one direction only.
+pub(crate) const SERIAL_IN: RawFd = 33;
+pub(crate) const SERIAL_OUT: RawFd = 34;
+/// What the guest's kernel prints.
+pub(crate) const CONSOLE: RawFd = 35;
+/// The preload library.
+pub(crate) const CLOCK_LIBRARY: RawFd = 36;
+/// Between launcher and backend.
+pub(crate) const CONTROL: RawFd = 37;
+/// Where the backend leaves the request log.
+pub(crate) const LOG: RawFd = 38;
+const HIGHEST: RawFd = 38;
+
+/// Takes over a descriptor that was inherited under `number`.
+pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the numbers above are not used for anything else, and each is taken once.
+    let fd = unsafe {
+        if libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(number)
+    };
+    Ok(fd)
+}
+
+/// Lets `command` inherit each descriptor under its number, and die when this thread's process does.
+pub(crate) fn bequeath(command: &mut Command, descriptors: Vec<(OwnedFd, RawFd)>) {
+    let parent = std::process::id();
+    // SAFETY: only system calls that are safe between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) };
+            check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+            if libc::getppid() as u32 != parent {
+                // It died before the call above; nobody waits for us.
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            // A crashed kernel must not leave a core file in the caller's folder.
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            check(libc::setrlimit(libc::RLIMIT_CORE, &none))?;
+            // First out of the way of all targets, then into place.
+            let mut moved = [-1; (HIGHEST + 1) as usize];
+            for (fd, target) in &descriptors {
+                moved[*target as usize] = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGHEST + 1))?;
+            }
+            for (_, target) in &descriptors {
+                check(libc::dup2(moved[*target as usize], *target))?;
+            }
+            Ok(())
+        });
+    }
+}

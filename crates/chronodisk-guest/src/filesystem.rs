@@ -1,0 +1,144 @@
+//! The file systems that a guest can make on its device: how each is made, mounted and checked.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A file system, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileSystem {
+    /// Linux's default.
+    #[default]
+    Ext4,
+    /// With a journal and block maps.
+    Ext3,
+    /// Without a journal.
+    Ext2,
+    /// SGI's.
+    Xfs,
+    /// Copy on write, with checksums.
+    Btrfs,
+    /// The raw device is left as it is.
+    None,
+}
+
+impl FileSystem {
+    /// All of them, in the order of the help text.
+    pub const ALL: [FileSystem; 6] =
+        [FileSystem::Ext4, FileSystem::Ext3, FileSystem::Ext2, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::None];
+
+    /// The name that `mount -t` takes.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            FileSystem::Ext4 => "ext4",
+            FileSystem::Ext3 => "ext3",
+            FileSystem::Ext2 => "ext2",
+            FileSystem::Xfs => "xfs",
+            FileSystem::Btrfs => "btrfs",
+            FileSystem::None => "none",
+        }
+    }
+
+    /// The program that makes it, and the Debian package that has it.
+    #[must_use]
+    pub const fn maker(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            FileSystem::Ext4 => Some(("mkfs.ext4", "e2fsprogs")),
+            FileSystem::Ext3 => Some(("mkfs.ext3", "e2fsprogs")),
+            FileSystem::Ext2 => Some(("mkfs.ext2", "e2fsprogs")),
+            FileSystem::Xfs => Some(("mkfs.xfs", "xfsprogs")),
+            FileSystem::Btrfs => Some(("mkfs.btrfs", "btrfs-progs")),
+            FileSystem::None => None,
+        }
+    }
+
+    /// Arguments that make it repeatable and leave no lazy work that would disturb the command.
+    pub(crate) fn maker_arguments(self, seed: u64, device: &str, extra: &[String]) -> Vec<String> {
+        let uuid = uuid_of(seed);
+        let own: Vec<String> = match self {
+            FileSystem::Ext4 | FileSystem::Ext3 | FileSystem::Ext2 => {
+                let lazy = if self == FileSystem::Ext2 { "" } else { ",lazy_journal_init=0" };
+                vec![
+                    "-q".into(),
+                    "-F".into(),
+                    "-U".into(),
+                    uuid.clone(),
+                    "-E".into(),
+                    format!("lazy_itable_init=0{lazy},hash_seed={uuid}"),
+                ]
+            }
+            FileSystem::Xfs => vec!["-q".into(), "-f".into(), "-m".into(), format!("uuid={uuid}")],
+            FileSystem::Btrfs => vec!["-q".into(), "-f".into(), "-U".into(), uuid],
+            FileSystem::None => Vec::new(),
+        };
+        own.into_iter().chain(extra.iter().cloned()).chain([device.to_owned()]).collect()
+    }
+
+    /// The command that checks it without changing it.
+    pub(crate) fn checker(self, device: &str) -> Option<Vec<String>> {
+        let words: &[&str] = match self {
+            FileSystem::Ext4 | FileSystem::Ext3 | FileSystem::Ext2 => &["e2fsck", "-f", "-n"],
+            FileSystem::Xfs => &["xfs_repair", "-n"],
+            FileSystem::Btrfs => &["btrfs", "check", "--readonly"],
+            FileSystem::None => return None,
+        };
+        Some(words.iter().map(|&word| word.to_owned()).chain([device.to_owned()]).collect())
+    }
+}
+
+impl fmt::Display for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for FileSystem {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        FileSystem::ALL
+            .into_iter()
+            .find(|file_system| file_system.name() == name)
+            .ok_or_else(|| format!("unknown file system '{name}'; expected ext4, ext3, ext2, xfs, btrfs or none"))
+    }
+}
+
+/// A UUID of version 4's form (RFC 9562, section 5.4) that depends on the seed alone.
+fn uuid_of(seed: u64) -> String {
+    let mut stream = chronodisk_sim::RandomStream::new(seed, "guest", "file-system-uuid");
+    let high = stream.next_u64() & !0xf000 | 0x4000;
+    let low = stream.next_u64() & !(3 << 62) | 2 << 62;
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for file_system in FileSystem::ALL {
+            assert_eq!(file_system.name().parse(), Ok(file_system));
+        }
+        assert!("zfs".parse::<FileSystem>().unwrap_err().contains("btrfs"));
+    }
+
+    #[test]
+    fn the_uuid_follows_the_seed_and_has_the_standard_form() {
+        let uuid = uuid_of(1);
+        assert_eq!(uuid, uuid_of(1));
+        assert_ne!(uuid, uuid_of(2));
+        assert_eq!(uuid.len(), 36);
+        assert_eq!(&uuid[14..15], "4");
+        assert!("89ab".contains(&uuid[19..20]));
+    }
+}

@@ -1,0 +1,140 @@
+//! What the launcher and the guest's first process say to each other over a serial line: frames of
+//! one byte of kind, four bytes of length (little endian), and the payload.
+
+use std::fmt;
+
+/// Largest payload of one frame.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+const HEADER_BYTES: usize = 5;
+
+/// Kind of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// To the guest: the [`crate::spec::GuestSpec`] as JSON.
+    Hello = 1,
+    /// To the guest: bytes of standard input.
+    Stdin = 2,
+    /// To the guest: standard input has ended.
+    StdinEnd = 3,
+    /// To the guest: one byte, the number of a signal for the command.
+    Signal = 4,
+    /// To the guest: the terminal's rows and columns, two bytes each.
+    WindowSize = 5,
+    /// From the guest: bytes of standard output.
+    Stdout = 16,
+    /// From the guest: bytes of standard error.
+    Stderr = 17,
+    /// From the guest: it takes so many more bytes of standard input, four bytes.
+    Credit = 18,
+    /// From the guest: a [`crate::spec::Mark`] as JSON.
+    Mark = 19,
+    /// From the guest: the [`crate::spec::Ending`] as JSON; nothing follows.
+    Ending = 20,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        const ALL: [Kind; 10] = [
+            Kind::Hello,
+            Kind::Stdin,
+            Kind::StdinEnd,
+            Kind::Signal,
+            Kind::WindowSize,
+            Kind::Stdout,
+            Kind::Stderr,
+            Kind::Credit,
+            Kind::Mark,
+            Kind::Ending,
+        ];
+        ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Appends a frame to `out`.
+pub(crate) fn encode(kind: Kind, payload: &[u8], out: &mut Vec<u8>) {
+    assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a frame is at most {PAYLOAD_BYTES_MAX} bytes");
+    out.push(kind as u8);
+    out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Cuts a byte stream into frames.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    buffer: Vec<u8>,
+}
+
+impl Decoder {
+    /// Adds received bytes.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame.
+    ///
+    /// # Errors
+    /// When the stream is not one of frames; nothing can be decoded after that.
+    pub fn next(&mut self) -> Result<Option<(Kind, Vec<u8>)>, BadFrame> {
+        if self.buffer.len() < HEADER_BYTES {
+            return Ok(None);
+        }
+        let kind = Kind::from_byte(self.buffer[0]).ok_or(BadFrame)?;
+        let len_bytes = u32::from_le_bytes(self.buffer[1..HEADER_BYTES].try_into().expect("four bytes")) as usize;
+        if len_bytes > PAYLOAD_BYTES_MAX {
+            return Err(BadFrame);
+        }
+        if self.buffer.len() < HEADER_BYTES + len_bytes {
+            return Ok(None);
+        }
+        let payload = self.buffer[HEADER_BYTES..HEADER_BYTES + len_bytes].to_vec();
+        self.buffer.drain(..HEADER_BYTES + len_bytes);
+        Ok(Some((kind, payload)))
+    }
+}
+
+/// The byte stream is not one of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadFrame;
+
+impl fmt::Display for BadFrame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the guest's serial line carries something that is not a frame")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_survive_being_cut_anywhere() {
+        let mut stream = Vec::new();
+        encode(Kind::Stdout, b"one", &mut stream);
+        encode(Kind::StdinEnd, b"", &mut stream);
+        encode(Kind::Stderr, &[0xff; 300], &mut stream);
+        for cut in 1..stream.len() {
+            let mut decoder = Decoder::default();
+            let mut frames = Vec::new();
+            for piece in stream.chunks(cut) {
+                decoder.feed(piece);
+                while let Some(frame) = decoder.next().unwrap() {
+                    frames.push(frame);
+                }
+            }
+            assert_eq!(
+                frames,
+                [(Kind::Stdout, b"one".to_vec()), (Kind::StdinEnd, vec![]), (Kind::Stderr, vec![0xff; 300])]
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_or_a_huge_length_is_refused() {
+        for bytes in [[99, 0, 0, 0, 0], [Kind::Stdout as u8, 0xff, 0xff, 0xff, 0xff]] {
+            let mut decoder = Decoder::default();
+            decoder.feed(&bytes);
+            assert_eq!(decoder.next(), Err(BadFrame));
+        }
+    }
+}

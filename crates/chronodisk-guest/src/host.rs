@@ -1,0 +1,156 @@
+//! What the launcher must find out about the host: the guest's kernel, the caller's identity and
+//! terminal, the rate of the time stamp counter.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// The host lacks something that a guest needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct HostLacks {
+    /// What.
+    pub what: String,
+    /// What to do about it.
+    pub help: String,
+}
+
+/// The distribution's User Mode Linux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserModeLinux {
+    /// The kernel, an ordinary program.
+    pub executable: PathBuf,
+    /// The folder of its modules.
+    pub modules: PathBuf,
+}
+
+const KERNEL: &str = "linux.uml";
+const MODULES: &str = "/usr/lib/uml/modules";
+
+impl UserModeLinux {
+    /// Finds it where the distribution puts it.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn find() -> Result<Self, HostLacks> {
+        let lacks = |what: String| HostLacks {
+            what,
+            help: "Debian has it: apt-get install user-mode-linux (as root; no other right or module is needed)".into(),
+        };
+        let executable = find_program(KERNEL)
+            .ok_or_else(|| lacks(format!("{KERNEL}, the kernel that guests run, is not in PATH")))?;
+        // The folder holds one release, that of the installed kernel.
+        let modules = fs::read_dir(MODULES)
+            .ok()
+            .and_then(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).max())
+            .ok_or_else(|| lacks(format!("the modules of {KERNEL} are not in {MODULES}")))?;
+        Ok(UserModeLinux { executable, modules })
+    }
+}
+
+/// Looks a program up in PATH.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// Refuses early when the guest would lack a program; it also looks where only root's PATH does.
+pub(crate) fn require_program(name: &str, package: &str) -> Result<(), HostLacks> {
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin"];
+    if system.iter().any(|folder| is_executable(&Path::new(folder).join(name))) {
+        return Ok(());
+    }
+    Err(HostLacks {
+        what: format!("{name} is not installed"),
+        help: format!("Debian has it: apt-get install {package}"),
+    })
+}
+
+/// Which of standard input, output and error are terminals.
+pub(crate) fn terminals() -> [bool; 3] {
+    [io::stdin().is_terminal(), io::stdout().is_terminal(), io::stderr().is_terminal()]
+}
+
+/// Rows and columns of the terminal, if there is one.
+pub(crate) fn window_size() -> Option<(u16, u16)> {
+    let of = |size: rustix::termios::Winsize| (size.ws_row, size.ws_col);
+    rustix::termios::tcgetwinsize(io::stdout())
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stdin()))
+        .or_else(|_| rustix::termios::tcgetwinsize(io::stderr()))
+        .ok()
+        .map(of)
+}
+
+/// Whether standard input may be read: it is no terminal, or one that is not another job's.
+pub(crate) fn owns_terminal() -> bool {
+    !io::stdin().is_terminal()
+        || rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// Who the caller is.
+pub(crate) struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub umask: u32,
+}
+
+pub(crate) fn identity() -> Identity {
+    use rustix::process::{getegid, geteuid, getgroups, umask};
+    // The mask can only be read by setting it.
+    let mask = umask(rustix::fs::Mode::empty());
+    umask(mask);
+    Identity {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect(),
+        umask: mask.bits(),
+    }
+}
+
+/// A descriptor that becomes readable when the child ends.
+pub(crate) fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
+}
+
+/// Rate of the host's time stamp counter, measured against the monotonic clock to about 10 ppm.
+///
+/// Guest programs see a counter of exactly this rate that follows the guest's time, so an error
+/// here shows in nothing but a printed clock rate.
+pub(crate) fn time_stamp_counter_hertz() -> u64 {
+    // SAFETY: the instruction has no effect but its result.
+    let read = || (unsafe { core::arch::x86_64::_rdtsc() }, Instant::now());
+    let (first_ticks, first) = read();
+    std::thread::sleep(Duration::from_millis(5));
+    let (last_ticks, last) = read();
+    let nanos = (last - first).as_nanos().max(1);
+    (u128::from(last_ticks.saturating_sub(first_ticks)) * 1_000_000_000 / nanos).max(1) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let error = require_program("mkfs.no-such-thing", "some-package").unwrap_err();
+        assert!(error.what.contains("mkfs.no-such-thing"));
+        assert!(error.help.contains("apt-get install some-package"));
+    }
+
+    #[test]
+    fn the_counter_has_a_plausible_rate() {
+        let hertz = time_stamp_counter_hertz();
+        assert!((100_000_000..20_000_000_000).contains(&hertz), "{hertz} Hz");
+    }
+}

@@ -1,0 +1,302 @@
+//! The guest's first process: puts the host's tree and the device in place, runs the command as
+//! the calling user would, relays its input and output, and powers the guest off.
+//!
+//! It is this same executable, which the guest's kernel starts from the host's tree.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
+use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
+use rustix::system::{RebootCommand, reboot};
+
+use crate::filesystem::FileSystem;
+use crate::modules::Modules;
+use crate::relay::{self, Serial};
+use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
+
+/// The device as the guest sees it.
+pub const DEVICE: &str = "/dev/vda";
+/// The serial line to the launcher.
+const SERIAL: &str = "/dev/ttyS0";
+/// Where a tree usually has programs that only root calls.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs as the guest's first process and powers the guest off; never returns.
+pub fn guest_init() -> ! {
+    // SAFETY: nothing else runs in this process yet.
+    unsafe { std::env::set_var("PATH", SYSTEM_PATH) };
+    match Serial::open(SERIAL) {
+        Ok(mut serial) => {
+            let ending = match live(&mut serial) {
+                Ok(ending) => ending,
+                Err(failure) => Ending::Failed { stage: failure.stage, message: failure.message },
+            };
+            serial.send_ending(&ending);
+        }
+        Err(error) => eprintln!("chronodisk guest: {SERIAL}: {error}"),
+    }
+    rustix::fs::sync();
+    let error = reboot(RebootCommand::PowerOff);
+    panic!("the guest could not be powered off: {error:?}");
+}
+
+/// Why the guest could not do its work.
+struct Failure {
+    stage: Stage,
+    message: String,
+}
+
+trait At<T> {
+    /// Names the stage and what was being done.
+    fn at(self, stage: Stage, doing: impl FnOnce() -> String) -> Result<T, Failure>;
+}
+
+impl<T, E: std::fmt::Display> At<T> for Result<T, E> {
+    fn at(self, stage: Stage, doing: impl FnOnce() -> String) -> Result<T, Failure> {
+        self.map_err(|error| Failure { stage, message: format!("{}: {error}", doing()) })
+    }
+}
+
+fn live(serial: &mut Serial) -> Result<Ending, Failure> {
+    let spec = serial.receive_hello().at(Stage::Boot, || "no instructions came from the launcher".into())?;
+    prepare(&spec)?;
+    mark(serial, Stage::Boot);
+
+    make_file_system(&spec)?;
+    mark(serial, Stage::Mkfs);
+    mount_file_system(&spec)?;
+    mark(serial, Stage::Mount);
+
+    let status = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
+        .at(Stage::Command, || "the command could not be run".into())?;
+
+    end_all_processes();
+    unmount_file_system(&spec)?;
+    mark(serial, Stage::Unmount);
+    let check = check_file_system(&spec)?;
+    mark(serial, Stage::Check);
+    let kernel_release = rustix::system::uname().release().to_string_lossy().into_owned();
+    Ok(Ending::Exited { status, kernel_release, check })
+}
+
+fn mark(serial: &mut Serial, stage: Stage) {
+    // SAFETY: the instruction has no effect but its result; under the guest's clock it is trapped
+    // and answered in virtual time, which is why it is used.
+    let time_stamp_counter = unsafe { core::arch::x86_64::_rdtsc() };
+    serial.send_mark(&Mark { stage, time_stamp_counter });
+}
+
+/// The host's tree, the kernel's own file systems, the device.
+fn prepare(spec: &GuestSpec) -> Result<(), Failure> {
+    let modules = Modules::open(Path::new(&spec.modules)).at(Stage::Boot, || spec.modules.clone())?;
+    let load = |name: &str| modules.load(name).at(Stage::Boot, || format!("kernel module {name}"));
+    load("virtio_blk")?;
+    if spec.scheduler.as_deref() == Some("bfq") {
+        load("bfq")?;
+    }
+    if spec.file_system != FileSystem::None {
+        load(spec.file_system.name())?;
+    }
+    if !spec.host_writes {
+        load("overlay")?;
+        enter_overlay().at(Stage::Boot, || "an overlay over the host's tree".into())?;
+    }
+    mount_kernel_file_systems();
+    bring_loopback_up();
+    wait_for_device()?;
+    if let Some(scheduler) = &spec.scheduler {
+        let file = "/sys/block/vda/queue/scheduler";
+        fs::write(file, scheduler).at(Stage::Boot, || format!("I/O scheduler '{scheduler}' ({file})"))?;
+    }
+    Ok(())
+}
+
+/// Makes a writable copy of the tree whose changes stay in the guest's memory, and moves there.
+fn enter_overlay() -> io::Result<()> {
+    let below = ["/tmp", "/mnt", "/run"]
+        .into_iter()
+        .find(|folder| Path::new(folder).is_dir())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the tree has none of /tmp, /mnt, /run"))?;
+    mount("chronodisk", below, "tmpfs", MountFlags::empty(), c"size=90%,mode=0755")?;
+    let folder = |name: &str| format!("{below}/{name}");
+    for name in ["upper", "work", "root"] {
+        fs::create_dir(folder(name))?;
+    }
+    let options = format!("lowerdir=/,upperdir={},workdir={}", folder("upper"), folder("work"));
+    let options = std::ffi::CString::new(options).expect("no zero byte");
+    mount("overlay", folder("root"), "overlay", MountFlags::empty(), options.as_c_str())?;
+    rustix::process::chdir(folder("root"))?;
+    mount_move(".", "/")?;
+    rustix::process::chroot(".")?;
+    rustix::process::chdir("/")?;
+    Ok(())
+}
+
+/// Those that a tree lacks a folder for are left out, as on a host without them.
+fn mount_kernel_file_systems() {
+    let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let mounts: [(&str, &str, MountFlags, &std::ffi::CStr); 5] = [
+        ("proc", "/proc", plain, c""),
+        ("sysfs", "/sys", plain, c""),
+        ("devtmpfs", "/dev", MountFlags::NOSUID, c"mode=0755"),
+        ("devpts", "/dev/pts", MountFlags::NOSUID | MountFlags::NOEXEC, c"mode=0620,ptmxmode=0666"),
+        ("tmpfs", "/dev/shm", MountFlags::NOSUID | MountFlags::NODEV, c"mode=1777"),
+    ];
+    for (kind, folder, flags, options) in mounts {
+        if folder.starts_with("/dev/") {
+            let _ = fs::create_dir(folder);
+        }
+        let _ = mount(kind, folder, kind, flags, options);
+    }
+    for (link, target) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+    ] {
+        let _ = std::os::unix::fs::symlink(target, link);
+    }
+}
+
+/// Programs that talk to themselves expect 127.0.0.1; the guest has no other network.
+fn bring_loopback_up() {
+    // SAFETY: an ifreq of zeros is valid, and the socket is closed on every path.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if socket < 0 {
+            return;
+        }
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &request);
+        libc::close(socket);
+    }
+}
+
+fn wait_for_device() -> Result<(), Failure> {
+    for _ in 0..500 {
+        if Path::new(DEVICE).exists() {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    Err(Failure { stage: Stage::Boot, message: format!("{DEVICE} did not appear in the guest") })
+}
+
+fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
+    let Some((program, package)) = spec.file_system.maker() else {
+        // The caller can't become root in the guest, so the raw device is theirs.
+        return rustix::fs::chown(DEVICE, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
+            .at(Stage::Mkfs, || DEVICE.into());
+    };
+    let output = Command::new(program)
+        .args(spec.file_system.maker_arguments(spec.seed, DEVICE, &spec.mkfs_options))
+        .output()
+        .at(Stage::Mkfs, || format!("{program} (Debian: apt-get install {package})"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure { stage: Stage::Mkfs, message: format!("{program} failed: {}", text_of(&output)) })
+}
+
+fn mount_file_system(spec: &GuestSpec) -> Result<(), Failure> {
+    if spec.file_system == FileSystem::None {
+        return Ok(());
+    }
+    let at = &spec.mount_point;
+    fs::create_dir_all(at).at(Stage::Mount, || format!("mount point {at}"))?;
+    // mount(8) knows which options are flags and which are the file system's.
+    let mut command = Command::new("mount");
+    command.args(["-t", spec.file_system.name()]);
+    if let Some(options) = &spec.mount_options {
+        command.args(["-o", options]);
+    }
+    let output = command.args([DEVICE, at]).output().at(Stage::Mount, || "mount".into())?;
+    if !output.status.success() {
+        return Err(Failure { stage: Stage::Mount, message: text_of(&output) });
+    }
+    rustix::fs::chown(at.as_str(), Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
+        .at(Stage::Mount, || at.clone())
+}
+
+fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {
+    rustix::fs::sync();
+    if spec.file_system == FileSystem::None {
+        return Ok(());
+    }
+    let at = spec.mount_point.as_str();
+    for _ in 0..50 {
+        match unmount(at, UnmountFlags::empty()) {
+            // The command may have unmounted it itself.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => return Ok(()),
+            Err(rustix::io::Errno::BUSY) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(Failure { stage: Stage::Unmount, message: format!("{at}: {error}") }),
+        }
+    }
+    Err(Failure { stage: Stage::Unmount, message: format!("{at} stayed busy") })
+}
+
+fn check_file_system(spec: &GuestSpec) -> Result<Option<CheckResult>, Failure> {
+    let Some(words) = spec.file_system.checker(DEVICE).filter(|_| spec.check) else { return Ok(None) };
+    let command = words.join(" ");
+    let output = Command::new(&words[0]).args(&words[1..]).output().at(Stage::Check, || command.clone())?;
+    Ok(Some(CheckResult { clean: output.status.success(), command, output: text_of(&output) }))
+}
+
+fn text_of(output: &std::process::Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+/// Ends what the command left running, so that the file system can be unmounted.
+fn end_all_processes() {
+    let everyone = |signal: libc::c_int| {
+        // SAFETY: -1 names every process but this one, and a signal is all that is sent.
+        unsafe { libc::kill(-1, signal) == 0 }
+    };
+    for signal in [Signal::TERM, Signal::KILL] {
+        if !everyone(signal.as_raw()) {
+            return;
+        }
+        for _ in 0..50 {
+            let left = loop {
+                match rustix::process::wait(WaitOptions::NOHANG) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break true,
+                    Err(_) => break false,
+                }
+            };
+            if !left {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The command as the calling user would run it, but for its standard streams.
+pub(crate) fn command_of(spec: &GuestSpec) -> Command {
+    let mut command = Command::new(OsStr::from_bytes(&spec.command[0]));
+    command.args(spec.command[1..].iter().map(|argument| OsStr::from_bytes(argument)));
+    command.env_clear();
+    for variable in &spec.environment {
+        if let Some(equals) = variable.iter().position(|&byte| byte == b'=') {
+            command.env(OsStr::from_bytes(&variable[..equals]), OsStr::from_bytes(&variable[equals + 1..]));
+        }
+    }
+    command
+}
+
+/// The process's id, as rustix has it.
+pub(crate) fn pid_of(child: &std::process::Child) -> Pid {
+    Pid::from_child(child)
+}

@@ -1,0 +1,280 @@
+//! The page shared by the launcher, the backend and the guest's clock; its C twin is `shim/page.h`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chronodisk_sim::Nanos;
+use memmap2::MmapRaw;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use serde::{Deserialize, Serialize};
+
+/// What the guest's virtual time is made of while the guest computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuBase {
+    /// The host's time while the guest runs: another program's load on the host shows.
+    Wall,
+    /// The guest's own CPU time, the kernel's part scaled: immune to the host's load.
+    #[default]
+    Measured,
+}
+
+/// How time passes while the guest is idle and no request is outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdlePace {
+    /// It jumps to the guest's next timer.
+    #[default]
+    Jump,
+    /// It passes with the host's: for a person at a terminal.
+    Host,
+}
+
+/// What the launcher decides about the guest's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClockOptions {
+    /// What virtual time is made of.
+    pub cpu_base: CpuBase,
+    /// How idle time passes.
+    pub idle_pace: IdlePace,
+    /// Share of the guest kernel's CPU time that counts under [`CpuBase::Measured`].
+    pub kernel_scale: f64,
+    /// Taken off the CPU time of every stretch of user code under [`CpuBase::Measured`]: the
+    /// host's cost of switching to a traced process and back.
+    pub trap_nanos: u64,
+    /// `CLOCK_REALTIME` in the guest at virtual time zero, in nanoseconds since 1970.
+    pub realtime_start_nanos: u64,
+    /// Rate of the time stamp counter as guest programs see it, in hertz.
+    pub tsc_hertz: u64,
+}
+
+/// Counters of the guest's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockCounters {
+    /// Virtual time when the clock last stopped, in nanoseconds.
+    pub virtual_nanos: u64,
+    /// Kicks during which the guest stood still.
+    pub kicks: u64,
+    /// Times that an idle guest waited for the device.
+    pub idle_exchanges: u64,
+    /// Times that a running guest was interrupted for a completion.
+    pub interrupts: u64,
+    /// Jumps of the clock.
+    pub jumps: u64,
+    /// Virtual nanoseconds jumped over.
+    pub jumped_nanos: u64,
+    /// Host nanoseconds during which the clock stood still.
+    pub stopped_host_nanos: u64,
+    /// Time stamp counter reads emulated.
+    pub tsc_reads: u64,
+    /// Returns of user code to the guest's kernel.
+    pub traps: u64,
+    /// CPU nanoseconds of the guest's kernel, unscaled.
+    pub kernel_cpu_nanos: u64,
+    /// CPU nanoseconds of the guest's programs, traps taken off.
+    pub user_cpu_nanos: u64,
+    /// Bytes that the guest read from the host's tree, untimed.
+    pub host_tree_read_bytes: u64,
+    /// Bytes that the guest wrote to the host's tree, untimed.
+    pub host_tree_written_bytes: u64,
+}
+
+/// Our end of the shared page.
+pub struct ClockPage {
+    fd: OwnedFd,
+    map: MmapRaw,
+}
+
+impl ClockPage {
+    /// Makes a page for a guest.
+    ///
+    /// # Errors
+    /// When the host has no memory or descriptors left.
+    pub fn create(options: &ClockOptions) -> io::Result<Self> {
+        let fd = memfd_create("chronodisk-clock", MemfdFlags::CLOEXEC)?;
+        ftruncate(&fd, PAGE_BYTES as u64)?;
+        let page = ClockPage::open(fd)?;
+        page.set(field::CPU_BASE_AND_IDLE_PACE, (options.cpu_base as u64) | ((options.idle_pace as u64) << 32));
+        page.set(field::KERNEL_SCALE_MILLIONTHS, (options.kernel_scale * 1e6).round() as u64);
+        page.set(field::TRAP_NANOS, options.trap_nanos);
+        page.set(field::TSC_HERTZ, options.tsc_hertz);
+        page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
+        page.set(field::COMPLETION_BOUND, NEVER);
+        page.set(field::MAGIC, MAGIC);
+        Ok(page)
+    }
+
+    /// Maps the page that was inherited as `fd`.
+    ///
+    /// # Errors
+    /// When `fd` is no such page.
+    pub fn open(fd: OwnedFd) -> io::Result<Self> {
+        let map = MmapRaw::map_raw(&File::from(fd.try_clone()?))?;
+        if map.len() != PAGE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the clock's page has the wrong size"));
+        }
+        Ok(ClockPage { fd, map })
+    }
+
+    /// The descriptor to hand to the guest and the backend.
+    pub fn fd(&self) -> impl AsFd + '_ {
+        &self.fd
+    }
+
+    /// The guest's clock as of when it last stopped.
+    #[must_use]
+    pub fn virtual_now(&self) -> Nanos {
+        Nanos::from_nanos(self.get(field::VIRTUAL_NOW))
+    }
+
+    /// Says when the device next needs the guest. Only while the guest stands still.
+    pub fn publish(&self, completion_bound: Option<Nanos>, outstanding: u64) {
+        self.set(field::COMPLETION_BOUND, completion_bound.map_or(NEVER, Nanos::as_nanos));
+        self.set(field::OUTSTANDING, outstanding);
+    }
+
+    /// The clock's counters.
+    #[must_use]
+    pub fn counters(&self) -> ClockCounters {
+        ClockCounters {
+            virtual_nanos: self.get(field::VIRTUAL_NOW),
+            kicks: self.get(field::KICKS),
+            idle_exchanges: self.get(field::IDLE_EXCHANGES),
+            interrupts: self.get(field::INTERRUPTS),
+            jumps: self.get(field::JUMPS),
+            jumped_nanos: self.get(field::JUMPED_NANOS),
+            stopped_host_nanos: self.get(field::STOPPED_HOST_NANOS),
+            tsc_reads: self.get(field::TSC_READS),
+            traps: self.get(field::TRAPS),
+            kernel_cpu_nanos: self.get(field::KERNEL_CPU_NANOS),
+            user_cpu_nanos: self.get(field::USER_CPU_NANOS),
+            host_tree_read_bytes: self.get(field::HOST_TREE_READ_BYTES),
+            host_tree_written_bytes: self.get(field::HOST_TREE_WRITTEN_BYTES),
+        }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < field::COUNT);
+        // SAFETY: the map is page-aligned, PAGE_BYTES long and lives as long as self; every party
+        // accesses it in aligned 64-bit words.
+        unsafe { &*self.map.as_ptr().cast::<AtomicU64>().add(index) }
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    fn set(&self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Release);
+    }
+}
+
+/// The instant of nothing, on the page and in messages.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+const PAGE_BYTES: usize = 4096;
+/// "chronod1".
+const MAGIC: u64 = 0x6368_726f_6e6f_6431;
+
+/// Positions in 64-bit words, in the order of `struct chronodisk_page`.
+mod field {
+    pub const MAGIC: usize = 0;
+    pub const CPU_BASE_AND_IDLE_PACE: usize = 1;
+    pub const KERNEL_SCALE_MILLIONTHS: usize = 2;
+    pub const TRAP_NANOS: usize = 3;
+    pub const TSC_HERTZ: usize = 4;
+    pub const REALTIME_START_NANOS: usize = 5;
+    pub const COMPLETION_BOUND: usize = 6;
+    pub const OUTSTANDING: usize = 7;
+    pub const VIRTUAL_NOW: usize = 8;
+    pub const KICKS: usize = 9;
+    pub const IDLE_EXCHANGES: usize = 10;
+    pub const INTERRUPTS: usize = 11;
+    pub const JUMPS: usize = 12;
+    pub const JUMPED_NANOS: usize = 13;
+    pub const STOPPED_HOST_NANOS: usize = 14;
+    pub const TSC_READS: usize = 15;
+    pub const TRAPS: usize = 16;
+    pub const KERNEL_CPU_NANOS: usize = 17;
+    pub const USER_CPU_NANOS: usize = 18;
+    pub const HOST_TREE_READ_BYTES: usize = 19;
+    pub const HOST_TREE_WRITTEN_BYTES: usize = 20;
+    /// `shim/page.h` asserts 8 × this as the size of the structure.
+    pub const COUNT: usize = 21;
+}
+
+/// A question of the guest's clock, `struct chronodisk_question`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub ask: Ask,
+    pub virtual_now: Nanos,
+    pub guest_timer: Option<Nanos>,
+}
+
+/// Why the guest stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Nothing runs until the first completion or the guest's timer.
+    Idle,
+    /// The completion bound has passed while the guest ran.
+    Interrupt,
+}
+
+pub(crate) const QUESTION_BYTES: usize = 24;
+
+impl Question {
+    pub fn decode(bytes: &[u8; QUESTION_BYTES]) -> Option<Self> {
+        let word = |index: usize| u64::from_ne_bytes(bytes[8 * index..8 * index + 8].try_into().expect("eight bytes"));
+        let ask = match word(0) {
+            1 => Ask::Idle,
+            2 => Ask::Interrupt,
+            _ => return None,
+        };
+        let guest_timer = (word(2) != NEVER).then(|| Nanos::from_nanos(word(2)));
+        Some(Question { ask, virtual_now: Nanos::from_nanos(word(1)), guest_timer })
+    }
+}
+
+/// Encodes the answer to a [`Question`], `struct chronodisk_answer`.
+pub(crate) fn encode_answer(virtual_now: Nanos, completed: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&virtual_now.as_nanos().to_ne_bytes());
+    bytes[8..].copy_from_slice(&completed.to_ne_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_shared_through_its_descriptor() {
+        let options = ClockOptions {
+            cpu_base: CpuBase::Measured,
+            idle_pace: IdlePace::Host,
+            kernel_scale: 0.125,
+            trap_nanos: 7,
+            realtime_start_nanos: 9,
+            tsc_hertz: 11,
+        };
+        let ours = ClockPage::create(&options).unwrap();
+        let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
+        assert_eq!(theirs.get(field::KERNEL_SCALE_MILLIONTHS), 125_000);
+        assert_eq!(theirs.get(field::CPU_BASE_AND_IDLE_PACE), 1 | 1 << 32);
+        assert_eq!(theirs.get(field::COMPLETION_BOUND), NEVER);
+        ours.publish(Some(Nanos::from_nanos(5)), 2);
+        assert_eq!((theirs.get(field::COMPLETION_BOUND), theirs.get(field::OUTSTANDING)), (5, 2));
+    }
+
+    #[test]
+    fn a_question_of_an_unknown_kind_is_refused() {
+        let mut bytes = [0; QUESTION_BYTES];
+        assert_eq!(Question::decode(&bytes), None);
+        bytes[0] = 1;
+        bytes[16..].fill(0xff);
+        let question = Question::decode(&bytes).unwrap();
+        assert_eq!((question.ask, question.guest_timer), (Ask::Idle, None));
+    }
+}

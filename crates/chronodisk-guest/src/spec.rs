@@ -1,0 +1,85 @@
+//! What the launcher tells the guest's first process to do, and what that tells back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::filesystem::FileSystem;
+
+/// Bytes that need not be UTF-8: arguments, paths, the environment.
+pub(crate) type Bytes = Vec<u8>;
+
+/// Everything that the guest's first process must know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GuestSpec {
+    /// Command and arguments.
+    pub command: Vec<Bytes>,
+    /// `NAME=VALUE` of each variable.
+    pub environment: Vec<Bytes>,
+    pub working_directory: Bytes,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub umask: u32,
+    /// Which of standard input, output and error are terminals on the host.
+    pub terminals: [bool; 3],
+    /// Rows and columns of the terminal.
+    pub window_size: Option<(u16, u16)>,
+    pub file_system: FileSystem,
+    pub mkfs_options: Vec<String>,
+    pub mount_options: Option<String>,
+    pub mount_point: String,
+    pub scheduler: Option<String>,
+    /// Seeds the file system's UUID and hash seed.
+    pub seed: u64,
+    /// Whether the guest writes to the host's tree itself rather than to an overlay.
+    pub host_writes: bool,
+    /// Whether to check the file system after it was unmounted.
+    pub check: bool,
+    /// Where the guest kernel's modules are, in the host's tree.
+    pub modules: String,
+}
+
+/// An instant of the guest's life, by the guest's own time stamp counter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub stage: Stage,
+    pub time_stamp_counter: u64,
+}
+
+/// Stages of a guest's life; a mark is set when one ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The kernel booted, the host's tree is in place, the device is there.
+    Boot,
+    /// The file system was made.
+    Mkfs,
+    /// It was mounted.
+    Mount,
+    /// The command ran.
+    Command,
+    /// The file system was unmounted.
+    Unmount,
+    /// The file system was checked.
+    Check,
+}
+
+/// How the guest ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Ending {
+    /// The command ran and exited with this status, or 128 + the signal that killed it; 127 if it
+    /// was not found, 126 if it could not be executed.
+    Exited { status: i32, kernel_release: String, check: Option<CheckResult> },
+    /// Something before or after the command failed.
+    Failed { stage: Stage, message: String },
+}
+
+/// What the file system's own checker said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckResult {
+    /// Whether it found no fault.
+    pub clean: bool,
+    /// The command that was run.
+    pub command: String,
+    /// What it printed.
+    pub output: String,
+}
