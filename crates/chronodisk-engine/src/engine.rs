@@ -8,7 +8,7 @@ use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Statu
 
 use crate::host::HostClock;
 use crate::log::RequestLog;
-use crate::step::{assert_inside, checked_advance, checked_step, first_possible_completion};
+use crate::step::{assert_inside, assert_later, checked_advance, checked_step, first_possible_completion};
 
 /// Feeds arrivals to device models, holds what they complete until it may leave, and logs it all.
 ///
@@ -371,14 +371,7 @@ impl Engine {
             };
             in_flight.model_done = true;
             let record = self.log.record_mut(in_flight.order);
-            assert!(
-                completion.at > record.arrival,
-                "model {}: request {} completed at {}, not after its arrival at {}",
-                port.model.info().name,
-                completion.id.0,
-                completion.at,
-                record.arrival
-            );
+            assert_later(&*port.model, record, completion);
             record.due = completion.at;
             record.status = if record.store_failed { Status::MediaError } else { completion.status };
             record.model_time += std::mem::take(&mut port.unspent_model_time);

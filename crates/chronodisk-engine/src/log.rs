@@ -31,35 +31,36 @@ impl RequestLog {
         self.records
     }
 
-    pub(crate) fn with_capacity(requests: usize) -> Self {
-        RequestLog { records: Vec::with_capacity(requests) }
-    }
-
     /// Appends an arrival and tells its order.
     pub(crate) fn arrived(&mut self, device: u16, arrival: Nanos, request: &Request) -> u64 {
         let order = self.records.len() as u64;
-        self.records.push(RequestRecord {
-            device,
-            order,
-            op: request.op,
-            fua: request.fua,
-            priority: request.priority,
-            lba: request.lba,
-            sectors: request.sectors,
-            queue: request.queue,
-            issuer: request.issuer,
-            arrival,
-            due: Nanos::MAX,
-            completed: Nanos::MAX,
-            status: Status::Ok,
-            store_failed: false,
-            model_time: Nanos::ZERO,
-            store_time: Nanos::ZERO,
-        });
+        self.records.push(new_record(device, order, arrival, request));
         order
     }
 
     pub(crate) fn record_mut(&mut self, order: u64) -> &mut RequestRecord {
         &mut self.records[order as usize]
+    }
+}
+
+/// The record of a request that has just arrived.
+pub(crate) fn new_record(device: u16, order: u64, arrival: Nanos, request: &Request) -> RequestRecord {
+    RequestRecord {
+        device,
+        order,
+        op: request.op,
+        fua: request.fua,
+        priority: request.priority,
+        lba: request.lba,
+        sectors: request.sectors,
+        queue: request.queue,
+        issuer: request.issuer,
+        arrival,
+        due: Nanos::MAX,
+        completed: Nanos::MAX,
+        status: Status::Ok,
+        store_failed: false,
+        model_time: Nanos::ZERO,
+        store_time: Nanos::ZERO,
     }
 }

@@ -1,12 +1,13 @@
 //! Models without a clock: from event to event, as fast as the host can.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, RequestRecord};
 
-use crate::log::RequestLog;
-use crate::step::{checked_advance, checked_step, fits};
+use crate::log::new_record;
+use crate::step::{assert_later, checked_advance, checked_step, fits, step_to_completion};
 
 /// A request of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub enum SimulationError {
 /// due.
 ///
 /// # Errors
-/// On a depth of zero, and on a request that leaves the device.
+/// On a depth of zero, and on a request that leaves the device or time.
 ///
 /// # Panics
 /// If the model breaks its contract.
@@ -62,35 +63,67 @@ pub fn closed_loop(
     requests: impl IntoIterator<Item = Issue>,
     depth: u32,
 ) -> Result<Vec<RequestRecord>, SimulationError> {
+    let requests = requests.into_iter();
+    let mut records = Vec::with_capacity(requests.size_hint().0.min(CAPACITY_HINT_MAX));
+    closed_loop_streaming(model, requests, depth, |record| {
+        records.push(*record);
+        ControlFlow::Continue(())
+    })?;
+    Ok(records)
+}
+
+/// Does what [`closed_loop`] does, but hands each record on as soon as it and those before it have
+/// completed, in order of arrival, so that memory depends on what is outstanding and not on how
+/// long it runs. When `seen` breaks, no request follows, and those outstanding complete.
+///
+/// # Errors
+/// As [`closed_loop`].
+///
+/// # Panics
+/// As [`closed_loop`].
+pub fn closed_loop_streaming(
+    model: &mut dyn DeviceModel,
+    requests: impl IntoIterator<Item = Issue>,
+    depth: u32,
+    mut seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<(), SimulationError> {
     if depth == 0 {
         return Err(SimulationError::NoDepth);
     }
-    let mut requests = requests.into_iter();
+    let mut requests = requests.into_iter().fuse();
+    let mut window = Window::default();
     let mut arrivals = Arrivals::default();
-    let mut log = RequestLog::with_capacity(requests.size_hint().0.min(CAPACITY_HINT_MAX));
     let mut completions = Vec::with_capacity(depth as usize);
-    let start = model.now();
-    for issue in requests.by_ref().take(depth as usize) {
-        arrivals.push(start, issue, log.records().len())?;
-    }
+    let mut room = depth;
+    let mut stopped = false;
     loop {
-        while let Some(request) = arrivals.pop(model.now()) {
-            submit(model, &mut log, request)?;
+        let now = model.now();
+        while room > 0
+            && !stopped
+            && let Some(issue) = requests.next()
+        {
+            room -= 1;
+            arrivals.push(now, issue, window.next_order())?;
+        }
+        while let Some(request) = arrivals.pop(now) {
+            submit(model, &mut window, request)?;
         }
         match arrivals.next_at() {
-            None if model.outstanding() == 0 => return Ok(log.into_records()),
-            None => checked_step(model, Nanos::MAX, &mut completions),
-            Some(next) => checked_step(model, next, &mut completions),
-        }
-        let now = model.now();
-        // What still happens at this instant happens before anything arrives at it.
-        checked_advance(model, now, &mut completions);
-        assert_completes(model, &completions);
-        for completion in completions.drain(..) {
-            note_completion(model, &mut log, completion);
-            if let Some(issue) = requests.next() {
-                arrivals.push(now, issue, log.records().len())?;
+            None if model.outstanding() == 0 => return Ok(()),
+            None => step_to_completion(model, &mut completions),
+            Some(next) => {
+                checked_step(model, next, &mut completions);
+                let now = model.now();
+                // What still happens at this instant happens before anything arrives at it.
+                checked_advance(model, now, &mut completions);
             }
+        }
+        for completion in completions.drain(..) {
+            window.complete(model, completion);
+            room += 1;
+        }
+        while let Some(record) = window.pop() {
+            stopped |= seen(&record).is_break();
         }
     }
 }
@@ -107,24 +140,23 @@ pub fn open_loop(
     model: &mut dyn DeviceModel,
     requests: impl IntoIterator<Item = (Nanos, Request)>,
 ) -> Result<Vec<RequestRecord>, SimulationError> {
-    let mut log = RequestLog::new();
+    let mut window = Window::default();
     let mut completions = Vec::new();
     for (at, request) in requests {
         let at = at.max(model.now());
         checked_advance(model, at, &mut completions);
         for completion in completions.drain(..) {
-            note_completion(model, &mut log, completion);
+            window.complete(model, completion);
         }
-        submit(model, &mut log, request)?;
+        submit(model, &mut window, request)?;
     }
     while model.outstanding() > 0 {
-        checked_step(model, Nanos::MAX, &mut completions);
-        assert_completes(model, &completions);
+        step_to_completion(model, &mut completions);
         for completion in completions.drain(..) {
-            note_completion(model, &mut log, completion);
+            window.complete(model, completion);
         }
     }
-    Ok(log.into_records())
+    Ok(window.records.into())
 }
 
 /// Room reserved at the start at most, because a size hint is only a hint.
@@ -134,72 +166,73 @@ const CAPACITY_HINT_MAX: usize = 1 << 20;
 /// out of the heap.
 #[derive(Default)]
 struct Arrivals {
-    now: VecDeque<(Nanos, Request)>,
+    now: VecDeque<Request>,
     later: EventQueue<Request>,
 }
 
 impl Arrivals {
-    fn push(&mut self, now: Nanos, issue: Issue, order: usize) -> Result<(), SimulationError> {
-        let at = now.checked_add(issue.think).ok_or(SimulationError::BeyondTime { order: order as u64 })?;
-        if at == now {
-            self.now.push_back((at, issue.request));
+    fn push(&mut self, now: Nanos, issue: Issue, order: u64) -> Result<(), SimulationError> {
+        if issue.think == Nanos::ZERO {
+            self.now.push_back(issue.request);
         } else {
+            let at = now.checked_add(issue.think).ok_or(SimulationError::BeyondTime { order })?;
             self.later.push(at, issue.request);
         }
         Ok(())
     }
 
+    /// The next arrival after those of the present instant, which have been taken.
     fn next_at(&self) -> Option<Nanos> {
-        let now = self.now.front().map(|(at, _)| *at);
-        [now, self.later.next_at()].into_iter().flatten().min()
+        self.later.next_at()
     }
 
     /// What was planned earlier for an instant arrives before what was added there without pause.
     fn pop(&mut self, now: Nanos) -> Option<Request> {
-        if let Some((_, request)) = self.later.pop_until(now) {
-            return Some(request);
-        }
-        self.now.pop_front().map(|(_, request)| request)
+        self.later.pop_until(now).map(|(_, request)| request).or_else(|| self.now.pop_front())
     }
 }
 
-fn submit(model: &mut dyn DeviceModel, log: &mut RequestLog, mut request: Request) -> Result<(), SimulationError> {
-    let order = log.records().len() as u64;
+/// The records from the oldest outstanding request to the newest, in order of arrival.
+#[derive(Default)]
+struct Window {
+    records: VecDeque<RequestRecord>,
+    first_order: u64,
+}
+
+impl Window {
+    fn next_order(&self) -> u64 {
+        self.first_order + self.records.len() as u64
+    }
+
+    fn complete(&mut self, model: &dyn DeviceModel, completion: Completion) {
+        let index = completion.id.0.checked_sub(self.first_order);
+        let record = index.and_then(|index| self.records.get_mut(index as usize));
+        let Some(record) = record.filter(|record| !record.is_completed()) else {
+            panic!("model {}: completed request {}, which it does not have", model.info().name, completion.id.0)
+        };
+        assert_later(model, record, completion);
+        record.due = completion.at;
+        record.completed = completion.at;
+        record.status = completion.status;
+    }
+
+    /// Takes the oldest record if its request has completed.
+    fn pop(&mut self) -> Option<RequestRecord> {
+        self.records.front().filter(|record| record.is_completed())?;
+        self.first_order += 1;
+        self.records.pop_front()
+    }
+}
+
+fn submit(model: &mut dyn DeviceModel, window: &mut Window, mut request: Request) -> Result<(), SimulationError> {
+    let order = window.next_order();
     let capacity_sectors = model.info().capacity_sectors;
     if !fits(capacity_sectors, request.lba.0, request.sectors) {
         let (lba, sectors) = (request.lba.0, request.sectors);
         return Err(SimulationError::OutOfRange { order, lba, sectors, capacity_sectors });
     }
     request.id = RequestId(order);
-    log.arrived(0, model.now(), &request);
+    window.records.push_back(new_record(0, order, model.now(), &request));
     model.submit(request);
     Ok(())
-}
-
-/// Panics if a model went to the end of time without completing anything.
-fn assert_completes(model: &dyn DeviceModel, completions: &[Completion]) {
-    assert!(
-        !completions.is_empty() || model.now() < Nanos::MAX,
-        "model {}: {} requests never complete",
-        model.info().name,
-        model.outstanding()
-    );
-}
-
-fn note_completion(model: &dyn DeviceModel, log: &mut RequestLog, completion: Completion) {
-    let known = (completion.id.0 as usize) < log.records().len();
-    assert!(known, "model {}: completed request {}, which it was never given", model.info().name, completion.id.0);
-    let record = log.record_mut(completion.id.0);
-    assert!(
-        !record.is_completed() && completion.at > record.arrival,
-        "model {}: request {} that arrived at {} completed at {} {}",
-        model.info().name,
-        completion.id.0,
-        record.arrival,
-        completion.at,
-        if record.is_completed() { "once more" } else { "and not later" }
-    );
-    record.due = completion.at;
-    record.completed = completion.at;
-    record.status = completion.status;
 }

@@ -1,7 +1,7 @@
 //! Stepping a model while holding it to its contract.
 
 use chronodisk_device::DeviceModel;
-use chronodisk_sim::{Completion, Nanos};
+use chronodisk_sim::{Completion, Nanos, Request, RequestRecord};
 
 /// [`DeviceModel::step`], checked: time moves forward, nothing stops short of `limit` for no
 /// reason, and completions are of the present instant.
@@ -63,6 +63,36 @@ pub(crate) fn checked_advance(model: &mut dyn DeviceModel, until: Nanos, complet
     }
 }
 
+/// Runs a model with something outstanding to its first completion, and everything else of that
+/// instant.
+///
+/// # Panics
+/// If the model breaks its contract, such as by never completing anything.
+pub(crate) fn step_to_completion(model: &mut dyn DeviceModel, completed: &mut Vec<Completion>) {
+    let first_new = completed.len();
+    checked_step(model, Nanos::MAX, completed);
+    assert!(
+        completed.len() > first_new,
+        "model {}: {} requests never complete",
+        model.info().name,
+        model.outstanding()
+    );
+    let now = model.now();
+    checked_advance(model, now, completed);
+}
+
+/// Panics unless a request completes after its arrival.
+pub(crate) fn assert_later(model: &dyn DeviceModel, record: &RequestRecord, completion: Completion) {
+    assert!(
+        completion.at > record.arrival,
+        "model {}: request {} completed at {}, not after its arrival at {}",
+        model.info().name,
+        completion.id.0,
+        completion.at,
+        record.arrival
+    );
+}
+
 /// The earliest instant at which an outstanding request can complete if nothing arrives; in the
 /// future if the model has done everything that is due at its present instant. `None` if nothing
 /// is outstanding.
@@ -82,7 +112,7 @@ pub(crate) fn first_possible_completion(model: &dyn DeviceModel) -> Option<Nanos
 }
 
 /// Panics if a request does not lie inside the device; whoever submits it has checked it before.
-pub(crate) fn assert_inside(model: &dyn DeviceModel, request: &chronodisk_sim::Request) {
+pub(crate) fn assert_inside(model: &dyn DeviceModel, request: &Request) {
     let capacity_sectors = model.info().capacity_sectors;
     assert!(
         fits(capacity_sectors, request.lba.0, request.sectors),
