@@ -1,1 +1,61 @@
-//! To be described.
+//! Protocols through which a system reaches an emulated device.
+//!
+//! So far one: vhost-user-blk, for a guest kernel that runs as a process. [`Session`] is one
+//! guest's connection: it owns the socket and the store, takes requests off the guest's ring,
+//! moves their bytes at arrival, tells a [`RequestHandler`] of them, and puts completions back
+//! when it is told that they are due. It knows nothing of time: when something is due, the caller
+//! decides.
+//!
+//! ```no_run
+//! use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, SEG_MAX_DEFAULT, Session};
+//! use chronodisk_sim::{RequestId, Status};
+//! use chronodisk_store::RamStore;
+//!
+//! #[derive(Default)]
+//! struct Immediately(Vec<RequestId>);
+//!
+//! impl RequestHandler for Immediately {
+//!     fn arrived(&mut self, arrival: Arrival) {
+//!         self.0.push(arrival.request.id);
+//!     }
+//!     fn before_acknowledge(&mut self) {}
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = BlkConfig {
+//!     capacity_sectors: 1 << 21,
+//!     logical_block_bytes: 512,
+//!     physical_block_bytes: 4096,
+//!     serial: "chronodisk null".into(),
+//!     discard_unit_sectors: Some(8),
+//!     write_zeroes: true,
+//!     volatile_cache: false,
+//!     seg_max: SEG_MAX_DEFAULT,
+//! };
+//! let listener = std::os::unix::net::UnixListener::bind("disk.sock")?;
+//! let store = Box::new(RamStore::new(1 << 30, 64 << 20));
+//! let mut session = Session::new(listener.accept()?.0, config, store)?;
+//! let mut handler = Immediately::default();
+//! // A real caller waits for the socket to become readable and for completions to become due.
+//! while session.readable(&mut handler)? == Flow::Continue {
+//!     for id in handler.0.drain(..) {
+//!         session.complete(id, Status::Ok);
+//!     }
+//!     session.notify()?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod session;
+pub mod vhost_user;
+pub mod virtio_blk;
+
+#[cfg(feature = "test-utils")]
+pub mod mock;
+
+pub use session::{
+    Arrival, Flow, FrontError, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, RequestHandler, Session, SessionStats,
+};
+pub use virtio_blk::{BlkConfig, ConfigError, SEG_MAX_DEFAULT, SEG_MAX_LIMIT};

@@ -1,0 +1,599 @@
+//! One guest's connection: the thin shell with the socket, the ring and the store.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
+use chronodisk_store::Store;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send};
+use vm_memory::{Bytes, GuestAddress};
+
+use crate::vhost_user::memory::GuestMemory;
+use crate::vhost_user::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
+use crate::vhost_user::{Answer, Backend, Refusal, RingError};
+use crate::virtio_blk::{
+    BadRequest, BadRequestKind, BlkConfig, BlkRequest, BlkStatus, Bounce, ConfigError, Limits, Operation,
+    answer_identify, execute,
+};
+
+/// Most data in requests that have arrived and are not completed; further reads and writes end
+/// with an I/O error.
+pub const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
+/// Most requests that have arrived and are not completed, those of rings that were reset
+/// included; further ones end with an I/O error.
+pub const IN_FLIGHT_COUNT_MAX: usize = 4 * crate::vhost_user::QUEUE_SIZE_MAX as usize;
+
+/// Serves one guest over one socket.
+///
+/// The caller waits until [`as_fd`](AsFd::as_fd) is readable and calls
+/// [`readable`](Self::readable); when a request is due it calls [`complete`](Self::complete), and
+/// [`notify`](Self::notify) after all that are due at one instant. No call blocks, and none
+/// looks at the guest's ring but on a kick.
+#[derive(Debug)]
+pub struct Session {
+    socket: UnixStream,
+    decoder: MessageDecoder,
+    backend: Backend,
+    device: Device,
+    next_id: u64,
+    in_flight: BTreeMap<RequestId, InFlight>,
+    in_flight_bytes: u64,
+    /// Completions that became due while their ring was disabled, in that order.
+    held: Vec<(RequestId, Status)>,
+    /// Whether the used ring got entries that the guest was not told of.
+    call_pending: bool,
+    stats: SessionStats,
+}
+
+/// Who is told of requests.
+pub trait RequestHandler {
+    /// A request arrived; its bytes have moved. Requests of one kick come in the order of the
+    /// ring.
+    fn arrived(&mut self, arrival: Arrival);
+
+    /// All requests of a kick have arrived. With in-band kicks the guest stands still until this
+    /// returns and the kick is acknowledged.
+    fn before_acknowledge(&mut self);
+}
+
+/// A request at the instant at which the device sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The request; its range lies inside the device.
+    pub request: Request,
+    /// Host time that moving the bytes took.
+    pub store_time: Nanos,
+    /// The store could not do it: whatever status it is completed with, the guest gets an I/O
+    /// error.
+    pub failed: bool,
+}
+
+/// Whether there is more to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Wait for the socket again.
+    Continue,
+    /// The guest has closed the connection.
+    Ended,
+}
+
+/// What a session has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    /// Messages received.
+    pub messages: u64,
+    /// Kicks served.
+    pub kicks: u64,
+    /// Calls sent.
+    pub calls: u64,
+    /// Requests that arrived, by the position of their kind in [`Op::ALL`].
+    pub requests: [u64; Op::ALL.len()],
+    /// Bytes of the reads among them.
+    pub read_bytes: u64,
+    /// Bytes of the writes among them.
+    pub written_bytes: u64,
+    /// Questions for the serial.
+    pub identifications: u64,
+    /// Chains that were no valid request, by what was wrong.
+    pub bad_requests: BTreeMap<BadRequestKind, u64>,
+    /// Requests that the store could not do.
+    pub store_errors: u64,
+    /// The first of these errors.
+    pub first_store_error: Option<String>,
+    /// Completions of requests whose ring was reset meanwhile; the guest never sees them.
+    pub dropped_completions: u64,
+    /// Messages that were answered with a negative acknowledgement.
+    pub refused_messages: u64,
+    /// The first reason for one.
+    pub first_refusal: Option<String>,
+    /// Rings that had to be stopped because the guest broke the rules.
+    pub ring_failures: u64,
+    /// The first reason for one.
+    pub first_ring_failure: Option<RingError>,
+}
+
+/// Why a session can't go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrontError {
+    /// The device's description is wrong.
+    #[error("device: {0}")]
+    Config(#[from] ConfigError),
+    /// The store has another size than the device.
+    #[error("the store has {store_bytes} bytes, expected {device_bytes} for the device")]
+    StoreSize {
+        /// Size of the store in bytes.
+        store_bytes: u64,
+        /// Size of the device in bytes.
+        device_bytes: u64,
+    },
+    /// The guest broke the format of the protocol.
+    #[error("vhost-user: {0}")]
+    Protocol(#[from] ProtocolError),
+    /// The guest asked for something that can't be, and did not ask to be told.
+    #[error("vhost-user: {} (code {code}): {refusal}", code::name(*code))]
+    Refused {
+        /// Code of the message.
+        code: u32,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The guest closed the connection in the middle of a message.
+    #[error("vhost-user: the connection ended in the middle of a message")]
+    Truncated,
+    /// The guest does not read our replies.
+    #[error("vhost-user: the guest does not read the replies that it asked for")]
+    NotReading,
+    /// The host failed.
+    #[error("vhost-user socket: {operation}: {source}")]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// What the host said.
+        source: io::Error,
+    },
+}
+
+impl Session {
+    /// Serves `config` with the bytes of `store` to whoever is at the other end of `socket`.
+    ///
+    /// # Errors
+    /// [`FrontError::Config`], [`FrontError::StoreSize`].
+    pub fn new(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
+        config.check()?;
+        let device_bytes = config.capacity_sectors * SECTOR_BYTES;
+        let store_bytes = store.capacity_bytes();
+        if store_bytes != device_bytes {
+            return Err(FrontError::StoreSize { store_bytes, device_bytes });
+        }
+        Ok(Session {
+            socket,
+            decoder: MessageDecoder::new(),
+            backend: Backend::new(config.features(), config.space()),
+            device: Device { config, store, bounce: Bounce::default() },
+            next_id: 0,
+            in_flight: BTreeMap::new(),
+            in_flight_bytes: 0,
+            held: Vec::new(),
+            call_pending: false,
+            stats: SessionStats::default(),
+        })
+    }
+
+    /// Receives and obeys one message, if it is there as a whole; to be called when the socket is
+    /// readable. On a kick, all requests that are available arrive at `handler` before the kick
+    /// is acknowledged.
+    ///
+    /// # Errors
+    /// [`FrontError`] if the session can't go on.
+    pub fn readable(&mut self, handler: &mut dyn RequestHandler) -> Result<Flow, FrontError> {
+        loop {
+            let mut buffer = [0; PAYLOAD_BYTES_MAX];
+            let wanted = self.decoder.wanted_bytes();
+            let (received, fds) = match receive(&self.socket, &mut buffer[..wanted]) {
+                Ok(Received::Data { len, fds }) => (len, fds),
+                Ok(Received::NothingYet) => return Ok(Flow::Continue),
+                Ok(Received::End) if self.decoder.is_between_messages() => return Ok(Flow::Ended),
+                Ok(Received::End) => return Err(FrontError::Truncated),
+                Err(error) => return Err(error),
+            };
+            if let Some(message) = self.decoder.receive(&buffer[..received], fds)? {
+                self.stats.messages += 1;
+                return self.obey(message, handler);
+            }
+        }
+    }
+
+    /// The descriptor on which kicks come if the guest does not send them in band; `None` while
+    /// the ring does not run.
+    #[must_use]
+    pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.backend.vring(QUEUE).kick_fd()
+    }
+
+    /// Serves a kick that came on [`kick_fd`](Self::kick_fd); to be called when that is readable.
+    /// The guest runs on meanwhile.
+    ///
+    /// # Errors
+    /// [`FrontError::Io`] if the kick can't be read or the guest can't be notified.
+    pub fn kicked(&mut self, handler: &mut dyn RequestHandler) -> Result<(), FrontError> {
+        let Some(fd) = self.kick_fd() else { return Ok(()) };
+        match rustix::io::read(fd, &mut [0; 8]) {
+            Ok(_) => {}
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(FrontError::Io { operation: "reading a kick", source: errno.into() }),
+        }
+        self.serve_kick(QUEUE, handler).map(|_served| ())
+    }
+
+    /// Gives a request back to the guest: status byte and used ring. The guest is told by the
+    /// next [`notify`](Self::notify).
+    ///
+    /// While the ring is disabled the completion is kept until it is enabled again; if the ring
+    /// was reset since the request arrived, the completion is dropped.
+    pub fn complete(&mut self, id: RequestId, status: Status) {
+        let Some(entry) = self.in_flight.get(&id).copied() else { return };
+        let vring = self.backend.vring(QUEUE);
+        if entry.epoch == vring.epoch() && !vring.is_running() {
+            self.held.push((id, status));
+            return;
+        }
+        self.in_flight.remove(&id);
+        self.in_flight_bytes -= entry.data_bytes;
+        let Some(memory) = self.backend.memory().filter(|_| entry.epoch == vring.epoch()).cloned() else {
+            self.stats.dropped_completions += 1;
+            return;
+        };
+        let status = if entry.failed { BlkStatus::IoError } else { status.into() };
+        let used = Used {
+            head: entry.head,
+            status_address: Some(entry.status_address),
+            status,
+            filled_bytes: if status == BlkStatus::Ok { entry.fills_bytes } else { 0 },
+        };
+        if let Err(error) = self.push_used(&memory, &used) {
+            self.fail_ring(error);
+        }
+    }
+
+    /// Tells the guest that the used ring has new entries, if it has; never waits for the guest.
+    ///
+    /// # Errors
+    /// What the host says if the guest can't be reached.
+    pub fn notify(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.call_pending) {
+            return Ok(());
+        }
+        self.stats.calls += 1;
+        let sent = if let Some(call) = &self.backend.vring(QUEUE).call {
+            rustix::io::write(call, &1u64.to_ne_bytes())
+        } else if let Some(channel) = self.backend.call_channel() {
+            send(channel, &message::vring_call(QUEUE as u32), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+        } else {
+            // Neither way was set up: the guest polls.
+            return Ok(());
+        };
+        match sent {
+            // A full channel holds calls that the guest has not read: it will look at the ring.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Requests that arrived and were not completed, those of a ring that was reset included.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// What the session has seen so far.
+    #[must_use]
+    pub fn stats(&self) -> &SessionStats {
+        &self.stats
+    }
+
+    /// The bytes of the device.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.device.store
+    }
+
+    /// Ends the session and gives the bytes of the device back.
+    #[must_use]
+    pub fn into_store(self) -> Box<dyn Store> {
+        self.device.store
+    }
+
+    fn obey(&mut self, message: Message, handler: &mut dyn RequestHandler) -> Result<Flow, FrontError> {
+        let code = message.code;
+        let flow = match self.backend.handle(message).map_err(|refusal| FrontError::Refused { code, refusal })? {
+            Answer::Silence => Flow::Continue,
+            Answer::Reply(bytes) => self.send(&bytes)?,
+            Answer::Refused { reply, refusal } => {
+                self.refuse(|| format!("{}: {refusal}", code::name(code)));
+                self.send(&reply)?
+            }
+            Answer::Kick { queue, acknowledge } => {
+                let served = self.serve_kick(queue, handler)?;
+                if acknowledge { self.send(&message::acknowledgement(code, served))? } else { Flow::Continue }
+            }
+        };
+        self.release_held()?;
+        Ok(flow)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<Flow, FrontError> {
+        match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(len) if len == bytes.len() => Ok(Flow::Continue),
+            Ok(_) | Err(Errno::AGAIN) => Err(FrontError::NotReading),
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(Flow::Ended),
+            Err(errno) => Err(FrontError::Io { operation: "sending a reply", source: errno.into() }),
+        }
+    }
+
+    /// Takes all available requests; false if the ring could not be served.
+    fn serve_kick(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<bool, FrontError> {
+        self.stats.kicks += 1;
+        let served = self.take_available(queue, handler);
+        match served {
+            Ok(()) => {}
+            // Nothing was touched, and what is in flight may still be completed.
+            Err(RingError::NotRunning) => {
+                self.refuse(|| format!("{}: {}", code::name(code::VRING_KICK), RingError::NotRunning))
+            }
+            Err(error) => self.fail_ring(error),
+        }
+        // What was answered at once is announced now: nobody else knows of it.
+        self.notify_or_fail()?;
+        handler.before_acknowledge();
+        Ok(served.is_ok())
+    }
+
+    fn notify_or_fail(&mut self) -> Result<(), FrontError> {
+        match self.notify() {
+            // The socket will tell that the guest is gone.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(source) => Err(FrontError::Io { operation: "notifying the guest", source }),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn take_available(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<(), RingError> {
+        let memory = self.backend.memory().cloned().ok_or(RingError::NotRunning)?;
+        let limits = Limits::new(&self.device.config, self.backend.features());
+        // A guest that adds requests meanwhile must kick again.
+        for _ in 0..crate::vhost_user::QUEUE_SIZE_MAX {
+            let Some(chain) = self.backend.vring_mut(queue).pop(&memory)? else { break };
+            let head = chain.head_index();
+            let parsed = BlkRequest::parse(chain, memory.mapped(), &limits).and_then(|request| self.admit(request));
+            match parsed {
+                Ok(request) => match request.operation {
+                    Operation::Device(op) => self.arrive(request, op, &memory, queue, handler),
+                    Operation::Identify => self.identify(&request, &memory)?,
+                },
+                Err(bad) => self.answer_bad(head, &bad, &memory)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bounds what a guest can have in flight.
+    fn admit(&self, request: BlkRequest) -> Result<BlkRequest, BadRequest> {
+        let fits = self.in_flight.len() < IN_FLIGHT_COUNT_MAX
+            && self.in_flight_bytes + data_bytes(&request) <= IN_FLIGHT_BYTES_MAX;
+        if fits {
+            return Ok(request);
+        }
+        Err(BadRequest { status_address: Some(request.status_address), kind: BadRequestKind::TooMuchInFlight })
+    }
+
+    fn arrive(
+        &mut self,
+        request: BlkRequest,
+        op: Op,
+        memory: &Arc<GuestMemory>,
+        queue: usize,
+        handler: &mut dyn RequestHandler,
+    ) {
+        let started = Instant::now();
+        let Device { store, bounce, .. } = &mut self.device;
+        let executed = execute(&request, op, memory.mapped(), &mut **store, bounce);
+        let store_time = Nanos::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        if let Err(error) = &executed {
+            self.stats.store_errors += 1;
+            self.stats.first_store_error.get_or_insert_with(|| error.to_string());
+        }
+        let failed = executed.is_err();
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let data_bytes = data_bytes(&request);
+        let fills_bytes = if op == Op::Read { data_bytes as u32 } else { 0 };
+        self.in_flight.insert(
+            id,
+            InFlight {
+                head: request.head,
+                status_address: request.status_address,
+                epoch: self.backend.vring(queue).epoch(),
+                data_bytes,
+                fills_bytes,
+                failed,
+            },
+        );
+        self.in_flight_bytes += data_bytes;
+        self.stats.count(op, data_bytes);
+        let request = Request {
+            id,
+            op,
+            lba: Lba(request.sector),
+            sectors: request.sectors,
+            fua: false,
+            priority: request.priority,
+            queue: queue as u16,
+            issuer: 0,
+        };
+        handler.arrived(Arrival { request, store_time, failed });
+    }
+
+    fn identify(&mut self, request: &BlkRequest, memory: &GuestMemory) -> Result<(), RingError> {
+        self.stats.identifications += 1;
+        let answered = answer_identify(request, &self.device.config.serial, memory.mapped());
+        let (status, filled_bytes) = match answered {
+            Ok(filled_bytes) => (BlkStatus::Ok, filled_bytes),
+            Err(_) => (BlkStatus::IoError, 0),
+        };
+        let status_address = Some(request.status_address);
+        self.push_used(memory, &Used { head: request.head, status_address, status, filled_bytes })
+    }
+
+    fn answer_bad(&mut self, head: u16, bad: &BadRequest, memory: &GuestMemory) -> Result<(), RingError> {
+        *self.stats.bad_requests.entry(bad.kind).or_default() += 1;
+        let used = Used { head, status_address: bad.status_address, status: bad.status(), filled_bytes: 0 };
+        self.push_used(memory, &used)
+    }
+
+    fn push_used(&mut self, memory: &GuestMemory, used: &Used) -> Result<(), RingError> {
+        let status_written = match used.status_address {
+            // Memory may have moved since the address was checked.
+            Some(address) => memory.mapped().write_obj(used.status as u8, address).is_ok(),
+            None => false,
+        };
+        let written_bytes = if status_written { used.filled_bytes + 1 } else { 0 };
+        self.backend.vring_mut(QUEUE).push_used(memory, used.head, written_bytes)?;
+        self.call_pending = true;
+        Ok(())
+    }
+
+    /// Completes what became due while the ring was disabled, once it runs again.
+    fn release_held(&mut self) -> Result<(), FrontError> {
+        let vring = self.backend.vring(QUEUE);
+        let epoch = vring.epoch();
+        let running = vring.is_running();
+        let waits =
+            |(id, _): &(RequestId, Status)| !running && self.in_flight.get(id).is_some_and(|e| e.epoch == epoch);
+        if self.held.iter().all(waits) {
+            return Ok(());
+        }
+        for (id, status) in std::mem::take(&mut self.held) {
+            self.complete(id, status);
+        }
+        self.notify_or_fail()
+    }
+
+    fn refuse(&mut self, reason: impl FnOnce() -> String) {
+        self.stats.refused_messages += 1;
+        self.stats.first_refusal.get_or_insert_with(reason);
+    }
+
+    fn fail_ring(&mut self, error: RingError) {
+        self.stats.ring_failures += 1;
+        self.stats.first_ring_failure.get_or_insert(error);
+        let vring = self.backend.vring_mut(QUEUE);
+        vring.fail();
+        if let Some(fd) = &vring.error {
+            // Nobody may listen; the ring has stopped anyway.
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl AsFd for Session {
+    /// The socket.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl SessionStats {
+    fn count(&mut self, op: Op, data_bytes: u64) {
+        let position = Op::ALL.iter().position(|&known| known == op).expect("all kinds are there");
+        self.requests[position] += 1;
+        match op {
+            Op::Read => self.read_bytes += data_bytes,
+            Op::Write => self.written_bytes += data_bytes,
+            Op::Flush | Op::Discard | Op::WriteZeroes => {}
+        }
+    }
+}
+
+/// The only ring so far.
+const QUEUE: usize = 0;
+
+/// What the session serves.
+struct Device {
+    config: BlkConfig,
+    store: Box<dyn Store>,
+    bounce: Bounce,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What is needed to give a request back.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    head: u16,
+    status_address: GuestAddress,
+    /// Epoch of the ring at arrival; another one means that the ring was reset.
+    epoch: u64,
+    /// Data of a read or write.
+    data_bytes: u64,
+    /// Guest memory that success has filled, but for the status byte.
+    fills_bytes: u32,
+    failed: bool,
+}
+
+/// An entry for the used ring.
+struct Used {
+    head: u16,
+    status_address: Option<GuestAddress>,
+    status: BlkStatus,
+    filled_bytes: u32,
+}
+
+fn data_bytes(request: &BlkRequest) -> u64 {
+    match request.operation {
+        Operation::Device(op) if op.moves_data() => u64::from(request.sectors) * SECTOR_BYTES,
+        _ => 0,
+    }
+}
+
+enum Received {
+    Data { len: usize, fds: Vec<OwnedFd> },
+    NothingYet,
+    End,
+}
+
+/// Receives at most as many bytes as fit, with the file descriptors that come beside them.
+fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<Received, FrontError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, flags) {
+        Ok(received) => received,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::NothingYet),
+        Err(Errno::CONNRESET) => return Ok(Received::End),
+        Err(errno) => return Err(FrontError::Io { operation: "receiving", source: errno.into() }),
+    };
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(ProtocolError::TooManyFds.into());
+    }
+    if received.bytes == 0 {
+        return Ok(Received::End);
+    }
+    Ok(Received::Data { len: received.bytes, fds })
+}

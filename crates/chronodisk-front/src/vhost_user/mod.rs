@@ -1,0 +1,21 @@
+//! The backend's side of vhost-user, version 1, as far as a block device with one queue needs it.
+//!
+//! The protocol is that of the QEMU project's "Vhost-user Protocol" (`docs/interop/vhost-user.rst`).
+//! Three layers, none of which touches the socket:
+//!
+//! * [`message`]: bytes and file descriptors in, checked messages out; replies as bytes.
+//! * [`memory`]: the guest's memory as its table describes it.
+//! * [`Backend`]: what was negotiated, and the rings. It is fed messages and says what to answer.
+//!
+//! In-band notifications are supported and preferred: a kick is then a message whose reply the
+//! guest awaits, so the guest's whole kernel stands still while the kick is served. Kicks and
+//! calls over file descriptors work too.
+
+mod backend;
+pub mod memory;
+pub mod message;
+mod vring;
+
+pub use backend::{Answer, Backend, Refusal};
+pub(crate) use vring::Vring;
+pub use vring::{QUEUE_SIZE_MAX, RingError};

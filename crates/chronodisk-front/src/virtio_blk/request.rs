@@ -1,0 +1,380 @@
+//! From a descriptor chain to a checked request.
+//!
+//! A chain is a request's header (16 bytes that the device reads), its data, and one status byte
+//! that the device writes. The device must not depend on how these are cut into descriptors
+//! (VIRTIO 1.2, section 2.7.4, "Message Framing"): the header is the first bytes that can be
+//! read, the status the last that can be written.
+//!
+//! Everything in a chain is the guest's word. What does not hold ends as a [`BadRequest`], with
+//! the status byte's address if there is one; nothing here panics or loops without bound.
+
+use chronodisk_sim::{Op, Priority, SECTOR_BYTES};
+use virtio_bindings::bindings::virtio_blk::{
+    VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH,
+    VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
+    VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
+};
+use virtio_queue::DescriptorChain;
+use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
+
+use super::{BlkConfig, BlkStatus};
+use crate::vhost_user::QUEUE_SIZE_MAX;
+
+/// Most data in one request. Drivers cut at their own limits, which are far below.
+pub const REQUEST_BYTES_MAX: u64 = 32 << 20;
+
+/// A request whose every address and length was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlkRequest {
+    /// Descriptor at the head of the chain.
+    pub head: u16,
+    /// Where the status byte goes.
+    pub status_address: GuestAddress,
+    /// What to do.
+    pub operation: Operation,
+    /// First sector of 512 bytes; zero where the operation has no range.
+    pub sector: u64,
+    /// Length in sectors; zero where the operation has no range.
+    pub sectors: u32,
+    /// How urgent the guest's kernel thinks it is.
+    pub priority: Priority,
+    /// Guest memory to read from for a write, to fill for a read or an identification; empty
+    /// otherwise.
+    pub segments: Vec<Segment>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Something that takes time on the device.
+    Device(Op),
+    /// The device's serial, which is answered at once.
+    Identify,
+}
+
+/// A piece of guest memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it begins.
+    pub address: GuestAddress,
+    /// Length in bytes.
+    pub len_bytes: u32,
+}
+
+/// A chain that is not a request that the device can obey.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRequest {
+    /// Where the status byte goes; `None` if the chain has none that can be written.
+    pub status_address: Option<GuestAddress>,
+    /// What is wrong.
+    pub kind: BadRequestKind,
+}
+
+impl BadRequest {
+    /// What to answer.
+    #[must_use]
+    pub fn status(&self) -> BlkStatus {
+        match self.kind {
+            BadRequestKind::UnknownType | BadRequestKind::NotNegotiated | BadRequestKind::Flags => {
+                BlkStatus::Unsupported
+            }
+            _ => BlkStatus::IoError,
+        }
+    }
+}
+
+/// What can be wrong with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum BadRequestKind {
+    /// It loops, leaves its table or memory, nests indirect tables, or is longer than a ring.
+    BrokenChain,
+    /// Memory that the device reads follows memory that it writes.
+    Order,
+    /// No byte for the status.
+    NoStatus,
+    /// Fewer bytes to read than a header has.
+    NoHeader,
+    /// A type that the device does not know.
+    UnknownType,
+    /// A type whose feature was not negotiated.
+    NotNegotiated,
+    /// Flags that the operation does not know.
+    Flags,
+    /// Data outside the guest's memory.
+    OutsideMemory,
+    /// Data in the wrong direction for the operation.
+    Direction,
+    /// More data segments than the device allows.
+    TooManySegments,
+    /// No data, or not whole logical blocks at a logical block's address.
+    NotWholeBlocks,
+    /// More data than [`REQUEST_BYTES_MAX`], or a longer range than the device allows.
+    TooLong,
+    /// A range beyond the end of the device.
+    OutOfRange,
+    /// Not exactly one range for a discard or write-zeroes.
+    RangeCount,
+    /// More requests or data in flight than the session allows.
+    TooMuchInFlight,
+}
+
+/// What the device allows, and what was negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Size of the device in sectors.
+    pub capacity_sectors: u64,
+    /// Smallest addressable unit in sectors.
+    pub block_sectors: u64,
+    /// Most data segments.
+    pub seg_max: u32,
+    /// Longest discard or write-zeroes, in sectors.
+    pub range_sectors_max: u32,
+    /// Features that the driver enabled.
+    pub features: u64,
+}
+
+impl Limits {
+    /// The limits of a device whose driver enabled `features`.
+    #[must_use]
+    pub fn new(config: &BlkConfig, features: u64) -> Self {
+        Limits {
+            capacity_sectors: config.capacity_sectors,
+            block_sectors: config.logical_block_sectors(),
+            seg_max: config.seg_max,
+            range_sectors_max: config.range_sectors_max(),
+            features,
+        }
+    }
+
+    fn negotiated(&self, feature: u32) -> Result<(), BadRequestKind> {
+        if self.features & 1 << feature == 0 { Err(BadRequestKind::NotNegotiated) } else { Ok(()) }
+    }
+
+    fn check_range(&self, sector: u64, sectors: u64) -> Result<(), BadRequestKind> {
+        let whole = |count: u64| count.is_multiple_of(self.block_sectors);
+        if sectors == 0 || !whole(sector) || !whole(sectors) {
+            return Err(BadRequestKind::NotWholeBlocks);
+        }
+        match sector.checked_add(sectors) {
+            Some(end) if end <= self.capacity_sectors => Ok(()),
+            _ => Err(BadRequestKind::OutOfRange),
+        }
+    }
+}
+
+impl BlkRequest {
+    /// Reads and checks a chain that lies in `memory`.
+    ///
+    /// # Errors
+    /// [`BadRequest`] if anything in it does not hold.
+    pub fn parse(
+        chain: DescriptorChain<&GuestMemoryMmap>,
+        memory: &GuestMemoryMmap,
+        limits: &Limits,
+    ) -> Result<Self, BadRequest> {
+        let head = chain.head_index();
+        let mut layout = Layout::walk(chain).map_err(|kind| BadRequest { status_address: None, kind })?;
+        let status_address = layout.take_status(memory);
+        let bad = |kind| BadRequest { status_address, kind };
+        let status = status_address.ok_or(bad(BadRequestKind::NoStatus))?;
+        layout.parse(memory, limits).map_err(bad).map(|body| BlkRequest {
+            head,
+            status_address: status,
+            operation: body.operation,
+            sector: body.sector,
+            sectors: body.sectors,
+            priority: body.priority,
+            segments: body.segments,
+        })
+    }
+}
+
+const HEADER_BYTES: usize = 16;
+/// Size of `struct virtio_blk_discard_write_zeroes`: sector, length, flags.
+const RANGE_BYTES: usize = 16;
+
+/// The memory of a chain: what the device reads, then what it writes.
+#[derive(Default)]
+struct Layout {
+    readable: Vec<Segment>,
+    writable: Vec<Segment>,
+    out_of_order: bool,
+}
+
+/// A request but for its place in the ring.
+struct Body {
+    operation: Operation,
+    sector: u64,
+    sectors: u32,
+    priority: Priority,
+    segments: Vec<Segment>,
+}
+
+impl Layout {
+    fn walk(chain: DescriptorChain<&GuestMemoryMmap>) -> Result<Self, BadRequestKind> {
+        let mut layout = Layout::default();
+        // The iterator ends without a word where a chain is broken: its last descriptor then
+        // still names a next one.
+        let mut ended = false;
+        for descriptor in chain.take(usize::from(QUEUE_SIZE_MAX)) {
+            ended = !descriptor.has_next();
+            let segment = Segment { address: descriptor.addr(), len_bytes: descriptor.len() };
+            if segment.len_bytes == 0 {
+                continue;
+            }
+            if descriptor.is_write_only() {
+                layout.writable.push(segment);
+            } else {
+                layout.out_of_order |= !layout.writable.is_empty();
+                layout.readable.push(segment);
+            }
+        }
+        if ended { Ok(layout) } else { Err(BadRequestKind::BrokenChain) }
+    }
+
+    /// Splits the status byte off the memory that the device writes.
+    fn take_status(&mut self, memory: &GuestMemoryMmap) -> Option<GuestAddress> {
+        let last = self.writable.last_mut()?;
+        last.len_bytes -= 1;
+        let status_address = GuestAddress(last.address.0.checked_add(u64::from(last.len_bytes))?);
+        if last.len_bytes == 0 {
+            self.writable.pop();
+        }
+        memory.check_range(status_address, 1, Permissions::Write).then_some(status_address)
+    }
+
+    fn parse(mut self, memory: &GuestMemoryMmap, limits: &Limits) -> Result<Body, BadRequestKind> {
+        if self.out_of_order {
+            return Err(BadRequestKind::Order);
+        }
+        let header: [u8; HEADER_BYTES] = self.take_readable(memory).ok_or(BadRequestKind::NoHeader)?;
+        let field = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let sector = u64::from(field(8)) | u64::from(field(12)) << 32;
+        let priority = priority(field(4));
+        let body = |operation, sector, sectors, segments| Body { operation, sector, sectors, priority, segments };
+        match field(0) {
+            VIRTIO_BLK_T_IN => {
+                let sectors = check_data(&self.writable, &self.readable, sector, memory, limits)?;
+                Ok(body(Operation::Device(Op::Read), sector, sectors, self.writable))
+            }
+            VIRTIO_BLK_T_OUT => {
+                let sectors = check_data(&self.readable, &self.writable, sector, memory, limits)?;
+                Ok(body(Operation::Device(Op::Write), sector, sectors, self.readable))
+            }
+            VIRTIO_BLK_T_FLUSH => {
+                limits.negotiated(VIRTIO_BLK_F_FLUSH)?;
+                Ok(body(Operation::Device(Op::Flush), 0, 0, Vec::new()))
+            }
+            VIRTIO_BLK_T_DISCARD => {
+                limits.negotiated(VIRTIO_BLK_F_DISCARD)?;
+                let (sector, sectors) = self.take_range(memory, limits, 0)?;
+                Ok(body(Operation::Device(Op::Discard), sector, sectors, Vec::new()))
+            }
+            VIRTIO_BLK_T_WRITE_ZEROES => {
+                limits.negotiated(VIRTIO_BLK_F_WRITE_ZEROES)?;
+                let (sector, sectors) = self.take_range(memory, limits, VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP)?;
+                Ok(body(Operation::Device(Op::WriteZeroes), sector, sectors, Vec::new()))
+            }
+            VIRTIO_BLK_T_GET_ID => {
+                check_memory(&self.writable, memory)?;
+                Ok(body(Operation::Identify, 0, 0, self.writable))
+            }
+            _ => Err(BadRequestKind::UnknownType),
+        }
+    }
+
+    /// The one range of a discard or write-zeroes.
+    fn take_range(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        limits: &Limits,
+        known_flags: u32,
+    ) -> Result<(u64, u32), BadRequestKind> {
+        check_memory(&self.readable, memory)?;
+        let bytes: [u8; RANGE_BYTES] = self.take_readable(memory).ok_or(BadRequestKind::RangeCount)?;
+        if !self.readable.is_empty() {
+            return Err(BadRequestKind::RangeCount);
+        }
+        if !self.writable.is_empty() {
+            return Err(BadRequestKind::Direction);
+        }
+        let (sector, rest) = bytes.split_at(8);
+        let (sectors, flags) = rest.split_at(4);
+        let sector = u64::from_le_bytes(sector.try_into().expect("eight bytes"));
+        let sectors = u32::from_le_bytes(sectors.try_into().expect("four bytes"));
+        let flags = u32::from_le_bytes(flags.try_into().expect("four bytes"));
+        if flags & !known_flags != 0 {
+            return Err(BadRequestKind::Flags);
+        }
+        if sectors > limits.range_sectors_max {
+            return Err(BadRequestKind::TooLong);
+        }
+        limits.check_range(sector, sectors.into())?;
+        Ok((sector, sectors))
+    }
+
+    /// Takes the first bytes of what the device reads.
+    fn take_readable<const N: usize>(&mut self, memory: &GuestMemoryMmap) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        let mut filled = 0;
+        while filled < N {
+            let first = self.readable.first_mut()?;
+            let len = (N - filled).min(first.len_bytes as usize);
+            memory.read_slice(&mut bytes[filled..filled + len], first.address).ok()?;
+            filled += len;
+            first.len_bytes -= len as u32;
+            if first.len_bytes == 0 {
+                self.readable.remove(0);
+            } else {
+                first.address = GuestAddress(first.address.0.checked_add(len as u64)?);
+            }
+        }
+        Some(bytes)
+    }
+}
+
+/// Checks the data of a read or write; returns its length in sectors.
+fn check_data(
+    data: &[Segment],
+    other_direction: &[Segment],
+    sector: u64,
+    memory: &GuestMemoryMmap,
+    limits: &Limits,
+) -> Result<u32, BadRequestKind> {
+    if !other_direction.is_empty() {
+        return Err(BadRequestKind::Direction);
+    }
+    if data.len() > limits.seg_max as usize {
+        return Err(BadRequestKind::TooManySegments);
+    }
+    check_memory(data, memory)?;
+    let len_bytes: u64 = data.iter().map(|segment| u64::from(segment.len_bytes)).sum();
+    if len_bytes > REQUEST_BYTES_MAX {
+        return Err(BadRequestKind::TooLong);
+    }
+    if !len_bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(BadRequestKind::NotWholeBlocks);
+    }
+    let sectors = len_bytes / SECTOR_BYTES;
+    limits.check_range(sector, sectors)?;
+    Ok(u32::try_from(sectors).expect("bounded above"))
+}
+
+fn check_memory(segments: &[Segment], memory: &GuestMemoryMmap) -> Result<(), BadRequestKind> {
+    let inside = |segment: &Segment| {
+        segment.address.0.checked_add(u64::from(segment.len_bytes)).is_some()
+            && memory.check_range(segment.address, segment.len_bytes as usize, Permissions::ReadWrite)
+    };
+    if segments.iter().all(inside) { Ok(()) } else { Err(BadRequestKind::OutsideMemory) }
+}
+
+/// Linux puts its I/O priority into the header: the class above bit 13 (`linux/ioprio.h`:
+/// 1 real time, 2 best effort, 3 idle).
+fn priority(ioprio: u32) -> Priority {
+    match ioprio >> 13 {
+        1 => Priority::High,
+        3 => Priority::Idle,
+        _ => Priority::Normal,
+    }
+}
