@@ -1,1 +1,49 @@
-fn main() {}
+//! The `chronodisk` command: parses the command line, hands it to the library that does the work,
+//! and turns what that says into words, data and an exit status.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod closed_loop;
+mod commands;
+mod device;
+mod failure;
+mod output;
+mod quantity;
+mod run_result;
+mod runs;
+mod stages;
+mod stored;
+mod streaming;
+mod suggest;
+
+use std::process::ExitCode;
+
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
+
+fn main() -> ExitCode {
+    // This executable is also the guest's first process and the process behind its device. Both are
+    // started by us alone, with nothing but these words, before anything else of a command line exists.
+    match std::env::args_os().nth(1).as_ref().and_then(|word| word.to_str()) {
+        Some("guest-init") => chronodisk_guest::guest_init(),
+        Some("guest-backend") => return chronodisk_guest::guest_backend(),
+        _ => {}
+    }
+    output::set_up_rendering();
+    // clap ends with status 2 on wrong usage by itself.
+    let matches = cli::Cli::command().get_matches();
+    let given = |flag: &str| {
+        matches.subcommand().is_some_and(|(_, matches)| {
+            let id = flag.replace('-', "_");
+            matches.try_contains_id(&id).is_ok() && matches.value_source(&id) == Some(ValueSource::CommandLine)
+        })
+    };
+    match cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).execute(&given) {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            let status = failure.status();
+            output::note(format_args!("{:?}", miette::Report::new(failure)));
+            ExitCode::from(status)
+        }
+    }
+}

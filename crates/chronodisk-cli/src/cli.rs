@@ -1,0 +1,63 @@
+//! The command line: one variant per command, each with its flags in its own module.
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{compare, completions, devices, man, run, simulate, verify};
+use crate::failure::Outcome;
+
+/// Runs real programs on storage devices that do not exist.
+#[derive(Debug, Parser)]
+#[command(
+    name = "chronodisk",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    disable_help_subcommand = true,
+    after_help = "Data go to standard output, words to standard error.\n\
+        Exit status: 0 fine, 1 a check failed, 2 usage or configuration, 3 this host lacks something;\n\
+        `run` passes the program's own."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Arguments),
+    Simulate(simulate::Arguments),
+    Verify(verify::Arguments),
+    Compare(compare::Arguments),
+    Devices(devices::Arguments),
+    Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
+}
+
+impl Cli {
+    /// Does what was asked; `given` says whether a flag of the command was on the command line.
+    pub fn execute(self, given: &dyn Fn(&str) -> bool) -> Outcome {
+        match self.command {
+            Command::Run(arguments) => run::execute(arguments, given),
+            Command::Simulate(arguments) => simulate::execute(arguments),
+            Command::Verify(arguments) => verify::execute(arguments),
+            Command::Compare(arguments) => compare::execute(arguments),
+            Command::Devices(arguments) => devices::execute(arguments),
+            Command::Completions(arguments) => completions::execute(arguments),
+            Command::Man(arguments) => man::execute(arguments),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,9 @@
+//! The commands, one per module.
+
+pub mod compare;
+pub mod completions;
+pub mod devices;
+pub mod man;
+pub mod run;
+pub mod simulate;
+pub mod verify;

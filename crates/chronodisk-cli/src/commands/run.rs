@@ -1,0 +1,339 @@
+//! `chronodisk run`: a program in a guest, on an emulated device.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chronodisk_guest::{CpuBase, FileSystem, IdlePace, RunError, RunOptions, StoreChoice};
+use chronodisk_report::{RunResult, render_run_summary};
+use chronodisk_sim::Nanos;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::device::{self, Device};
+use crate::failure::{Failure, Outcome, status};
+use crate::run_result::{Setting, host_memory_bytes, repetition, run_result};
+use crate::stages::StageLine;
+use crate::{output, quantity, runs, stored};
+
+/// Runs a program on an emulated device
+///
+/// Boots a Linux kernel as an ordinary process on this host's file tree, makes and mounts a file
+/// system on the emulated device (/dev/vda), and runs CMD there as you would run it here: with your
+/// directory, environment, terminal and identity. Writes to the host's tree are undone afterwards.
+/// The guest lives in its own time: it stands still while the emulator computes, and jumps ahead
+/// when it idles.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it;\n\
+    2 for wrong usage, 3 if this host lacks something or the emulation failed.\n\n\
+    Example: chronodisk run --device first-disk --fs ext4 -- sh -c 'cp -r /usr/include /mnt && sync'")]
+pub struct Arguments {
+    /// Profile of the device: a name from `chronodisk devices`, or a file
+    #[arg(long, short, value_name = "PROFILE")]
+    device: String,
+
+    /// File system to make and mount on it; none leaves the bare device
+    #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
+    fs: FileSystem,
+
+    /// Capacity of the device, such as 8GiB, instead of the profile's
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    capacity: Option<u64>,
+
+    /// Where in the guest the file system is mounted
+    #[arg(long, value_name = "DIR", default_value = "/mnt")]
+    mount: String,
+
+    /// The guest's memory
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
+    memory: u64,
+
+    /// Options for mkfs, in one word
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    mkfs_options: Option<String>,
+
+    /// Options for mount -o, such as noatime,commit=30
+    #[arg(long, value_name = "OPTIONS")]
+    mount_options: Option<String>,
+
+    /// The guest's I/O scheduler
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    scheduler: Scheduler,
+
+    /// Runs that many times, each on a fresh device
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    reps: u32,
+
+    /// What the guest's clock counts while the guest computes
+    #[arg(long, value_name = "BASE", default_value = "measured")]
+    cpu: Cpu,
+
+    /// Factor on the CPU time of the guest's kernel under --cpu measured, instead of the calibrated one
+    #[arg(long, value_name = "F", value_parser = quantity::factor)]
+    kernel_scale: Option<f64>,
+
+    /// How time passes while the guest idles; host at a terminal and jump elsewhere, if not given
+    #[arg(long, value_name = "PACE")]
+    idle: Option<Idle>,
+
+    /// Seed of everything that is random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// The guest's clock at boot, in seconds since 1970, for repeatable file times; now, if not given
+    #[arg(long, value_name = "SECONDS")]
+    start_time: Option<u64>,
+
+    /// Where the device's bytes are: ram, or a file that keeps them
+    #[arg(long, value_name = "ram|FILE", default_value = "ram")]
+    store: OsString,
+
+    /// Host memory that the device's bytes may fill; half of this host's, if not given
+    #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
+    ram_budget: Option<u64>,
+
+    /// Lets the guest's writes to this host's file tree stay
+    #[arg(long)]
+    host_writes: bool,
+
+    /// Checks the file system after it was unmounted; a fault ends with status 1
+    #[arg(long)]
+    check: bool,
+
+    /// Directory for the result, instead of a new one in the folder of runs
+    #[arg(long, short, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Writes the result as JSON to standard output; CMD's own output then goes to standard error
+    #[arg(long)]
+    json: bool,
+
+    /// Diagnostic: sleeps that long in every call of the model; the guest must not notice
+    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration)]
+    model_delay: Option<Nanos>,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scheduler {
+    None,
+    MqDeadline,
+    Bfq,
+    Kyber,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Cpu {
+    /// The guest's own CPU time, with the cost of its slow system calls scaled to a native kernel's
+    Measured,
+    /// The host's time while the guest runs
+    Wall,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Idle {
+    /// To the next thing that happens
+    Jump,
+    /// As this host's
+    Host,
+}
+
+fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSystem> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(FileSystem::ALL.map(FileSystem::name)).try_map(|name| name.parse::<FileSystem>())
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match quantity::bytes(text)? {
+        size if size < MEMORY_MIN_BYTES => Err("the guest's kernel needs at least 64MiB".into()),
+        size => Ok(size),
+    }
+}
+
+/// With less, the distribution's kernel does not get through its boot reliably.
+const MEMORY_MIN_BYTES: u64 = 64 << 20;
+
+/// Runs the command as often as asked, and keeps the result.
+pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+    let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
+    let options = run_options(&arguments, &device)?;
+    let directory = runs::create(arguments.output.as_deref(), device.name())?;
+    let run = repeat(&arguments, given, &device, &options, &directory);
+    if !matches!(&run, Ok(run) if !run.result.reps.is_empty()) {
+        // Nothing was kept in it; one that has other files in it stays.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    let run = run?;
+    if run.result.reps.is_empty() {
+        return Ok(run.status);
+    }
+    stored::write_run(&directory, &run.result)?;
+    runs::remember(&directory);
+    output::note(render_run_summary(&run.result).trim_end());
+    output::note(format_args!("result: {}", directory.display()));
+    if arguments.json {
+        output::data(&run.result.to_json())?;
+    }
+    Ok(run.status)
+}
+
+struct Run {
+    result: RunResult,
+    status: u8,
+}
+
+/// Repeats until done, interrupted, or something fails; what was done until then counts.
+fn repeat(
+    arguments: &Arguments,
+    given: &dyn Fn(&str) -> bool,
+    device: &Device,
+    options: &RunOptions,
+    directory: &Path,
+) -> Result<Run, Failure> {
+    let all = all_options(arguments, options);
+    let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
+    let setting = Setting { directory, device, options, options_given: options_given.collect(), all_options: all };
+    let mut result = run_result(&setting);
+    for index in 0..arguments.reps {
+        if arguments.reps > 1 {
+            output::note(format_args!("repetition {} of {}", index + 1, arguments.reps));
+        }
+        let mut line = StageLine::new(options.file_system);
+        let outcome = chronodisk_guest::run(options, &mut |stage| line.ended(stage));
+        line.clear();
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(RunError::Interrupted { signal }) => {
+                output::note(format_args!("interrupted after {index} of {} repetitions", arguments.reps));
+                return Ok(Run { result, status: 128 + signal as u8 });
+            }
+            Err(error) if index == 0 => return Err(failure(error)),
+            Err(error) => {
+                output::note(format_args!("{:?}", miette::Report::new(failure(error))));
+                output::note(format_args!("kept: {index} of {} repetitions", arguments.reps));
+                return Ok(Run { result, status: status::HOST_LACKS });
+            }
+        };
+        stored::write_repetition(directory, index, &outcome.records)?;
+        repetition(&mut result, index, &outcome);
+        let faults = outcome.check.as_ref().filter(|check| !check.clean);
+        if let Some(check) = faults {
+            output::note(format_args!("{} found faults:\n{}", check.command, check.output.trim_end()));
+        }
+        let status = u8::try_from(outcome.exit_status).unwrap_or(u8::MAX);
+        match (status, faults) {
+            (status::FINE, None) => {}
+            (status::FINE, Some(_)) => return Ok(Run { result, status: status::CHECK_FAILED }),
+            (status, _) => return Ok(Run { result, status }),
+        }
+    }
+    Ok(Run { result, status: status::FINE })
+}
+
+fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Failure> {
+    if !arguments.mount.starts_with('/') || arguments.mount == "/" {
+        return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
+    }
+    if arguments.fs == FileSystem::None && (arguments.mkfs_options.is_some() || arguments.mount_options.is_some()) {
+        return Err(Failure::usage(
+            "--fs none makes and mounts nothing; it takes no --mkfs-options or --mount-options",
+        ));
+    }
+    if arguments.kernel_scale.is_some() && arguments.cpu == Cpu::Wall {
+        return Err(Failure::usage("--kernel-scale is of --cpu measured; --cpu wall scales nothing"));
+    }
+    let store = match (arguments.store.to_str(), arguments.ram_budget) {
+        (Some("ram"), budget) => StoreChoice::Ram { budget_bytes: budget.unwrap_or(host_memory_bytes() / 2) },
+        (_, None) => StoreChoice::File { path: PathBuf::from(&arguments.store) },
+        (_, Some(_)) => return Err(Failure::usage("--ram-budget is of --store ram; a file takes what it needs")),
+    };
+    let words = arguments.mkfs_options.as_deref().unwrap_or_default().split_whitespace();
+    let used = device.used();
+    Ok(RunOptions {
+        profile: used.profile_toml,
+        profile_label: used.profile,
+        capacity_bytes: arguments.capacity,
+        store,
+        model_delay: arguments.model_delay.unwrap_or_default(),
+        seed: arguments.seed,
+        file_system: arguments.fs,
+        mkfs_options: words.map(str::to_owned).collect(),
+        mount_options: arguments.mount_options.clone(),
+        mount_point: arguments.mount.clone(),
+        scheduler: Some(value_name(arguments.scheduler)),
+        memory_bytes: arguments.memory,
+        cpu_base: match arguments.cpu {
+            Cpu::Measured => CpuBase::Measured,
+            Cpu::Wall => CpuBase::Wall,
+        },
+        kernel_scale: arguments.kernel_scale.unwrap_or(KERNEL_SCALE),
+        trap_nanos: TRAP_NANOS,
+        idle_pace: arguments.idle.map(|idle| match idle {
+            Idle::Jump => IdlePace::Jump,
+            Idle::Host => IdlePace::Host,
+        }),
+        start_time: arguments.start_time.map(Duration::from_secs),
+        host_writes: arguments.host_writes,
+        check: arguments.check,
+        command: arguments.command.clone(),
+        stdout_to_stderr: arguments.json,
+    })
+}
+
+/// Share of the guest kernel's CPU time that counts, and what a trap of a guest's program costs the
+/// host beyond it, in nanoseconds.
+const KERNEL_SCALE: f64 = 1.0;
+const TRAP_NANOS: u64 = 0;
+
+/// All options as they took effect, by the names of their flags.
+fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, Value> {
+    let idle = arguments.idle.map(value_name);
+    let entries: [(&str, Value); 20] = [
+        ("device", json!(arguments.device)),
+        ("fs", json!(arguments.fs.name())),
+        ("capacity", json!(options.capacity_bytes)),
+        ("mount", json!(arguments.mount)),
+        ("memory", json!(arguments.memory)),
+        ("mkfs-options", json!(arguments.mkfs_options)),
+        ("mount-options", json!(arguments.mount_options)),
+        ("scheduler", json!(options.scheduler)),
+        ("reps", json!(arguments.reps)),
+        ("cpu", json!(value_name(arguments.cpu))),
+        ("kernel-scale", json!((arguments.cpu == Cpu::Measured).then_some(options.kernel_scale))),
+        ("idle", json!(idle)),
+        ("seed", json!(arguments.seed)),
+        ("start-time", json!(arguments.start_time)),
+        ("store", json!(arguments.store.to_string_lossy())),
+        (
+            "ram-budget",
+            json!(match options.store {
+                StoreChoice::Ram { budget_bytes } => Some(budget_bytes),
+                StoreChoice::File { .. } => None,
+            }),
+        ),
+        ("host-writes", json!(arguments.host_writes)),
+        ("check", json!(arguments.check)),
+        ("model-delay", json!(options.model_delay.as_nanos())),
+        ("json", json!(arguments.json)),
+    ];
+    entries.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
+}
+
+fn failure(error: RunError) -> Failure {
+    match error {
+        RunError::HostLacks(lacks) => Failure::host(&lacks.what).help(lacks.help),
+        RunError::Device(message) => Failure::usage(message),
+        RunError::GuestDied { ref console, .. } if !console.is_empty() => {
+            Failure::host(&error).help(format!("the last that it printed:\n{console}"))
+        }
+        error => Failure::host(error),
+    }
+}

@@ -1,0 +1,214 @@
+//! `chronodisk simulate`: a generated workload on a device model, without a guest.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use chronodisk_engine::sim::Issue;
+use chronodisk_report::{SIMULATION_SCHEMA, Simulation, render_simulation};
+use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_trace::{Generator, GeneratorOptions, Workload};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde_json::Value;
+
+use crate::closed_loop::closed_loop;
+use crate::device::{self, Device};
+use crate::failure::{Failure, Outcome, status};
+use crate::streaming::StreamingSummary;
+use crate::{output, quantity, runs, stored};
+
+/// Runs a generated workload on a device model, without a guest
+///
+/// The workload is a closed loop: DEPTH requests are outstanding at any time, and each completion
+/// makes room for the next request. Equal options give equal results, to the byte.
+#[derive(Debug, Args)]
+#[command(after_help = "Ctrl-C ends it with the figures of the requests so far and exit status 130.\n\n\
+    Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
+pub struct Arguments {
+    /// Profile of the device: a name from `chronodisk devices`, or a file
+    #[arg(long, short, value_name = "PROFILE")]
+    device: String,
+
+    /// The workload; the first six are those of Griffin et al., FAST 2002, section 5.1
+    #[arg(long, short, value_name = "NAME", value_parser = workload_parser())]
+    workload: Workload,
+
+    /// Number of requests
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
+
+    /// Seed of the workload and of the device
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Size of a request, for the workloads that have none of their own; 4KiB if not given
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    block_size: Option<u64>,
+
+    /// Requests outstanding at any time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    depth: u32,
+
+    /// Share of reads, 0 to 1, for the workloads that read and write
+    #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
+    read_share: Option<f64>,
+
+    /// Pause before each request: uniform from zero to this
+    #[arg(long, value_name = "DURATION", default_value = "0ns", value_parser = quantity::duration)]
+    think_max: Nanos,
+
+    /// Capacity of the device, such as 8GiB, instead of the profile's
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    capacity: Option<u64>,
+
+    /// Keeps the result and the log of all requests in this directory
+    #[arg(long, short, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Writes the result as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn workload_parser() -> impl TypedValueParser<Value = Workload> {
+    let names = Workload::ALL.map(|workload| PossibleValue::new(workload.name()).help(workload.description()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Workload>())
+}
+
+/// Simulates, and writes the figures.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
+    let generator = generator(&arguments, &device)?;
+    let options = options(&arguments, generator.options());
+    let directory = match &arguments.output {
+        Some(directory) => Some(runs::create(Some(directory), "")?),
+        None => None,
+    };
+
+    let simulated = simulate(&arguments, &device, generator)?;
+    let summary = simulated.summary.finish();
+    let simulation = Simulation {
+        schema: SIMULATION_SCHEMA.to_owned(),
+        device: device.name().to_owned(),
+        workload: arguments.workload.name().to_owned(),
+        options,
+        requests: summary.requests,
+        simulated_s: summary.window_ns.as_secs_f64(),
+        iops: summary.iops,
+        mb_per_s: summary.mb_per_s,
+        latency_us: summary.service_time_us,
+        summary,
+    };
+    if let Some(directory) = &directory {
+        stored::write_simulation(directory, &simulation, &device, &simulated.records)?;
+    }
+    if arguments.json {
+        output::data(&simulation.to_json())?;
+    } else {
+        output::data(&render_simulation(&simulation))?;
+    }
+    let done = if simulated.interrupted {
+        format!("interrupted after {} of {} requests", simulation.requests, arguments.requests)
+    } else {
+        format!("{} requests", simulation.requests)
+    };
+    let per_second = simulation.requests as f64 / simulated.host_seconds.max(1e-9);
+    output::note(format_args!("{done}, simulated in {:.3} s: {per_second:.0} requests/s", simulated.host_seconds));
+    Ok(if simulated.interrupted { status::INTERRUPTED } else { status::FINE })
+}
+
+fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failure> {
+    let workload = arguments.workload;
+    if arguments.block_size.is_some() && !workload.uses_block_bytes() {
+        return Err(Failure::usage(format!(
+            "workload {workload} has request sizes of its own; it takes no --block-size"
+        ))
+        .help("for requests of one size, use random-read, random-write, random-mixed, seq-read or seq-write"));
+    }
+    let both = !workload.uses_block_bytes() || workload == Workload::RandomMixed;
+    if arguments.read_share.is_some() && !both {
+        return Err(Failure::usage(format!("workload {workload} has one kind of request; it takes no --read-share"))
+            .help("for reads and writes of one size, use random-mixed"));
+    }
+    let info = device.info();
+    let defaults = GeneratorOptions::new(workload, info.capacity_sectors, arguments.seed, arguments.requests);
+    let options = GeneratorOptions {
+        block_bytes: arguments.block_size.unwrap_or(defaults.block_bytes),
+        read_share: arguments.read_share.unwrap_or(defaults.read_share),
+        align_sectors: info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32,
+        think_max: arguments.think_max,
+        ..defaults
+    };
+    Generator::new(options).map_err(Failure::usage)
+}
+
+/// All options as they took effect, for the result.
+fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<String, Value> {
+    let mut options: BTreeMap<String, Value> = [
+        ("device", Value::from(arguments.device.as_str())),
+        ("workload", arguments.workload.name().into()),
+        ("requests", arguments.requests.into()),
+        ("seed", arguments.seed.into()),
+        ("depth", arguments.depth.into()),
+        ("think_max_ns", arguments.think_max.as_nanos().into()),
+        ("capacity_bytes", (generator.capacity_sectors * chronodisk_sim::SECTOR_BYTES).into()),
+        ("read_share", generator.read_share.into()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    if arguments.workload.uses_block_bytes() {
+        options.insert("block_size_bytes".to_owned(), generator.block_bytes.into());
+    }
+    options
+}
+
+struct Simulated {
+    summary: StreamingSummary,
+    /// The log, if it is to be kept.
+    records: Vec<RequestRecord>,
+    interrupted: bool,
+    host_seconds: f64,
+}
+
+fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Result<Simulated, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // A second Ctrl-C ends the process at once, should the first not get through.
+    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
+        .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
+        .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
+
+    let mut model = device.model();
+    let requests = generator
+        .map(|generated| Issue { request: generated.request(chronodisk_sim::RequestId(0)), think: generated.think });
+    let keep = arguments.output.is_some();
+    let mut records = Vec::new();
+    let mut summary = StreamingSummary::default();
+    let progress = output::Progress::new(arguments.requests, "requests");
+    let mut countdown = PROGRESS_EVERY;
+    let begun = Instant::now();
+    closed_loop(&mut *model, requests, arguments.depth, |record| {
+        summary.add(record);
+        if keep {
+            records.push(*record);
+        }
+        countdown -= 1;
+        if countdown > 0 {
+            return ControlFlow::Continue(());
+        }
+        countdown = PROGRESS_EVERY;
+        progress.advance(PROGRESS_EVERY);
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .map_err(Failure::usage)?;
+    let host_seconds = begun.elapsed().as_secs_f64();
+    progress.finish();
+    let interrupted = summary.requests() < arguments.requests;
+    Ok(Simulated { summary, records, interrupted, host_seconds })
+}
+
+/// Requests between two looks at the progress and at Ctrl-C; a millisecond's worth for simple models.
+const PROGRESS_EVERY: u64 = 4096;

@@ -1,0 +1,134 @@
+//! Devices as the user names them: a profile, and what the flags change about it.
+
+use std::fs;
+
+use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, ProfileError};
+use chronodisk_report::DeviceUsed;
+use chronodisk_sim::SECTOR_BYTES;
+
+use crate::failure::Failure;
+
+/// A profile that can be built with these options: it was tried.
+#[derive(Debug)]
+pub struct Device {
+    profile: Profile,
+    build: BuildOptions,
+    info: DeviceInfo,
+}
+
+/// The device of the profile that the user named, with `capacity_bytes` instead of its own.
+pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device, Failure> {
+    let profile = find(name)?;
+    Device::new(profile, BuildOptions { capacity_bytes, seed })
+}
+
+/// The profile that the user named, by name or by path.
+pub fn find(name: &str) -> Result<Profile, Failure> {
+    Profile::find(name).map_err(failure)
+}
+
+/// The device of a kept run.
+pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
+    let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
+    let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
+    let device = Device::new(profile, build)?;
+    let now = device.used().initial_state_hash;
+    if now != used.initial_state_hash {
+        return Err(Failure::usage(format!(
+            "the run's device began in state {}, but its profile, capacity and seed give {now}",
+            used.initial_state_hash
+        ))
+        .help("its result was edited, or made by another version of chronodisk"));
+    }
+    Ok(device)
+}
+
+impl Device {
+    fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
+        let info = profile.build(&build).map_err(failure)?.info().clone();
+        Ok(Device { profile, build, info })
+    }
+
+    /// Name of the profile.
+    pub fn name(&self) -> &str {
+        self.profile.name()
+    }
+
+    /// Properties of the device.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// A new one at instant zero.
+    pub fn model(&self) -> Box<dyn DeviceModel> {
+        self.profile.build(&self.build).expect("it was built with these options before")
+    }
+
+    /// What a result keeps, so that the device can be made again.
+    pub fn used(&self) -> DeviceUsed {
+        let capacity_bytes = self.info.capacity_sectors * SECTOR_BYTES;
+        DeviceUsed {
+            profile: self.profile.name().to_owned(),
+            profile_toml: self.profile.text().to_owned(),
+            capacity_bytes,
+            seed: self.build.seed,
+            initial_state_hash: initial_state_hash(self.profile.text(), capacity_bytes, self.build.seed),
+        }
+    }
+}
+
+/// Over everything that decides the initial state, each part preceded by its length.
+fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64) -> String {
+    let length = profile_toml.len() as u64;
+    let numbers = [length, capacity_bytes, seed].map(u64::to_le_bytes);
+    let bytes = numbers.iter().flatten().copied().chain(profile_toml.bytes());
+    // The 64-bit FNV-1a hash (Fowler, Noll, Vo): it finds mistakes, not forgeries.
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("fnv1a64:{hash:016x}")
+}
+
+/// With the line of the file, if the mistake is in one that can be read.
+fn failure(error: ProfileError) -> Failure {
+    let failure = Failure::usage(&error);
+    let failure = match &error.help {
+        Some(help) => failure.help(help),
+        None => failure,
+    };
+    let (Some(line), Some(column)) = (error.line, error.column) else { return failure };
+    let Ok(text) = fs::read_to_string(&error.file) else { return failure };
+    let offset = offset_of(&text, line, column);
+    failure.place(&error.file, &text, offset..offset + 1, "here")
+}
+
+/// Byte offset of a place given by line and column, both counted from 1, the column in characters.
+fn offset_of(text: &str, line: u32, column: u32) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1) as usize).map(str::len).sum();
+    let in_line = text[start..].char_indices().nth(column.saturating_sub(1) as usize);
+    in_line.map_or(text.len(), |(offset, _)| start + offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_characters_not_bytes() {
+        let text = "a\nµs = 3\n";
+        assert_eq!(&text[offset_of(text, 2, 4)..=offset_of(text, 2, 4)], "=");
+        assert_eq!(offset_of(text, 9, 9), text.len());
+    }
+
+    #[test]
+    fn the_hash_follows_each_part() {
+        let hash = initial_state_hash("text", 512, 1);
+        assert_eq!(hash, initial_state_hash("text", 512, 1));
+        for other in [
+            initial_state_hash("texu", 512, 1),
+            initial_state_hash("text", 1024, 1),
+            initial_state_hash("text", 512, 2),
+        ] {
+            assert_ne!(hash, other);
+        }
+    }
+}

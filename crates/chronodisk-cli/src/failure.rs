@@ -1,0 +1,98 @@
+//! What the command says, and with which status it ends, when it can't do what was asked.
+
+use std::fmt;
+
+use miette::{Diagnostic, LabeledSpan, SourceCode};
+
+/// Exit statuses of the command itself; `run -- CMD` passes CMD's own.
+pub mod status {
+    /// All went well.
+    pub const FINE: u8 = 0;
+    /// A check that was asked for did not hold.
+    pub const CHECK_FAILED: u8 = 1;
+    /// Wrong usage or configuration.
+    pub const USAGE: u8 = 2;
+    /// This host lacks something.
+    pub const HOST_LACKS: u8 = 3;
+    /// Interrupted from the terminal: 128 + SIGINT, as shells expect it.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+/// A sentence for the user, what to do about it, and the exit status.
+///
+/// It is rendered on standard error by miette; where the mistake is in a file, with the line and
+/// a mark under the place.
+#[derive(Debug)]
+pub struct Failure {
+    status: u8,
+    message: String,
+    help: Option<String>,
+    place: Option<Place>,
+}
+
+/// Where in a file the mistake is.
+#[derive(Debug)]
+struct Place {
+    source: miette::NamedSource<String>,
+    span: std::ops::Range<usize>,
+    label: String,
+}
+
+/// What every command returns: the exit status, or why not.
+pub type Outcome = Result<u8, Failure>;
+
+impl Failure {
+    /// Wrong usage or configuration.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Failure { status: status::USAGE, message: message.to_string(), help: None, place: None }
+    }
+
+    /// This host lacks something, or the operating system refused something.
+    pub fn host(message: impl fmt::Display) -> Self {
+        Failure { status: status::HOST_LACKS, ..Failure::usage(message) }
+    }
+
+    /// Adds what the user can do about it.
+    #[must_use]
+    pub fn help(mut self, help: impl fmt::Display) -> Self {
+        self.help = Some(help.to_string());
+        self
+    }
+
+    /// Shows the place in `text`, the contents of `file`, that `span` (in bytes) names.
+    #[must_use]
+    pub fn place(mut self, file: &str, text: &str, span: std::ops::Range<usize>, label: impl fmt::Display) -> Self {
+        let span = span.start.min(text.len())..span.end.min(text.len());
+        self.place =
+            Some(Place { source: miette::NamedSource::new(file, text.to_owned()), span, label: label.to_string() });
+        self
+    }
+
+    /// The exit status that goes with it.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Diagnostic for Failure {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.place.as_ref().map(|place| &place.source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let place = self.place.as_ref()?;
+        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(Some(place.label.clone()), place.span.clone()))))
+    }
+}

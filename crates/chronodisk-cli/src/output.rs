@@ -1,0 +1,81 @@
+//! The two streams: data on standard output, words for people on standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Writes data to standard output; a reader that has gone away (`| head`) is no failure.
+pub fn data(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::host(format!("can't write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes one JSON document to standard output.
+pub fn json(value: &impl Serialize) -> Result<(), Failure> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::host(format!("can't write the result as JSON: {error}")))?;
+    text.push('\n');
+    data(&text)
+}
+
+/// Writes a line for people to standard error, which may be closed.
+pub fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Progress of something that counts steps: drawn on standard error if that is a terminal, and only
+/// once it has taken a second.
+pub struct Progress {
+    bar: ProgressBar,
+    begun: Instant,
+}
+
+impl Progress {
+    /// Of `total` steps, each a `unit`.
+    pub fn new(total: u64, unit: &'static str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} {msg}, {per_sec}, {eta} to go")
+            .expect("the template is constant");
+        bar.set_style(style);
+        bar.set_message(unit);
+        Progress { bar, begun: Instant::now() }
+    }
+
+    /// So many more are done.
+    pub fn advance(&self, steps: u64) {
+        if self.bar.is_hidden() && self.begun.elapsed() >= PATIENCE && io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+        }
+        self.bar.inc(steps);
+    }
+
+    /// Takes the bar off the terminal.
+    pub fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What takes less needs no progress bar.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Makes miette render failures with colour only where a terminal shows it and `NO_COLOR` does not
+/// forbid it, and with line-drawing characters only on a terminal.
+pub fn set_up_rendering() {
+    let terminal = io::stderr().is_terminal();
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    // A second hook would be refused; there is only this call.
+    let _ = miette::set_hook(Box::new(move |_| {
+        let options = miette::MietteHandlerOpts::new().color(colour).unicode(terminal).terminal_links(false);
+        let options = if terminal { options } else { options.width(100) };
+        Box::new(options.build())
+    }));
+}

@@ -1,0 +1,54 @@
+//! Values of flags that are more than a word: sizes and durations carry a unit, as in profiles.
+
+use chronodisk_device::{parse_capacity, parse_duration};
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
+
+/// A size in bytes above zero.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    parse_capacity(text)
+}
+
+/// A size in bytes above zero that is a whole number of sectors.
+pub fn sector_bytes(text: &str) -> Result<u64, String> {
+    let size = parse_capacity(text)?;
+    if size.is_multiple_of(SECTOR_BYTES) {
+        Ok(size)
+    } else {
+        Err(format!("{size} bytes are no multiple of {SECTOR_BYTES} bytes, the size of a sector"))
+    }
+}
+
+/// A duration; zero is one.
+pub fn duration(text: &str) -> Result<Nanos, String> {
+    parse_duration(text)
+}
+
+/// A share between 0 and 1, both included.
+pub fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a number from 0 to 1, such as 0.7".into()),
+    }
+}
+
+/// A factor above zero.
+pub fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor > 0.0 && factor.is_finite() => Ok(factor),
+        _ => Err("expected a number above 0, such as 0.05".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_outside_of_the_range_are_refused() {
+        assert_eq!(sector_bytes("16KiB"), Ok(16_384));
+        assert!(sector_bytes("1000 B").unwrap_err().contains("multiple of 512"));
+        assert_eq!(share("0.7"), Ok(0.7));
+        assert!(["1.1", "-0.1", "NaN", "seven"].into_iter().all(|text| share(text).is_err()));
+        assert!(["0", "-1", "inf", "NaN"].into_iter().all(|text| factor(text).is_err()));
+    }
+}

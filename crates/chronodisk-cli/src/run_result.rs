@@ -1,0 +1,154 @@
+//! From what a guest did to the result that is kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use chronodisk_guest::{CpuBase, RunOptions, RunOutcome, Stage};
+use chronodisk_report::{ClockInfo, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, Summary};
+use chronodisk_sim::Nanos;
+use serde_json::Value;
+
+use crate::device::Device;
+use crate::{runs, stored};
+
+/// What a run is made of before it begins.
+pub struct Setting<'a> {
+    pub directory: &'a Path,
+    pub device: &'a Device,
+    pub options: &'a RunOptions,
+    pub options_given: BTreeMap<String, Value>,
+    pub all_options: BTreeMap<String, Value>,
+}
+
+/// A result without repetitions.
+pub fn run_result(setting: &Setting<'_>) -> RunResult {
+    let options = setting.options;
+    let measured = options.cpu_base == CpuBase::Measured;
+    let text = |words: &[std::ffi::OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let name = setting.directory.file_name().unwrap_or(setting.directory.as_os_str());
+    RunResult {
+        schema: RUN_SCHEMA.to_owned(),
+        run_id: name.to_string_lossy().into_owned(),
+        started_at: runs::now_rfc3339(),
+        chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command_line: text(&std::env::args_os().collect::<Vec<_>>()),
+        command: text(&options.command),
+        options_given: setting.options_given.clone(),
+        options: setting.all_options.clone(),
+        device: setting.device.used(),
+        clock: ClockInfo {
+            driver: "guest".to_owned(),
+            cpu: if measured { "measured" } else { "wall" }.to_owned(),
+            kernel_scale: measured.then_some(options.kernel_scale),
+            trap_cost_ns: measured.then_some(Nanos::from_nanos(options.trap_nanos)),
+        },
+        guest: GuestInfo {
+            kernel: String::new(),
+            memory_bytes: options.memory_bytes,
+            cpus: 1,
+            file_system: options.file_system.name().to_owned(),
+            mkfs_options: options.mkfs_options.join(" "),
+            mount_options: options.mount_options.clone().unwrap_or_default(),
+            scheduler: options.scheduler.clone().unwrap_or_default(),
+        },
+        host: host_info(),
+        reps: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Adds a repetition.
+pub fn repetition(result: &mut RunResult, index: u32, outcome: &RunOutcome) {
+    result.guest.kernel.clone_from(&outcome.kernel_release);
+    let (begun, ended) = outcome.command;
+    let (before, after) = &outcome.counters_at;
+    result.reps.push(RepResult {
+        index,
+        exit_status: outcome.exit_status,
+        run_time_ns: ended.saturating_sub(begun),
+        host_time_ns: nanos(outcome.host_total),
+        phases: phases(outcome),
+        end_ns: outcome.backend.end,
+        untimed_read_bytes: after.host_tree_read_bytes.saturating_sub(before.host_tree_read_bytes),
+        untimed_written_bytes: after.host_tree_written_bytes.saturating_sub(before.host_tree_written_bytes),
+        log_file: stored::log_name(index),
+        summary: Summary::of(&outcome.records, begun..ended),
+    });
+    for warning in warnings(outcome) {
+        result.warnings.push(format!("repetition {index}: {warning}"));
+    }
+}
+
+/// Each stage lasts from the end of the one before it.
+fn phases(outcome: &RunOutcome) -> Vec<Phase> {
+    let mut start_ns = Nanos::ZERO;
+    let mut phases = Vec::new();
+    for (&stage, &ended) in &outcome.stages {
+        let name = match stage {
+            Stage::Boot => PhaseName::Boot,
+            Stage::Mkfs => PhaseName::Mkfs,
+            Stage::Mount => PhaseName::Mount,
+            Stage::Command => PhaseName::Command,
+            Stage::Unmount => PhaseName::Unmount,
+            // A check is ours, not the program's.
+            Stage::Check => continue,
+        };
+        let command = stage == Stage::Command;
+        let (start, end_ns) = if command { outcome.command } else { (start_ns, ended) };
+        let host_time_ns = command.then(|| nanos(outcome.host_command));
+        phases.push(Phase { name, start_ns: start, end_ns, host_time_ns });
+        start_ns = end_ns;
+    }
+    phases
+}
+
+/// What a reader of the figures should know of this repetition.
+fn warnings(outcome: &RunOutcome) -> Vec<String> {
+    let backend = &outcome.backend;
+    let mut warnings = Vec::new();
+    if backend.store_errors > 0 {
+        let first = backend.first_store_error.as_deref().unwrap_or("no reason was given");
+        warnings.push(format!("{} requests got an I/O error because of the store: {first}", backend.store_errors));
+    }
+    if backend.malformed_requests > 0 {
+        warnings.push(format!("{} malformed requests were refused", backend.malformed_requests));
+    }
+    if backend.clamped_arrivals > 0 {
+        warnings.push(format!("{} arrivals were moved to the model's present instant", backend.clamped_arrivals));
+    }
+    if backend.backward_steps > 0 {
+        warnings.push(format!("the guest's clock stepped back {} times", backend.backward_steps));
+    }
+    if let Some(check) = outcome.check.as_ref().filter(|check| !check.clean) {
+        warnings.push(format!("{} found faults", check.command));
+    }
+    warnings
+}
+
+fn host_info() -> HostInfo {
+    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    HostInfo {
+        cpu_model: model.map_or("unknown", |(_, model)| model.trim()).to_owned(),
+        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        kernel: kernel.trim().to_owned(),
+    }
+}
+
+/// This host's memory in bytes, from the line `MemTotal:  N kB` of `/proc/meminfo`.
+pub fn host_memory_bytes() -> u64 {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    total.map_or(MEMORY_IF_UNKNOWN_BYTES, |kibibytes: u64| kibibytes << 10)
+}
+
+/// Assumed where `/proc/meminfo` says nothing.
+const MEMORY_IF_UNKNOWN_BYTES: u64 = 2 << 30;
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}

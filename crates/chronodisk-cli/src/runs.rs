@@ -1,0 +1,166 @@
+//! The folder that keeps runs, and the names by which a run can be given: a directory, an id in
+//! that folder, or `last`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::failure::Failure;
+use crate::suggest;
+
+/// Name of the link to the newest run.
+const LAST: &str = "last";
+
+/// `$XDG_STATE_HOME/chronodisk/runs`, or `~/.local/state/chronodisk/runs`.
+///
+/// (XDG Base Directory Specification 0.8: a relative path in the variable is ignored.)
+pub fn folder() -> Result<PathBuf, Failure> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| {
+        Failure::usage("neither XDG_STATE_HOME nor HOME names a directory for the runs")
+            .help("set one of them, or name the directory with --output")
+    })?;
+    Ok(state.join("chronodisk/runs"))
+}
+
+/// The directory of the run that the user named.
+pub fn find(name: &str) -> Result<PathBuf, Failure> {
+    let direct = PathBuf::from(name);
+    if direct.is_dir() {
+        return Ok(direct);
+    }
+    let folder = folder()?;
+    let kept = folder.join(name);
+    if !name.contains('/') && kept.is_dir() {
+        // `last` is a link; messages and results name the run itself.
+        return Ok(fs::canonicalize(&kept).unwrap_or(kept));
+    }
+    let known = ids(&folder);
+    let failure = Failure::usage(format!("no run '{name}': neither a directory nor a run in {}", folder.display()));
+    Err(match suggest::nearest(name, known.iter().map(String::as_str)) {
+        Some(help) => failure.help(help),
+        None if known.is_empty() => failure.help("no run was kept there yet; `chronodisk run` keeps one"),
+        None => failure.help(format!("the newest is {}", known[known.len() - 1])),
+    })
+}
+
+/// A new, empty directory for a run: `output` if the user named one, else a new id in the folder.
+pub fn create(output: Option<&Path>, label: &str) -> Result<PathBuf, Failure> {
+    let cannot = |path: &Path, error: io::Error| {
+        Failure::host(format!("can't create the run's directory {}: {error}", path.display()))
+    };
+    if let Some(output) = output {
+        if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(Failure::usage(format!("{} is not empty", output.display()))
+                .help("name a directory that does not exist yet, or remove that one"));
+        }
+        fs::create_dir_all(output).map_err(|error| cannot(output, error))?;
+        return Ok(output.to_owned());
+    }
+    let folder = folder()?;
+    fs::create_dir_all(&folder).map_err(|error| cannot(&folder, error))?;
+    let id = format!("{}-{label}", timestamp(since_epoch(), ""));
+    // Two runs of one device may begin in one second.
+    for attempt in 1..=1_000 {
+        let directory = folder.join(if attempt == 1 { id.clone() } else { format!("{id}-{attempt}") });
+        match fs::create_dir(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(cannot(&directory, error)),
+        }
+    }
+    Err(cannot(&folder.join(id), io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Makes `last` name this run from now on; failing that is no reason to fail the run.
+pub fn remember(directory: &Path) {
+    let (Ok(folder), Ok(target)) = (folder(), fs::canonicalize(directory)) else { return };
+    if fs::create_dir_all(&folder).is_err() {
+        return;
+    }
+    // A link can't be overwritten, but a rename over it is atomic.
+    let fresh = folder.join(format!(".{LAST}.{}", std::process::id()));
+    let _ = fs::remove_file(&fresh);
+    if std::os::unix::fs::symlink(target, &fresh).is_ok() && fs::rename(&fresh, folder.join(LAST)).is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+}
+
+/// Ids of the kept runs, oldest first.
+fn ids(folder: &Path) -> Vec<String> {
+    let mut ids: Vec<String> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.') && name != LAST)
+        .collect();
+    ids.sort();
+    ids
+}
+
+/// The present, as in RFC 3339.
+pub fn now_rfc3339() -> String {
+    timestamp(since_epoch(), "-:")
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A date and time that sorts by time: `20261121T204835Z` without separators, which needs no quoting
+/// in a shell, or `2026-11-21T20:48:35Z` with `-` and `:`.
+fn timestamp(since_epoch: Duration, separators: &str) -> String {
+    let seconds = since_epoch.as_secs();
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_date(days);
+    let (hour, minute, second) = (rest / 3_600, rest % 3_600 / 60, rest % 60);
+    let dash = separators.get(..1).unwrap_or_default();
+    let colon = separators.get(1..).unwrap_or_default();
+    format!("{year:04}{dash}{month:02}{dash}{day:02}T{hour:02}{colon}{minute:02}{colon}{second:02}Z")
+}
+
+/// Year, month and day of the day that is `days` after 1970-01-01.
+///
+/// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`, for days from
+/// the epoch on.
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_of_known_instants() {
+        for (seconds, text) in [
+            (0, "19700101T000000Z"),
+            (951_782_399, "20000228T235959Z"),
+            (951_782_400, "20000229T000000Z"),
+            (1_735_689_599, "20241231T235959Z"),
+        ] {
+            assert_eq!(timestamp(Duration::from_secs(seconds), ""), text);
+        }
+        assert_eq!(timestamp(Duration::from_secs(951_782_400), "-:"), "2000-02-29T00:00:00Z");
+    }
+
+    #[test]
+    fn a_directory_with_something_in_it_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let fresh = parent.path().join("a/b");
+        assert_eq!(create(Some(&fresh), "null").unwrap(), fresh);
+        assert!(create(Some(&fresh), "null").is_ok(), "an empty one is as good as none");
+        let failure = create(Some(parent.path()), "null").unwrap_err();
+        assert!(failure.to_string().contains("is not empty"), "{failure}");
+    }
+}

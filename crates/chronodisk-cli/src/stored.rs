@@ -1,0 +1,118 @@
+//! The files of a kept run or simulation, all in one directory.
+//!
+//! | file | of | what |
+//! |---|---|---|
+//! | `result.json` | a run | [`RunResult`] |
+//! | `requests-N.parquet` | a run | log of the device's requests in repetition N |
+//! | `simulation.json` | a simulation | [`Simulation`] |
+//! | `device.json` | a simulation | [`DeviceUsed`] |
+//! | `requests.parquet` | a simulation | log of the device's requests |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chronodisk_report::{DeviceUsed, ReportError, RunResult, Simulation, read_log, write_log};
+use chronodisk_sim::{Nanos, RequestRecord};
+
+use crate::device::Device;
+use crate::failure::Failure;
+
+const RUN: &str = "result.json";
+const SIMULATION: &str = "simulation.json";
+const DEVICE: &str = "device.json";
+const SIMULATION_LOG: &str = "requests.parquet";
+
+/// Name of the log of a run's repetition.
+pub fn log_name(repetition: u32) -> String {
+    format!("requests-{repetition}.parquet")
+}
+
+/// Keeps the log of a repetition.
+pub fn write_repetition(directory: &Path, repetition: u32, records: &[RequestRecord]) -> Result<(), Failure> {
+    write_log(&directory.join(log_name(repetition)), records).map_err(Failure::host)
+}
+
+/// Keeps the result of a run; it comes after its logs, so that a run with a result is whole.
+pub fn write_run(directory: &Path, result: &RunResult) -> Result<(), Failure> {
+    result.write(&directory.join(RUN)).map_err(Failure::host)
+}
+
+/// Reads the result of a run.
+pub fn read_run(directory: &Path) -> Result<RunResult, Failure> {
+    let path = directory.join(RUN);
+    if !path.exists() {
+        let failure = Failure::usage(format!("{} holds no run: there is no {RUN} in it", directory.display()));
+        return Err(if directory.join(SIMULATION).exists() {
+            failure.help("it holds a simulation; `chronodisk run` makes runs")
+        } else {
+            failure
+        });
+    }
+    RunResult::read(&path).map_err(unreadable)
+}
+
+/// Reads the log of a repetition.
+pub fn read_repetition(directory: &Path, log_file: &str) -> Result<Vec<RequestRecord>, Failure> {
+    // The name comes from a file that anybody may have written, and must not lead out of the directory.
+    if log_file.contains('/') || log_file == ".." {
+        return Err(Failure::usage(format!("{}: '{log_file}' is no file name", directory.join(RUN).display())));
+    }
+    read_log(&directory.join(log_file)).map_err(unreadable)
+}
+
+/// Keeps a simulation with its log.
+pub fn write_simulation(
+    directory: &Path,
+    simulation: &Simulation,
+    device: &Device,
+    records: &[RequestRecord],
+) -> Result<(), Failure> {
+    write_log(&directory.join(SIMULATION_LOG), records).map_err(Failure::host)?;
+    let mut device = serde_json::to_string_pretty(&device.used())
+        .map_err(|error| Failure::host(format!("can't write the device as JSON: {error}")))?;
+    device.push('\n');
+    for (name, text) in [(DEVICE, device), (SIMULATION, simulation.to_json())] {
+        let path = directory.join(name);
+        fs::write(&path, text).map_err(|error| Failure::host(format!("{}: can't write: {error}", path.display())))?;
+    }
+    Ok(())
+}
+
+/// What a replay needs of a run or a simulation.
+pub struct Replayable {
+    /// The device in its initial state.
+    pub device: DeviceUsed,
+    /// Each repetition's log.
+    pub repetitions: Vec<Repetition>,
+}
+
+/// A log and how far its models were brought.
+pub struct Repetition {
+    /// The requests.
+    pub records: Vec<RequestRecord>,
+    /// The end of the run's time, if it had one.
+    pub end: Option<Nanos>,
+}
+
+/// Reads a run or a simulation for a replay.
+pub fn read_replayable(directory: &Path) -> Result<Replayable, Failure> {
+    if directory.join(SIMULATION).exists() {
+        let path: PathBuf = directory.join(DEVICE);
+        let text = fs::read_to_string(&path)
+            .map_err(|error| Failure::usage(format!("{}: can't read: {error}", path.display())))?;
+        let device =
+            serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        let records = read_repetition(directory, SIMULATION_LOG)?;
+        return Ok(Replayable { device, repetitions: vec![Repetition { records, end: None }] });
+    }
+    let run = read_run(directory)?;
+    let repetitions = run
+        .reps
+        .iter()
+        .map(|rep| Ok(Repetition { records: read_repetition(directory, &rep.log_file)?, end: Some(rep.end_ns) }));
+    Ok(Replayable { repetitions: repetitions.collect::<Result<_, Failure>>()?, device: run.device })
+}
+
+fn unreadable(error: ReportError) -> Failure {
+    Failure::usage(error)
+}
