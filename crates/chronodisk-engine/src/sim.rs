@@ -74,7 +74,7 @@ pub fn closed_loop(
 
 /// Does what [`closed_loop`] does, but hands each record on as soon as it and those before it have
 /// completed, in order of arrival, so that memory depends on what is outstanding and not on how
-/// long it runs. When `seen` breaks, no request follows, and those outstanding complete.
+/// long it runs. When `seen` breaks, no further request is taken, and those taken complete.
 ///
 /// # Errors
 /// As [`closed_loop`].

@@ -1,0 +1,168 @@
+//! Closed and open loops, and the twin.
+
+mod common;
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+
+use chronodisk_device::{BuildOptions, DeviceModel, Profile};
+use chronodisk_engine::sim::{Issue, SimulationError, closed_loop, closed_loop_streaming, open_loop};
+use chronodisk_engine::{Twin, VerifyError, twin, verify};
+use chronodisk_sim::{Nanos, Op, Request, RequestRecord};
+use common::{CAPACITY_SECTORS, Capricious, request};
+use proptest::prelude::*;
+
+fn build(profile: &str) -> Box<dyn DeviceModel> {
+    Profile::find(profile).unwrap().build(&BuildOptions::default()).unwrap()
+}
+
+fn issue(number: u64, think_ns: u64) -> Issue {
+    Issue { request: request(0, number), think: Nanos::from_nanos(think_ns) }
+}
+
+fn issues() -> impl Strategy<Value = Vec<Issue>> {
+    let think = prop_oneof![3 => Just(0), 2 => (0u64..20).prop_map(|steps| steps * 100), 1 => 0u64..50_000];
+    prop::collection::vec((any::<u64>(), think).prop_map(|(number, think_ns)| issue(number, think_ns)), 1..120)
+}
+
+#[test]
+fn one_request_after_the_other_takes_the_sum_of_the_service_times() {
+    let log = closed_loop(&mut *build("constant-10ms"), (0..1000).map(|number| issue(number, 0)), 1).unwrap();
+    assert_eq!(log.len(), 1000);
+    assert!(log.iter().all(|record| record.service_time() == Nanos::from_millis(10)));
+    assert!(log.iter().all(|record| record.lateness() == Nanos::ZERO));
+    assert_eq!(log.last().unwrap().completed, Nanos::from_secs(10));
+}
+
+#[test]
+fn think_time_comes_between_completion_and_arrival() {
+    let log = closed_loop(&mut *build("constant-100us"), (0..3).map(|number| issue(number, 7_000)), 1).unwrap();
+    let arrivals: Vec<u64> = log.iter().map(|record| record.arrival.as_nanos()).collect();
+    assert_eq!(arrivals, [7_000, 114_000, 221_000]);
+}
+
+#[test]
+fn wrong_input_is_an_error_that_says_which_request() {
+    let mut model = Capricious::new(1);
+    assert_eq!(closed_loop(&mut model, [issue(0, 0)], 0), Err(SimulationError::NoDepth));
+    let beyond = Issue { request: Request::new(0, Op::Read, CAPACITY_SECTORS - 1, 2), think: Nanos::ZERO };
+    let error = closed_loop(&mut model, [issue(0, 0), beyond], 1).unwrap_err();
+    assert_eq!(error.to_string(), "request 1 asks for 2 sectors at sector 9999, but the device has 10000 sectors");
+    let late = closed_loop(&mut Capricious::new(1), [issue(0, 1), issue(0, u64::MAX)], 1).unwrap_err();
+    assert_eq!(late, SimulationError::BeyondTime { order: 1 });
+}
+
+#[test]
+fn a_log_that_cannot_be_of_the_device_is_refused_with_its_record() {
+    let good = closed_loop(&mut *build("constant-100us"), (0..4).map(|number| issue(number, 0)), 2).unwrap();
+    let refused = |change: fn(&mut Vec<RequestRecord>)| {
+        let mut records = good.clone();
+        change(&mut records);
+        verify(&mut [build("constant-100us")], &records, None).unwrap_err()
+    };
+    assert!(matches!(refused(|r| r[2].device = 1), VerifyError::UnknownDevice { index: 2, device: 1, devices: 1 }));
+    assert!(matches!(refused(|r| r[1].lba.0 = u64::MAX), VerifyError::OutOfRange { index: 1, .. }));
+    assert!(matches!(refused(|r| r.retain(|record| record.order != 1)), VerifyError::Order { index: 1, order: 2 }));
+    assert!(matches!(refused(|r| r[3].arrival = Nanos::ZERO), VerifyError::ArrivalStepsBack { index: 3, .. }));
+    assert!(matches!(refused(|r| r[3].due = r[3].arrival), VerifyError::InstantsOutOfOrder { index: 3, .. }));
+    assert!(matches!(refused(|r| r[0].completed = r[0].arrival), VerifyError::InstantsOutOfOrder { index: 0, .. }));
+}
+
+proptest! {
+    #[test]
+    fn a_closed_loop_keeps_its_depth_and_can_be_replayed(
+        seed in 0u64..1_000,
+        issues in issues(),
+        depth in 1u32..9,
+    ) {
+        let log = closed_loop(&mut Capricious::new(seed), issues.clone(), depth).unwrap();
+        prop_assert_eq!(log.len(), issues.len());
+        prop_assert!(log.iter().enumerate().all(|(index, record)| record.order == index as u64));
+        prop_assert!(log.is_sorted_by_key(|record| record.arrival));
+        let mut edges: Vec<(Nanos, i64)> = Vec::new();
+        for record in &log {
+            // A completion makes room at its own instant.
+            edges.extend([(record.completed, -1), (record.arrival, 1)]);
+        }
+        edges.sort_unstable();
+        let mut outstanding = 0;
+        for (_, change) in edges {
+            outstanding += change;
+            prop_assert!((0..=i64::from(depth)).contains(&outstanding));
+        }
+        // Without think time nothing but the end of the requests leaves a place empty.
+        if issues.iter().all(|issue| issue.think == Nanos::ZERO) && log.len() > depth as usize {
+            for record in &log[depth as usize..] {
+                prop_assert!(log.iter().any(|earlier| earlier.completed == record.arrival));
+            }
+        }
+        let verification = verify(&mut [Capricious::boxed(seed)], &log, None).unwrap();
+        prop_assert!(verification.identical(), "{:?}", verification.first_difference);
+        let arrivals = log.iter().map(|record| (record.arrival, Request::new(0, record.op, record.lba.0, record.sectors)));
+        prop_assert_eq!(open_loop(&mut Capricious::new(seed), arrivals).unwrap(), log);
+    }
+
+    #[test]
+    fn streaming_hands_on_the_same_records_and_stops_when_told(
+        seed in 0u64..1_000,
+        issues in issues(),
+        depth in 1u32..9,
+        stop_after in 1usize..200,
+    ) {
+        let log = closed_loop(&mut Capricious::new(seed), issues.clone(), depth).unwrap();
+        let mut seen = Vec::new();
+        let drawn = Cell::new(0);
+        let mut drawn_by_the_stop = usize::MAX;
+        let counted = issues.into_iter().inspect(|_| drawn.set(drawn.get() + 1));
+        closed_loop_streaming(&mut Capricious::new(seed), counted, depth, |record| {
+            seen.push(*record);
+            if seen.len() < stop_after {
+                return ControlFlow::Continue(());
+            }
+            drawn_by_the_stop = drawn_by_the_stop.min(drawn.get());
+            ControlFlow::Break(())
+        })
+        .unwrap();
+        // All that was drawn completes, and nothing is drawn after the stop.
+        prop_assert_eq!(seen.len(), drawn.get());
+        prop_assert_eq!(drawn.get(), drawn_by_the_stop.min(log.len()));
+        for (seen, logged) in seen.iter().zip(&log).take(stop_after) {
+            prop_assert_eq!(seen, logged);
+        }
+        if stop_after >= log.len() {
+            prop_assert_eq!(seen, log);
+        }
+    }
+
+    #[test]
+    fn the_twin_of_a_punctual_stream_is_the_stream_itself(seed in 0u64..1_000, issues in issues()) {
+        let log = closed_loop(&mut Capricious::new(seed), issues, 1).unwrap();
+        let result = twin(vec![Capricious::boxed(seed)], &log).unwrap();
+        prop_assert_eq!(result.punctual, result.logged);
+        prop_assert_eq!(result.stretch(), 0.0);
+    }
+}
+
+#[test]
+fn the_twin_takes_out_lateness_and_what_it_caused() {
+    // A guest that always sees its 100 µs completions 25 µs late, and thinks for 10 µs.
+    let mut records =
+        closed_loop(&mut *build("constant-100us"), (0..100).map(|number| issue(number, 10_000)), 1).unwrap();
+    for (index, record) in records.iter_mut().enumerate() {
+        let shift = Nanos::from_micros(25 * index as u64);
+        record.arrival += shift;
+        record.due += shift;
+        record.completed = record.due + Nanos::from_micros(25);
+    }
+    let Twin { requests, logged, punctual, logged_lateness_sum } =
+        twin(vec![build("constant-100us")], &records).unwrap();
+    assert_eq!(requests, 100);
+    assert_eq!(logged_lateness_sum, Nanos::from_micros(2_500));
+    assert_eq!(punctual, Nanos::from_micros(100 * 110 - 10));
+    assert_eq!(logged, punctual + Nanos::from_micros(2_500));
+}
+
+#[test]
+fn the_twin_of_nothing_is_nothing() {
+    assert_eq!(twin(vec![build("null")], &[]).unwrap(), Twin::default());
+}
