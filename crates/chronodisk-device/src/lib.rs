@@ -18,7 +18,8 @@
 //! ```
 //!
 //! [`DeviceModel`] is the contract; [`Profile`] makes models from TOML; [`QueuedDevice`] is the common part of devices
-//! that serve in order of arrival; [`contract`] (feature `contract`) checks that a model keeps the contract's rules.
+//! that serve in order of arrival; the module `contract` (a feature of that name) checks that a model keeps the
+//! contract's rules.
 #![forbid(unsafe_code)]
 
 #[cfg(any(test, feature = "contract"))]

@@ -23,9 +23,12 @@ pub struct DeviceInfo {
 
 /// A device: fed requests, it says when they complete.
 ///
+/// A device that serves in order of arrival needs only a [`Service`](crate::Service) and is a
+/// [`QueuedDevice`](crate::QueuedDevice).
+///
 /// Pure and infallible: requests are validated before they get here. The rules that every
-/// implementation keeps are those of the project's design, and the contract test harness checks
-/// them:
+/// implementation keeps are those of the project's design, and the module `contract` (a feature of
+/// that name) checks them:
 ///
 /// 1. *Arrival.* A request arrives at [`now`](Self::now), after all events already due there;
 ///    several at one instant arrive in submission order.
@@ -57,7 +60,7 @@ pub trait DeviceModel: Send {
     fn next_event(&self) -> Option<Nanos>;
 
     /// No completion before this if nothing arrives: may be early, never late. `None` if nothing
-    /// is outstanding.
+    /// is outstanding. After a step to now it is in the future, so that who waits for it gets on.
     fn completion_bound(&self) -> Option<Nanos>;
 
     /// Runs events in (time, sequence) order; stops at the first instant that completes

@@ -80,8 +80,8 @@ mod tests {
     }
 
     fn three_channels() -> Box<dyn crate::DeviceModel> {
-        let text = "name = \"c\"\nkind = \"constant\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
-                    capacity = \"1 GiB\"\ntime = \"2 ms\"\nchannels = 3\n";
+        let text = "name = \"c\"\nkind = \"constant\"\ndescription = \"d\"\nsource = \"s\"\n\
+                    validation = \"unvalidated\"\ncapacity = \"1 GiB\"\ntime = \"2 ms\"\nchannels = 3\n";
         crate::models::testing::build_text(text, 0)
     }
 }

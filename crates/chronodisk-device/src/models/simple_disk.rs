@@ -2,10 +2,10 @@
 //!
 //! Modelled, one request at a time in order of arrival:
 //! 1. The controller takes `controller-overhead`.
-//! 2. The arm moves over d cylinders in `seek(d)`: none for d = 0 (a change of head alone costs `head-switch`), else the
-//!    three-point curve of Lee and Katz, "An Analytic Performance Model of Disk Arrays" (SIGMETRICS 1993), with N the
-//!    longest distance:
-//!    `seek(d) = single + (−10·single + 15·average − 5·full)/3 · √((d−1)/(N−1)) + (7·single − 15·average + 8·full)/3 · (d−1)/(N−1)`;
+//! 2. The arm moves over d cylinders in `seek(d)`: none for d = 0 (a change of head alone costs `head-switch`), else
+//!    the three-point curve of Lee and Katz, "An Analytic Performance Model of Disk Arrays" (SIGMETRICS 1993),
+//!    `seek(d) = single + a·√x + b·x`, x = (d − 1)/(N − 1) with N the longest distance,
+//!    a = (−10·single + 15·average − 5·full)/3, b = (7·single − 15·average + 8·full)/3;
 //!    it passes through `single-track-seek` and `full-stroke-seek`, and its mean over random pairs of cylinders is
 //!    `average-seek`. Before a write, an arm that moved or a head that changed settles for `write-settle` longer.
 //! 3. The platter turns until the first sector is under the head: an exact fraction of a turn, see `spiral.rs`.

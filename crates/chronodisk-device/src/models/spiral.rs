@@ -119,13 +119,14 @@ impl Spiral {
         let head = ((rest / self.track_length()) as u64).min(self.heads - 1);
         let angle = rest - u128::from(head) * self.track_length();
         let spt = laid.zone.sectors_per_track;
-        // In the gap after the track, `angle` is beyond a turn and the quotient is the next track's first sector.
-        let on_track = ((angle * u128::from(spt) / self.turn) as u64).min(spt);
-        let sector = laid.first_sector + (cylinder * self.heads + head) * spt + on_track;
+        // The last sector whose angle, as `place` rounds it, is not beyond; in the gap after the track that is the next
+        // track's first.
+        let on_track = (((angle + 1) * u128::from(spt)).div_ceil(self.turn) - 1) as u64;
+        let sector = laid.first_sector + (cylinder * self.heads + head) * spt + on_track.min(spt);
         sector.min(self.sectors - 1)
     }
 
-    /// The place under the heads' angle at `at`, if at instant zero it was `phase`: only its value modulo a turn counts.
+    /// The positions that have gone by at `at`, if `phase` had at instant zero; modulo a turn it is the heads' angle.
     pub(super) fn passed(&self, at: Nanos, phase: u128) -> u128 {
         u128::from(at.as_nanos()) * self.per_nano + phase
     }
@@ -206,7 +207,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!(spiral.sector_at(u128::MAX / 2), spiral.sectors() - 1);
+        let beyond = spiral.end(spiral.sectors()) + 10 * spiral.turn();
+        assert_eq!(spiral.sector_at(beyond), spiral.sectors() - 1);
     }
 
     #[test]

@@ -1,1 +1,168 @@
+//! What profiles accept and how they refuse.
 
+use proptest::prelude::*;
+
+use super::*;
+use chronodisk_sim::{Nanos, Op, Request};
+
+const GOOD: &str = "\
+name = \"mine\"
+kind = \"constant\"
+description = \"a device\"
+source = \"a test\"
+validation = \"by-definition\"
+capacity = \"1 GiB\"
+time = \"3.9 ms\"
+";
+
+/// The good profile with one text replaced, and the error that it gives, with its help.
+fn refused(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    let error = Profile::parse(&GOOD.replacen(from, to, 1), "mine.toml").expect_err(to);
+    format!("{error} | {}", error.help.as_deref().unwrap_or_default())
+}
+
+#[test]
+fn a_good_profile_says_what_it_is() {
+    let profile = Profile::parse(GOOD, "mine.toml").unwrap();
+    assert_eq!((profile.name(), profile.kind(), profile.text()), ("mine", "constant", GOOD));
+    assert_eq!((profile.description(), profile.source()), ("a device", "a test"));
+    assert_eq!(profile.validation(), Validation::ByDefinition);
+    assert_eq!(profile.capacity_bytes(), 1 << 30);
+    let device = profile.build(&BuildOptions::default()).unwrap();
+    let expected = DeviceInfo {
+        name: "mine".to_owned(),
+        capacity_sectors: 1 << 21,
+        logical_block_bytes: 512,
+        physical_block_bytes: 512,
+        volatile_cache: false,
+        discard_unit_sectors: Some(1),
+        rotational: false,
+    };
+    assert_eq!(device.info(), &expected);
+}
+
+#[test]
+fn errors_say_where_and_what() {
+    for (from, to, expected) in [
+        ("\"3.9 ms\"", "3.9", "mine.toml:7:8: `time`: a number without a unit; expected a duration such as \"3.9 ms\""),
+        ("\"3.9 ms\"", "\"3.9\"", "mine.toml:7:8: `time`: \"3.9\" has no unit; expected a duration"),
+        ("\"3.9 ms\"", "\"3.9 mb\"", "unknown unit \"mb\""),
+        ("\"3.9 ms\"", "\"0 ms\"", "`time`: zero; expected a duration"),
+        ("\"3.9 ms\"", "true", "`time`: true or false; expected a duration"),
+        ("\"3.9 ms\"", "{ value = \"3 ms\" }", "mine.toml:7:8: `source` is missing"),
+        ("\"3.9 ms\"", "{ source = \"x\" }", "`value` is missing beside `source`"),
+        ("time =", "tíme =", "mine.toml:7:2:"),
+        ("time =", "tiem =", "`time` is missing"),
+        ("time = ", "chanels = 3\ntime = ", "mine.toml:7:1: unknown key `chanels` | did you mean `channels`?"),
+        ("time = ", "xyzzy = 3\ntime = ", "unknown key `xyzzy` | the keys here are name, kind"),
+        ("time = ", "channels = 0\ntime = ", "`channels`: out of range; expected a whole number from 1 to 65536"),
+        ("time = ", "channels = \"3\"\ntime = ", "`channels`: a text; expected a whole number"),
+        ("time = ", "channels = 99999999999999999999\ntime = ", "mine.toml:7:"),
+        ("\"constant\"", "\"konstant\"", "mine.toml:2:8: `kind`: no such kind of model; expected null, constant"),
+        ("\"by-definition\"", "\"sure\"", "mine.toml:5:14: `validation`: no such state"),
+        ("\"mine\"", "\"Mine Own\"", "mine.toml:1:8: `name`: expected 1 to 64"),
+        ("\"1 GiB\"", "\"0 GiB\"", "mine.toml:6:12: `capacity`: zero"),
+        ("\"1 GiB\"", "\"1000 B\"", "mine.toml:6:12: `capacity`: expected a multiple of the logical block, 512 B"),
+        ("\"1 GiB\"", "\"2000000000 TiB\"", "`capacity`: \"2000000000 TiB\" is too large"),
+        ("time", "logical-block = \"1000 B\"\ntime", "`logical-block`: expected a power of two from 512 B to 64 KiB"),
+        ("time", "physical-block = \"256 B\"\ntime", "`physical-block`: expected a power of two from 512 B"),
+        ("\"a device\"", "\"a device", "mine.toml:3:"),
+        ("time", "name = \"again\"\ntime", "mine.toml:7:1:"),
+    ] {
+        let error = refused(from, to);
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}
+
+#[test]
+fn values_may_carry_their_source() {
+    let text = GOOD.replace("\"3.9 ms\"", "{ value = \"2 ms\", source = \"data sheet, page 7\" }");
+    let mut device = Profile::parse(&text, "mine.toml").unwrap().build(&BuildOptions::default()).unwrap();
+    assert_eq!(
+        crate::models::testing::complete(device.as_mut(), Request::new(1, Op::Read, 0, 1)),
+        Nanos::from_millis(2)
+    );
+}
+
+#[test]
+fn unknown_names_suggest_the_nearest() {
+    let error = Profile::find("frist-disk").unwrap_err();
+    assert_eq!(error.to_string(), "there is no profile named \"frist-disk\"");
+    assert_eq!(error.help.as_deref(), Some("did you mean first-disk?"));
+    assert!(Profile::find("wu-tsai-ch5-x1").unwrap_err().help.unwrap().contains("wu-tsai-ch"));
+    assert!(Profile::find("qqqqqqqqqqqq").unwrap_err().help.unwrap().contains("chronodisk devices"));
+    let error = Profile::find("./no-such-file.toml").unwrap_err();
+    assert!(error.to_string().starts_with("./no-such-file.toml: can't read the profile:"), "{error}");
+}
+
+#[test]
+fn a_path_is_read() {
+    let path = std::env::temp_dir().join(format!("chronodisk-profile-{}.toml", std::process::id()));
+    std::fs::write(&path, GOOD).unwrap();
+    let found = Profile::find(path.to_str().unwrap());
+    std::fs::write(&path, b"name = \"\xff\"").unwrap();
+    let not_text = Profile::find(path.to_str().unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(found.unwrap().name(), "mine");
+    assert!(not_text.unwrap_err().message.contains("UTF-8"));
+}
+
+#[test]
+fn capacities_are_checked_when_a_device_is_built() {
+    let disk = Profile::find("first-disk").unwrap();
+    let build =
+        |bytes| disk.build(&BuildOptions { capacity_bytes: Some(bytes), seed: 0 }).map(|d| d.info().capacity_sectors);
+    assert_eq!(build(1 << 30).unwrap(), 1 << 21);
+    assert!(build(0).unwrap_err().message.contains("at least one block"));
+    assert!(build(1_000).unwrap_err().message.contains("multiple of the logical block"));
+    assert!(build(1 << 40).unwrap_err().message.contains("the device's geometry ends at"));
+    let text = disk.text().replace("\"100 GB\"", "\"200 GB\"");
+    let error = Profile::parse(&text, "large.toml").unwrap_err();
+    assert!(error.line.is_some() && error.message.contains("geometry"), "{error}");
+}
+
+#[test]
+fn hostile_sizes_are_refused() {
+    let long = format!("{GOOD}# {}", "x".repeat(1 << 20));
+    assert!(Profile::parse(&long, "long.toml").unwrap_err().message.contains("longer than 1 MiB"));
+    let baseline = Profile::find("wu-tsai-baseline").unwrap().text().to_owned();
+    let row =
+        "random-read = \"1 ms\"\nrandom-write = \"1 ms\"\nsequential-read = \"1 ms\"\nsequential-write = \"1 ms\"\n";
+    let rows: String = (0..1_100).map(|i| format!("[[row]]\nsize = \"{} KiB\"\n{row}", i + 100)).collect();
+    let error = Profile::parse(&format!("{baseline}\n{rows}"), "rows.toml").unwrap_err();
+    assert!(error.message.contains("1108 entries; expected one to 1024 tables"), "{error}");
+    let nested = format!("{GOOD}x = {}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(Profile::parse(&nested, "nested.toml").is_err());
+    let unordered = baseline.replace("\"64 KiB\"", "\"16 KiB\"");
+    assert!(Profile::parse(&unordered, "rows.toml").unwrap_err().message.contains("larger than the row before"));
+}
+
+proptest! {
+    /// Built-in texts with a few bytes changed: an error or a device, never a panic, and a device works.
+    #[test]
+    fn mutated_profiles_do_not_panic(
+        which in 0usize..8,
+        edits in prop::collection::vec((any::<prop::sample::Index>(), "[ -~\n]{0,4}", 0usize..6), 1..4),
+    ) {
+        let builtin = &Profile::builtin()[which];
+        let mut text = Profile::find(&builtin.name).unwrap().text().to_owned();
+        for (at, insert, remove) in edits {
+            let start = at.index(text.len());
+            let end = (start + remove).min(text.len());
+            if text.is_char_boundary(start) && text.is_char_boundary(end) {
+                text.replace_range(start..end, &insert);
+            }
+        }
+        match Profile::parse(&text, "mutated") {
+            Ok(profile) => {
+                let mut device = profile.build(&BuildOptions::default()).unwrap();
+                let sectors = device.info().capacity_sectors.min(1 << 20) as u32 & !127;
+                if sectors > 0 {
+                    crate::models::testing::complete(device.as_mut(), Request::new(1, Op::Write, 0, sectors));
+                }
+            }
+            Err(error) => prop_assert!(error.line.is_none_or(|line| line as usize <= text.lines().count() + 1)),
+        }
+    }
+}
