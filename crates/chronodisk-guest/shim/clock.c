@@ -11,6 +11,7 @@
  * one host thread, so the only concurrency is that of its own signal handlers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,6 +28,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/user.h>
 #include <sys/wait.h>
@@ -46,9 +48,11 @@
 /* The guest's kernel process ends with this status when the backend is gone. */
 #define EXIT_BACKEND_LOST 79
 
-/* With kernel CPU time scaled down, V reaches an instant later than the host's clock; the host
- * timer is armed again for the rest, but never for less than this. */
+/* Where V is CPU time, it reaches an instant no earlier than the host's clock does; the host's timer
+ * is armed again for the rest, but never for less than this. */
 #define REARM_MINIMUM_NANOS 3000ull
+/* A host timer is never armed for longer than this: ten seconds. */
+#define ARM_MAXIMUM_NANOS 10000000000ull
 
 /* An idle guest whose descriptors stay ready is woken this often in a row before it may jump. */
 #define WAKEUPS_MAX 64
@@ -60,6 +64,10 @@ static int vhost_fd = -1;
 static int epoll_fd = -1;
 static pid_t main_pid;
 
+/* Until the device is first used the guest's kernel boots, and measures itself in loops that end
+ * after so many ticks; its CPU time counts in full, or these loops would last many times as long. */
+static int booted;
+
 /* V = base() + offset while the clock runs, page->virtual_now while it stands still. */
 static int64_t offset_nanos;
 static uint64_t latest_nanos;
@@ -70,6 +78,7 @@ static int acknowledgement_left;
 /* The guest's only timer, in virtual time. */
 static timer_t host_timer;
 static int host_timer_exists;
+static uint64_t armed_until_host;
 static uint64_t guest_deadline; /* 0: not armed */
 static uint64_t guest_interval;
 static int alarm_unanswered; /* the guest got its alarm and has not armed the timer since */
@@ -175,6 +184,8 @@ static uint64_t base(void)
 		else
 			kernel += ran;
 	}
+	if (!booted)
+		return user + kernel;
 	return user + (uint64_t)((unsigned __int128)kernel * page->kernel_scale_millionths / 1000000u);
 }
 
@@ -194,33 +205,55 @@ static uint64_t virtual_nanos(void)
 static void disarm_host_timer(void)
 {
 	static const struct itimerspec disarmed;
+	armed_until_host = CHRONODISK_NEVER;
 	if (host_timer_exists)
 		real_timer_settime(host_timer, 0, &disarmed, NULL);
 }
 
-/* Arms the host's timer at the earlier of the guest's timer and the completion bound. */
+/* The virtual instant at which the guest must be interrupted. */
+static uint64_t next_interrupt(void)
+{
+	uint64_t bound = page->completion_bound;
+	return guest_deadline && guest_deadline < bound ? guest_deadline : bound;
+}
+
+static void arm_host_timer_for(uint64_t wait)
+{
+	if (wait > ARM_MAXIMUM_NANOS)
+		wait = ARM_MAXIMUM_NANOS;
+	armed_until_host = host_nanos() + wait;
+	struct itimerspec armed = { .it_value = timespec_of(wait) };
+	real_timer_settime(host_timer, 0, &armed, NULL);
+}
+
+/* Arms the host's timer for the next interrupt, as if the guest went on doing what it does now:
+ * kernel code moves V on more slowly than the host's clock if its CPU time is scaled down. */
 static void arm_host_timer(void)
 {
 	if (!host_timer_exists)
 		return;
-	uint64_t target = page->completion_bound;
-	if (guest_deadline && guest_deadline < target)
-		target = guest_deadline;
+	uint64_t target = next_interrupt();
 	if (target == CHRONODISK_NEVER) {
 		disarm_host_timer();
 		return;
 	}
 	uint64_t now = virtual_nanos();
-	uint64_t wait = target > now ? target - now : 1;
-	if (wait > 1 && wait < REARM_MINIMUM_NANOS && page->cpu_base == CHRONODISK_CPU_MEASURED)
-		wait = REARM_MINIMUM_NANOS;
-	struct itimerspec armed = { .it_value = timespec_of(wait) };
-	real_timer_settime(host_timer, 0, &armed, NULL);
+	uint64_t wait = target > now ? target - now : 0;
+	if (wait && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+		uint64_t scale = page->kernel_scale_millionths;
+		if (booted && !(running_pid && running_user_code) && scale && scale < 1000000u)
+			wait = (uint64_t)((unsigned __int128)wait * 1000000u / scale);
+		if (wait < REARM_MINIMUM_NANOS)
+			wait = REARM_MINIMUM_NANOS;
+	}
+	arm_host_timer_for(wait ? wait : 1);
 }
 
 static void stop_clock(void)
 {
 	page->virtual_now = virtual_nanos();
+	page->kernel_cpu_nanos = cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) + stub_kernel_cpu_nanos;
+	page->user_cpu_nanos = user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
 	disarm_host_timer();
@@ -235,12 +268,6 @@ static void start_clock(uint64_t from)
 	latest_nanos = page->virtual_now;
 	stopped = 0;
 	arm_host_timer();
-}
-
-static void publish_cpu_times(void)
-{
-	page->kernel_cpu_nanos = cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) + stub_kernel_cpu_nanos;
-	page->user_cpu_nanos = user_cpu_nanos;
 }
 
 /* ---- Asking the backend ----------------------------------------------------------------------- */
@@ -264,7 +291,6 @@ static void transfer(int writes, void *bytes, size_t len_bytes)
 static struct chronodisk_answer ask(enum chronodisk_ask kind)
 {
 	stop_clock();
-	publish_cpu_times();
 	struct chronodisk_question question = {
 		.ask = kind,
 		.virtual_now = page->virtual_now,
@@ -307,10 +333,9 @@ static int expire_guest_timer(void)
 static void on_alarm(int signal, siginfo_t *info, void *context)
 {
 	int saved_errno = errno;
-	if (stopped) {
-		errno = saved_errno;
+	page->alarms++;
+	if (stopped)
 		return;
-	}
 	if (virtual_nanos() >= page->completion_bound)
 		take_completions();
 	int expired = expire_guest_timer() || alarm_repeated;
@@ -418,8 +443,7 @@ static int wait_outside(const sigset_t *mask)
 	uint64_t since_host = host_nanos();
 	if (follows_host && guest_deadline) {
 		uint64_t wait = guest_deadline > page->virtual_now ? guest_deadline - page->virtual_now : 1;
-		struct itimerspec armed = { .it_value = timespec_of(wait) };
-		real_timer_settime(host_timer, 0, &armed, NULL);
+		arm_host_timer_for(wait);
 	}
 	int result = real_sigsuspend(mask);
 	int saved_errno = errno;
@@ -534,6 +558,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	if (is_kick(fd, message) && !stopped) {
 		stop_clock();
+		booted = 1;
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
 	}
@@ -597,6 +622,13 @@ static void note_resume(long request, pid_t pid)
 	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
 	running_user_code = request == PTRACE_SYSEMU || request == PTRACE_SYSEMU_SINGLESTEP || request == PTRACE_SYSCALL;
 	running_pid = pid;
+	/* The host's timer was armed for kernel code; user code gets there sooner. */
+	if (running_user_code && booted && !stopped && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+		uint64_t target = next_interrupt();
+		uint64_t wait = target > latest_nanos ? target - latest_nanos : REARM_MINIMUM_NANOS;
+		if (target != CHRONODISK_NEVER && armed_until_host > host_nanos() + wait)
+			arm_host_timer_for(wait);
+	}
 }
 
 static void note_stop(pid_t pid)
@@ -611,6 +643,36 @@ static void note_stop(pid_t pid)
 		user_cpu_nanos += less_trap(ran);
 	else
 		stub_kernel_cpu_nanos += ran;
+}
+
+/* User Mode Linux 6.1 keeps 2696 bytes of extended register state, enough up to AVX-512 and PKU. A
+ * host whose processor has more (AMX) takes only a whole state: it gets one, with the rest in its
+ * initial configuration, which is where it always is, because guests can't ask leave to use AMX.
+ * Intel SDM volume 1, 13.4: the header at byte 512 begins with XSTATE_BV, one bit a component. */
+#define XSTATE_HEADER_OFFSET 512
+#define XSTATE_COMPONENTS_KEPT 0x3ffull
+#define XSTATE_BYTES_MAX 16384
+
+static long set_extended_registers(pid_t pid, const struct iovec *given)
+{
+	static char whole[XSTATE_BYTES_MAX] __attribute__((aligned(64)));
+	static size_t whole_bytes;
+	if (!whole_bytes) {
+		struct iovec all = { .iov_base = whole, .iov_len = sizeof whole };
+		if (real_ptrace(PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &all) < 0)
+			return -1;
+		whole_bytes = all.iov_len;
+		memset(whole, 0, sizeof whole);
+	}
+	if (whole_bytes <= given->iov_len)
+		return real_ptrace(PTRACE_SETREGSET, pid, (void *)NT_X86_XSTATE, (void *)given);
+	memcpy(whole, given->iov_base, given->iov_len);
+	uint64_t components;
+	memcpy(&components, whole + XSTATE_HEADER_OFFSET, sizeof components);
+	components &= XSTATE_COMPONENTS_KEPT;
+	memcpy(whole + XSTATE_HEADER_OFFSET, &components, sizeof components);
+	struct iovec all = { .iov_base = whole, .iov_len = whole_bytes };
+	return real_ptrace(PTRACE_SETREGSET, pid, (void *)NT_X86_XSTATE, &all);
 }
 
 long ptrace(enum __ptrace_request request, ...)
@@ -634,6 +696,10 @@ long ptrace(enum __ptrace_request request, ...)
 	case PTRACE_SETOPTIONS:
 		/* The guest's programs must never outlive its kernel: they would run on as host programs. */
 		return real_ptrace(PTRACE_SETOPTIONS, pid, address, (void *)((uintptr_t)data | PTRACE_O_EXITKILL));
+	case PTRACE_SETREGSET:
+		if ((uintptr_t)address == NT_X86_XSTATE)
+			return set_extended_registers(pid, data);
+		break;
 	default:
 		break;
 	}

@@ -48,9 +48,10 @@ struct chronodisk_page {
 	volatile uint64_t user_cpu_nanos;   /* of the guest's programs, traps taken off */
 	volatile uint64_t host_tree_read_bytes;
 	volatile uint64_t host_tree_written_bytes;
+	volatile uint64_t alarms; /* of the host's timer */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 168, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 176, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -110,7 +110,7 @@ impl Backend {
             if kicked {
                 match self.session.readable(&mut self.device) {
                     Ok(Flow::Continue) => self.session.notify()?,
-                    Ok(Flow::Closed) => return Ok(()),
+                    Ok(Flow::Ended) => return Ok(()),
                     // A guest that breaks the protocol loses its device, as one that hung up does.
                     Err(error) => {
                         eprintln!("chronodisk backend: the guest's driver broke the protocol: {error}");
@@ -165,10 +165,10 @@ impl Backend {
         let engine = self.device.clock.engine().statistics();
         let session = self.session.stats();
         let mut report = BackendReport {
-            store_bytes: self.session.store().allocated_bytes(),
+            store_bytes: self.session.store().allocated_bytes().unwrap_or(0),
             store_errors: session.store_errors,
             first_store_error: session.first_store_error.clone(),
-            malformed_requests: session.malformed_requests,
+            malformed_requests: session.bad_requests.values().sum(),
             clamped_arrivals: engine.clamped_arrivals,
             backward_steps: self.device.clock.backward_steps(),
             end: Nanos::ZERO,

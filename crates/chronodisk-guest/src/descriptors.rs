@@ -37,9 +37,12 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Lets `command` inherit each descriptor under its number, and die when this thread's process does.
-pub(crate) fn bequeath(command: &mut Command, descriptors: Vec<(OwnedFd, RawFd)>) {
+/// Lets `command` inherit each descriptor under its number, run on `cpu` alone, and die when this
+/// thread's process does.
+pub(crate) fn bequeath(command: &mut Command, cpu: usize, descriptors: Vec<(OwnedFd, RawFd)>) {
     let parent = std::process::id();
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(cpu);
     // SAFETY: only system calls that are safe between fork and exec.
     unsafe {
         command.pre_exec(move || {
@@ -49,6 +52,8 @@ pub(crate) fn bequeath(command: &mut Command, descriptors: Vec<(OwnedFd, RawFd)>
                 // It died before the call above; nobody waits for us.
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
+            // Without leave to choose its CPU it is merely less steady.
+            let _ = rustix::thread::sched_setaffinity(None, &only);
             // A crashed kernel must not leave a core file in the caller's folder.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             check(libc::setrlimit(libc::RLIMIT_CORE, &none))?;

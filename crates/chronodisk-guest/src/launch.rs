@@ -117,6 +117,8 @@ pub struct RunOutcome {
     pub kernel_release: String,
     /// What the file system's checker said, if asked for.
     pub check: Option<CheckResult>,
+    /// The host's CPU on which the guest and its device ran.
+    pub host_cpu: usize,
 }
 
 /// Why there is no outcome.
@@ -192,8 +194,11 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let page_fd = || page.fd().as_fd().try_clone_to_owned().doing("sharing the clock's page");
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
-    let backend = Backend::start(options, page_fd()?, exchange_backend.into(), vhost_backend.into(), log_fd)?;
-    let guest = Guest::start(options, &kernel, page_fd()?, exchange_guest.into(), vhost_guest.into())?;
+    // The guest has one CPU, and it and its device never run at once: on one CPU of the host the
+    // cost of switching between them is lowest and, above all, steady under load.
+    let cpu = rustix::thread::sched_getcpu();
+    let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend.into(), log_fd)?;
+    let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest.into())?;
     let mut run = Run {
         options,
         page,
@@ -208,6 +213,7 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         command_began: None,
         command_ended: None,
         ending: None,
+        host_cpu: cpu,
     };
     run.say_hello(&kernel)?;
     run.relay_until_end(on_stage)?;
@@ -244,6 +250,7 @@ struct Run<'a> {
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
     ending: Option<Ending>,
+    host_cpu: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -533,6 +540,7 @@ impl Run<'_> {
             backend,
             kernel_release,
             check,
+            host_cpu: self.host_cpu,
         })
     }
 }
@@ -569,6 +577,7 @@ struct Backend {
 impl Backend {
     fn start(
         options: &RunOptions,
+        cpu: usize,
         page: OwnedFd,
         exchange: OwnedFd,
         vhost: OwnedFd,
@@ -581,6 +590,7 @@ impl Backend {
         own_process_group(&mut command);
         descriptors::bequeath(
             &mut command,
+            cpu,
             vec![
                 (page, descriptors::PAGE),
                 (exchange, descriptors::EXCHANGE),
@@ -644,6 +654,7 @@ struct Guest {
 impl Guest {
     fn start(
         options: &RunOptions,
+        cpu: usize,
         kernel: &UserModeLinux,
         page: OwnedFd,
         exchange: OwnedFd,
@@ -672,11 +683,13 @@ impl Guest {
             .arg(format!("mem={}K", options.memory_bytes >> 10))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
             .arg("virtio_uml.device=chronodisk-vda:2")
+            // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
+            .arg("lpj=20000000")
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
             .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
-            // A folder that can't exist: the guest's kernel then makes no files or sockets of its own.
-            .arg("uml_dir=/proc/self/no-such-folder/")
+            // Nothing can be made there, so the guest's kernel leaves no files or sockets of its own.
+            .arg("uml_dir=/proc/self/")
             .arg(format!("init={}", executable.display()))
             .args(["--", "guest-init"])
             .current_dir("/")
@@ -685,6 +698,7 @@ impl Guest {
         command.stdout(output.try_clone().doing("sharing a pipe")?).stderr(output);
         descriptors::bequeath(
             &mut command,
+            cpu,
             vec![
                 (page, descriptors::PAGE),
                 (exchange, descriptors::EXCHANGE),

@@ -79,6 +79,8 @@ pub struct ClockCounters {
     pub host_tree_read_bytes: u64,
     /// Bytes that the guest wrote to the host's tree, untimed.
     pub host_tree_written_bytes: u64,
+    /// Alarms of the host's timer.
+    pub alarms: u64,
 }
 
 /// Our end of the shared page.
@@ -152,6 +154,7 @@ impl ClockPage {
             user_cpu_nanos: self.get(field::USER_CPU_NANOS),
             host_tree_read_bytes: self.get(field::HOST_TREE_READ_BYTES),
             host_tree_written_bytes: self.get(field::HOST_TREE_WRITTEN_BYTES),
+            alarms: self.get(field::ALARMS),
         }
     }
 
@@ -201,8 +204,9 @@ mod field {
     pub const USER_CPU_NANOS: usize = 18;
     pub const HOST_TREE_READ_BYTES: usize = 19;
     pub const HOST_TREE_WRITTEN_BYTES: usize = 20;
+    pub const ALARMS: usize = 21;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = 21;
+    pub const COUNT: usize = 22;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.
