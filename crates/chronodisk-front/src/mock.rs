@@ -116,8 +116,7 @@ impl MockDriver {
     #[must_use]
     pub fn new() -> (MockDriver, UnixStream) {
         let (socket, backend) = UnixStream::pair().expect("a socket pair");
-        let fd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file");
-        let memory_file = File::from(fd);
+        let memory_file = memory_file();
         memory_file.set_len(MEMORY_BYTES + HIGH_MEMORY_BYTES).expect("memory");
         let part = |address, len: u64, offset| {
             let file = memory_file.try_clone().expect("another descriptor");
@@ -380,6 +379,12 @@ impl MockDriver {
         }
         table
     }
+}
+
+/// An empty file in memory, of the kind that a guest's memory is.
+#[must_use]
+pub fn memory_file() -> File {
+    memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file").into()
 }
 
 /// A request's header as it lies in memory.

@@ -214,7 +214,7 @@ impl Session {
     /// the ring does not run.
     #[must_use]
     pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.backend.vring(QUEUE).kick_fd()
+        self.backend.vring(QUEUE).running_kick().map(AsFd::as_fd)
     }
 
     /// Serves a kick that came on [`kick_fd`](Self::kick_fd); to be called when that is readable.
@@ -223,11 +223,11 @@ impl Session {
     /// # Errors
     /// [`FrontError::Io`] if the kick can't be read or the guest can't be notified.
     pub fn kicked(&mut self, handler: &mut dyn RequestHandler) -> Result<(), FrontError> {
-        let Some(fd) = self.kick_fd() else { return Ok(()) };
-        match rustix::io::read(fd, &mut [0; 8]) {
-            Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(errno) => return Err(FrontError::Io { operation: "reading a kick", source: errno.into() }),
+        let Some(kick) = self.backend.vring(QUEUE).running_kick() else { return Ok(()) };
+        let kicked =
+            kick.take().map_err(|errno| FrontError::Io { operation: "reading a kick", source: errno.into() })?;
+        if !kicked {
+            return Ok(());
         }
         self.serve_kick(QUEUE, handler).map(|_served| ())
     }
@@ -271,15 +271,12 @@ impl Session {
             return Ok(());
         }
         self.stats.calls += 1;
-        let sent = if let Some(call) = &self.backend.vring(QUEUE).call {
-            rustix::io::write(call, &1u64.to_ne_bytes())
-        } else if let Some(channel) = self.backend.call_channel() {
-            send(channel, &message::vring_call(QUEUE as u32), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-        } else {
-            // Neither way was set up: the guest polls.
-            return Ok(());
-        };
-        match sent {
+        if let Some(call) = &self.backend.vring(QUEUE).call {
+            return Ok(call.ring()?);
+        }
+        // Without a channel either, the guest polls.
+        let Some(channel) = self.backend.call_channel() else { return Ok(()) };
+        match send(channel, &message::vring_call(QUEUE as u32), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             // A full channel holds calls that the guest has not read: it will look at the ring.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -495,9 +492,9 @@ impl Session {
         self.stats.first_ring_failure.get_or_insert(error);
         let vring = self.backend.vring_mut(QUEUE);
         vring.fail();
-        if let Some(fd) = &vring.error {
+        if let Some(error) = &vring.error {
             // Nobody may listen; the ring has stopped anyway.
-            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+            let _ = error.ring();
         }
     }
 }

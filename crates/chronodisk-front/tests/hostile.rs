@@ -97,7 +97,7 @@ fn indirect_tables_that_can_not_be() {
         indirect(table, 64),
         indirect(table, 0),
         indirect(table, 17),
-        indirect(table, u32::MAX & !15),
+        indirect(table, u32::MAX - 15),
         indirect(0, 32),
         indirect(MEMORY_BASE + MEMORY_BYTES - 8, 16),
         indirect(u64::MAX - 7, 16),

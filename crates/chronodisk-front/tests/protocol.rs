@@ -304,6 +304,19 @@ fn the_backend_channel_must_be_a_stream_socket() {
 }
 
 #[test]
+fn event_descriptors_may_not_be_pipes() {
+    // Writing to a pipe without a reader raises SIGPIPE.
+    let mut bench = bench();
+    let (reader, writer) = std::io::pipe().unwrap();
+    for code in [code::SET_VRING_CALL, code::SET_VRING_ERR, code::SET_VRING_KICK] {
+        assert!(!bench.acknowledged(code, &0u64.to_ne_bytes(), &[writer.as_fd()]));
+    }
+    drop(reader);
+    assert!(bench.session.stats().first_refusal.as_ref().unwrap().contains("pipe"));
+    assert!(bench.kick());
+}
+
+#[test]
 fn a_socket_that_ends_anywhere_ends_the_session_cleanly() {
     let message = encode(code::SET_VRING_NUM, flag::NEED_REPLY, &vring_state(0, 256));
     for len in 0..=message.len() {

@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 
 use super::Vring;
+use super::doorbell::Doorbell;
 use super::memory::{GuestMemory, MemoryError};
 use super::message::{
     self, CONFIG_SPACE_BYTES_MAX, F_PROTOCOL_FEATURES, MemoryRegion, Message, Request, code, protocol_feature,
@@ -112,9 +112,12 @@ pub enum Refusal {
     /// The backend channel is not a stream socket.
     #[error("the backend channel is not a stream socket")]
     Channel,
-    /// A kick, call or error descriptor can't be made non-blocking.
-    #[error("the event descriptor can't be made non-blocking: {0}")]
+    /// A kick, call or error descriptor can't be examined or made non-blocking.
+    #[error("the event descriptor: {0}")]
     EventFd(Errno),
+    /// A kick, call or error descriptor is a pipe.
+    #[error("the event descriptor is a pipe, expected an eventfd or a socket")]
+    EventPipe,
     /// The configuration space can't be written.
     #[error("the configuration space is read-only")]
     ConfigReadOnly,
@@ -205,11 +208,11 @@ impl Backend {
             Request::GetVringBase { index } => self.get_vring_base(index),
             Request::SetVringKick { index, fd } => self.set_vring_kick(index, fd),
             Request::SetVringCall { index, fd } => {
-                self.ring(index)?.call = never_blocking(fd)?;
+                self.ring(index)?.call = doorbell(fd)?;
                 Ok(Effect::Done)
             }
             Request::SetVringErr { index, fd } => {
-                self.ring(index)?.error = never_blocking(fd)?;
+                self.ring(index)?.error = doorbell(fd)?;
                 Ok(Effect::Done)
             }
             Request::GetProtocolFeatures => number(PROTOCOL_FEATURES),
@@ -279,7 +282,7 @@ impl Backend {
     fn set_vring_kick(&mut self, index: u32, fd: Option<OwnedFd>) -> Result<Effect, Refusal> {
         let queue = self.ring_index(index)?;
         let vring = &mut self.vrings[queue];
-        vring.kick = never_blocking(fd)?;
+        vring.kick = doorbell(fd)?;
         vring.start(self.memory.as_deref()).map(done)
     }
 
@@ -340,13 +343,8 @@ fn done((): ()) -> Effect {
     Effect::Done
 }
 
-/// A guest must not be able to stop us with an event descriptor that it has filled up.
-fn never_blocking(fd: Option<OwnedFd>) -> Result<Option<OwnedFd>, Refusal> {
-    if let Some(fd) = &fd {
-        let flags = fcntl_getfl(fd).map_err(Refusal::EventFd)?;
-        fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(Refusal::EventFd)?;
-    }
-    Ok(fd)
+fn doorbell(fd: Option<OwnedFd>) -> Result<Option<Doorbell>, Refusal> {
+    fd.map(Doorbell::new).transpose()
 }
 
 fn check_features(asked: u64, offered: u64) -> Result<(), Refusal> {

@@ -12,6 +12,7 @@
 //! calls over file descriptors work too.
 
 mod backend;
+mod doorbell;
 pub mod memory;
 pub mod message;
 mod vring;

@@ -1,12 +1,12 @@
 //! One ring: how it was set up, whether it runs, which of its descriptor chains are in flight.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 use super::Refusal;
+use super::doorbell::Doorbell;
 use super::memory::GuestMemory;
 use super::message::VringAddresses;
 
@@ -61,9 +61,9 @@ pub(crate) struct Vring {
     in_flight: [u64; QUEUE_SIZE_MAX as usize / 64],
     /// Changes when the chains in flight are forgotten.
     epoch: u64,
-    pub(crate) kick: Option<OwnedFd>,
-    pub(crate) call: Option<OwnedFd>,
-    pub(crate) error: Option<OwnedFd>,
+    pub(crate) kick: Option<Doorbell>,
+    pub(crate) call: Option<Doorbell>,
+    pub(crate) error: Option<Doorbell>,
 }
 
 impl Vring {
@@ -92,9 +92,9 @@ impl Vring {
         self.epoch
     }
 
-    pub(crate) fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
-        use std::os::fd::AsFd;
-        self.kick.as_ref().filter(|_| self.is_running()).map(AsFd::as_fd)
+    /// Where kicks come while the ring runs.
+    pub(crate) fn running_kick(&self) -> Option<&Doorbell> {
+        self.kick.as_ref().filter(|_| self.is_running())
     }
 
     pub(crate) fn set_size(&mut self, size: u32) -> Result<(), Refusal> {
