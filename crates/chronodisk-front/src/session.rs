@@ -263,22 +263,27 @@ impl Session {
     }
 
     /// Tells the guest that the used ring has new entries, if it has; never waits for the guest.
+    /// That the guest is gone is no error here: [`readable`](Self::readable) tells.
     ///
     /// # Errors
-    /// What the host says if the guest can't be reached.
+    /// What the host says if it fails otherwise.
     pub fn notify(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.call_pending) {
             return Ok(());
         }
         self.stats.calls += 1;
-        if let Some(call) = &self.backend.vring(QUEUE).call {
-            return Ok(call.ring()?);
-        }
-        // Without a channel either, the guest polls.
-        let Some(channel) = self.backend.call_channel() else { return Ok(()) };
-        match send(channel, &message::vring_call(QUEUE as u32), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        let called = if let Some(call) = &self.backend.vring(QUEUE).call {
+            call.ring()
+        } else if let Some(channel) = self.backend.call_channel() {
+            let call = message::vring_call(QUEUE as u32);
+            send(channel, &call, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map(|_sent| ())
+        } else {
+            // Neither was set up: the guest polls.
+            Ok(())
+        };
+        match called {
             // A full channel holds calls that the guest has not read: it will look at the ring.
-            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Ok(()) | Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -347,18 +352,9 @@ impl Session {
             Err(error) => self.fail_ring(error),
         }
         // What was answered at once is announced now: nobody else knows of it.
-        self.notify_or_fail()?;
+        self.notify().map_err(notify_error)?;
         handler.before_acknowledge();
         Ok(served.is_ok())
-    }
-
-    fn notify_or_fail(&mut self) -> Result<(), FrontError> {
-        match self.notify() {
-            // The socket will tell that the guest is gone.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(source) => Err(FrontError::Io { operation: "notifying the guest", source }),
-            Ok(()) => Ok(()),
-        }
     }
 
     fn take_available(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<(), RingError> {
@@ -479,7 +475,7 @@ impl Session {
         for (id, status) in std::mem::take(&mut self.held) {
             self.complete(id, status);
         }
-        self.notify_or_fail()
+        self.notify().map_err(notify_error)
     }
 
     fn refuse(&mut self, reason: impl FnOnce() -> String) {
@@ -561,6 +557,10 @@ fn data_bytes(request: &BlkRequest) -> u64 {
         Operation::Device(op) if op.moves_data() => u64::from(request.sectors) * SECTOR_BYTES,
         _ => 0,
     }
+}
+
+fn notify_error(source: io::Error) -> FrontError {
+    FrontError::Io { operation: "notifying the guest", source }
 }
 
 enum Received {
