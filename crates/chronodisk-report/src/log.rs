@@ -6,11 +6,13 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::panic;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
 use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -21,7 +23,7 @@ use parquet::file::properties::WriterProperties;
 use crate::ReportError;
 use crate::files::write_atomically;
 
-/// Name and version of the log's form, in the file's metadata under [`SCHEMA_KEY`].
+/// Name and version of the log's form, in the file's metadata under `chronodisk.schema`.
 pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
 
 /// Key of the schema's name in the file's metadata.
@@ -66,6 +68,15 @@ pub fn write_log(path: &Path, records: &[RequestRecord]) -> Result<(), ReportErr
 /// can't be.
 pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
     let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
+    // The Parquet library panics on some damaged files; whoever sent the file must not be able to end the program.
+    panic::catch_unwind(|| read_records(path, file)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        let message = format!("damaged ({})", text.unwrap_or("unknown"));
+        Err(ReportError::Parquet { path: path.to_owned(), message })
+    })
+}
+
+fn read_records(path: &Path, file: File) -> Result<Vec<RequestRecord>, ReportError> {
     let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
     let found = schema_name(builder.metadata().file_metadata().key_value_metadata());

@@ -91,6 +91,8 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
     let top = |estimate: &Estimate| estimate.mean + estimate.half_width_95.unwrap_or(0.0);
     let highest = estimates.iter().flatten().map(top).fold(0.0, f64::max);
     let highest = if highest > 0.0 { highest * 1.15 } else { 1.0 };
+    // About ten labels, each told from its neighbours.
+    let decimals = (1.0 - highest.log10().floor()).clamp(0.0, 9.0) as usize;
     let mut chart = ChartBuilder::on(area)
         .caption("Run time in the guest", (FONT, 18))
         .margin(MARGIN_PX)
@@ -104,7 +106,7 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
         .bold_line_style(RGBColor(225, 225, 225))
         .x_labels(0)
         .y_desc("run time (s)")
-        .y_label_formatter(&|value| short(*value))
+        .y_label_formatter(&|value| format!("{value:.decimals$}"))
         .axis_desc_style((FONT, 14))
         .label_style((FONT, 13))
         .draw()?;
@@ -127,10 +129,15 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
     }
     let plot = chart.plotting_area();
     let below = TextStyle::from((FONT, 13)).pos(Pos::new(HPos::Center, VPos::Top));
+    let (area_x, area_y) = area.get_base_pixel();
+    let slot_px = plot.dim_in_pixel().0 / runs.len() as u32;
+    let widths = labels.iter().map(|label| area.estimate_text_size(label, &below)).collect::<Result<Vec<_>, _>>()?;
+    // Names that would touch their neighbours take turns on two lines.
+    let lines = if widths.iter().any(|(width_px, _)| width_px * 5 / 4 > slot_px) { 2 } else { 1 };
     for (index, label) in labels.iter().enumerate() {
         let (x, y) = plot.map_coordinate(&(index as f64, 0.0));
-        let (area_x, area_y) = area.get_base_pixel();
-        area.draw(&Text::new(label.clone(), (x - area_x, y - area_y + 8), below.clone()))?;
+        let y = y - area_y + 8 + 16 * (index % lines) as i32;
+        area.draw(&Text::new(label.clone(), (x - area_x, y), below.clone()))?;
     }
     Ok(())
 }
@@ -144,12 +151,15 @@ fn draw_service_times(
     let all = || runs.iter().flat_map(|run| run.service_times.iter().map(micros));
     let (shortest, longest) = all().fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)));
     let (shortest, longest) = if shortest <= longest { (shortest, longest) } else { (1.0, 1000.0) };
-    // Whole decades, so that every label of the axis is a power of ten.
-    let low = 10f64.powf(shortest.log10().floor());
-    let high = 10f64.powf(longest.log10().floor() + 1.0);
+    // Whole decades, so that every label of the axis is a power of ten; a little more, so that both ends have one.
+    let low = 10f64.powf(shortest.log10().floor()) * 0.999;
+    let high = 10f64.powf(longest.log10().floor() + 1.0) * 1.001;
+    let legend_height_px = draw_legend(area, labels)?;
     let mut chart = ChartBuilder::on(area)
         .caption("Service time of the device", (FONT, 18))
         .margin(MARGIN_PX)
+        .margin_right(MARGIN_PX + 20)
+        .margin_bottom(MARGIN_PX + legend_height_px)
         .x_label_area_size(44)
         .y_label_area_size(64)
         .build_cartesian_2d((low..high).log_scale(), 0.0..100.0)?;
@@ -159,6 +169,7 @@ fn draw_service_times(
         .bold_line_style(RGBColor(225, 225, 225))
         .x_desc("service time, logarithmic")
         .y_desc("requests served within it (%)")
+        .y_max_light_lines(0)
         .x_label_formatter(&|value| with_unit(*value))
         .y_label_formatter(&|value| format!("{value:.0}"))
         .axis_desc_style((FONT, 14))
@@ -170,20 +181,37 @@ fn draw_service_times(
         if sorted.is_empty() {
             continue;
         }
-        let line = colour(index).stroke_width(2);
-        chart
-            .draw_series([PathElement::new(steps(&sorted, low, high), line)])?
-            .label(labels[index].clone())
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], colour(index).stroke_width(3)));
+        chart.draw_series([PathElement::new(steps(&sorted), colour(index).stroke_width(2))])?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.9))
-        .border_style(RGBColor(180, 180, 180))
-        .label_font((FONT, 13))
-        .draw()?;
     Ok(())
+}
+
+/// Draws the runs' names and colours at the foot of an area, in as many lines as they need, and
+/// tells the height of those lines in pixels.
+fn draw_legend(area: &Area<'_>, labels: &[String]) -> Result<u32, Box<dyn std::error::Error>> {
+    const LINE_PX: i32 = 20;
+    const SAMPLE_PX: i32 = 20;
+    const LEFT_PX: i32 = 80;
+    let style = TextStyle::from((FONT, 13)).pos(Pos::new(HPos::Left, VPos::Center));
+    let (width_px, height_px) = area.dim_in_pixel();
+    let mut places = Vec::new();
+    let (mut x, mut line) = (LEFT_PX, 0);
+    for label in labels {
+        let text_px = area.estimate_text_size(label, &style)?.0 as i32;
+        let entry_px = SAMPLE_PX + 6 + text_px * 5 / 4 + 18;
+        if x > LEFT_PX && x + entry_px > width_px as i32 {
+            (x, line) = (LEFT_PX, line + 1);
+        }
+        places.push((x, line));
+        x += entry_px;
+    }
+    let lines = line + 1;
+    for (index, (label, (x, line))) in labels.iter().zip(places).enumerate() {
+        let y = height_px as i32 - MARGIN_PX as i32 / 2 - LINE_PX * (lines - line) + LINE_PX / 2;
+        area.draw(&PathElement::new(vec![(x, y), (x + SAMPLE_PX, y)], colour(index).stroke_width(4)))?;
+        area.draw(&Text::new(label.clone(), (x + SAMPLE_PX + 6, y), style.clone()))?;
+    }
+    Ok((LINE_PX * lines) as u32)
 }
 
 /// Smallest service time that is drawn, because a logarithm has no zero.
@@ -192,19 +220,19 @@ const SHORTEST_US: f64 = 0.001;
 /// Points of a distribution's stairs at most; a million requests would make a file of many megabytes.
 const STEPS_MAX: usize = 500;
 
-/// The stairs of a cumulative distribution in per cent, from edge to edge.
-fn steps(sorted: &[f64], low: f64, high: f64) -> Vec<(f64, f64)> {
+/// The stairs of a cumulative distribution in per cent, from the smallest value to the largest.
+fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
     let count = sorted.len();
-    let mut points = vec![(low, 0.0)];
+    let steps = STEPS_MAX.min(count);
+    let mut points = Vec::with_capacity(2 * steps);
     let mut share = 0.0;
-    for step in 1..=STEPS_MAX.min(count) {
-        let rank = (count * step).div_ceil(STEPS_MAX.min(count));
+    for step in 1..=steps {
+        let rank = (count * step).div_ceil(steps);
         let value = sorted[rank - 1];
         points.push((value, share));
         share = 100.0 * rank as f64 / count as f64;
         points.push((value, share));
     }
-    points.push((high, 100.0));
     points
 }
 

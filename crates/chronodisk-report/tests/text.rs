@@ -1,0 +1,196 @@
+//! Tables, comparisons and plots.
+
+mod common;
+
+use chronodisk_report::{
+    Align, PlotRun, Simulation, Table, compare, plot_comparison, render_run_summary, render_simulation, service_times,
+};
+use chronodisk_sim::{Nanos, Op, RandomStream};
+use common::{record, run, us};
+
+fn some_records() -> Vec<chronodisk_sim::RequestRecord> {
+    let mut records: Vec<_> =
+        (0..8).map(|order| record(order, order * 120, order * 120 + 100, order * 120 + 100)).collect();
+    records[3].op = Op::Write;
+    records[3].completed = records[3].due + us(7);
+    records[7].op = Op::Flush;
+    records[7].sectors = 0;
+    records
+}
+
+#[test]
+fn a_run_reads_like_this() {
+    let mut run = run("20250102-030405", "constant-100us", &[1_234], &some_records());
+    run.warnings.push("the host was busy".into());
+    let expected = "\
+run      20250102-030405
+command  postmark
+device   constant-100us, 8 GiB, seed 1
+guest    Linux 6.1.176, one CPU, 512 MiB of memory, ext4, scheduler none
+clock    guest, CPU measured, kernel time × 0.05
+
+run time            1.234 s in the guest, 2.500 s on the host in all
+exit status         0
+before and after    boot 600.000 ms
+requests            8: 6 reads of 24 KiB, 1 writes of 4 KiB, 1 flushes
+rate                8000.0 requests/s, 28.67 MB/s
+device busy         80.7 % of the time, 0.81 requests outstanding on average
+untimed host files  3 MiB read, 100 B written
+late                12.50 % of the requests by more than 1 % of their service time
+
+microseconds  requests   mean    p50    p90    p99  p99.9    max
+------------  --------  -----  -----  -----  -----  -----  -----
+service time         8  100.0  100.0  100.0  100.0  100.0  100.0
+  flush              1  100.0  100.0  100.0  100.0  100.0  100.0
+  read               6  100.0  100.0  100.0  100.0  100.0  100.0
+  write              1  100.0  100.0  100.0  100.0  100.0  100.0
+lateness             8    0.9    0.0    7.0    7.0    7.0    7.0
+warning: the host was busy
+";
+    assert_eq!(render_run_summary(&run), expected);
+}
+
+#[test]
+fn repetitions_are_told_apart_and_end_with_their_mean() {
+    let text = render_run_summary(&run("r", "null", &[1_000, 1_200], &some_records()));
+    assert!(text.contains("repetition 1 of 2\n") && text.contains("repetition 2 of 2\n"));
+    // Standard error 0.1 s, t for one degree of freedom 12.706.
+    assert!(
+        text.ends_with("run time over 2 repetitions: 1.100 s ± 1.271 s (95 % confidence, Student's t)\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_simulation_reads_like_this() {
+    let options = [("depth".to_owned(), 32.into()), ("block-size".to_owned(), "16KiB".into())].into();
+    let records = &some_records()[..3];
+    let expected = "\
+device          first-disk
+workload        random-read
+block-size      16KiB
+depth           32
+simulated time  340.000 µs
+requests        3: 3 reads of 12 KiB
+rate            8823.5 requests/s, 36.14 MB/s
+device busy     88.2 % of the time, 0.88 requests outstanding on average
+
+microseconds  requests   mean    p50    p90    p99  p99.9    max
+------------  --------  -----  -----  -----  -----  -----  -----
+service time         3  100.0  100.0  100.0  100.0  100.0  100.0
+";
+    assert_eq!(render_simulation(&Simulation::new("first-disk", "random-read", options, records)), expected);
+}
+
+#[test]
+fn a_comparison_is_paired_by_repetition() {
+    let records = some_records();
+    // The host's mood changes from repetition to repetition, the difference hardly does.
+    let runs =
+        [run("a", "null", &[1_000, 2_000, 3_000], &records), run("b", "first-disk", &[1_510, 2_500, 3_490], &records)];
+    let comparison = compare(&runs);
+    let row = &comparison.rows[1];
+    let difference = row.difference_s.unwrap();
+    assert!((difference.mean - 0.5).abs() < 1e-9);
+    // Deviations 0.01, 0, -0.01: standard error 0.01/√3, t for two degrees of freedom 4.303.
+    assert!((difference.half_width_95.unwrap() - 4.303 * 0.01 / 3f64.sqrt()).abs() < 1e-9);
+    assert!((row.ratio.unwrap() - 1.25).abs() < 1e-9);
+    assert_eq!(comparison.rows[0].difference_s.unwrap().mean, 0.0);
+    assert_eq!(comparison.notes, [] as [&str; 0]);
+    let expected = "\
+run  device      reps  run time s  ± 95 %  difference s  ± 95 %  ratio  requests  mean service µs  p99 µs    busy
+---  ----------  ----  ----------  ------  ------------  ------  -----  --------  ---------------  ------  ------
+a    null           3       2.000   2.484             -       -  1.000         8            100.0   100.0  80.7 %
+b    first-disk     3       2.500   2.459        +0.500   0.025  1.250         8            100.0   100.0  80.7 %
+Differences and ratios are to the first run, repetition by repetition.
+";
+    assert_eq!(comparison.render(), expected);
+    let json: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();
+    assert_eq!(json["schema"], "chronodisk.compare/1");
+    assert_eq!(json["rows"][1]["difference_s"]["count"], 3);
+}
+
+#[test]
+fn a_comparison_says_what_makes_runs_less_comparable() {
+    let records = some_records();
+    let mut other = run("b", "first-disk", &[1_000], &records);
+    other.reps[0].exit_status = 3;
+    other.guest.file_system = "xfs".into();
+    other.command.push("-x".into());
+    let comparison = compare(&[run("a", "null", &[900, 950], &records), other]);
+    assert_eq!(
+        comparison.notes,
+        [
+            "b has 1 repetitions, the baseline 2; only pairs give differences",
+            "b: repetition 0 ended with status 3",
+            "b has another command than the baseline",
+            "b has another guest than the baseline",
+        ]
+    );
+    assert_eq!(comparison.rows[1].difference_s.unwrap().half_width_95, None);
+    let text = comparison.render();
+    assert!(
+        text.contains("One repetition has no confidence interval.\n") && text.contains("note: b has another guest")
+    );
+    assert_eq!(compare(&[]).notes, ["no runs"]);
+}
+
+#[test]
+fn columns_are_aligned_by_characters_not_by_bytes() {
+    let mut table = Table::new([("µ", Align::Left), ("n", Align::Right)]);
+    table.row(["ä", "1"]);
+    table.row(["abc", "12"]);
+    assert_eq!(table.render(), "µ     n\n---  --\nä     1\nabc  12\n");
+}
+
+#[test]
+fn a_plot_shows_every_run_and_is_the_same_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plot.svg");
+    let mut random = RandomStream::new(1, "test", "plot");
+    let devices = [("null", 0u64, 1u64), ("first-disk", 2_000_000, 14_000_000), ("constant-100us", 100_000, 1)];
+    let service: Vec<Vec<Nanos>> = devices
+        .iter()
+        .map(|(_, least, spread)| (0..5_000).map(|_| Nanos::from_nanos(1 + least + random.below(*spread))).collect())
+        .collect();
+    let runs = [
+        run("a", "null", &[812, 790, 805], &[]),
+        run("b", "first-disk", &[9_200, 9_800, 8_900], &[]),
+        run("c", "constant-100us", &[2_010], &[]),
+    ];
+    let plots: Vec<PlotRun> =
+        runs.iter().zip(&service).map(|(run, service_times)| PlotRun { run, service_times }).collect();
+    plot_comparison(&path, &plots).unwrap();
+    let svg = std::fs::read_to_string(&path).unwrap();
+    for text in
+        ["first-disk", "constant-100us", "run time (s)", "service time, logarithmic", "10 ms", "Run time in the guest"]
+    {
+        assert!(svg.contains(text), "no '{text}' in the plot");
+    }
+    assert!(svg.len() < 200_000, "{} bytes", svg.len());
+    plot_comparison(&path, &plots).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), svg);
+    // For a look at it.
+    if let Ok(keep) = std::env::var("CHRONODISK_KEEP_PLOT") {
+        std::fs::copy(&path, keep).unwrap();
+    }
+}
+
+#[test]
+fn a_plot_of_odd_runs_is_still_a_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plot.svg");
+    let at_once = run("a", "null", &[0], &[]);
+    let records = some_records();
+    let same = service_times(&records, Nanos::ZERO..us(5_000));
+    for service_times in [&[][..], &[Nanos::ZERO], &same] {
+        plot_comparison(&path, &[PlotRun { run: &at_once, service_times }; 2]).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().contains("null (a)"), "namesakes are told apart by run");
+    }
+    let many: Vec<_> = (0..12).map(|index| run(&format!("run-{index}"), "first-disk", &[900 + index], &[])).collect();
+    let plots: Vec<PlotRun> = many.iter().map(|run| PlotRun { run, service_times: &same }).collect();
+    plot_comparison(&path, &plots).unwrap();
+    assert!(std::fs::read_to_string(&path).unwrap().contains("first-disk (run-11)"));
+    let error = plot_comparison(&path, &[]).unwrap_err();
+    assert!(error.to_string().contains("plot.svg: cannot draw: no repetition in any run"), "{error}");
+}
