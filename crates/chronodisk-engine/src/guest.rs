@@ -4,6 +4,7 @@ use chronodisk_sim::{Nanos, Request, RequestId};
 
 use crate::engine::{Bytes, DeviceIndex, Due, Engine};
 use crate::log::RequestLog;
+use crate::step::LATEST_ARRIVAL;
 
 /// Drives an [`Engine`] by virtual time, which is computed on the guest's side and comes with
 /// every message from there.
@@ -20,7 +21,8 @@ use crate::log::RequestLog;
 ///   of its own timer and the first completion.
 ///
 /// Instants that step back are taken as the latest seen: a guest's processors may race, but its
-/// time never runs backwards.
+/// time never runs backwards. Instants beyond 292 years are taken as that, so that nothing a guest
+/// says can overflow a model's time.
 pub struct GuestClock {
     engine: Engine,
     now: Nanos,
@@ -65,10 +67,12 @@ impl GuestClock {
     /// something completes. What is due already resumes it at once.
     pub fn idle(&mut self, v: Nanos, guest_timer: Option<Nanos>) -> Idle {
         let v = self.observe(v);
-        let timer = guest_timer.map(|timer| timer.max(v));
+        let timer = guest_timer.map(|timer| timer.min(LATEST_ARRIVAL).max(v));
         let first_due = self.engine.run_to_first_due(timer.unwrap_or(Nanos::MAX));
+        // A completion that was due before the guest idled resumes it at once.
         let Some(wake) = first_due.or(timer) else { return Idle::default() };
-        let resume_at = self.observe(wake);
+        let resume_at = wake.max(v);
+        self.now = resume_at;
         let mut due = Vec::new();
         self.engine.take_due(resume_at, &mut due);
         Idle { resume_at: Some(resume_at), due }
@@ -128,7 +132,7 @@ impl GuestClock {
         if v < self.now {
             self.backward_steps += 1;
         }
-        self.now = self.now.max(v);
+        self.now = self.now.max(v.min(LATEST_ARRIVAL));
         self.now
     }
 }

@@ -7,7 +7,7 @@ use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, RequestRecord};
 
 use crate::log::new_record;
-use crate::step::{assert_later, checked_advance, checked_step, fits, step_to_completion};
+use crate::step::{LATEST_ARRIVAL, assert_later, checked_advance, checked_step, fits, step_to_completion};
 
 /// A request of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub enum SimulationError {
         /// The device's capacity in sectors.
         capacity_sectors: u64,
     },
-    /// A request's instant lies beyond 584 years.
-    #[error("request {order} arrives beyond the end of time (584 years)")]
+    /// A request's instant lies beyond 292 years, half of what time can hold.
+    #[error("request {order} arrives after more than 292 years")]
     BeyondTime {
         /// Order of the request, counted from 0.
         order: u64,
@@ -132,7 +132,7 @@ pub fn closed_loop_streaming(
 /// order of arrival. An instant before that of its predecessor counts as the predecessor's.
 ///
 /// # Errors
-/// On a request that leaves the device.
+/// On a request that leaves the device or time.
 ///
 /// # Panics
 /// If the model breaks its contract.
@@ -144,6 +144,9 @@ pub fn open_loop(
     let mut completions = Vec::new();
     for (at, request) in requests {
         let at = at.max(model.now());
+        if at > LATEST_ARRIVAL {
+            return Err(SimulationError::BeyondTime { order: window.next_order() });
+        }
         checked_advance(model, at, &mut completions);
         for completion in completions.drain(..) {
             window.complete(model, completion);
@@ -175,7 +178,8 @@ impl Arrivals {
         if issue.think == Nanos::ZERO {
             self.now.push_back(issue.request);
         } else {
-            let at = now.checked_add(issue.think).ok_or(SimulationError::BeyondTime { order })?;
+            let at = now.checked_add(issue.think).filter(|at| *at <= LATEST_ARRIVAL);
+            let at = at.ok_or(SimulationError::BeyondTime { order })?;
             self.later.push(at, issue.request);
         }
         Ok(())

@@ -5,6 +5,7 @@ use chronodisk_sim::{EventQueue, Nanos, RequestRecord};
 
 use crate::engine::{Bytes, DeviceIndex, Engine};
 use crate::guest::GuestClock;
+use crate::step::LATEST_ARRIVAL;
 use crate::verify::{VerifyError, check, request_of};
 
 /// Runs the workload of a log again, in simulation, as a closed loop with punctual completions.
@@ -23,7 +24,7 @@ use crate::verify::{VerifyError, check, request_of};
 /// complete in the log take part, but don't count in the times.
 ///
 /// # Errors
-/// If the log can't be replayed on these devices, or its think times lead beyond 584 years.
+/// If the log can't be replayed on these devices, or its think times lead beyond 292 years.
 ///
 /// # Panics
 /// If a model breaks its contract.
@@ -61,7 +62,8 @@ pub fn twin(models: Vec<Box<dyn DeviceModel>>, records: &[RequestRecord]) -> Res
             }
             for follower in &followers[index] {
                 let think = records[*follower].arrival - records[index].completed;
-                arrivals.push(now.checked_add(think).ok_or(TwinError::BeyondTime { index: *follower })?, *follower);
+                let arrival = now.checked_add(think).filter(|arrival| *arrival <= LATEST_ARRIVAL);
+                arrivals.push(arrival.ok_or(TwinError::BeyondTime { index: *follower })?, *follower);
             }
         }
         while let Some((_, index)) = arrivals.pop_until(now) {
@@ -102,8 +104,8 @@ pub enum TwinError {
     /// The log does not fit the devices.
     #[error(transparent)]
     Log(#[from] VerifyError),
-    /// Think times add up beyond the end of time.
-    #[error("record {index} would arrive beyond the end of time (584 years)")]
+    /// Think times add up beyond what time can hold.
+    #[error("record {index} would arrive after more than 292 years")]
     BeyondTime {
         /// Index of the record.
         index: usize,

@@ -3,7 +3,7 @@
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Status};
 
-use crate::step::{checked_advance, fits, step_to_completion};
+use crate::step::{LATEST_ARRIVAL, checked_advance, fits, step_to_completion};
 
 /// Replays the arrivals of `records` in simulation, each device's into its own model, and compares
 /// due times and statuses: the same arrivals must give the same completions, whatever the clock
@@ -15,7 +15,8 @@ use crate::step::{checked_advance, fits, step_to_completion};
 ///
 /// # Errors
 /// If the log can't be of these devices: an unknown device, a request outside of it, an order that
-/// is not counted from 0, arrivals that step back, a completion before its arrival.
+/// is not counted from 0, arrivals that step back or are beyond 292 years, a
+/// completion before its arrival.
 ///
 /// # Panics
 /// If a model breaks its contract.
@@ -158,6 +159,12 @@ pub enum VerifyError {
         /// The arrival before.
         previous: Nanos,
     },
+    /// An arrival beyond 292 years, half of what time can hold.
+    #[error("record {index} arrives after more than 292 years")]
+    BeyondTime {
+        /// Index of the record.
+        index: usize,
+    },
     /// A due time at or before the arrival, or a completion before the due time.
     #[error("record {index}: arrival at {} ns, due at {} ns and completion at {} ns are not in order", .arrival.as_nanos(), .due.as_nanos(), .completed.as_nanos())]
     InstantsOutOfOrder {
@@ -203,6 +210,9 @@ pub(crate) fn check(models: &[Box<dyn DeviceModel>], records: &[RequestRecord]) 
         let (arrival, due, completed) = (record.arrival, record.due, record.completed);
         if arrival < previous[device] {
             return Err(VerifyError::ArrivalStepsBack { index, arrival, previous: previous[device] });
+        }
+        if arrival > LATEST_ARRIVAL {
+            return Err(VerifyError::BeyondTime { index });
         }
         previous[device] = arrival;
         if due <= arrival || completed < due {

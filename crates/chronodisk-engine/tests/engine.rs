@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile};
+use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, contract};
 use chronodisk_engine::sim::{Issue, closed_loop};
 use chronodisk_engine::{Bytes, DeviceIndex, Due, Engine, HostClock, verify};
 use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId, Status};
@@ -298,4 +298,11 @@ fn capacity_is_inclusive_of_the_last_sector() {
     engine.arrive(Nanos::ZERO, device, Request::new(0, Op::Read, CAPACITY_SECTORS - 8, 8), Bytes::MOVED);
     assert_eq!(engine.outstanding(), 1);
     assert_eq!(engine.info(DeviceIndex(0)).capacity_sectors, CAPACITY_SECTORS);
+}
+
+#[test]
+fn the_capricious_device_keeps_the_contract() {
+    for seed in 0..6 {
+        contract::check(&format!("capricious-{seed}"), contract::cases(8), &|_| Capricious::boxed(seed));
+    }
 }

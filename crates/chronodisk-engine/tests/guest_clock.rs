@@ -251,3 +251,16 @@ fn a_request_that_the_end_cut_off_stays_in_the_log_and_is_verified() {
     let unknown = verify(&mut [build()], log.records(), None).unwrap();
     assert_eq!((unknown.compared, unknown.not_compared), (0, 1));
 }
+
+#[test]
+fn a_guest_that_claims_the_end_of_time_breaks_nothing() {
+    let mut clock = clock_over(models(1));
+    for (id, v) in [(0, Nanos::MAX), (1, Nanos::ZERO)] {
+        let at = clock.kick(v);
+        assert!(at < Nanos::MAX);
+        clock.arrive(DeviceIndex(1), request(id, 5), Bytes::MOVED);
+        let idle = clock.idle(Nanos::MAX, Some(Nanos::MAX));
+        assert_eq!(idle.due.len(), 1);
+    }
+    assert_eq!(clock.idle(Nanos::MAX, Some(Nanos::MAX)).resume_at, Some(clock.now()));
+}

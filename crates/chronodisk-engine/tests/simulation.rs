@@ -55,17 +55,21 @@ fn wrong_input_is_an_error_that_says_which_request() {
 #[test]
 fn a_log_that_cannot_be_of_the_device_is_refused_with_its_record() {
     let good = closed_loop(&mut *build("constant-100us"), (0..4).map(|number| issue(number, 0)), 2).unwrap();
-    let refused = |change: fn(&mut Vec<RequestRecord>)| {
+    let refused = |change: &dyn Fn(&mut Vec<RequestRecord>)| {
         let mut records = good.clone();
         change(&mut records);
         verify(&mut [build("constant-100us")], &records, None).unwrap_err()
     };
-    assert!(matches!(refused(|r| r[2].device = 1), VerifyError::UnknownDevice { index: 2, device: 1, devices: 1 }));
-    assert!(matches!(refused(|r| r[1].lba.0 = u64::MAX), VerifyError::OutOfRange { index: 1, .. }));
-    assert!(matches!(refused(|r| r.retain(|record| record.order != 1)), VerifyError::Order { index: 1, order: 2 }));
-    assert!(matches!(refused(|r| r[3].arrival = Nanos::ZERO), VerifyError::ArrivalStepsBack { index: 3, .. }));
-    assert!(matches!(refused(|r| r[3].due = r[3].arrival), VerifyError::InstantsOutOfOrder { index: 3, .. }));
-    assert!(matches!(refused(|r| r[0].completed = r[0].arrival), VerifyError::InstantsOutOfOrder { index: 0, .. }));
+    assert!(matches!(refused(&|r| r[2].device = 1), VerifyError::UnknownDevice { index: 2, device: 1, devices: 1 }));
+    assert!(matches!(refused(&|r| r[1].lba.0 = u64::MAX), VerifyError::OutOfRange { index: 1, .. }));
+    assert!(matches!(refused(&|r| r.retain(|record| record.order != 1)), VerifyError::Order { index: 1, order: 2 }));
+    assert!(matches!(refused(&|r| r[3].arrival = Nanos::ZERO), VerifyError::ArrivalStepsBack { index: 3, .. }));
+    let eternity = Nanos::from_nanos(u64::MAX - 1);
+    let late =
+        |r: &mut Vec<RequestRecord>| (r[3].arrival, r[3].due, r[3].completed) = (eternity, Nanos::MAX, Nanos::MAX);
+    assert_eq!(refused(&late), VerifyError::BeyondTime { index: 3 });
+    assert!(matches!(refused(&|r| r[3].due = r[3].arrival), VerifyError::InstantsOutOfOrder { index: 3, .. }));
+    assert!(matches!(refused(&|r| r[0].completed = r[0].arrival), VerifyError::InstantsOutOfOrder { index: 0, .. }));
 }
 
 proptest! {

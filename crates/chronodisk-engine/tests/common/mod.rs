@@ -100,7 +100,8 @@ impl DeviceModel for Capricious {
 
     fn completion_bound(&self) -> Option<Nanos> {
         let first = self.first_completion()?;
-        Some(if self.exact_bound { first } else { self.now })
+        // The least that the contract asks for: later than now.
+        Some(if self.exact_bound { first } else { self.now + Nanos::from_nanos(1) })
     }
 
     fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
