@@ -259,7 +259,7 @@ fn a_guest_that_claims_the_end_of_time_breaks_nothing() {
         let at = clock.kick(v);
         assert!(at < Nanos::MAX);
         clock.arrive(DeviceIndex(1), request(id, 5), Bytes::MOVED);
-        let idle = clock.idle(Nanos::MAX, Some(Nanos::MAX));
+        let idle = clock.idle(Nanos::MAX, None);
         assert_eq!(idle.due.len(), 1);
     }
     assert_eq!(clock.idle(Nanos::MAX, Some(Nanos::MAX)).resume_at, Some(clock.now()));
