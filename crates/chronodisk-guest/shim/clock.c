@@ -749,13 +749,16 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			errno = saved_errno;
 			continue;
 		}
-		if (!stopped && page->completion_bound != CHRONODISK_NEVER && virtual_nanos() >= page->completion_bound) {
+		if (!stopped && next_interrupt() != CHRONODISK_NEVER) {
 			sigset_t interrupts, old;
 			sigemptyset(&interrupts);
 			sigaddset(&interrupts, SIGIO);
 			sigaddset(&interrupts, SIGALRM);
 			sigprocmask(SIG_BLOCK, &interrupts, &old);
-			take_completions();
+			if (virtual_nanos() >= page->completion_bound)
+				take_completions();
+			else if (was_user_code && page->cpu_base == CHRONODISK_CPU_MEASURED)
+				arm_host_timer(); /* it was armed for user code, and would fire early */
 			sigprocmask(SIG_SETMASK, &old, NULL);
 		}
 		errno = saved_errno;

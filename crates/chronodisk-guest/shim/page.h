@@ -23,8 +23,8 @@ enum chronodisk_idle_pace {
 struct chronodisk_page {
 	/* Written by the launcher before the guest starts. */
 	uint64_t magic;
-	uint32_t cpu_base;
-	uint32_t idle_pace;
+	uint64_t cpu_base;
+	volatile uint64_t idle_pace; /* the launcher may change it */
 	uint64_t kernel_scale_millionths; /* share of the kernel's CPU time that counts */
 	uint64_t trap_nanos;              /* taken off the CPU time of every return to user code */
 	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
@@ -51,7 +51,7 @@ struct chronodisk_page {
 	volatile uint64_t alarms; /* of the host's timer */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 176, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 184, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

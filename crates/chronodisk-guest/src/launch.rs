@@ -61,7 +61,7 @@ pub struct RunOptions {
     pub kernel_scale: f64,
     /// Taken off every stretch of user code.
     pub trap_nanos: u64,
-    /// How idle time passes; `None` for the host's pace at a terminal, jumps elsewhere.
+    /// How idle time passes; `None` for jumps until somebody types, and at the host's pace from then on.
     pub idle_pace: Option<IdlePace>,
     /// The guest's clock at its start; `None` for the host's present time.
     pub start_time: Option<Duration>,
@@ -222,10 +222,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
 
 fn clock_options(options: &RunOptions) -> ClockOptions {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let idle_pace = options.idle_pace.unwrap_or(match host::terminals()[0] {
-        true => IdlePace::Host,
-        false => IdlePace::Jump,
-    });
+    let at_a_shell = host::terminals()[0] && is_shell(&options.command);
+    let idle_pace = options.idle_pace.unwrap_or(if at_a_shell { IdlePace::Host } else { IdlePace::Jump });
     ClockOptions {
         cpu_base: options.cpu_base,
         idle_pace,
@@ -235,6 +233,14 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         tsc_hertz: host::time_stamp_counter_hertz(),
     }
 }
+
+/// Whether the command is a shell that a person will type into.
+fn is_shell(command: &[OsString]) -> bool {
+    let name = command.first().and_then(|program| std::path::Path::new(program).file_name());
+    command.len() == 1 && name.is_some_and(|name| SHELLS.iter().any(|&shell| name == shell))
+}
+
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 struct Run<'a> {
     options: &'a RunOptions,
@@ -448,6 +454,10 @@ impl Run<'_> {
             }
             Ok(got) => {
                 self.relay.credit_bytes -= got;
+                // Whoever types lives in the host's time, and so must the program between the keys.
+                if host::terminals()[0] && self.options.idle_pace.is_none() {
+                    self.page.set_idle_pace(IdlePace::Host);
+                }
                 frames::encode(Kind::Stdin, &bytes[..got], &mut self.relay.to_guest);
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}

@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chronodisk_guest::{CpuBase, FileSystem, IdlePace, RunError, RunOptions, StoreChoice};
+use chronodisk_guest::{
+    CpuBase, FileSystem, IdlePace, KERNEL_SCALE_DEFAULT, RunError, RunOptions, StoreChoice, TRAP_NANOS_DEFAULT,
+};
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
 use clap::{Args, ValueEnum};
@@ -73,7 +75,7 @@ pub struct Arguments {
     #[arg(long, value_name = "F", value_parser = quantity::factor)]
     kernel_scale: Option<f64>,
 
-    /// How time passes while the guest idles; host at a terminal and jump elsewhere, if not given
+    /// How time passes while the guest idles; if not given, it jumps until somebody types at a terminal
     #[arg(long, value_name = "PACE")]
     idle: Option<Idle>,
 
@@ -270,8 +272,8 @@ fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Fai
             Cpu::Measured => CpuBase::Measured,
             Cpu::Wall => CpuBase::Wall,
         },
-        kernel_scale: arguments.kernel_scale.unwrap_or(KERNEL_SCALE),
-        trap_nanos: TRAP_NANOS,
+        kernel_scale: arguments.kernel_scale.unwrap_or(KERNEL_SCALE_DEFAULT),
+        trap_nanos: TRAP_NANOS_DEFAULT,
         idle_pace: arguments.idle.map(|idle| match idle {
             Idle::Jump => IdlePace::Jump,
             Idle::Host => IdlePace::Host,
@@ -283,11 +285,6 @@ fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Fai
         stdout_to_stderr: arguments.json,
     })
 }
-
-/// Share of the guest kernel's CPU time that counts, and what a trap of a guest's program costs the
-/// host beyond it, in nanoseconds.
-const KERNEL_SCALE: f64 = 1.0;
-const TRAP_NANOS: u64 = 0;
 
 /// All options as they took effect, by the names of their flags.
 fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, Value> {

@@ -1,0 +1,13 @@
+//! The command as a user would call it, with a real kernel in the guest. Each test says so and is
+//! counted as skipped where the host has no guest kernel.
+//!
+//! Nothing here asserts the host's time; what guests see is asserted in their own.
+
+mod guest {
+    mod accuracy;
+    mod clocks;
+    mod endings;
+    mod file_systems;
+    mod support;
+    mod user;
+}

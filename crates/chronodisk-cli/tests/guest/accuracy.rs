@@ -1,0 +1,57 @@
+//! What a program in the guest sees of a device, in the guest's own time.
+
+use serde_json::Value;
+
+use super::support::{Chronodisk, text};
+
+/// Median completion latency that fio sees, in nanoseconds.
+fn fio_median(chronodisk: &Chronodisk, device: &str, flags: &[&str]) -> f64 {
+    let script = "fio --name=read --filename=/dev/vda --direct=1 --rw=randread --ioengine=psync --bs=4k \
+                  --number_ios=400 --output-format=json";
+    let flags = [&["--fs", "none"], flags].concat();
+    let output = chronodisk.run(device, &flags, &["sh", "-c", script]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let fio: Value = serde_json::from_slice(&output.stdout).unwrap();
+    fio["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"].as_f64().unwrap()
+}
+
+#[test]
+fn programs_see_the_device_and_not_the_emulator() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let floor = fio_median(&chronodisk, "null", &[]);
+    for (device, latency_ns) in [("constant-100us", 1e5), ("constant-1ms", 1e6), ("constant-10ms", 1e7)] {
+        let seen = fio_median(&chronodisk, device, &[]) - floor;
+        // fio's own histogram is up to 1 % coarse, and a test machine may be busy.
+        assert!((seen - latency_ns).abs() < latency_ns * 0.05 + 20e3, "{device}: {seen} ns, null device {floor} ns");
+    }
+    let seen = fio_median(&chronodisk, "constant-1ms", &["--model-delay", "5ms"]) - floor;
+    assert!((seen - 1e6).abs() < 7e4, "a slow model shows: {seen} ns");
+}
+
+#[test]
+fn a_run_verifies_and_compares() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    for device in ["null", "first-disk"] {
+        let folder = chronodisk.path(device);
+        let output = chronodisk.run(
+            device,
+            &["--reps", "2", "--capacity", "1GiB", "--output", folder.to_str().unwrap()],
+            &["sh", "-c", "cp -r /usr/include/linux /mnt && sync"],
+        );
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let output = chronodisk.command(&["verify", folder.to_str().unwrap(), "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    }
+    // The disk's phase follows the seed: with another, the log is not that of this device.
+    let result = chronodisk.path("first-disk").join("run.json");
+    let other = std::fs::read_to_string(&result).unwrap().replace("\"seed\": 1", "\"seed\": 2");
+    let changed = chronodisk.path("changed");
+    std::fs::rename(chronodisk.path("first-disk"), &changed).unwrap();
+    std::fs::write(changed.join("run.json"), other).unwrap();
+    let output = chronodisk.command(&["verify", changed.to_str().unwrap()]).output().unwrap();
+    assert!(!output.status.success(), "{}", text(&output.stdout));
+    let [null, disk] = ["null", "changed"].map(|device| chronodisk.path(device).to_str().unwrap().to_owned());
+    let output = chronodisk.command(&["compare", &null, &disk]).output().unwrap();
+    let table = text(&output.stdout);
+    assert!(output.status.success() && table.contains("first-disk"), "{table}{}", text(&output.stderr));
+}

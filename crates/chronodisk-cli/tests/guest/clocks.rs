@@ -1,0 +1,62 @@
+//! The guest's time: it jumps, it stands still, it never steps back.
+
+use super::support::{Chronodisk, example, text};
+
+#[test]
+fn sleeping_takes_the_guests_time_not_ours() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let result = chronodisk.run_json("null", &["--fs", "none"], &["sleep", "1000"]);
+    let run_time_ns = result["reps"][0]["run_time_ns"].as_u64().unwrap();
+    assert!((1_000_000_000_000..1_002_000_000_000).contains(&run_time_ns), "{run_time_ns}");
+    // A clock that did not jump would take a thousand seconds; this bound only tells the two apart.
+    let host_time_ns = result["reps"][0]["host_time_ns"].as_u64().unwrap();
+    assert!(host_time_ns < 500_000_000_000, "{host_time_ns}");
+}
+
+#[test]
+fn clocks_agree_and_never_step_back() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    for cpu in ["measured", "wall"] {
+        let output = chronodisk.run(
+            "constant-1ms",
+            &["--cpu", cpu, "--model-delay", "300us"],
+            &[&example("clock_hammer"), "2", "/mnt/busy"],
+        );
+        assert!(output.status.success(), "--cpu {cpu}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(text(&output.stdout).lines().filter(|line| line.starts_with("rounds")).count(), 4);
+    }
+}
+
+#[test]
+fn a_reader_waits_ten_seconds_with_no_timer_armed() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let profile = chronodisk.path("ten-seconds.toml");
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/table/constant-10ms.toml"))
+        .unwrap()
+        .replace("\"10 ms\"", "\"10 s\"");
+    assert!(text.contains("\"10 s\""));
+    std::fs::write(&profile, text).unwrap();
+    let result = chronodisk.run_json(
+        profile.to_str().unwrap(),
+        &["--fs", "none"],
+        &["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=1", "iflag=direct"],
+    );
+    let run_time_ns = result["reps"][0]["run_time_ns"].as_u64().unwrap();
+    assert!((10_000_000_000..10_500_000_000).contains(&run_time_ns), "{run_time_ns}");
+}
+
+#[test]
+fn two_guests_live_side_by_side() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let program = ["--", "sh", "-c", "dd if=/dev/zero of=/mnt/f bs=64k count=64 conv=fsync 2>&1; sleep 20"];
+    let arguments = [["run", "--device", "constant-1ms", "--json"].as_slice(), &program].concat();
+    let children = [(); 2].map(|()| {
+        chronodisk.command(&arguments).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn()
+    });
+    for child in children {
+        let output = child.unwrap().wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(result["reps"][0]["run_time_ns"].as_u64().unwrap() > 20_000_000_000);
+    }
+}

@@ -1,0 +1,183 @@
+//! Whatever dies, the user is told, and nothing is left.
+
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::support::{Chronodisk, processes_with, text};
+
+/// How many kills at random moments; `make soak` asks for 100 of each.
+fn kills() -> u64 {
+    std::env::var("CHRONODISK_SOAK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+}
+
+/// A run that does I/O for as long as it is let, found again by its mark.
+struct Running {
+    child: Child,
+    mark: String,
+}
+
+impl Running {
+    fn start(chronodisk: &Chronodisk, name: &str) -> Self {
+        let mark = format!("chronodisk-test-{name}-{}", std::process::id());
+        let script = format!("while :; do dd if=/dev/zero of=/mnt/{mark} bs=64k count=64 conv=fsync; done");
+        let child = chronodisk
+            .command(&["run", "--device", "constant-1ms", "--", "sh", "-c", &script])
+            .env("CHRONODISK_TEST_MARK", &mark)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Running { child, mark }
+    }
+
+    /// A process of the run by a word in its command line.
+    fn process(&self, word: &str) -> Option<u32> {
+        children_of(self.child.id())
+            .into_iter()
+            .find(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| text(&line).contains(word)))
+    }
+
+    /// Waits for the end, which must come; returns the status and standard error.
+    fn end(self) -> (ExitStatus, String) {
+        let pid = self.child.id();
+        let output = self.child.wait_with_output().unwrap();
+        let left = wait_until_gone(&self.mark);
+        assert!(left.is_empty(), "processes of run {pid} are left: {left:?}");
+        (output.status, text(&output.stderr))
+    }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    listed.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Killed processes take a moment to go.
+fn wait_until_gone(mark: &str) -> Vec<u32> {
+    let give_up = Instant::now() + Duration::from_secs(20);
+    loop {
+        let left = processes_with(mark);
+        if left.is_empty() || Instant::now() > give_up {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn kill(pid: u32, signal: &str) {
+    let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+}
+
+/// Names in the folders where temporary files and sockets are made.
+fn names() -> Vec<std::path::PathBuf> {
+    let user = std::env::var_os("HOME").map(|home| std::path::PathBuf::from(home).join(".uml"));
+    let folders = ["/dev/shm".into(), "/tmp/uml".into()].into_iter().chain(user);
+    let mut names: Vec<_> = folders
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Moments from before the boot to well into the command, spread by a fixed sequence.
+fn moment(index: u64) -> Duration {
+    Duration::from_millis(100 + index * 7_919 % 4_000)
+}
+
+#[test]
+fn nothing_is_left_when_the_command_is_killed() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let before = names();
+    for index in 0..kills() {
+        let running = Running::start(&chronodisk, &format!("command-{index}"));
+        std::thread::sleep(moment(index));
+        kill(running.child.id(), "-KILL");
+        running.end();
+    }
+    assert_eq!(names(), before);
+    assert!(runs_kept(&chronodisk).is_empty(), "{:?}", runs_kept(&chronodisk));
+}
+
+#[test]
+fn the_user_is_told_when_the_backend_is_killed() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    for index in 0..kills() {
+        let running = Running::start(&chronodisk, &format!("backend-{index}"));
+        std::thread::sleep(moment(index));
+        if let Some(backend) = running.process("guest-backend") {
+            kill(backend, "-KILL");
+            let (status, stderr) = running.end();
+            assert_eq!(status.code(), Some(3), "{stderr}");
+            assert!(stderr.contains("backend"), "{stderr}");
+        } else {
+            kill(running.child.id(), "-KILL");
+            running.end();
+        }
+    }
+    assert!(runs_kept(&chronodisk).is_empty(), "{:?}", runs_kept(&chronodisk));
+}
+
+#[test]
+fn the_user_is_told_when_the_guest_is_killed() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    for index in 0..kills() {
+        let running = Running::start(&chronodisk, &format!("guest-{index}"));
+        std::thread::sleep(moment(index));
+        if let Some(guest) = running.process("linux.uml") {
+            kill(guest, "-KILL");
+            let (status, stderr) = running.end();
+            assert_eq!(status.code(), Some(3), "{stderr}");
+            assert!(stderr.contains("guest"), "{stderr}");
+        } else {
+            kill(running.child.id(), "-KILL");
+            running.end();
+        }
+    }
+    assert!(runs_kept(&chronodisk).is_empty(), "{:?}", runs_kept(&chronodisk));
+}
+
+#[test]
+fn an_interrupt_is_the_programs_to_handle() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let ready = chronodisk.path("ready");
+    let script = format!(
+        "trap 'echo caught; exit 5' INT; touch {}; while :; do dd if=/dev/zero of=/mnt/f bs=4k count=8 conv=fsync \
+         2>/dev/null; done",
+        ready.display()
+    );
+    let mut child = chronodisk
+        .command(&["run", "--device", "constant-1ms", "--host-writes", "--", "sh", "-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !ready.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before the program ran");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill(child.id(), "-INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "caught\n", "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(5));
+}
+
+#[test]
+fn an_interrupt_before_the_program_runs_ends_the_run() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let running = Running::start(&chronodisk, "early-interrupt");
+    // The guest takes at least this long to boot on any machine.
+    std::thread::sleep(Duration::from_millis(150));
+    kill(running.child.id(), "-INT");
+    let (status, stderr) = running.end();
+    assert_eq!(status.code(), Some(130), "{stderr}");
+    assert!(runs_kept(&chronodisk).is_empty());
+}
+
+fn runs_kept(chronodisk: &Chronodisk) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(chronodisk.path("chronodisk/runs"))
+        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,48 @@
+//! Every file system is made, mounted, used hard, unmounted and found clean.
+
+use super::support::{Chronodisk, text};
+
+fn works(file_system: &str, scheduler: &str) {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    // A verified random write at depth 32, then a tree of small files packed and unpacked.
+    let script = "set -e
+        fio --name=verify --directory=/mnt --size=24m --direct=1 --rw=randwrite --bs=4k --ioengine=libaio --iodepth=32 \
+            --number_ios=2000 --verify=crc32c --verify_fatal=1 --do_verify=1 --output=/dev/null
+        mkdir /mnt/tree
+        tar -C /usr/include -cf /mnt/tree.tar linux
+        tar -C /mnt/tree -xf /mnt/tree.tar
+        sync
+        diff -r /usr/include/linux /mnt/tree/linux";
+    let output = chronodisk.run(
+        "constant-100us",
+        &["--fs", file_system, "--scheduler", scheduler, "--capacity", "1GiB", "--check"],
+        &["sh", "-c", script],
+    );
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(!text(&output.stderr).contains("found faults"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn ext4() {
+    works("ext4", "none");
+}
+
+#[test]
+fn ext3() {
+    works("ext3", "mq-deadline");
+}
+
+#[test]
+fn ext2() {
+    works("ext2", "kyber");
+}
+
+#[test]
+fn xfs() {
+    works("xfs", "bfq");
+}
+
+#[test]
+fn btrfs() {
+    works("btrfs", "none");
+}

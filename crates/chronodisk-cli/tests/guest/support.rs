@@ -1,0 +1,75 @@
+//! Running the command, and looking at what it leaves.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The command, with a folder for its results that goes away with the test.
+pub struct Chronodisk {
+    pub results: TempDir,
+}
+
+impl Chronodisk {
+    /// `None`, with a word about it, where there is no guest kernel.
+    pub fn new() -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        if !std::env::split_paths(&path).any(|folder| folder.join("linux.uml").exists()) {
+            println!("SKIPPED: no linux.uml in PATH (Debian: apt-get install user-mode-linux)");
+            return None;
+        }
+        Some(Chronodisk { results: tempfile::tempdir().unwrap() })
+    }
+
+    /// `chronodisk ARGUMENTS`, without standard input.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+        command.args(arguments).env("XDG_STATE_HOME", self.results.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// `chronodisk run --device DEVICE FLAGS -- PROGRAM`.
+    pub fn run(&self, device: &str, flags: &[&str], program: &[&str]) -> Output {
+        let arguments = [&["run", "--device", device], flags, &["--"], program].concat();
+        self.command(&arguments).output().unwrap()
+    }
+
+    /// The same with `--json`, which must succeed; returns the result.
+    pub fn run_json(&self, device: &str, flags: &[&str], program: &[&str]) -> Value {
+        let flags = [flags, &["--json"]].concat();
+        let output = self.run(device, &flags, program);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// A path for the test's own files, outside of what the guest's overlay hides.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.results.path().join(name)
+    }
+}
+
+/// A program of this package's examples, which cargo builds with the tests.
+pub fn example(name: &str) -> String {
+    let tests = std::env::current_exe().unwrap();
+    let folder = tests.parent().and_then(Path::parent).unwrap();
+    folder.join("examples").join(name).to_str().unwrap().to_owned()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Processes whose command line or environment carries `mark`, but for this one.
+pub fn processes_with(mark: &str) -> Vec<u32> {
+    let own = std::process::id();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let holds = |file: &str| std::fs::read(entry.path().join(file)).is_ok_and(|bytes| text(&bytes).contains(mark));
+        if pid != own && (holds("cmdline") || holds("environ")) {
+            found.push(pid);
+        }
+    }
+    found
+}
