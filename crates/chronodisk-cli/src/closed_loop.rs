@@ -145,3 +145,82 @@ impl Window {
         self.records.pop_front()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_device::{BuildOptions, Profile};
+    use chronodisk_engine::sim;
+    use chronodisk_report::Simulation;
+    use chronodisk_trace::{Generator, GeneratorOptions, Workload};
+
+    use super::*;
+    use crate::streaming::StreamingSummary;
+
+    fn model(profile: &str) -> Box<dyn DeviceModel> {
+        Profile::find(profile).unwrap().build(&BuildOptions::default()).unwrap()
+    }
+
+    fn requests(workload: Workload, think_max: Nanos) -> impl Iterator<Item = Issue> {
+        let options = GeneratorOptions { think_max, ..GeneratorOptions::new(workload, 1 << 19, 3, 500) };
+        Generator::new(options).unwrap().map(|it| Issue { request: it.request(RequestId(0)), think: it.think })
+    }
+
+    /// Every combination of devices that overlap, queue, and reorder with depths and think times.
+    fn cases() -> impl Iterator<Item = (&'static str, u32, Nanos)> {
+        let devices = ["null", "constant-100us", "wu-tsai-ch2-x1", "battery-backed-ram", "first-disk"];
+        let depths = [1, 7, 600];
+        let thinks = [Nanos::ZERO, Nanos::from_nanos(3), Nanos::from_millis(20)];
+        devices.into_iter().flat_map(move |device| {
+            depths.into_iter().flat_map(move |depth| thinks.into_iter().map(move |think| (device, depth, think)))
+        })
+    }
+
+    #[test]
+    fn gives_the_records_of_the_engines_closed_loop() {
+        for (device, depth, think) in cases() {
+            let whole = sim::closed_loop(&mut *model(device), requests(Workload::MixedUniform, think), depth).unwrap();
+            let mut streamed = Vec::new();
+            closed_loop(&mut *model(device), requests(Workload::MixedUniform, think), depth, |record| {
+                streamed.push(*record);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            assert_eq!(streamed.len(), 500);
+            assert_eq!(streamed, whole, "{device}, depth {depth}, think {think}");
+        }
+    }
+
+    #[test]
+    fn streamed_figures_are_those_of_the_whole_log() {
+        for (device, depth, think) in cases() {
+            let records = sim::closed_loop(&mut *model(device), requests(Workload::MixedSmall, think), depth).unwrap();
+            let whole = Simulation::new(device, "mixed-small", Default::default(), &records);
+            let mut streaming = StreamingSummary::default();
+            records.iter().for_each(|record| streaming.add(record));
+            assert_eq!(streaming.finish(), whole.summary, "{device}, depth {depth}, think {think}");
+        }
+        assert_eq!(StreamingSummary::default().finish(), Simulation::new("", "", Default::default(), &[]).summary);
+    }
+
+    #[test]
+    fn ends_when_told_with_everything_complete() {
+        let mut seen = 0;
+        closed_loop(&mut *model("first-disk"), requests(Workload::RandomSmall, Nanos::ZERO), 8, |record| {
+            assert_eq!(record.order, seen);
+            seen += 1;
+            if seen == 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .unwrap();
+        assert!((100..=108).contains(&seen), "{seen}");
+    }
+
+    #[test]
+    fn refuses_what_the_device_does_not_have() {
+        let mut null = model("null");
+        let end = null.info().capacity_sectors;
+        let beyond = Issue { request: Request::new(0, chronodisk_sim::Op::Read, end, 1), think: Nanos::ZERO };
+        let go = |_: &RequestRecord| ControlFlow::Continue(());
+        assert!(matches!(closed_loop(&mut *null, [beyond], 1, go), Err(SimulationError::OutOfRange { .. })));
+        assert!(matches!(closed_loop(&mut *null, [beyond], 0, go), Err(SimulationError::NoDepth)));
+    }
+}

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             let status = failure.status();
-            output::note(format_args!("{:?}", miette::Report::new(failure)));
+            output::failure(failure);
             ExitCode::from(status)
         }
     }

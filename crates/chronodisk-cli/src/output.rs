@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use miette::{GraphicalTheme, ThemeCharacters, ThemeStyles};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -30,6 +31,13 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Writes a line for people to standard error, which may be closed.
 pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Renders a failure on standard error.
+pub fn failure(failure: Failure) {
+    let rendered = format!("{:?}", miette::Report::new(failure));
+    // Like clap's own errors, without the space that miette leaves around a report.
+    note(rendered.trim());
 }
 
 /// Progress of something that counts steps: drawn on standard error if that is a terminal, and only
@@ -68,14 +76,21 @@ impl Progress {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes miette render failures with colour only where a terminal shows it and `NO_COLOR` does not
-/// forbid it, and with line-drawing characters only on a terminal.
+/// forbid it, with line-drawing characters only on a terminal, and unbroken elsewhere, so that a
+/// message can be searched for.
 pub fn set_up_rendering() {
     let terminal = io::stderr().is_terminal();
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     // A second hook would be refused; there is only this call.
     let _ = miette::set_hook(Box::new(move |_| {
-        let options = miette::MietteHandlerOpts::new().color(colour).unicode(terminal).terminal_links(false);
-        let options = if terminal { options } else { options.width(100) };
+        let mut characters = if terminal { ThemeCharacters::unicode() } else { ThemeCharacters::ascii() };
+        characters.error = "error:".into();
+        let styles = if colour { ThemeStyles::ansi() } else { ThemeStyles::none() };
+        let options = miette::MietteHandlerOpts::new()
+            .graphical_theme(GraphicalTheme { characters, styles })
+            .color(colour)
+            .terminal_links(false)
+            .wrap_lines(terminal);
         Box::new(options.build())
     }));
 }

@@ -215,7 +215,7 @@ fn repeat(
             }
             Err(error) if index == 0 => return Err(failure(error)),
             Err(error) => {
-                output::note(format_args!("{:?}", miette::Report::new(failure(error))));
+                output::failure(failure(error));
                 output::note(format_args!("kept: {index} of {} repetitions", arguments.reps));
                 return Ok(Run { result, status: status::HOST_LACKS });
             }

@@ -129,8 +129,7 @@ fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failur
         ))
         .help("for requests of one size, use random-read, random-write, random-mixed, seq-read or seq-write"));
     }
-    let both = !workload.uses_block_bytes() || workload == Workload::RandomMixed;
-    if arguments.read_share.is_some() && !both {
+    if arguments.read_share.is_some() && !reads_and_writes(workload) {
         return Err(Failure::usage(format!("workload {workload} has one kind of request; it takes no --read-share"))
             .help("for reads and writes of one size, use random-mixed"));
     }
@@ -146,20 +145,24 @@ fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failur
     Generator::new(options).map_err(Failure::usage)
 }
 
+fn reads_and_writes(workload: Workload) -> bool {
+    !workload.uses_block_bytes() || workload == Workload::RandomMixed
+}
+
 /// All options as they took effect, for the result.
 fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<String, Value> {
     let mut options: BTreeMap<String, Value> = [
-        ("device", Value::from(arguments.device.as_str())),
-        ("workload", arguments.workload.name().into()),
-        ("requests", arguments.requests.into()),
+        ("requests", Value::from(arguments.requests)),
         ("seed", arguments.seed.into()),
         ("depth", arguments.depth.into()),
         ("think_max_ns", arguments.think_max.as_nanos().into()),
         ("capacity_bytes", (generator.capacity_sectors * chronodisk_sim::SECTOR_BYTES).into()),
-        ("read_share", generator.read_share.into()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if reads_and_writes(arguments.workload) {
+        options.insert("read_share".to_owned(), generator.read_share.into());
+    }
     if arguments.workload.uses_block_bytes() {
         options.insert("block_size_bytes".to_owned(), generator.block_bytes.into());
     }
