@@ -98,7 +98,8 @@ fn failure(error: ProfileError) -> Failure {
     let (Some(line), Some(column)) = (error.line, error.column) else { return failure };
     let Ok(text) = fs::read_to_string(&error.file) else { return failure };
     let offset = offset_of(&text, line, column);
-    failure.place(&error.file, &text, offset..offset + 1, "here")
+    let length = text[offset..].chars().next().map_or(0, char::len_utf8);
+    failure.place(&error.file, &text, offset..offset + length, "here")
 }
 
 /// Byte offset of a place given by line and column, both counted from 1, the column in characters.

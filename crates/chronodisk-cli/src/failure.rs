@@ -23,7 +23,11 @@ pub mod status {
 /// It is rendered on standard error by miette; where the mistake is in a file, with the line and
 /// a mark under the place.
 #[derive(Debug)]
-pub struct Failure {
+pub struct Failure(Box<Parts>);
+
+/// Apart, so that a result that may be a failure stays small.
+#[derive(Debug)]
+struct Parts {
     status: u8,
     message: String,
     help: Option<String>,
@@ -44,18 +48,22 @@ pub type Outcome = Result<u8, Failure>;
 impl Failure {
     /// Wrong usage or configuration.
     pub fn usage(message: impl fmt::Display) -> Self {
-        Failure { status: status::USAGE, message: message.to_string(), help: None, place: None }
+        Failure::new(status::USAGE, message)
     }
 
     /// This host lacks something, or the operating system refused something.
     pub fn host(message: impl fmt::Display) -> Self {
-        Failure { status: status::HOST_LACKS, ..Failure::usage(message) }
+        Failure::new(status::HOST_LACKS, message)
+    }
+
+    fn new(status: u8, message: impl fmt::Display) -> Self {
+        Failure(Box::new(Parts { status, message: message.to_string(), help: None, place: None }))
     }
 
     /// Adds what the user can do about it.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
-        self.help = Some(help.to_string());
+        self.0.help = Some(help.to_string());
         self
     }
 
@@ -63,20 +71,20 @@ impl Failure {
     #[must_use]
     pub fn place(mut self, file: &str, text: &str, span: std::ops::Range<usize>, label: impl fmt::Display) -> Self {
         let span = span.start.min(text.len())..span.end.min(text.len());
-        self.place =
+        self.0.place =
             Some(Place { source: miette::NamedSource::new(file, text.to_owned()), span, label: label.to_string() });
         self
     }
 
     /// The exit status that goes with it.
     pub fn status(&self) -> u8 {
-        self.status
+        self.0.status
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
@@ -84,15 +92,15 @@ impl std::error::Error for Failure {}
 
 impl Diagnostic for Failure {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.place.as_ref().map(|place| &place.source as &dyn SourceCode)
+        self.0.place.as_ref().map(|place| &place.source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let place = self.place.as_ref()?;
+        let place = self.0.place.as_ref()?;
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(Some(place.label.clone()), place.span.clone()))))
     }
 }

@@ -77,7 +77,7 @@ fn a_changed_log_is_found() {
     // The other simulation's requests are elsewhere, and took their own time there.
     let records = chronodisk_report::read_log(&Path::new(&other).join("requests.parquet")).unwrap();
     let mut wrong = chronodisk_report::read_log(&Path::new(&kept).join("requests.parquet")).unwrap();
-    wrong[7].due = wrong[7].due + chronodisk_sim::Nanos::from_nanos(1);
+    wrong[7].due += chronodisk_sim::Nanos::from_nanos(1);
     wrong[7].completed = wrong[7].due;
     chronodisk_report::write_log(&Path::new(&kept).join("requests.parquet"), &wrong).unwrap();
     let changed = verify(&kept);
