@@ -1,10 +1,11 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help demo test bench fuzz advisories
+.PHONY: help demo test soak bench fuzz advisories
 
 help:
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
 	@echo "make test        every check and every test"
+	@echo "make soak        the guest tests with 100 kills of each process at random moments"
 	@echo "make bench       the benchmarks"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
@@ -14,6 +15,9 @@ demo:
 
 test:
 	scripts/test
+
+soak:
+	CHRONODISK_SOAK_KILLS=100 cargo test --locked --package chronodisk-cli --test guest -- endings --nocapture
 
 bench:
 	scripts/bench
