@@ -2,7 +2,6 @@
 //! that folder, or `last`.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,32 +45,26 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// A new, empty directory for a run: `output` if the user named one, else a new id in the folder.
-pub fn create(output: Option<&Path>, label: &str) -> Result<PathBuf, Failure> {
-    let cannot = |path: &Path, error: io::Error| {
-        Failure::host(format!("can't create the run's directory {}: {error}", path.display()))
+/// Where a run will be kept: `output` if the user named one, else a new id in the folder. Nothing is
+/// made yet, so that a run that ends early leaves nothing.
+pub fn plan(output: Option<&Path>, label: &str) -> Result<PathBuf, Failure> {
+    let Some(output) = output else {
+        // The process's number keeps apart two runs of one device that begin in one second.
+        let id = format!("{}-{label}-{}", timestamp(since_epoch(), ""), std::process::id());
+        return Ok(folder()?.join(id));
     };
-    if let Some(output) = output {
-        if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
-            return Err(Failure::usage(format!("{} is not empty", output.display()))
-                .help("name a directory that does not exist yet, or remove that one"));
-        }
-        fs::create_dir_all(output).map_err(|error| cannot(output, error))?;
-        return Ok(output.to_owned());
+    if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Failure::usage(format!("{} is not empty", output.display()))
+            .help("name a directory that does not exist yet, or remove that one"));
     }
-    let folder = folder()?;
-    fs::create_dir_all(&folder).map_err(|error| cannot(&folder, error))?;
-    let id = format!("{}-{label}", timestamp(since_epoch(), ""));
-    // Two runs of one device may begin in one second.
-    for attempt in 1..=1_000 {
-        let directory = folder.join(if attempt == 1 { id.clone() } else { format!("{id}-{attempt}") });
-        match fs::create_dir(&directory) {
-            Ok(()) => return Ok(directory),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(cannot(&directory, error)),
-        }
-    }
-    Err(cannot(&folder.join(id), io::ErrorKind::AlreadyExists.into()))
+    Ok(output.to_owned())
+}
+
+/// Makes the directory that was planned.
+pub fn make(directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory).map_err(|error| {
+        Failure::host(format!("can't create the run's directory {}: {error}", directory.display()))
+    })
 }
 
 /// Makes `last` name this run from now on; failing that is no reason to fail the run.
@@ -158,9 +151,11 @@ mod tests {
     fn a_directory_with_something_in_it_is_refused() {
         let parent = tempfile::tempdir().unwrap();
         let fresh = parent.path().join("a/b");
-        assert_eq!(create(Some(&fresh), "null").unwrap(), fresh);
-        assert!(create(Some(&fresh), "null").is_ok(), "an empty one is as good as none");
-        let failure = create(Some(parent.path()), "null").unwrap_err();
+        assert_eq!(plan(Some(&fresh), "null").unwrap(), fresh);
+        assert!(!fresh.exists());
+        make(&fresh).unwrap();
+        assert!(plan(Some(&fresh), "null").is_ok(), "an empty one is as good as none");
+        let failure = plan(Some(parent.path()), "null").unwrap_err();
         assert!(failure.to_string().contains("is not empty"), "{failure}");
     }
 }

@@ -683,9 +683,7 @@ long ptrace(enum __ptrace_request request, ...)
 	void *address = va_arg(rest, void *);
 	void *data = va_arg(rest, void *);
 	va_end(rest);
-	if (!is_guest_kernel())
-		return real_ptrace(request, pid, address, data);
-	switch ((int)request) {
+	switch (page ? (int)request : -1) {
 	case PTRACE_SYSEMU:
 	case PTRACE_SYSEMU_SINGLESTEP:
 	case PTRACE_SYSCALL:
@@ -738,7 +736,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		status = &ignored;
 	for (;;) {
 		pid_t stopped_pid = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
-		if (stopped_pid <= 0 || !is_guest_kernel())
+		if (stopped_pid <= 0 || !page)
 			return stopped_pid;
 		int saved_errno = errno;
 		int was_user_code = stopped_pid == running_pid && running_user_code;

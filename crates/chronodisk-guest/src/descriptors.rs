@@ -54,6 +54,10 @@ pub(crate) fn bequeath(command: &mut Command, cpu: usize, descriptors: Vec<(Owne
             }
             // Without leave to choose its CPU it is merely less steady.
             let _ = rustix::thread::sched_setaffinity(None, &only);
+            // The launcher waits for its signals through a descriptor; others must not inherit that.
+            let mut none = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            check(libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()))?;
             // A crashed kernel must not leave a core file in the caller's folder.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             check(libc::setrlimit(libc::RLIMIT_CORE, &none))?;

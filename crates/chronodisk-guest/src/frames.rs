@@ -7,6 +7,11 @@ use std::fmt;
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 const HEADER_BYTES: usize = 5;
 
+/// Bytes that the launcher may have sent and the guest's first process not yet read. A guest kernel
+/// of release 6.1 stops listening to a serial line for ever once its 4 KiB of buffer are nearly
+/// full (`line_unthrottle` does not undo `line_throttle`), so they must never be.
+pub(crate) const LINE_WINDOW_BYTES: usize = 2048;
+
 /// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -31,11 +36,13 @@ pub(crate) enum Kind {
     Mark = 19,
     /// From the guest: the [`crate::spec::Ending`] as JSON; nothing follows.
     Ending = 20,
+    /// From the guest: it has read so many more bytes of the line, four bytes.
+    Taken = 21,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 10] = [
+        const ALL: [Kind; 11] = [
             Kind::Hello,
             Kind::Stdin,
             Kind::StdinEnd,
@@ -46,6 +53,7 @@ impl Kind {
             Kind::Credit,
             Kind::Mark,
             Kind::Ending,
+            Kind::Taken,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -271,6 +271,8 @@ struct Edge {
 struct Relay {
     decoder: Decoder,
     to_guest: Vec<u8>,
+    /// Sent to the guest and not yet read there.
+    unread_bytes: usize,
     credit_bytes: usize,
     stdin_ended: bool,
     interrupts: u32,
@@ -347,7 +349,7 @@ impl Run<'_> {
     }
 
     fn wait(&self) -> Result<Ready, RunError> {
-        let line = PollFlags::IN | if self.relay.to_guest.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let line = PollFlags::IN | if self.relay.may_send() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         let stdin = io::stdin();
         let takes_stdin = self.relay.credit_bytes > 0 && !self.relay.stdin_ended && host::owns_terminal();
         let stdin_flags = if takes_stdin { PollFlags::IN } else { PollFlags::empty() };
@@ -400,6 +402,11 @@ impl Run<'_> {
             Kind::Credit => {
                 let credit: [u8; 4] = payload.try_into().unwrap_or_default();
                 self.relay.credit_bytes += u32::from_le_bytes(credit) as usize;
+            }
+            Kind::Taken => {
+                let taken: [u8; 4] = payload.try_into().unwrap_or_default();
+                let taken = u32::from_le_bytes(taken) as usize;
+                self.relay.unread_bytes = self.relay.unread_bytes.saturating_sub(taken);
             }
             Kind::Mark => {
                 let mark: Mark = serde_json::from_slice(payload).map_err(unreadable)?;
@@ -469,10 +476,11 @@ impl Run<'_> {
     }
 
     fn write_guest(&mut self) -> Result<(), RunError> {
-        while !self.relay.to_guest.is_empty() {
-            match self.guest.line.write(&self.relay.to_guest) {
+        while self.relay.may_send() > 0 {
+            match self.guest.line.write(&self.relay.to_guest[..self.relay.may_send()]) {
                 Ok(put) => {
                     self.relay.to_guest.drain(..put);
+                    self.relay.unread_bytes += put;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -552,6 +560,13 @@ impl Run<'_> {
             check,
             host_cpu: self.host_cpu,
         })
+    }
+}
+
+impl Relay {
+    /// How many bytes the guest's line takes now.
+    fn may_send(&self) -> usize {
+        self.to_guest.len().min(frames::LINE_WINDOW_BYTES.saturating_sub(self.unread_bytes))
     }
 }
 

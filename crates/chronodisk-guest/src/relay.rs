@@ -78,6 +78,7 @@ impl Serial {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             got => {
                 self.decoder.feed(&bytes[..got]);
+                self.send(Kind::Taken, &(got as u32).to_le_bytes());
                 Ok(())
             }
         }
@@ -139,6 +140,10 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
                     }
                 }
             }
+            // This process waits for its children through a descriptor; the command must not inherit that.
+            let mut none = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             libc::umask(umask);
             check(libc::setgroups(groups.len(), groups.as_ptr()))?;
             check(libc::setgid(gid))?;

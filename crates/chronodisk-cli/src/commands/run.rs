@@ -163,17 +163,11 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
     let options = run_options(&arguments, &device)?;
-    let directory = runs::create(arguments.output.as_deref(), device.name())?;
-    let run = repeat(&arguments, given, &device, &options, &directory);
-    if !matches!(&run, Ok(run) if !run.result.reps.is_empty()) {
-        // Nothing was kept in it; one that has other files in it stays.
-        let _ = std::fs::remove_dir(&directory);
-    }
-    let run = run?;
+    let directory = runs::plan(arguments.output.as_deref(), device.name())?;
+    let run = repeat(&arguments, given, &device, &options, &directory)?;
     if run.result.reps.is_empty() {
         return Ok(run.status);
     }
-    stored::write_run(&directory, &run.result)?;
     runs::remember(&directory);
     output::note(render_run_summary(&run.result).trim_end());
     output::note(format_args!("result: {}", directory.display()));
@@ -220,8 +214,11 @@ fn repeat(
                 return Ok(Run { result, status: status::HOST_LACKS });
             }
         };
+        runs::make(directory)?;
         stored::write_repetition(directory, index, &outcome.records)?;
         repetition(&mut result, index, &outcome);
+        // After every repetition, so that whatever ends this process leaves a whole result.
+        stored::write_run(directory, &result)?;
         let faults = outcome.check.as_ref().filter(|check| !check.clean);
         if let Some(check) = faults {
             output::note(format_args!("{} found faults:\n{}", check.command, check.output.trim_end()));

@@ -85,7 +85,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let generator = generator(&arguments, &device)?;
     let options = options(&arguments, generator.options());
     let directory = match &arguments.output {
-        Some(directory) => Some(runs::create(Some(directory), "")?),
+        Some(directory) => Some(runs::plan(Some(directory), "")?),
         None => None,
     };
 
@@ -104,6 +104,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         summary,
     };
     if let Some(directory) = &directory {
+        runs::make(directory)?;
         stored::write_simulation(directory, &simulation, &device, &simulated.records)?;
     }
     if arguments.json {
