@@ -62,9 +62,8 @@ pub fn plan(output: Option<&Path>, label: &str) -> Result<PathBuf, Failure> {
 
 /// Makes the directory that was planned.
 pub fn make(directory: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(directory).map_err(|error| {
-        Failure::host(format!("can't create the run's directory {}: {error}", directory.display()))
-    })
+    fs::create_dir_all(directory)
+        .map_err(|error| Failure::host(format!("can't create the run's directory {}: {error}", directory.display())))
 }
 
 /// Makes `last` name this run from now on; failing that is no reason to fail the run.
