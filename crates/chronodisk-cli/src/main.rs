@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod cli;
-mod closed_loop;
 mod commands;
 mod device;
 mod failure;

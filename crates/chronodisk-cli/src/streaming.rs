@@ -78,3 +78,45 @@ impl StreamingSummary {
 fn ratio(numerator: f64, denominator: f64) -> f64 {
     if denominator == 0.0 { 0.0 } else { numerator / denominator }
 }
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_device::{BuildOptions, DeviceModel, Profile};
+    use chronodisk_engine::sim::{Issue, closed_loop};
+    use chronodisk_report::Simulation;
+    use chronodisk_sim::RequestId;
+    use chronodisk_trace::{Generator, GeneratorOptions, Workload};
+
+    use super::*;
+
+    fn model(profile: &str) -> Box<dyn DeviceModel> {
+        Profile::find(profile).unwrap().build(&BuildOptions::default()).unwrap()
+    }
+
+    fn requests(think_max: Nanos) -> impl Iterator<Item = Issue> {
+        let options = GeneratorOptions { think_max, ..GeneratorOptions::new(Workload::MixedSmall, 1 << 19, 3, 500) };
+        Generator::new(options).unwrap().map(|it| Issue { request: it.request(RequestId(0)), think: it.think })
+    }
+
+    /// Every combination of devices that overlap, queue, and reorder with depths and think times.
+    fn cases() -> impl Iterator<Item = (&'static str, u32, Nanos)> {
+        let devices = ["null", "constant-100us", "wu-tsai-ch2-x1", "battery-backed-ram", "first-disk"];
+        let depths = [1, 7, 600];
+        let thinks = [Nanos::ZERO, Nanos::from_nanos(3), Nanos::from_millis(20)];
+        devices.into_iter().flat_map(move |device| {
+            depths.into_iter().flat_map(move |depth| thinks.into_iter().map(move |think| (device, depth, think)))
+        })
+    }
+
+    #[test]
+    fn streamed_figures_are_those_of_the_whole_log() {
+        for (device, depth, think) in cases() {
+            let records = closed_loop(&mut *model(device), requests(think), depth).unwrap();
+            let whole = Simulation::new(device, "mixed-small", Default::default(), &records);
+            let mut streaming = StreamingSummary::default();
+            records.iter().for_each(|record| streaming.add(record));
+            assert_eq!(streaming.finish(), whole.summary, "{device}, depth {depth}, think {think}");
+        }
+        assert_eq!(StreamingSummary::default().finish(), Simulation::new("", "", Default::default(), &[]).summary);
+    }
+}

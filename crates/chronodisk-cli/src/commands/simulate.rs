@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use chronodisk_engine::sim::Issue;
+use chronodisk_engine::sim::{Issue, closed_loop_streaming};
 use chronodisk_report::{SIMULATION_SCHEMA, Simulation, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::{Generator, GeneratorOptions, Workload};
@@ -15,7 +15,6 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
-use crate::closed_loop::closed_loop;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::streaming::StreamingSummary;
@@ -194,7 +193,7 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
     let progress = output::Progress::new(arguments.requests, "requests");
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
-    closed_loop(&mut *model, requests, arguments.depth, |record| {
+    closed_loop_streaming(&mut *model, requests, arguments.depth, |record| {
         summary.add(record);
         if keep {
             records.push(*record);
