@@ -1,5 +1,7 @@
 //! Values of flags that are more than a word: sizes and durations carry a unit, as in profiles.
 
+use std::ops::RangeInclusive;
+
 use chronodisk_device::{parse_capacity, parse_duration};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
@@ -21,6 +23,13 @@ pub fn sector_bytes(text: &str) -> Result<u64, String> {
 /// A duration; zero is one.
 pub fn duration(text: &str) -> Result<Nanos, String> {
     parse_duration(text)
+}
+
+/// Durations between two bounds, both included, such as `0us..2ms`; one duration is both bounds.
+pub fn duration_range(text: &str) -> Result<RangeInclusive<Nanos>, String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    let (min, max) = (parse_duration(min)?, parse_duration(max)?);
+    if min <= max { Ok(min..=max) } else { Err(format!("the range from {min} to {max} ends before it begins")) }
 }
 
 /// A share between 0 and 1, both included.
@@ -47,6 +56,11 @@ mod tests {
     fn values_outside_of_the_range_are_refused() {
         assert_eq!(sector_bytes("16KiB"), Ok(16_384));
         assert!(sector_bytes("1000 B").unwrap_err().contains("multiple of 512"));
+        let micros = Nanos::from_micros;
+        assert_eq!(duration_range("0us..2ms"), Ok(micros(0)..=micros(2_000)));
+        assert_eq!(duration_range("300 us"), Ok(micros(300)..=micros(300)));
+        assert!(duration_range("2ms..1ms").unwrap_err().contains("ends before it begins"));
+        assert!(["..1ms", "1ms..", "1..2", "1ms..2ms..3ms"].into_iter().all(|text| duration_range(text).is_err()));
         assert_eq!(share("0.7"), Ok(0.7));
         assert!(["1.1", "-0.1", "NaN", "seven"].into_iter().all(|text| share(text).is_err()));
         assert!(["0", "-1", "inf", "NaN"].into_iter().all(|text| factor(text).is_err()));

@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::ops::RangeInclusive;
 
 use chronodisk_device::{DeviceInfo, DeviceModel};
-use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Status};
+use chronodisk_sim::{Completion, Nanos, RandomStream, Request, RequestId, RequestRecord, Status};
 
 use crate::host::HostClock;
 use crate::log::RequestLog;
@@ -35,7 +36,7 @@ pub struct Engine {
     next_sequence: u64,
     log: RequestLog,
     host: Option<Box<dyn HostClock>>,
-    model_delay: Nanos,
+    model_delay: Option<ModelDelay>,
     statistics: Statistics,
     /// Reused, so that the steady state allocates nothing.
     completions: Vec<Completion>,
@@ -109,7 +110,7 @@ impl Engine {
             next_sequence: 0,
             log: RequestLog::new(),
             host: None,
-            model_delay: Nanos::ZERO,
+            model_delay: None,
             statistics: Statistics::default(),
             completions: Vec::new(),
         }
@@ -120,14 +121,17 @@ impl Engine {
         self.host = Some(host);
     }
 
-    /// Makes every call into a model take `delay` longer by the host's clock, for experiments on
-    /// slow models.
+    /// Makes every call into a model take longer by the host's clock, for experiments on slow
+    /// models: uniformly between the bounds, both included, from a random stream of `seed`.
     ///
     /// # Panics
-    /// If a delay is asked for and no host clock was set.
-    pub fn set_model_delay(&mut self, delay: Nanos) {
-        assert!(delay == Nanos::ZERO || self.host.is_some(), "a model delay needs a host clock to sleep by");
-        self.model_delay = delay;
+    /// If the bounds are in the wrong order, or if a delay is asked for and no host clock was set.
+    pub fn set_model_delay(&mut self, delay: RangeInclusive<Nanos>, seed: u64) {
+        let (min, max) = delay.into_inner();
+        assert!(min <= max, "a model delay from {min} to {max} has no values");
+        assert!(max == Nanos::ZERO || self.host.is_some(), "a model delay needs a host clock to sleep by");
+        let random = RandomStream::new(seed, "engine", "model delay");
+        self.model_delay = (max > Nanos::ZERO).then_some(ModelDelay { min, max, random });
     }
 
     /// Adds a device.
@@ -391,8 +395,8 @@ impl Engine {
         self.statistics.model_calls += 1;
         let Some(host) = &self.host else { return Nanos::ZERO };
         let begun = host.now();
-        if self.model_delay > Nanos::ZERO {
-            host.sleep(self.model_delay);
+        if let Some(delay) = &mut self.model_delay {
+            host.sleep(delay.draw());
         }
         begun
     }
@@ -414,6 +418,20 @@ impl Default for Engine {
 /// Events without a completion after which a model is taken to be broken: the longest honest
 /// chain seen, a garbage collection between two completions, has thousands.
 const ROUNDS_MAX: u64 = 100_000_000;
+
+struct ModelDelay {
+    min: Nanos,
+    max: Nanos,
+    random: RandomStream,
+}
+
+impl ModelDelay {
+    fn draw(&mut self) -> Nanos {
+        // Saturated, the largest span lacks one value in 2⁶⁴.
+        let values = (self.max - self.min).as_nanos().saturating_add(1);
+        self.min + Nanos::from_nanos(self.random.below(values))
+    }
+}
 
 struct Device {
     model: Box<dyn DeviceModel>,

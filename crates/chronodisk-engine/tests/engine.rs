@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -138,12 +139,12 @@ impl HostClock for CountingHost {
 
 #[test]
 fn the_hosts_time_is_measured_per_request_and_changes_nothing() {
-    let run = |delay: Option<Nanos>| {
+    let run = |delay: Option<RangeInclusive<Nanos>>| {
         let mut engine = Engine::new();
         let device = engine.attach(Capricious::boxed(5));
         if let Some(delay) = delay {
             engine.set_host_clock(Box::new(CountingHost::default()));
-            engine.set_model_delay(delay);
+            engine.set_model_delay(delay, 9);
         }
         for id in 0..20 {
             engine.arrive(Nanos::from_nanos(id * 130), device, common::request(id, id * 7_919), Bytes::MOVED);
@@ -152,11 +153,14 @@ fn the_hosts_time_is_measured_per_request_and_changes_nothing() {
         take(&mut engine, us(100));
         engine
     };
-    let (plain, measured, delayed) = (run(None), run(Some(Nanos::ZERO)), run(Some(us(50_000))));
+    let (plain, measured, delayed) =
+        (run(None), run(Some(Nanos::ZERO..=Nanos::ZERO)), run(Some(us(50_000)..=us(50_000))));
+    let random = || run(Some(us(10)..=us(2_000)));
     let dues =
         |engine: &Engine| engine.records().iter().map(|record| (record.due, record.completed)).collect::<Vec<_>>();
     assert_eq!(dues(&plain), dues(&measured));
     assert_eq!(dues(&plain), dues(&delayed));
+    assert_eq!(dues(&plain), dues(&random()));
 
     assert!(plain.records().iter().all(|record| record.model_time == Nanos::ZERO));
     // Whatever the calls took is found again in the records: each took 1 µs, or 50,001 µs.
@@ -166,6 +170,21 @@ fn the_hosts_time_is_measured_per_request_and_changes_nothing() {
         assert_eq!(sum, us(each_us * engine.statistics().model_calls).as_nanos());
         assert!(engine.records().iter().all(|record| record.model_time >= us(each_us)));
     }
+
+    // The host's clock ticks in µs, so that the mean of uniform delays is half a µs below the middle.
+    let statistics = random().statistics();
+    assert_eq!(statistics, random().statistics());
+    let mean_us = statistics.model_time.as_nanos() as f64 / 1e3 / statistics.model_calls as f64;
+    assert!((700.0..1_300.0).contains(&mean_us), "{mean_us} µs over {} calls", statistics.model_calls);
+}
+
+#[test]
+#[should_panic(expected = "has no values")]
+fn a_delay_has_its_bounds_in_order() {
+    let mut engine = Engine::new();
+    engine.set_host_clock(Box::new(CountingHost::default()));
+    #[allow(clippy::reversed_empty_ranges, reason = "this is the mistake")]
+    engine.set_model_delay(us(2)..=us(1), 0);
 }
 
 #[test]

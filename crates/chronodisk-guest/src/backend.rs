@@ -88,7 +88,8 @@ impl Backend {
         };
         let mut engine = Engine::new();
         engine.set_host_clock(Box::new(MonotonicClock::new()));
-        engine.set_model_delay(spec.model_delay);
+        let (delay_min, delay_max) = spec.model_delay;
+        engine.set_model_delay(delay_min..=delay_max, spec.seed);
         let index = engine.attach(model);
         let session = Session::new(vhost, config, store)?;
         Ok(Backend { session, device: Device { clock: GuestClock::new(engine), index, page } })

@@ -18,7 +18,8 @@ pub(crate) struct BackendSpec {
     pub capacity_bytes: Option<u64>,
     pub seed: u64,
     pub store: StoreChoice,
-    pub model_delay: Nanos,
+    /// Bounds of what every call of the model sleeps.
+    pub model_delay: (Nanos, Nanos),
 }
 
 /// First message of the backend: it is ready, or why not.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -24,7 +25,7 @@ use crate::descriptors;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, HostLacks, UserModeLinux};
-use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, IdlePace};
+use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
 use crate::signals::{Signals, TerminalGuard};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 
@@ -39,8 +40,8 @@ pub struct RunOptions {
     pub capacity_bytes: Option<u64>,
     /// Where the device's bytes are kept.
     pub store: StoreChoice,
-    /// Slept in every call of the model; the guest must not notice.
-    pub model_delay: Nanos,
+    /// Bounds of what is slept in every call of the model, uniformly; the guest must not notice.
+    pub model_delay: RangeInclusive<Nanos>,
     /// Seed of everything that is random.
     pub seed: u64,
     /// File system to make and mount.
@@ -229,6 +230,7 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         idle_pace,
         kernel_scale: options.kernel_scale,
         trap_nanos: options.trap_nanos,
+        interrupt_nanos: INTERRUPT_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
         tsc_hertz: host::time_stamp_counter_hertz(),
     }
@@ -634,7 +636,7 @@ impl Backend {
             capacity_bytes: options.capacity_bytes,
             seed: options.seed,
             store: options.store.clone(),
-            model_delay: options.model_delay,
+            model_delay: options.model_delay.clone().into_inner(),
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
         match control::receive(&control) {

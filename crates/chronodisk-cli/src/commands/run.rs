@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,9 +112,10 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Diagnostic: sleeps that long in every call of the model; the guest must not notice
-    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration)]
-    model_delay: Option<Nanos>,
+    /// Diagnostic: sleeps that long in every call of the model, or at random in a range such as
+    /// 0us..2ms; the guest must not notice
+    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration_range)]
+    model_delay: Option<RangeInclusive<Nanos>>,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
@@ -257,7 +259,7 @@ fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Fai
         profile_label: used.profile,
         capacity_bytes: arguments.capacity,
         store,
-        model_delay: arguments.model_delay.unwrap_or_default(),
+        model_delay: arguments.model_delay.clone().unwrap_or(Nanos::ZERO..=Nanos::ZERO),
         seed: arguments.seed,
         file_system: arguments.fs,
         mkfs_options: words.map(str::to_owned).collect(),
@@ -311,7 +313,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ),
         ("host-writes", json!(arguments.host_writes)),
         ("check", json!(arguments.check)),
-        ("model-delay", json!(options.model_delay.as_nanos())),
+        ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
         ("json", json!(arguments.json)),
     ];
     entries.map(|(name, value)| (name.to_owned(), value)).into()
