@@ -93,6 +93,19 @@ fn a_changed_log_is_found() {
 }
 
 #[test]
+fn without_a_guest_kernel_the_user_is_told_how_to_get_it() {
+    let output = Command::new(env!("CARGO_BIN_EXE_chronodisk"))
+        .args(["run", "--device", "null", "--", "true"])
+        .env("PATH", "")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("linux.uml, the kernel that guests run, is not in PATH"), "{message}");
+    assert!(message.contains("apt-get install user-mode-linux"), "{message}");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_chronodisk"))
         .args(["completions", "bash"])

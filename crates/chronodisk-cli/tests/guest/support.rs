@@ -1,5 +1,6 @@
 //! Running the command, and looking at what it leaves.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -26,6 +27,7 @@ impl Chronodisk {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
         command.args(arguments).env("XDG_STATE_HOME", self.results.path()).stdin(Stdio::null());
+        die_with_the_test(&mut command);
         command
     }
 
@@ -47,6 +49,25 @@ impl Chronodisk {
     pub fn path(&self, name: &str) -> PathBuf {
         self.results.path().join(name)
     }
+}
+
+/// Kills the child when the thread that spawns it ends, so that a test run that was interrupted
+/// leaves no guests. A test's thread outlives its children, because it waits for them.
+pub fn die_with_the_test(command: &mut Command) {
+    let test = std::process::id() as libc::pid_t;
+    let ask = move || {
+        // SAFETY: a system call without pointers.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: as above.
+        if unsafe { libc::getppid() } != test {
+            return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes two system calls, and does not allocate.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// A program of this package's examples, which cargo builds with the tests.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use super::support::{Chronodisk, text};
+use super::support::{Chronodisk, die_with_the_test, text};
 
 #[test]
 fn output_status_folder_and_environment_pass_through() {
@@ -74,13 +74,14 @@ fn a_terminal_is_a_terminal_in_the_guest() {
     // script(1) gives the command a terminal of its own.
     let own = env!("CARGO_BIN_EXE_chronodisk");
     let line = format!("{own} run --device null --fs none -- sh -c 'tty; stty size; read line; echo got:$line'");
-    let mut child = std::process::Command::new("script")
+    let mut script = std::process::Command::new("script");
+    script
         .args(["-q", "-e", "-c", &line, "/dev/null"])
         .env("XDG_STATE_HOME", chronodisk.results.path())
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .stdout(Stdio::piped());
+    die_with_the_test(&mut script);
+    let mut child = script.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"typed\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let shown = text(&output.stdout);
