@@ -51,6 +51,11 @@
 /* Where V is CPU time, it reaches an instant no earlier than the host's clock does; the host's timer
  * is armed again for the rest, but never for less than this. */
 #define REARM_MINIMUM_NANOS 3000ull
+/* An alarm that is set while the guest's kernel runs is late by at most this if user code takes over
+ * and runs on, which moves V faster. */
+#define LATENESS_MAXIMUM_NANOS 100000ull
+/* User code that has lately been back within a quarter of the time left gets no alarm of its own. */
+#define STRETCHES_AHEAD 4
 /* A host timer is never armed for longer than this: ten seconds. */
 #define ARM_MAXIMUM_NANOS 10000000000ull
 
@@ -91,6 +96,7 @@ static volatile int running_user_code;
 static uint64_t running_since_cpu;
 static uint64_t user_cpu_nanos;
 static uint64_t stub_kernel_cpu_nanos;
+static uint64_t longest_stretch_nanos; /* of user code, fading with each that is shorter */
 static long last_resume = PTRACE_CONT;
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
@@ -165,9 +171,14 @@ static clockid_t cpu_clock_of(pid_t pid)
 	return (clockid_t)((~(clockid_t)pid << 3) | 2);
 }
 
-static uint64_t less_trap(uint64_t cpu)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
-	return cpu > page->trap_nanos ? cpu - page->trap_nanos : 0;
+	return a < b ? a : b;
+}
+
+static uint64_t less(uint64_t cpu, uint64_t overhead)
+{
+	return cpu > overhead ? cpu - overhead : 0;
 }
 
 /* Host nanoseconds, or the guest's CPU time: programs in full, the kernel's part scaled. */
@@ -180,7 +191,7 @@ static uint64_t base(void)
 	if (running_pid) {
 		uint64_t ran = cpu_nanos(cpu_clock_of(running_pid), running_since_cpu) - running_since_cpu;
 		if (running_user_code)
-			user += less_trap(ran);
+			user += less(ran, page->trap_nanos);
 		else
 			kernel += ran;
 	}
@@ -242,7 +253,7 @@ static void arm_host_timer(void)
 	if (wait && page->cpu_base == CHRONODISK_CPU_MEASURED) {
 		uint64_t scale = page->kernel_scale_millionths;
 		if (booted && !(running_pid && running_user_code) && scale && scale < 1000000u)
-			wait = (uint64_t)((unsigned __int128)wait * 1000000u / scale);
+			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale), wait + LATENESS_MAXIMUM_NANOS);
 		if (wait < REARM_MINIMUM_NANOS)
 			wait = REARM_MINIMUM_NANOS;
 	}
@@ -318,7 +329,7 @@ static void take_completions(void)
 /* Whether the guest's timer has expired; if so it is set to its next period, or disarmed. */
 static int expire_guest_timer(void)
 {
-	uint64_t now = virtual_nanos();
+	uint64_t now = guest_deadline ? virtual_nanos() : 0;
 	if (!guest_deadline || now < guest_deadline)
 		return 0;
 	if (guest_interval)
@@ -336,7 +347,7 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 	page->alarms++;
 	if (stopped)
 		return;
-	if (virtual_nanos() >= page->completion_bound)
+	if (page->completion_bound != CHRONODISK_NEVER && virtual_nanos() >= page->completion_bound)
 		take_completions();
 	int expired = expire_guest_timer() || alarm_repeated;
 	alarm_repeated = 0;
@@ -619,19 +630,21 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 static void note_resume(long request, pid_t pid)
 {
 	last_resume = request;
-	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
-	running_user_code = request == PTRACE_SYSEMU || request == PTRACE_SYSEMU_SINGLESTEP || request == PTRACE_SYSCALL;
-	running_pid = pid;
-	/* The host's timer was armed for kernel code; user code gets there sooner. */
-	if (running_user_code && booted && !stopped && page->cpu_base == CHRONODISK_CPU_MEASURED) {
-		uint64_t target = next_interrupt();
-		uint64_t wait = target > latest_nanos ? target - latest_nanos : REARM_MINIMUM_NANOS;
-		if (target != CHRONODISK_NEVER && armed_until_host > host_nanos() + wait)
+	int user_code = request == PTRACE_SYSEMU || request == PTRACE_SYSEMU_SINGLESTEP || request == PTRACE_SYSCALL;
+	uint64_t target = next_interrupt();
+	if (user_code && booted && !stopped && target != CHRONODISK_NEVER && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+		/* The host's timer was armed for kernel code; user code gets there sooner. */
+		uint64_t now = virtual_nanos();
+		uint64_t wait = target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;
+		if (wait < STRETCHES_AHEAD * longest_stretch_nanos && armed_until_host > host_nanos() + wait)
 			arm_host_timer_for(wait);
 	}
+	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
+	running_user_code = user_code;
+	running_pid = pid;
 }
 
-static void note_stop(pid_t pid)
+static void note_stop(pid_t pid, int was_interrupted)
 {
 	if (pid != running_pid)
 		return;
@@ -639,8 +652,11 @@ static void note_stop(pid_t pid)
 	int user_code = running_user_code;
 	running_pid = 0;
 	page->traps++;
+	longest_stretch_nanos -= longest_stretch_nanos / 16;
+	if (user_code && ran > longest_stretch_nanos)
+		longest_stretch_nanos = ran;
 	if (user_code)
-		user_cpu_nanos += less_trap(ran);
+		user_cpu_nanos += less(ran, was_interrupted ? page->interrupt_nanos : page->trap_nanos);
 	else
 		stub_kernel_cpu_nanos += ran;
 }
@@ -740,14 +756,14 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			return stopped_pid;
 		int saved_errno = errno;
 		int was_user_code = stopped_pid == running_pid && running_user_code;
-		note_stop(stopped_pid);
+		note_stop(stopped_pid, WIFSTOPPED(*status) && WSTOPSIG(*status) == SIGALRM);
 		if (was_user_code && WIFSTOPPED(*status) && WSTOPSIG(*status) == SIGSEGV && emulate_tsc_read(stopped_pid)) {
 			note_resume(last_resume, stopped_pid);
 			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
 			errno = saved_errno;
 			continue;
 		}
-		if (!stopped && next_interrupt() != CHRONODISK_NEVER) {
+		if (!stopped && page->completion_bound != CHRONODISK_NEVER) {
 			sigset_t interrupts, old;
 			sigemptyset(&interrupts);
 			sigaddset(&interrupts, SIGIO);
@@ -755,8 +771,6 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			sigprocmask(SIG_BLOCK, &interrupts, &old);
 			if (virtual_nanos() >= page->completion_bound)
 				take_completions();
-			else if (was_user_code && page->cpu_base == CHRONODISK_CPU_MEASURED)
-				arm_host_timer(); /* it was armed for user code, and would fire early */
 			sigprocmask(SIG_SETMASK, &old, NULL);
 		}
 		errno = saved_errno;

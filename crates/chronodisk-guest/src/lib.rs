@@ -31,5 +31,7 @@ pub use filesystem::FileSystem;
 pub use host::{HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
 pub use launch::{RunError, RunOptions, RunOutcome, StoreChoice, run};
-pub use page::{ClockCounters, ClockOptions, CpuBase, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT};
+pub use page::{
+    ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT,
+};
 pub use spec::{CheckResult, Stage};
