@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use chronodisk_guest::{CpuBase, RunOptions, RunOutcome, Stage};
+use chronodisk_guest::{ClockCounters, CpuBase, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{ClockInfo, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, Summary};
 use chronodisk_sim::Nanos;
 use serde_json::Value;
@@ -73,12 +73,29 @@ pub fn repetition(result: &mut RunResult, index: u32, outcome: &RunOutcome) {
         end_ns: outcome.backend.end,
         untimed_read_bytes: after.host_tree_read_bytes.saturating_sub(before.host_tree_read_bytes),
         untimed_written_bytes: after.host_tree_written_bytes.saturating_sub(before.host_tree_written_bytes),
+        clock_counters: counted_between(before, after),
+        model_statistics: outcome.backend.statistics.iter().cloned().collect(),
+        store_bytes: Some(outcome.backend.store_bytes),
+        host_cpu: u32::try_from(outcome.host_cpu).ok(),
         log_file: stored::log_name(index),
         summary: Summary::of(&outcome.records, begun..ended),
     });
     for warning in warnings(outcome) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
+}
+
+/// What each of the clock's counters grew by, under the names of its fields.
+fn counted_between(before: &ClockCounters, after: &ClockCounters) -> BTreeMap<String, u64> {
+    let by_name = |counters: &ClockCounters| -> BTreeMap<String, u64> {
+        let value = serde_json::to_value(counters).expect("plain data");
+        serde_json::from_value(value).expect("every counter is a whole number")
+    };
+    let (before, mut grown) = (by_name(before), by_name(after));
+    for (name, count) in &mut grown {
+        *count = count.saturating_sub(before[name]);
+    }
+    grown
 }
 
 /// Each stage lasts from the end of the one before it.
@@ -151,4 +168,18 @@ const MEMORY_IF_UNKNOWN_BYTES: u64 = 2 << 30;
 
 fn nanos(duration: Duration) -> Nanos {
     Nanos::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_of_the_time_between() {
+        let before = ClockCounters { kicks: 5, jumps: 7, ..ClockCounters::default() };
+        let after = ClockCounters { kicks: 12, jumps: 7, alarms: 3, ..ClockCounters::default() };
+        let grown = counted_between(&before, &after);
+        assert_eq!((grown["kicks"], grown["jumps"], grown["alarms"]), (7, 0, 3));
+        assert_eq!(grown.values().sum::<u64>(), 10);
+    }
 }

@@ -127,6 +127,17 @@ pub struct RepResult {
     pub untimed_read_bytes: u64,
     /// Bytes that the program wrote to the host's file tree, likewise.
     pub untimed_written_bytes: u64,
+    /// What the guest's clock counted during the program's run, by name.
+    #[serde(default)]
+    pub clock_counters: BTreeMap<String, u64>,
+    /// The model's own statistics at the end of the guest's time, by name; a unit stands in
+    /// brackets.
+    #[serde(default)]
+    pub model_statistics: BTreeMap<String, f64>,
+    /// Bytes that the device's store kept at the end.
+    pub store_bytes: Option<u64>,
+    /// The host's CPU, counted from 0, on which guest and device ran.
+    pub host_cpu: Option<u32>,
     /// Name of the request log, beside the file of this result.
     pub log_file: String,
     /// The device's requests during the program's run.

@@ -200,6 +200,23 @@ fn a_run_comes_back_as_it_was() {
 }
 
 #[test]
+fn a_run_without_the_fields_that_came_later_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    let mut run = common::run("r1", "null", &[1_000], &[]);
+    let mut json = serde_json::to_value(&run).unwrap();
+    let rep = json["reps"][0].as_object_mut().unwrap();
+    for name in ["clock_counters", "model_statistics", "store_bytes", "host_cpu"] {
+        rep.remove(name).unwrap();
+    }
+    fs::write(&path, json.to_string()).unwrap();
+    run.reps[0].clock_counters.clear();
+    run.reps[0].model_statistics.clear();
+    (run.reps[0].store_bytes, run.reps[0].host_cpu) = (None, None);
+    assert_eq!(RunResult::read(&path).unwrap(), run);
+}
+
+#[test]
 fn a_run_that_is_none_is_refused_with_file_and_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");

@@ -58,6 +58,10 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         end_ns: Nanos::from_millis(700 + run_time_ms),
         untimed_read_bytes: 3 << 20,
         untimed_written_bytes: 100,
+        clock_counters: [("kicks".to_owned(), 8), ("jumps".to_owned(), 5)].into(),
+        model_statistics: [("seeks".to_owned(), 7.0), ("mean seek [ms]".to_owned(), 3.5)].into(),
+        store_bytes: Some(1 << 20),
+        host_cpu: Some(1),
         log_file: format!("requests-{index}.parquet"),
         summary: Summary::of(records, Nanos::ZERO..Nanos::from_millis(1)),
     };
