@@ -31,5 +31,5 @@ pub use render::{render_run_summary, render_simulation};
 pub use schema::{ClockInfo, DeviceUsed, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult};
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
-pub use summary::{Distribution, OpSummary, Summary, service_times};
+pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
 pub use table::{Align, Table};

@@ -5,7 +5,7 @@ use chronodisk_sim::{Nanos, Op};
 use crate::Simulation;
 use crate::schema::{PhaseName, RepResult, RunResult};
 use crate::statistics::Estimate;
-use crate::summary::{Distribution, Summary};
+use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
 
 /// The summary that follows a run.
@@ -80,8 +80,11 @@ fn render_rep(rep: &RepResult) -> String {
     push_rates(&mut facts, &rep.summary);
     let untimed = format!("{} read, {} written", size(rep.untimed_read_bytes), size(rep.untimed_written_bytes));
     facts.row(["untimed host files", &untimed]);
-    let late =
-        format!("{:.2} % of the requests by more than 1 % of their service time", rep.summary.late_share * 100.0);
+    let late = format!(
+        "{:.2} % of the requests by more than 1 % of their service time and {:.0} µs",
+        rep.summary.late_share * 100.0,
+        LATENESS_UNNOTICED.as_micros_f64()
+    );
     facts.row(["late", &late]);
     let mut text = facts.render();
     text.push('\n');

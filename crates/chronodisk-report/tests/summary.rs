@@ -39,6 +39,19 @@ fn a_window_counts_what_arrived_in_it() {
 }
 
 #[test]
+fn lateness_counts_beyond_both_thresholds() {
+    let late_share = |record| Summary::of(&[record], Nanos::ZERO..us(100_000)).late_share;
+    let nanos = Nanos::from_nanos;
+    let mut of_a_nanosecond = record(0, 10, 0, 15);
+    of_a_nanosecond.due = us(10) + nanos(1);
+    assert_eq!(late_share(of_a_nanosecond), 0.0);
+    of_a_nanosecond.completed = of_a_nanosecond.due + us(5) + nanos(1);
+    assert_eq!(late_share(of_a_nanosecond), 1.0);
+    assert_eq!(late_share(record(0, 0, 10_000, 10_100)), 0.0);
+    assert_eq!(late_share(record(0, 0, 10_000, 10_101)), 1.0);
+}
+
+#[test]
 fn what_never_completed_keeps_the_device_busy_but_has_no_service_time() {
     let mut cut_off = record(1, 500, 0, 0);
     (cut_off.due, cut_off.completed) = (Nanos::MAX, Nanos::MAX);

@@ -36,7 +36,7 @@ requests            8: 6 reads of 24 KiB, 1 writes of 4 KiB, 1 flushes
 rate                8000.0 requests/s, 28.67 MB/s
 device busy         80.7 % of the time, 0.81 requests outstanding on average
 untimed host files  3 MiB read, 100 B written
-late                12.50 % of the requests by more than 1 % of their service time
+late                12.50 % of the requests by more than 1 % of their service time and 5 µs
 
 microseconds  requests   mean    p50    p90    p99  p99.9    max
 ------------  --------  -----  -----  -----  -----  -----  -----
