@@ -31,6 +31,10 @@ struct chronodisk_page {
 	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
 	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
 
+	/* Written by the launcher at any time. */
+	volatile uint64_t launcher_owes; /* it has something for the guest, or the guest has not read it yet */
+	volatile uint64_t input_awaited; /* the guest may have standard input, which is open and empty */
+
 	/* Written by the backend while the guest stands still. */
 	volatile uint64_t completion_bound; /* no completion is due before this; NEVER if none is */
 	volatile uint64_t outstanding;      /* requests that have not completed */
@@ -52,7 +56,7 @@ struct chronodisk_page {
 	volatile uint64_t alarms; /* of the host's timer */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 192, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 208, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -152,6 +152,18 @@ impl ClockPage {
         self.set(field::IDLE_PACE, pace as u64);
     }
 
+    /// Says whether something is on its way between launcher and guest: an idle guest's clock stands
+    /// still meanwhile, so that the launcher's speed never shows.
+    pub fn set_launcher_owes(&self, owes: bool) {
+        self.set(field::LAUNCHER_OWES, owes.into());
+    }
+
+    /// Says whether the guest would get standard input if there were any: a guest that reads it and
+    /// idles then lives at the host's pace.
+    pub fn set_input_awaited(&self, awaited: bool) {
+        self.set(field::INPUT_AWAITED, awaited.into());
+    }
+
     /// The guest's clock as of when it last stopped.
     #[must_use]
     pub fn virtual_now(&self) -> Nanos {
@@ -218,24 +230,26 @@ mod field {
     pub const INTERRUPT_NANOS: usize = 5;
     pub const TSC_HERTZ: usize = 6;
     pub const REALTIME_START_NANOS: usize = 7;
-    pub const COMPLETION_BOUND: usize = 8;
-    pub const OUTSTANDING: usize = 9;
-    pub const VIRTUAL_NOW: usize = 10;
-    pub const KICKS: usize = 11;
-    pub const IDLE_EXCHANGES: usize = 12;
-    pub const INTERRUPTS: usize = 13;
-    pub const JUMPS: usize = 14;
-    pub const JUMPED_NANOS: usize = 15;
-    pub const STOPPED_HOST_NANOS: usize = 16;
-    pub const TSC_READS: usize = 17;
-    pub const TRAPS: usize = 18;
-    pub const KERNEL_CPU_NANOS: usize = 19;
-    pub const USER_CPU_NANOS: usize = 20;
-    pub const HOST_TREE_READ_BYTES: usize = 21;
-    pub const HOST_TREE_WRITTEN_BYTES: usize = 22;
-    pub const ALARMS: usize = 23;
+    pub const LAUNCHER_OWES: usize = 8;
+    pub const INPUT_AWAITED: usize = 9;
+    pub const COMPLETION_BOUND: usize = 10;
+    pub const OUTSTANDING: usize = 11;
+    pub const VIRTUAL_NOW: usize = 12;
+    pub const KICKS: usize = 13;
+    pub const IDLE_EXCHANGES: usize = 14;
+    pub const INTERRUPTS: usize = 15;
+    pub const JUMPS: usize = 16;
+    pub const JUMPED_NANOS: usize = 17;
+    pub const STOPPED_HOST_NANOS: usize = 18;
+    pub const TSC_READS: usize = 19;
+    pub const TRAPS: usize = 20;
+    pub const KERNEL_CPU_NANOS: usize = 21;
+    pub const USER_CPU_NANOS: usize = 22;
+    pub const HOST_TREE_READ_BYTES: usize = 23;
+    pub const HOST_TREE_WRITTEN_BYTES: usize = 24;
+    pub const ALARMS: usize = 25;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = 24;
+    pub const COUNT: usize = 26;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.
