@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -67,6 +69,7 @@ static int exchange_fd = -1;
 static int vhost_inherited_fd = -1;
 static int vhost_fd = -1;
 static int epoll_fd = -1;
+static int serial_out_fd = -1;
 static pid_t main_pid;
 
 /* Until the device is first used the guest's kernel boots, and measures itself in loops that end
@@ -77,6 +80,9 @@ static int booted;
 static int64_t offset_nanos;
 static uint64_t latest_nanos;
 static volatile sig_atomic_t stopped;
+/* While the accounts are being changed an alarm only notes that it came. */
+static volatile sig_atomic_t in_accounts;
+static volatile sig_atomic_t alarm_deferred;
 static uint64_t stopped_since_host;
 static int acknowledgement_left;
 
@@ -98,6 +104,7 @@ static uint64_t user_cpu_nanos;
 static uint64_t stub_kernel_cpu_nanos;
 static uint64_t longest_stretch_nanos; /* of user code, fading with each that is shorter */
 static long last_resume = PTRACE_CONT;
+static pid_t stopped_at_call_pid; /* the process whose last stop was a system call */
 
 static int (*real_clock_gettime)(clockid_t, struct timespec *);
 static int (*real_timer_create)(clockid_t, struct sigevent *, timer_t *);
@@ -107,6 +114,8 @@ static int (*real_sigsuspend)(const sigset_t *);
 static int (*real_connect)(int, const struct sockaddr *, socklen_t);
 static int (*real_epoll_create)(int);
 static int (*real_epoll_ctl)(int, int, int, struct epoll_event *);
+static int (*real_open)(const char *, int, ...);
+static int (*real_open64)(const char *, int, ...);
 static int (*real_mkstemp64)(char *);
 static int (*real_unlink)(const char *);
 static int (*real_clone)(int (*)(void *), void *, int, void *, ...);
@@ -275,10 +284,29 @@ static void start_clock(uint64_t from)
 	if (from > page->virtual_now)
 		page->virtual_now = from;
 	page->stopped_host_nanos += host_nanos() - stopped_since_host;
+	if (latest_nanos > page->virtual_now)
+		page->virtual_now = latest_nanos;
 	offset_nanos = (int64_t)(page->virtual_now - base());
 	latest_nanos = page->virtual_now;
 	stopped = 0;
 	arm_host_timer();
+}
+
+static void open_accounts(void)
+{
+	in_accounts = 1;
+	__asm__ volatile("" ::: "memory");
+}
+
+static void close_accounts(void)
+{
+	__asm__ volatile("" ::: "memory");
+	in_accounts = 0;
+	if (alarm_deferred) {
+		alarm_deferred = 0;
+		if (!stopped)
+			arm_host_timer();
+	}
 }
 
 /* ---- Asking the backend ----------------------------------------------------------------------- */
@@ -345,7 +373,9 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 {
 	int saved_errno = errno;
 	page->alarms++;
-	if (stopped)
+	if (in_accounts)
+		alarm_deferred = 1;
+	if (stopped || in_accounts)
 		return;
 	if (page->completion_bound != CHRONODISK_NEVER && virtual_nanos() >= page->completion_bound)
 		take_completions();
@@ -445,11 +475,62 @@ static void jump_to(uint64_t instant)
 	page->jumped_nanos += instant - now;
 }
 
+/* What the guest has written to the launcher and the launcher has not read. */
+static int output_is_on_its_way(void)
+{
+	int unread_bytes = 0;
+	return serial_out_fd >= 0 && ioctl(serial_out_fd, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes > 0;
+}
+
+/* The launcher's speed is not the guest's affair: while something is on its way between them, an
+ * idle guest's clock stands still. Returns whether an interrupt has come meanwhile. */
+static int settle_with_launcher(void)
+{
+	if (!page->launcher_owes && !output_is_on_its_way())
+		return 0;
+	static const struct timespec look_again = { 0, 50000 };
+	stop_clock();
+	while (page->launcher_owes || output_is_on_its_way()) {
+		if (interrupts_are_pending() || descriptors_are_ready())
+			break;
+		syscall(SYS_nanosleep, &look_again, NULL);
+	}
+	start_clock(page->virtual_now);
+	return interrupts_are_pending() || descriptors_are_ready();
+}
+
+/* User processes that are in a read of descriptor 0. */
+#define READERS_MAX 64
+static pid_t readers[READERS_MAX];
+
+static void forget_reader(pid_t pid)
+{
+	if (readers[pid % READERS_MAX] == pid)
+		readers[pid % READERS_MAX] = 0;
+}
+
+static void note_reader(pid_t pid, const struct user_regs_struct *registers)
+{
+	if (registers->orig_rax == SYS_read && registers->rdi == 0)
+		readers[pid % READERS_MAX] = pid;
+}
+
+/* Whether the program waits for standard input that is open and empty. */
+static int input_is_awaited(void)
+{
+	if (!page->input_awaited)
+		return 0;
+	for (unsigned index = 0; index < READERS_MAX; index++)
+		if (readers[index] && kill(readers[index], 0) == 0)
+			return 1;
+	return 0;
+}
+
 /* Waits for something outside the guest: input, or under the host's pace the guest's timer. The
  * guest's interrupts are off, so its handlers only take note; they read no clock. */
 static int wait_outside(const sigset_t *mask)
 {
-	int follows_host = page->idle_pace == CHRONODISK_IDLE_HOST;
+	int follows_host = page->idle_pace == CHRONODISK_IDLE_HOST || input_is_awaited();
 	stop_clock();
 	uint64_t since_host = host_nanos();
 	if (follows_host && guest_deadline) {
@@ -490,6 +571,10 @@ int sigsuspend(const sigset_t *mask)
 		alarm_unanswered = 0;
 		alarm_repeated = 1;
 		kill(main_pid, SIGALRM);
+	} else if (settle_with_launcher()) {
+		/* Served below, or by the next call. */
+		if (!interrupts_are_pending())
+			kill(main_pid, SIGIO);
 	} else if (page->outstanding) {
 		wakeups = 0;
 		uint64_t before = virtual_nanos();
@@ -501,7 +586,7 @@ int sigsuspend(const sigset_t *mask)
 			kill(main_pid, SIGALRM);
 		else if (!answer.completed)
 			outside = 1;
-	} else if (guest_deadline && page->idle_pace == CHRONODISK_IDLE_JUMP) {
+	} else if (guest_deadline && page->idle_pace == CHRONODISK_IDLE_JUMP && !input_is_awaited()) {
 		wakeups = 0;
 		jump_to(guest_deadline);
 		kill(main_pid, SIGALRM);
@@ -568,7 +653,9 @@ static int is_kick(int fd, const struct msghdr *message)
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	if (is_kick(fd, message) && !stopped) {
+		open_accounts();
 		stop_clock();
+		close_accounts();
 		booted = 1;
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
@@ -639,9 +726,11 @@ static void note_resume(long request, pid_t pid)
 		if (wait < STRETCHES_AHEAD * longest_stretch_nanos && armed_until_host > host_nanos() + wait)
 			arm_host_timer_for(wait);
 	}
+	open_accounts();
 	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
 	running_user_code = user_code;
 	running_pid = pid;
+	close_accounts();
 }
 
 static void note_stop(pid_t pid, int was_interrupted)
@@ -704,8 +793,16 @@ long ptrace(enum __ptrace_request request, ...)
 	case PTRACE_SYSEMU_SINGLESTEP:
 	case PTRACE_SYSCALL:
 	case PTRACE_CONT:
+		if (request != PTRACE_CONT)
+			forget_reader(pid);
 		note_resume(request, pid);
 		break;
+	case PTRACE_GETREGS: {
+		long result = real_ptrace(request, pid, address, data);
+		if (result == 0 && stopped_at_call_pid == pid)
+			note_reader(pid, data);
+		return result;
+	}
 	case 21: /* PTRACE_OLDSETOPTIONS */
 	case PTRACE_SETOPTIONS:
 		/* The guest's programs must never outlive its kernel: they would run on as host programs. */
@@ -720,16 +817,33 @@ long ptrace(enum __ptrace_request request, ...)
 	return real_ptrace(request, pid, address, data);
 }
 
+/* The bytes at an address of the process, as far as they can be read; the word that holds the first
+ * never reaches into the next page. */
+static uint32_t code_at(pid_t pid, uint64_t address)
+{
+	unsigned offset = address & 7;
+	uint64_t words[2] = { 0, 0 };
+	errno = 0;
+	words[0] = (uint64_t)real_ptrace(PTRACE_PEEKTEXT, pid, (void *)(address - offset), NULL);
+	if (errno)
+		return 0;
+	if (offset > 5)
+		words[1] = (uint64_t)real_ptrace(PTRACE_PEEKTEXT, pid, (void *)(address - offset + 8), NULL);
+	uint32_t code;
+	memcpy(&code, (char *)words + offset, sizeof code);
+	return code;
+}
+
 /* Whether the process stopped at RDTSC or RDTSCP, which then has been carried out in V. */
 static int emulate_tsc_read(pid_t pid)
 {
+	siginfo_t information;
+	if (real_ptrace(PTRACE_GETSIGINFO, pid, NULL, &information) < 0 || information.si_code != SI_KERNEL)
+		return 0; /* a page fault, which is by far the most frequent */
 	struct user_regs_struct registers;
 	if (real_ptrace(PTRACE_GETREGS, pid, NULL, &registers) < 0)
 		return 0;
-	errno = 0;
-	long code = real_ptrace(PTRACE_PEEKTEXT, pid, (void *)registers.rip, NULL);
-	if (errno)
-		return 0;
+	uint32_t code = code_at(pid, registers.rip);
 	if ((code & 0xffff) == 0x310f) {
 		registers.rip += 2;
 	} else if ((code & 0xffffff) == 0xf9010f) {
@@ -756,7 +870,11 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			return stopped_pid;
 		int saved_errno = errno;
 		int was_user_code = stopped_pid == running_pid && running_user_code;
+		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
+		stopped_at_call_pid = at_call ? stopped_pid : 0;
+		open_accounts();
 		note_stop(stopped_pid, WIFSTOPPED(*status) && WSTOPSIG(*status) == SIGALRM);
+		close_accounts();
 		if (was_user_code && WIFSTOPPED(*status) && WSTOPSIG(*status) == SIGSEGV && emulate_tsc_read(stopped_pid)) {
 			note_resume(last_resume, stopped_pid);
 			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
@@ -798,13 +916,48 @@ ssize_t pwrite64(int fd, const void *buffer, size_t len_bytes, off64_t at)
 
 /* The guest's memory has no name in any file system, so nothing is left behind, and a small or
  * unexecutable /dev/shm does no harm. */
+static int memory_file(void)
+{
+	return (int)syscall(SYS_memfd_create, "chronodisk-guest-memory", MFD_CLOEXEC);
+}
+
+/* User Mode Linux asks for a file without a name where the host can make one... */
+static int open_as(int (*real)(const char *, int, ...), const char *path, int flags, mode_t mode)
+{
+	return (flags & O_TMPFILE) == O_TMPFILE && is_guest_kernel() ? memory_file() : real(path, flags, mode);
+}
+
+static mode_t mode_among(int flags, va_list rest)
+{
+	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(rest, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = mode_among(flags, rest);
+	va_end(rest);
+	return open_as(real_open, path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = mode_among(flags, rest);
+	va_end(rest);
+	return open_as(real_open64, path, flags, mode);
+}
+
+/* ...and else for one with a name, which it removes at once. */
 static char memory_name[64];
 
 int mkstemp64(char *template)
 {
 	if (!is_guest_kernel())
 		return real_mkstemp64(template);
-	int fd = (int)syscall(SYS_memfd_create, "chronodisk-guest-memory", 0);
+	int fd = memory_file();
 	size_t len_bytes = strlen(template);
 	if (fd >= 0 && len_bytes < sizeof memory_name)
 		memcpy(memory_name, template, len_bytes + 1);
@@ -832,6 +985,8 @@ __attribute__((constructor)) static void start(void)
 	real_connect = next_symbol("connect");
 	real_epoll_create = next_symbol("epoll_create");
 	real_epoll_ctl = next_symbol("epoll_ctl");
+	real_open = next_symbol("open");
+	real_open64 = next_symbol("open64");
 	real_mkstemp64 = next_symbol("mkstemp64");
 	real_unlink = next_symbol("unlink");
 	real_clone = next_symbol("clone");
@@ -844,6 +999,7 @@ __attribute__((constructor)) static void start(void)
 	int page_fd = descriptor_from_environment("CHRONODISK_PAGE_FD");
 	exchange_fd = descriptor_from_environment("CHRONODISK_EXCHANGE_FD");
 	vhost_inherited_fd = descriptor_from_environment("CHRONODISK_VHOST_FD");
+	serial_out_fd = descriptor_from_environment("CHRONODISK_SERIAL_OUT_FD");
 	if (page_fd < 0)
 		return;
 	void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);

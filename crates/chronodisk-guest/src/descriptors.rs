@@ -61,6 +61,12 @@ pub(crate) fn bequeath(command: &mut Command, cpu: usize, descriptors: Vec<(Owne
             // A crashed kernel must not leave a core file in the caller's folder.
             let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             check(libc::setrlimit(libc::RLIMIT_CORE, &none))?;
+            // The guest's kernel keeps a descriptor for every file of the host's tree that it knows.
+            let mut files = none;
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) == 0 {
+                files.rlim_cur = files.rlim_max;
+                let _ = libc::setrlimit(libc::RLIMIT_NOFILE, &files);
+            }
             // First out of the way of all targets, then into place.
             let mut moved = [-1; (HIGHEST + 1) as usize];
             for (fd, target) in &descriptors {

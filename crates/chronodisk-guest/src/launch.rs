@@ -707,6 +707,7 @@ impl Guest {
             .env("CHRONODISK_PAGE_FD", descriptors::PAGE.to_string())
             .env("CHRONODISK_EXCHANGE_FD", descriptors::EXCHANGE.to_string())
             .env("CHRONODISK_VHOST_FD", descriptors::VHOST.to_string())
+            .env("CHRONODISK_SERIAL_OUT_FD", descriptors::SERIAL_OUT.to_string())
             .arg(format!("mem={}K", options.memory_bytes >> 10))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
             .arg("virtio_uml.device=chronodisk-vda:2")
