@@ -43,11 +43,11 @@ fn a_run_verifies_and_compares() {
         assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     }
     // The disk's phase follows the seed: with another, the log is not that of this device.
-    let result = chronodisk.path("first-disk").join("run.json");
+    let result = chronodisk.path("first-disk").join("result.json");
     let other = std::fs::read_to_string(&result).unwrap().replace("\"seed\": 1", "\"seed\": 2");
     let changed = chronodisk.path("changed");
     std::fs::rename(chronodisk.path("first-disk"), &changed).unwrap();
-    std::fs::write(changed.join("run.json"), other).unwrap();
+    std::fs::write(changed.join("result.json"), other).unwrap();
     let output = chronodisk.command(&["verify", changed.to_str().unwrap()]).output().unwrap();
     assert!(!output.status.success(), "{}", text(&output.stdout));
     let [null, disk] = ["null", "changed"].map(|device| chronodisk.path(device).to_str().unwrap().to_owned());
