@@ -4,6 +4,8 @@
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -115,6 +117,33 @@ pub(crate) fn identity() -> Identity {
         gid: getegid().as_raw(),
         groups: getgroups().unwrap_or_default().iter().map(|group| group.as_raw()).collect(),
         umask: mask.bits(),
+    }
+}
+
+/// A CPU of the host for one guest and its device, claimed for as long as this lives.
+///
+/// The claim is an abstract socket's name, which goes with its last descriptor and leaves nothing.
+pub(crate) struct HostCpu {
+    pub number: usize,
+    _claim: Option<UnixDatagram>,
+}
+
+impl HostCpu {
+    /// One that no other guest of this host has claimed, this thread's own first; its own if all are
+    /// claimed.
+    pub fn claim() -> Self {
+        let own = rustix::thread::sched_getcpu();
+        let allowed = rustix::thread::sched_getaffinity(None).ok();
+        let others = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|&cpu| cpu != own && allowed.as_ref().is_some_and(|allowed| allowed.is_set(cpu)));
+        for number in [own].into_iter().chain(others) {
+            let name = format!("chronodisk-cpu-{number}");
+            let claim = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+            if let Ok(claim) = claim {
+                return HostCpu { number, _claim: Some(claim) };
+            }
+        }
+        HostCpu { number: own, _claim: None }
     }
 }
 

@@ -154,6 +154,7 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
 fn memory(text: &str) -> Result<u64, String> {
     match quantity::bytes(text)? {
         size if size < MEMORY_MIN_BYTES => Err("the guest's kernel needs at least 64MiB".into()),
+        size if size > host_memory_bytes() => Err("this host has less memory than that".into()),
         size => Ok(size),
     }
 }
