@@ -26,6 +26,10 @@ pub(crate) enum Kind {
     Signal = 4,
     /// To the guest: the terminal's rows and columns, two bytes each.
     WindowSize = 5,
+    /// To the guest: nobody reads the command's standard output any more.
+    StdoutClosed = 6,
+    /// To the guest: the same for standard error.
+    StderrClosed = 7,
     /// From the guest: bytes of standard output.
     Stdout = 16,
     /// From the guest: bytes of standard error.
@@ -38,22 +42,27 @@ pub(crate) enum Kind {
     Ending = 20,
     /// From the guest: it has read so many more bytes of the line, four bytes.
     Taken = 21,
+    /// From the guest: what the command wrote to its terminal.
+    Terminal = 22,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 11] = [
+        const ALL: [Kind; 14] = [
             Kind::Hello,
             Kind::Stdin,
             Kind::StdinEnd,
             Kind::Signal,
             Kind::WindowSize,
+            Kind::StdoutClosed,
+            Kind::StderrClosed,
             Kind::Stdout,
             Kind::Stderr,
             Kind::Credit,
             Kind::Mark,
             Kind::Ending,
             Kind::Taken,
+            Kind::Terminal,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -71,14 +71,16 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
 
     make_file_system(&spec)?;
     mark(serial, Stage::Mkfs);
-    mount_file_system(&spec)?;
+    let folders_made = mount_file_system(&spec)?;
     mark(serial, Stage::Mount);
+    find_working_directory(&spec)?;
 
     let status = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
         .at(Stage::Command, || "the command could not be run".into())?;
 
     end_all_processes();
     unmount_file_system(&spec)?;
+    remove_folders(&folders_made);
     mark(serial, Stage::Unmount);
     let check = check_file_system(&spec)?;
     mark(serial, Stage::Check);
@@ -208,24 +210,54 @@ fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     Err(Failure { stage: Stage::Mkfs, message: format!("{program} failed: {}", text_of(&output)) })
 }
 
-fn mount_file_system(spec: &GuestSpec) -> Result<(), Failure> {
+/// Returns the folders that it made for the mount point, the innermost first.
+fn mount_file_system(spec: &GuestSpec) -> Result<Vec<PathBuf>, Failure> {
     if spec.file_system == FileSystem::None {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let at = &spec.mount_point;
-    fs::create_dir_all(at).at(Stage::Mount, || format!("mount point {at}"))?;
+    let at = Path::new(&spec.mount_point);
+    let folders_made: Vec<PathBuf> =
+        at.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
+    let mounted = mount_at(spec, at);
+    if mounted.is_err() {
+        remove_folders(&folders_made);
+    }
+    mounted.map(|()| folders_made)
+}
+
+fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(at).at(Stage::Mount, || format!("mount point {}", at.display()))?;
     // mount(8) knows which options are flags and which are the file system's.
     let mut command = Command::new("mount");
     command.args(["-t", spec.file_system.name()]);
     if let Some(options) = &spec.mount_options {
         command.args(["-o", options]);
     }
-    let output = command.args([DEVICE, at]).output().at(Stage::Mount, || "mount".into())?;
+    let output = command.arg(DEVICE).arg(at).output().at(Stage::Mount, || "mount".into())?;
     if !output.status.success() {
         return Err(Failure { stage: Stage::Mount, message: text_of(&output) });
     }
-    rustix::fs::chown(at.as_str(), Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
-        .at(Stage::Mount, || at.clone())
+    rustix::fs::chown(at, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
+        .at(Stage::Mount, || at.display().to_string())
+}
+
+/// Leaves the host's tree as it was; what is not empty any more is somebody's and stays.
+fn remove_folders(folders: &[PathBuf]) {
+    for folder in folders {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+/// A folder of the host that a mount hides would else show as a command that is not found.
+fn find_working_directory(spec: &GuestSpec) -> Result<(), Failure> {
+    let folder = Path::new(OsStr::from_bytes(&spec.working_directory));
+    let doing = || format!("the guest does not have the working directory {}", folder.display());
+    let metadata = fs::metadata(folder)
+        .at(Stage::Command, || format!("{}; its own /dev, /proc, /sys and mount point hide the host's", doing()))?;
+    if !metadata.is_dir() {
+        return Err(Failure { stage: Stage::Command, message: doing() });
+    }
+    Ok(())
 }
 
 fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {

@@ -7,12 +7,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chronodisk_sim::{Nanos, RequestRecord};
@@ -20,12 +19,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{self, BackendReport, BackendSpec, Readiness};
-use crate::descriptors;
+use crate::control::BackendReport;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, HostCpu, HostLacks, UserModeLinux};
+use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
+use crate::processes::{Backend, Guest, describe};
 use crate::signals::{Signals, TerminalGuard};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 
@@ -193,6 +193,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
     let (vhost_guest, vhost_backend) = UnixStream::pair().doing("making a socket pair")?;
     let log = File::from(memfd_create("chronodisk-log", MemfdFlags::CLOEXEC).doing("making the request log")?);
+    // Its instructions; see `Run::say_what_is_owed`.
+    page.set_launcher_owes(true);
     let page_fd = || page.fd().as_fd().try_clone_to_owned().doing("sharing the clock's page");
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
@@ -203,6 +205,7 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend.into(), log_fd)?;
     let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest.into())?;
     let mut run = Run {
+        terminal: None,
         options,
         page,
         log,
@@ -211,7 +214,7 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         signals,
         clock,
         relay: Relay::default(),
-        terminal: None,
+        outputs: Outputs::standard().doing("sharing the standard streams")?,
         stages: BTreeMap::new(),
         command_began: None,
         command_ended: None,
@@ -247,6 +250,8 @@ fn is_shell(command: &[OsString]) -> bool {
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 struct Run<'a> {
+    /// The first to be dropped: a signal that waits must not end us before the terminal is as it was.
+    terminal: Option<TerminalGuard>,
     options: &'a RunOptions,
     page: ClockPage,
     log: File,
@@ -255,7 +260,7 @@ struct Run<'a> {
     signals: Signals,
     clock: ClockOptions,
     relay: Relay,
-    terminal: Option<TerminalGuard>,
+    outputs: Outputs,
     stages: BTreeMap<Stage, Nanos>,
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
@@ -279,6 +284,7 @@ struct Relay {
     unread_bytes: usize,
     credit_bytes: usize,
     stdin_ended: bool,
+    window_changed: bool,
     interrupts: u32,
 }
 
@@ -301,7 +307,7 @@ impl Run<'_> {
             gid: identity.gid,
             groups: identity.groups,
             umask: identity.umask,
-            terminals: host::terminals(),
+            terminals: self.terminals(),
             window_size: host::window_size(),
             file_system: options.file_system,
             mkfs_options: options.mkfs_options.clone(),
@@ -318,34 +324,52 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Which of the command's streams are terminals on the host.
+    fn terminals(&self) -> [bool; 3] {
+        let [stdin, stdout, stderr] = host::terminals();
+        [stdin, if self.options.stdout_to_stderr { stderr } else { stdout }, stderr]
+    }
+
     fn relay_until_end(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<(), RunError> {
+        let status = self.relay_until_guest_ended(on_stage)?;
+        while self.read_guest(on_stage)? {}
+        self.guest.read_console();
+        self.write_out_the_rest()?;
+        self.terminal = None;
+        match &self.ending {
+            None => Err(self.why_guest_ended(status)),
+            Some(Ending::Failed { .. }) => Ok(()),
+            Some(Ending::Exited { .. }) => {
+                self.outputs.take_failure().map_or(Ok(()), Err).doing("writing the command's output")
+            }
+        }
+    }
+
+    fn relay_until_guest_ended(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<ExitStatus, RunError> {
         loop {
             let ready = self.wait()?;
             if ready.signals {
-                for signal in self.signals.take() {
-                    self.take_signal(signal)?;
-                }
+                self.take_signals()?;
             }
             if ready.console {
                 self.guest.read_console();
             }
-            if ready.guest_line {
+            if ready.guest_line && !self.outputs.are_full() {
                 self.read_guest(on_stage)?;
             }
             if ready.stdin {
                 self.read_stdin();
             }
+            self.write_out();
             self.write_guest()?;
+            self.say_what_is_owed();
             if let Some(status) = self.guest.child.try_wait().doing("waiting for the guest")? {
-                self.read_guest(on_stage)?;
-                self.guest.read_console();
-                if self.ending.is_some() {
-                    return Ok(());
-                }
-                return Err(self.why_guest_ended(status));
+                return Ok(status);
             }
             if let Some(status) = self.backend.ended()?
                 && self.ending.is_none()
+                // One that ended in order has merely seen the guest hang up.
+                && !(status.success() && self.guest_ends_within(GUEST_HANGS_UP_FIRST)?)
             {
                 return Err(RunError::BackendDied { how: describe(status) });
             }
@@ -353,36 +377,75 @@ impl Run<'_> {
     }
 
     fn wait(&self) -> Result<Ready, RunError> {
-        let line = PollFlags::IN | if self.relay.may_send() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        let mut line = PollFlags::empty();
+        line.set(PollFlags::IN, !self.outputs.are_full());
+        line.set(PollFlags::OUT, self.relay.may_send() > 0);
         let stdin = io::stdin();
-        let takes_stdin = self.relay.credit_bytes > 0 && !self.relay.stdin_ended && host::owns_terminal();
-        let stdin_flags = if takes_stdin { PollFlags::IN } else { PollFlags::empty() };
+        let takes_stdin = self.takes_stdin();
         let mut waits = vec![
             PollFd::new(&self.signals, PollFlags::IN),
             PollFd::new(&self.guest.console, PollFlags::IN),
             PollFd::new(&self.guest.line, line),
             PollFd::new(&self.guest.pidfd, PollFlags::IN),
             PollFd::new(&self.backend.pidfd, PollFlags::IN),
+            PollFd::new(&stdin, if takes_stdin { PollFlags::IN } else { PollFlags::empty() }),
         ];
-        if takes_stdin {
-            waits.push(PollFd::new(&stdin, stdin_flags));
+        if !takes_stdin {
+            // Its hanging up would be told even so.
+            waits.pop();
         }
+        let outputs_at = waits.len();
+        waits.extend(self.outputs.waits());
         // Standard input of a job in the background becomes ours without an event.
-        let timeout = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
-        match poll(&mut waits, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).doing("waiting for the guest"),
-        }
-        let ready = |index: usize| waits.get(index).is_some_and(|wait| !wait.revents().is_empty());
-        Ok(Ready { signals: ready(0), console: ready(1), guest_line: ready(2), stdin: ready(5) })
+        wait_for(&mut waits, Duration::from_secs(1)).doing("waiting for the guest")?;
+        let ready = |index: usize| !waits[index].revents().is_empty();
+        Ok(Ready { signals: ready(0), console: ready(1), guest_line: ready(2), stdin: outputs_at == 6 && ready(5) })
     }
 
-    fn read_guest(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<(), RunError> {
+    fn takes_stdin(&self) -> bool {
+        self.runs() && self.relay.credit_bytes > 0 && !self.relay.stdin_ended && host::owns_terminal()
+    }
+
+    /// Whether the command runs.
+    fn runs(&self) -> bool {
+        self.command_began.is_some() && self.command_ended.is_none()
+    }
+
+    fn guest_ends_within(&self, most: Duration) -> Result<bool, RunError> {
+        let mut waits = [PollFd::new(&self.guest.pidfd, PollFlags::IN)];
+        wait_for(&mut waits, most).doing("waiting for the guest")?;
+        Ok(!waits[0].revents().is_empty())
+    }
+
+    /// Tells the guest's clock whether to stand still while the guest idles: something is on its way
+    /// between us, which on the emulated machine takes no time.
+    ///
+    /// Before the command only the instructions are on their way, and after it the guest's first
+    /// process reads no more, so what it left unread is no debt.
+    fn say_what_is_owed(&self) {
+        let relay = &self.relay;
+        let unread = self.command_ended.is_none() && (!relay.to_guest.is_empty() || relay.unread_bytes > 0);
+        self.page.set_launcher_owes(unread || self.outputs.are_full());
+        let awaited = self.runs() && relay.credit_bytes > 0 && !relay.stdin_ended && may_wait(&io::stdin());
+        self.page.set_input_awaited(awaited);
+    }
+
+    fn tell_guest(&mut self, kind: Kind, payload: &[u8]) {
+        frames::encode(kind, payload, &mut self.relay.to_guest);
+        self.say_what_is_owed();
+    }
+
+    /// Takes what the guest has sent, a bounded part of it at once; false if there was nothing.
+    fn read_guest(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<bool, RunError> {
         let mut bytes = [0; 64 << 10];
-        loop {
+        let mut got_some = false;
+        for _ in 0..4 {
             match self.guest.line.read(&mut bytes) {
                 Ok(0) => break,
-                Ok(got) => self.relay.decoder.feed(&bytes[..got]),
+                Ok(got) => {
+                    self.relay.decoder.feed(&bytes[..got]);
+                    got_some = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
@@ -392,7 +455,7 @@ impl Run<'_> {
         loop {
             match self.relay.decoder.next() {
                 Ok(Some((kind, payload))) => self.take_frame(kind, &payload, on_stage)?,
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(got_some),
                 Err(error) => return Err(RunError::Stage(Stage::Command, error.to_string())),
             }
         }
@@ -401,8 +464,9 @@ impl Run<'_> {
     fn take_frame(&mut self, kind: Kind, payload: &[u8], on_stage: &mut dyn FnMut(Stage)) -> Result<(), RunError> {
         let unreadable = |error: serde_json::Error| RunError::Stage(Stage::Boot, error.to_string());
         match kind {
-            Kind::Stdout => self.write_out(payload, !self.options.stdout_to_stderr),
-            Kind::Stderr => self.write_out(payload, false),
+            Kind::Stdout => self.outputs.put(self.stdout_target(), payload),
+            Kind::Stderr => self.outputs.put(Target::Stderr, payload),
+            Kind::Terminal => self.outputs.put(Target::Terminal, payload),
             Kind::Credit => {
                 let credit: [u8; 4] = payload.try_into().unwrap_or_default();
                 self.relay.credit_bytes += u32::from_le_bytes(credit) as usize;
@@ -418,7 +482,13 @@ impl Run<'_> {
                 on_stage(mark.stage);
             }
             Kind::Ending => self.ending = Some(serde_json::from_slice(payload).map_err(unreadable)?),
-            Kind::Hello | Kind::Stdin | Kind::StdinEnd | Kind::Signal | Kind::WindowSize => {}
+            Kind::Hello
+            | Kind::Stdin
+            | Kind::StdinEnd
+            | Kind::Signal
+            | Kind::WindowSize
+            | Kind::StdoutClosed
+            | Kind::StderrClosed => {}
         }
         Ok(())
     }
@@ -434,24 +504,46 @@ impl Run<'_> {
                 if host::terminals()[0] && host::owns_terminal() {
                     self.terminal = TerminalGuard::raw();
                 }
+                if self.relay.window_changed {
+                    self.send_window_size();
+                }
             }
-            (Stage::Command, Some(_)) => {
-                self.command_ended = Some(edge);
-                self.terminal = None;
-            }
+            (Stage::Command, Some(_)) => self.command_ended = Some(edge),
             _ => {}
         }
     }
 
-    fn write_out(&mut self, bytes: &[u8], to_stdout: bool) {
-        let result = if to_stdout {
-            io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
-        } else {
-            io::stderr().write_all(bytes)
-        };
-        if result.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-            // The reader is gone: the command learns it as it would without us.
-            frames::encode(Kind::Signal, &[libc::SIGPIPE as u8], &mut self.relay.to_guest);
+    fn stdout_target(&self) -> Target {
+        if self.options.stdout_to_stderr { Target::Stderr } else { Target::Stdout }
+    }
+
+    /// Writes what our own streams take, and tells the guest which of them take no more: its kernel
+    /// then tells the command, as the host's would.
+    fn write_out(&mut self) {
+        for closed in self.outputs.write() {
+            if !self.runs() {
+                continue;
+            }
+            if closed == self.stdout_target() {
+                self.tell_guest(Kind::StdoutClosed, &[]);
+            }
+            if closed == Target::Stderr {
+                self.tell_guest(Kind::StderrClosed, &[]);
+            }
+        }
+    }
+
+    /// Writes what is left once the guest has ended; the user may interrupt it.
+    fn write_out_the_rest(&mut self) -> Result<(), RunError> {
+        loop {
+            self.outputs.write();
+            if self.outputs.are_empty() {
+                return Ok(());
+            }
+            let mut waits = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            waits.extend(self.outputs.waits());
+            wait_for(&mut waits, Duration::from_secs(1)).doing("writing the command's output")?;
+            self.take_signals()?;
         }
     }
 
@@ -461,7 +553,7 @@ impl Run<'_> {
         match rustix::io::read(io::stdin(), &mut bytes[..most]) {
             Ok(0) => {
                 self.relay.stdin_ended = true;
-                frames::encode(Kind::StdinEnd, &[], &mut self.relay.to_guest);
+                self.tell_guest(Kind::StdinEnd, &[]);
             }
             Ok(got) => {
                 self.relay.credit_bytes -= got;
@@ -469,12 +561,12 @@ impl Run<'_> {
                 if host::terminals()[0] && self.options.idle_pace.is_none() {
                     self.page.set_idle_pace(IdlePace::Host);
                 }
-                frames::encode(Kind::Stdin, &bytes[..got], &mut self.relay.to_guest);
+                self.tell_guest(Kind::Stdin, &bytes[..got]);
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Err(_) => {
                 self.relay.stdin_ended = true;
-                frames::encode(Kind::StdinEnd, &[], &mut self.relay.to_guest);
+                self.tell_guest(Kind::StdinEnd, &[]);
             }
         }
     }
@@ -496,15 +588,28 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn send_window_size(&mut self) {
+        if let Some((rows, columns)) = host::window_size() {
+            let payload = [rows.to_le_bytes(), columns.to_le_bytes()].concat();
+            self.tell_guest(Kind::WindowSize, &payload);
+        }
+    }
+
+    fn take_signals(&mut self) -> Result<(), RunError> {
+        self.signals.take().into_iter().try_for_each(|signal| self.take_signal(signal))
+    }
+
     /// The command's own signals go to the command; before it runs, and when the user insists,
     /// they end the guest.
     fn take_signal(&mut self, signal: i32) -> Result<(), RunError> {
         match signal {
+            libc::SIGWINCH if self.runs() => {
+                self.send_window_size();
+                return Ok(());
+            }
+            // Nobody reads it yet.
             libc::SIGWINCH => {
-                if let Some((rows, columns)) = host::window_size() {
-                    let payload = [rows.to_le_bytes(), columns.to_le_bytes()].concat();
-                    frames::encode(Kind::WindowSize, &payload, &mut self.relay.to_guest);
-                }
+                self.relay.window_changed = true;
                 return Ok(());
             }
             libc::SIGCHLD => return Ok(()),
@@ -512,12 +617,11 @@ impl Run<'_> {
         }
         let ends = matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT);
         self.relay.interrupts += u32::from(ends);
-        let runs = self.command_began.is_some() && self.command_ended.is_none();
-        if ends && (!runs || self.relay.interrupts >= INTERRUPTS_TO_INSIST) {
+        if ends && (!self.runs() || self.relay.interrupts >= INTERRUPTS_TO_INSIST) {
             return Err(RunError::Interrupted { signal });
         }
-        if runs {
-            frames::encode(Kind::Signal, &[signal as u8], &mut self.relay.to_guest);
+        if self.runs() {
+            self.tell_guest(Kind::Signal, &[signal as u8]);
         }
         Ok(())
     }
@@ -528,7 +632,9 @@ impl Run<'_> {
             if status.code() != Some(EXIT_BACKEND_LOST) {
                 break;
             }
-            if let Ok(Some(backend)) = self.backend.ended() {
+            if let Ok(Some(backend)) = self.backend.ended()
+                && !backend.success()
+            {
                 return RunError::BackendDied { how: describe(backend) };
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -581,6 +687,25 @@ struct Ready {
     stdin: bool,
 }
 
+/// Waits for any of them; an interruption is as good as an event.
+fn wait_for(waits: &mut [PollFd<'_>], most: Duration) -> io::Result<()> {
+    let most = rustix::event::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match poll(waits, Some(&most)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a reader of standard input would wait: a regular file always has its answer ready.
+fn may_wait(stdin: &io::Stdin) -> bool {
+    let is_file = rustix::fs::fstat(stdin)
+        .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::RegularFile);
+    let mut wait = [PollFd::new(stdin, PollFlags::IN)];
+    !is_file && wait_for(&mut wait, Duration::ZERO).is_ok() && wait[0].revents().is_empty()
+}
+
+/// How long a guest may take to end after it has hung up on its backend.
+const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);
 /// So many Ctrl-C end the guest even if the command ignores them.
 const INTERRUPTS_TO_INSIST: u32 = 3;
 /// The status with which the guest's kernel ends when its backend is gone; see `shim/clock.c`.

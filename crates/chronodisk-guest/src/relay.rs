@@ -9,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
 use serde::Serialize;
 
@@ -27,6 +27,8 @@ const END_OF_TRANSMISSION: u8 = 4;
 pub(crate) struct Serial {
     line: File,
     decoder: Decoder,
+    /// What the line has not taken yet: while it takes nothing, signals must still be read from it.
+    unsent: Vec<u8>,
 }
 
 impl Serial {
@@ -36,7 +38,8 @@ impl Serial {
         let mut attributes = tcgetattr(&line)?;
         attributes.make_raw();
         tcsetattr(&line, OptionalActions::Now, &attributes)?;
-        Ok(Serial { line, decoder: Decoder::default() })
+        rustix::io::ioctl_fionbio(&line, true)?;
+        Ok(Serial { line, decoder: Decoder::default(), unsent: Vec::new() })
     }
 
     /// Waits for the launcher's instructions.
@@ -45,7 +48,10 @@ impl Serial {
             match self.next_frame()? {
                 Some((Kind::Hello, json)) => return serde_json::from_slice(&json).map_err(io::Error::from),
                 Some(_) => {}
-                None => self.fill()?,
+                None => {
+                    self.wait_until(PollFlags::IN);
+                    self.fill()?;
+                }
             }
         }
     }
@@ -65,22 +71,54 @@ impl Serial {
         self.send(kind, &json);
     }
 
+    /// Sends a frame and waits until the line has taken it.
     fn send(&mut self, kind: Kind, payload: &[u8]) {
-        let mut frame = Vec::with_capacity(payload.len() + 8);
-        frames::encode(kind, payload, &mut frame);
-        // A line that can't be written has no reader left: the launcher is gone, and the guest with it.
-        let _ = self.line.write_all(&frame);
+        self.queue(kind, payload);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while !self.unsent.is_empty() {
+            self.wait_until(PollFlags::OUT);
+            self.push();
+        }
+    }
+
+    /// Sends a frame as far as the line takes it now; [`Self::push`] sends the rest.
+    fn queue(&mut self, kind: Kind, payload: &[u8]) {
+        frames::encode(kind, payload, &mut self.unsent);
+        self.push();
+    }
+
+    fn push(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.line.write(&self.unsent) {
+                Ok(put @ 1..) => drop(self.unsent.drain(..put)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It has no reader left: the launcher is gone, and the guest with it.
+                Err(_) => self.unsent.clear(),
+            }
+        }
+    }
+
+    fn wait_until(&self, flags: PollFlags) {
+        // What fails here fails again, and is told, where the line is used.
+        let _ = poll(&mut [PollFd::new(&self.line, flags)], None);
     }
 
     fn fill(&mut self) -> io::Result<()> {
         let mut bytes = [0; READ_BYTES];
-        match self.line.read(&mut bytes)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            got => {
+        match self.line.read(&mut bytes) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(got) => {
                 self.decoder.feed(&bytes[..got]);
-                self.send(Kind::Taken, &(got as u32).to_le_bytes());
+                self.queue(Kind::Taken, &(got as u32).to_le_bytes());
                 Ok(())
             }
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -159,6 +197,7 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
 struct Streams {
     terminal: Option<Terminal>,
     terminals: [bool; 3],
+    owner: (Uid, Gid),
     input: Option<File>,
     output: Option<File>,
     error: Option<File>,
@@ -173,10 +212,12 @@ struct Terminal {
 
 impl Streams {
     fn new(spec: &GuestSpec) -> io::Result<Self> {
-        let terminal = spec.terminals.contains(&true).then(|| Terminal::new(spec.window_size)).transpose()?;
+        let owner = (Uid::from_raw(spec.uid), Gid::from_raw(spec.gid));
+        let terminal = spec.terminals.contains(&true).then(|| Terminal::new(spec.window_size, owner.0)).transpose()?;
         Ok(Streams {
             terminal,
             terminals: spec.terminals,
+            owner,
             input: None,
             output: None,
             error: None,
@@ -193,7 +234,7 @@ impl Streams {
         if self.terminals[0] {
             command.stdin(user_end(&self.terminal)?);
         } else {
-            let (reader, writer) = io::pipe()?;
+            let (reader, writer) = self.pipe()?;
             rustix::io::ioctl_fionbio(&writer, true)?;
             command.stdin(reader);
             self.input = Some(OwnedFd::from(writer).into());
@@ -201,18 +242,26 @@ impl Streams {
         if self.terminals[1] {
             command.stdout(user_end(&self.terminal)?);
         } else {
-            let (reader, writer) = io::pipe()?;
+            let (reader, writer) = self.pipe()?;
             command.stdout(writer);
             self.output = Some(OwnedFd::from(reader).into());
         }
         if self.terminals[2] {
             command.stderr(user_end(&self.terminal)?);
         } else {
-            let (reader, writer) = io::pipe()?;
+            let (reader, writer) = self.pipe()?;
             command.stderr(writer);
             self.error = Some(OwnedFd::from(reader).into());
         }
         Ok(())
+    }
+
+    /// A pipe that the caller may open again by its name in /dev.
+    fn pipe(&self) -> io::Result<(io::PipeReader, io::PipeWriter)> {
+        let (reader, writer) = io::pipe()?;
+        // Both ends are one inode.
+        rustix::fs::fchown(&writer, Some(self.owner.0), Some(self.owner.1))?;
+        Ok((reader, writer))
     }
 
     fn input_target(&self) -> Option<BorrowedFd<'_>> {
@@ -265,17 +314,21 @@ impl Streams {
     fn drain(&mut self, serial: &mut Serial) {
         for (stream, kind) in [(self.output.take(), Kind::Stdout), (self.error.take(), Kind::Stderr)] {
             let Some(stream) = stream else { continue };
-            while is_readable(stream.as_fd()) && forward(&stream, serial, kind) {}
+            while is_readable(stream.as_fd()) && forward(&stream, serial, kind) {
+                serial.flush();
+            }
         }
         if let Some(terminal) = self.terminal.take() {
             drop(terminal.user);
-            while is_readable(terminal.controller.as_fd()) && forward(&terminal.controller, serial, Kind::Stdout) {}
+            while is_readable(terminal.controller.as_fd()) && forward(&terminal.controller, serial, Kind::Terminal) {
+                serial.flush();
+            }
         }
     }
 }
 
 impl Terminal {
-    fn new(window_size: Option<(u16, u16)>) -> io::Result<Self> {
+    fn new(window_size: Option<(u16, u16)>, owner: Uid) -> io::Result<Self> {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&controller)?;
@@ -286,6 +339,8 @@ impl Terminal {
             rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY | rustix::fs::OFlags::CLOEXEC,
             rustix::fs::Mode::empty(),
         )?;
+        rustix::fs::fchown(&user, Some(owner), None)?;
+        rustix::fs::fchmod(&user, rustix::fs::Mode::from_raw_mode(0o620))?;
         let terminal = Terminal { controller: controller.into(), user };
         if let Some((rows, columns)) = window_size {
             terminal.resize(rows, columns);
@@ -307,21 +362,25 @@ fn relay(serial: &mut Serial, streams: &mut Streams, signals: &ChildSignals, com
         }
         let taken = streams.push_input();
         if taken > 0 {
-            serial.send(Kind::Credit, &taken.to_le_bytes());
+            serial.queue(Kind::Credit, &taken.to_le_bytes());
         }
 
         let mut waits: Vec<(Source, PollFd<'_>)> = vec![
             (Source::Serial, PollFd::new(&serial.line, PollFlags::IN)),
             (Source::Child, PollFd::new(&signals.0, PollFlags::IN)),
         ];
-        if let Some(output) = &streams.output {
-            waits.push((Source::Output, PollFd::new(output, PollFlags::IN)));
-        }
-        if let Some(error) = &streams.error {
-            waits.push((Source::Error, PollFd::new(error, PollFlags::IN)));
-        }
-        if let Some(terminal) = &streams.terminal {
-            waits.push((Source::Terminal, PollFd::new(&terminal.controller, PollFlags::IN)));
+        if serial.unsent.is_empty() {
+            if let Some(output) = &streams.output {
+                waits.push((Source::Output, PollFd::new(output, PollFlags::IN)));
+            }
+            if let Some(error) = &streams.error {
+                waits.push((Source::Error, PollFd::new(error, PollFlags::IN)));
+            }
+            if let Some(terminal) = &streams.terminal {
+                waits.push((Source::Terminal, PollFd::new(&terminal.controller, PollFlags::IN)));
+            }
+        } else {
+            waits.push((Source::Unsent, PollFd::new(&serial.line, PollFlags::OUT)));
         }
         if let Some(target) = streams.input_target().filter(|_| !streams.waiting_input.is_empty()) {
             waits.push((Source::Input, PollFd::from_borrowed_fd(target, PollFlags::OUT)));
@@ -359,9 +418,10 @@ fn relay(serial: &mut Serial, streams: &mut Streams, signals: &ChildSignals, com
                 }
                 Source::Terminal => {
                     if let Some(terminal) = &streams.terminal {
-                        forward(&terminal.controller, serial, Kind::Stdout);
+                        forward(&terminal.controller, serial, Kind::Terminal);
                     }
                 }
+                Source::Unsent => serial.push(),
                 Source::Input => {}
             }
         }
@@ -371,6 +431,7 @@ fn relay(serial: &mut Serial, streams: &mut Streams, signals: &ChildSignals, com
 #[derive(Clone, Copy)]
 enum Source {
     Serial,
+    Unsent,
     Child,
     Output,
     Error,
@@ -382,6 +443,9 @@ fn take_frame(kind: Kind, payload: &[u8], streams: &mut Streams, command: Pid) {
     match (kind, payload) {
         (Kind::Stdin, bytes) => streams.waiting_input.extend(bytes),
         (Kind::StdinEnd, _) => streams.end_input(),
+        // Whoever writes there now learns it from its own kernel.
+        (Kind::StdoutClosed, _) => streams.output = None,
+        (Kind::StderrClosed, _) => streams.error = None,
         (Kind::Signal, &[number]) => {
             if let Some(signal) = Signal::from_named_raw(i32::from(number)) {
                 let _ = rustix::process::kill_process_group(command, signal);
@@ -402,7 +466,7 @@ fn forward(stream: &File, serial: &mut Serial, kind: Kind) -> bool {
     match { stream }.read(&mut bytes) {
         Ok(0) => false,
         Ok(got) => {
-            serial.send(kind, &bytes[..got]);
+            serial.queue(kind, &bytes[..got]);
             true
         }
         Err(error) => matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock),

@@ -93,6 +93,6 @@ impl TerminalGuard {
 
 impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0);
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }

@@ -1,0 +1,215 @@
+//! The two processes of a run as the launcher holds them: the device's backend, and the guest's kernel.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::control::{self, BackendReport, BackendSpec, Readiness};
+use crate::descriptors;
+use crate::host::{self, UserModeLinux};
+use crate::launch::{Doing, RunError, RunOptions};
+
+/// Console text that is kept for a crash.
+const CONSOLE_BYTES_MAX: usize = 64 << 10;
+
+/// The backend process; it is killed when this is dropped.
+pub(crate) struct Backend {
+    child: Child,
+    pub pidfd: OwnedFd,
+    control: UnixStream,
+}
+
+impl Backend {
+    pub fn start(
+        options: &RunOptions,
+        cpu: usize,
+        page: OwnedFd,
+        exchange: OwnedFd,
+        vhost: OwnedFd,
+        log: OwnedFd,
+    ) -> Result<Self, RunError> {
+        let (mut control, theirs) = UnixStream::pair().doing("making a socket pair")?;
+        let executable = std::env::current_exe().doing("finding this executable")?;
+        let mut command = Command::new(executable);
+        command.arg("guest-backend").stdin(Stdio::null()).stdout(Stdio::null());
+        own_process_group(&mut command);
+        descriptors::bequeath(
+            &mut command,
+            cpu,
+            vec![
+                (page, descriptors::PAGE),
+                (exchange, descriptors::EXCHANGE),
+                (vhost, descriptors::VHOST),
+                (log, descriptors::LOG),
+                (theirs.into(), descriptors::CONTROL),
+            ],
+        );
+        let child = command.spawn().doing("starting the backend process")?;
+        drop(command);
+        let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
+        let mut backend = Backend { child, pidfd, control: control.try_clone().doing("sharing a socket")? };
+        let spec = BackendSpec {
+            profile: options.profile.clone(),
+            profile_label: options.profile_label.clone(),
+            capacity_bytes: options.capacity_bytes,
+            seed: options.seed,
+            store: options.store.clone(),
+            model_delay: options.model_delay.clone().into_inner(),
+        };
+        control::send(&mut control, &spec).doing("telling the backend what to be")?;
+        match control::receive(&control) {
+            Ok(Readiness::Ready) => Ok(backend),
+            Ok(Readiness::Refused(message)) => Err(RunError::Device(message)),
+            Err(_) => {
+                let status = backend.child.wait().doing("waiting for the backend")?;
+                Err(RunError::BackendDied { how: describe(status) })
+            }
+        }
+    }
+
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
+        self.child.try_wait().doing("waiting for the backend")
+    }
+
+    /// Its last word, once the guest has ended.
+    pub fn report(&mut self) -> Result<BackendReport, RunError> {
+        let report = control::receive(&self.control);
+        let status = self.child.wait().doing("waiting for the backend")?;
+        report.map_err(|_| RunError::BackendDied { how: describe(status) })
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The guest's kernel process; it and all of its processes are killed when this is dropped.
+pub(crate) struct Guest {
+    pub child: Child,
+    pub pidfd: OwnedFd,
+    pub line: UnixStream,
+    pub console: File,
+    console_tail: Vec<u8>,
+    pub started: Instant,
+}
+
+impl Guest {
+    pub fn start(
+        options: &RunOptions,
+        cpu: usize,
+        kernel: &UserModeLinux,
+        page: OwnedFd,
+        exchange: OwnedFd,
+        vhost: OwnedFd,
+    ) -> Result<Self, RunError> {
+        let (line, theirs) = UnixStream::pair().doing("making a socket pair")?;
+        let also_theirs = theirs.try_clone().doing("sharing a socket")?;
+        line.set_nonblocking(true).doing("preparing the guest's line")?;
+        let (console, console_writer) = io::pipe().doing("making a pipe")?;
+        rustix::io::ioctl_fionbio(&console, true).doing("preparing the guest's console")?;
+        let library = memfd_create("chronodisk-clock.so", MemfdFlags::CLOEXEC).doing("placing the guest's clock")?;
+        File::from(library.try_clone().doing("placing the guest's clock")?)
+            .write_all(CLOCK_LIBRARY)
+            .doing("placing the guest's clock")?;
+
+        let mut command = Command::new(&kernel.executable);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LD_BIND_NOW", "1")
+            .env("LD_PRELOAD", format!("/proc/self/fd/{}", descriptors::CLOCK_LIBRARY))
+            .env("CHRONODISK_PAGE_FD", descriptors::PAGE.to_string())
+            .env("CHRONODISK_EXCHANGE_FD", descriptors::EXCHANGE.to_string())
+            .env("CHRONODISK_VHOST_FD", descriptors::VHOST.to_string())
+            .env("CHRONODISK_SERIAL_OUT_FD", descriptors::SERIAL_OUT.to_string())
+            .arg(format!("mem={}K", options.memory_bytes >> 10))
+            .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
+            .arg("virtio_uml.device=chronodisk-vda:2")
+            // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
+            .arg("lpj=20000000")
+            .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
+            .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
+            .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
+            // Nothing can be made there, so the guest's kernel leaves no files or sockets of its own.
+            .arg("uml_dir=/proc/self/")
+            // Through the link, because the kernel's command line can't carry a path with a space.
+            .arg(format!("init=/proc/{}/exe", std::process::id()))
+            .args(["--", "guest-init"])
+            .current_dir("/")
+            .stdin(Stdio::null());
+        let output = console_writer.try_clone().doing("sharing a pipe")?;
+        command.stdout(output.try_clone().doing("sharing a pipe")?).stderr(output);
+        descriptors::bequeath(
+            &mut command,
+            cpu,
+            vec![
+                (page, descriptors::PAGE),
+                (exchange, descriptors::EXCHANGE),
+                (vhost, descriptors::VHOST),
+                (theirs.into(), descriptors::SERIAL_IN),
+                (also_theirs.into(), descriptors::SERIAL_OUT),
+                (console_writer.into(), descriptors::CONSOLE),
+                (library, descriptors::CLOCK_LIBRARY),
+            ],
+        );
+        let started = Instant::now();
+        let child = command.spawn().doing("starting the guest's kernel")?;
+        drop(command);
+        let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
+        let console = File::from(OwnedFd::from(console));
+        Ok(Guest { child, pidfd, line, console, console_tail: Vec::new(), started })
+    }
+
+    pub fn read_console(&mut self) {
+        let mut bytes = [0; 16 << 10];
+        while let Ok(got @ 1..) = self.console.read(&mut bytes) {
+            self.console_tail.extend_from_slice(&bytes[..got]);
+        }
+        let excess = self.console_tail.len().saturating_sub(CONSOLE_BYTES_MAX);
+        self.console_tail.drain(..excess);
+    }
+
+    pub fn console_text(&self) -> String {
+        String::from_utf8_lossy(&self.console_tail).trim().to_owned()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // The kernel made a session of its own, so its group holds all of its processes; those
+            // in between are killed by the host because the guest's kernel traces them.
+            // SAFETY: the child has not been waited for, so its number is still its own.
+            unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The terminal's Ctrl-C is the launcher's to deal with.
+fn own_process_group(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    command.process_group(0);
+}
+
+/// The preload library that is the guest's clock.
+const CLOCK_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/clock.so"));
+
+/// An exit status in words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "no exit status".into(),
+    }
+}
