@@ -341,6 +341,8 @@ impl Terminal {
         )?;
         rustix::fs::fchown(&user, Some(owner), None)?;
         rustix::fs::fchmod(&user, rustix::fs::Mode::from_raw_mode(0o620))?;
+        // A program that does not read must not keep what it writes from us.
+        rustix::io::ioctl_fionbio(&controller, true)?;
         let terminal = Terminal { controller: controller.into(), user };
         if let Some((rows, columns)) = window_size {
             terminal.resize(rows, columns);
