@@ -7,7 +7,8 @@
 
 #include <stdint.h>
 
-#define CHRONODISK_PAGE_MAGIC 0x6368726f6e6f6431ull /* "chronod1" */
+/* "chrono" and the page's size, so that two builds can't be mixed unnoticed. */
+#define CHRONODISK_PAGE_MAGIC (0x6368726f6e6f0000ull | sizeof(struct chronodisk_page))
 #define CHRONODISK_NEVER UINT64_MAX
 
 enum chronodisk_cpu_base {

@@ -217,8 +217,8 @@ impl ClockPage {
 pub(crate) const NEVER: u64 = u64::MAX;
 
 const PAGE_BYTES: usize = 4096;
-/// "chronod1".
-const MAGIC: u64 = 0x6368_726f_6e6f_6431;
+/// "chrono" and the structure's size, so that two builds can't be mixed unnoticed.
+const MAGIC: u64 = 0x6368_726f_6e6f_0000 | (8 * field::COUNT) as u64;
 
 /// Positions in 64-bit words, in the order of `struct chronodisk_page`.
 mod field {
