@@ -74,7 +74,9 @@ pub fn die_with_the_test(command: &mut Command) {
 pub fn example(name: &str) -> String {
     let tests = std::env::current_exe().unwrap();
     let folder = tests.parent().and_then(Path::parent).unwrap();
-    folder.join("examples").join(name).to_str().unwrap().to_owned()
+    let program = folder.join("examples").join(name);
+    assert!(program.exists(), "{} is missing; `cargo test` without --test builds it", program.display());
+    program.to_str().unwrap().to_owned()
 }
 
 pub fn text(bytes: &[u8]) -> String {
