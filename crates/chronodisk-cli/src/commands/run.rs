@@ -112,7 +112,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Diagnostic: sleeps that long in every call of the model, or at random in a range such as
+    /// Diagnostic: waits that long in every call of the model, or at random in a range such as
     /// 0us..2ms; the guest must not notice
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration_range)]
     model_delay: Option<RangeInclusive<Nanos>>,
