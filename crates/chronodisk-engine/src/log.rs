@@ -60,6 +60,7 @@ pub(crate) fn new_record(device: u16, order: u64, arrival: Nanos, request: &Requ
         completed: Nanos::MAX,
         status: Status::Ok,
         store_failed: false,
+        stolen: false,
         model_time: Nanos::ZERO,
         store_time: Nanos::ZERO,
     }

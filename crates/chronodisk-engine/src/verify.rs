@@ -165,7 +165,7 @@ pub enum VerifyError {
         /// Index of the record.
         index: usize,
     },
-    /// A due time at or before the arrival, or a completion before the due time.
+    /// A due time or a completion at or before the arrival, or a completion without a due time.
     #[error("record {index}: arrival at {} ns, due at {} ns and completion at {} ns are not in order", .arrival.as_nanos(), .due.as_nanos(), .completed.as_nanos())]
     InstantsOutOfOrder {
         /// Index of the record.
@@ -215,7 +215,7 @@ pub(crate) fn check(models: &[Box<dyn DeviceModel>], records: &[RequestRecord]) 
             return Err(VerifyError::BeyondTime { index });
         }
         previous[device] = arrival;
-        if due <= arrival || completed < due {
+        if due <= arrival || completed <= arrival || (due == Nanos::MAX && completed != Nanos::MAX) {
             return Err(VerifyError::InstantsOutOfOrder { index, arrival, due, completed });
         }
     }

@@ -59,6 +59,7 @@ fn encode(record: &RequestRecord) -> [u8; RECORD_BYTES] {
     bytes[70] = position(PRIORITIES.iter().position(|&priority| priority == record.priority));
     bytes[71] = u8::from(record.fua);
     bytes[72] = u8::from(record.store_failed);
+    bytes[73] = u8::from(record.stolen);
     bytes
 }
 
@@ -81,6 +82,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<RequestRecord> {
         completed: Nanos::from_nanos(word(4)),
         status: *STATUSES.get(usize::from(bytes[69]))?,
         store_failed: bytes[72] != 0,
+        stolen: bytes[73] != 0,
         model_time: Nanos::from_nanos(word(5)),
         store_time: Nanos::from_nanos(word(6)),
     })
@@ -106,6 +108,7 @@ mod tests {
             completed: Nanos::MAX,
             status: Status::Aborted,
             store_failed: true,
+            stolen: true,
             model_time: Nanos::from_nanos(8),
             store_time: Nanos::from_nanos(9),
         }

@@ -109,6 +109,7 @@ fn schema() -> Schema {
         field("completed_ns", DataType::UInt64, true),
         field("status", DataType::Utf8, false),
         field("store_failed", DataType::Boolean, false),
+        field("stolen", DataType::Boolean, false),
         field("model_time_ns", DataType::UInt64, false),
         field("store_time_ns", DataType::UInt64, false),
     ])
@@ -147,6 +148,7 @@ fn columns(records: &[RequestRecord]) -> Vec<ArrayRef> {
         instants(records, |record| record.completed),
         names(records, |record| record.status.name()),
         flags(records, |record| record.store_failed),
+        flags(records, |record| record.stolen),
         numbers::<UInt64Type>(records, |record| record.model_time.as_nanos()),
         numbers::<UInt64Type>(records, |record| record.store_time.as_nanos()),
     ]
@@ -175,6 +177,8 @@ struct Rows<'a> {
     completed: &'a PrimitiveArray<UInt64Type>,
     status: &'a StringArray,
     store_failed: &'a BooleanArray,
+    /// Not in logs of versions before the host's clock.
+    stolen: Option<&'a BooleanArray>,
     model_time: &'a PrimitiveArray<UInt64Type>,
     store_time: &'a PrimitiveArray<UInt64Type>,
 }
@@ -199,6 +203,7 @@ impl<'a> Rows<'a> {
             completed: column(path, batch, "completed_ns")?,
             status: column(path, batch, "status")?,
             store_failed: column(path, batch, "store_failed")?,
+            stolen: batch.column_by_name("stolen").map(|_| column(path, batch, "stolen")).transpose()?,
             model_time: column(path, batch, "model_time_ns")?,
             store_time: column(path, batch, "store_time_ns")?,
         })
@@ -230,6 +235,7 @@ impl<'a> Rows<'a> {
             completed: optional(self.completed),
             status: self.named::<Status>("status", self.status, row)?,
             store_failed: self.store_failed.value(row),
+            stolen: self.stolen.is_some_and(|stolen| stolen.value(row)),
             model_time: Nanos::from_nanos(self.model_time.value(row)),
             store_time: Nanos::from_nanos(self.store_time.value(row)),
         };
@@ -238,9 +244,9 @@ impl<'a> Rows<'a> {
             let (due, arrival) = (record.due.as_nanos(), record.arrival.as_nanos());
             return Err(self.wrong("due_ns", row, format!("{due} is before the arrival at {arrival}")));
         }
-        if record.completed < record.due {
-            let (completed, due) = (record.completed.as_nanos(), record.due.as_nanos());
-            return Err(self.wrong("completed_ns", row, format!("{completed} is before the due time, {due}")));
+        if record.completed < record.arrival {
+            let (completed, arrival) = (record.completed.as_nanos(), record.arrival.as_nanos());
+            return Err(self.wrong("completed_ns", row, format!("{completed} is before the arrival at {arrival}")));
         }
         if record.lba.0.checked_add(u64::from(record.sectors)).is_none() {
             return Err(self.wrong("lba_sectors", row, format!("{} is beyond any device", record.lba)));

@@ -29,13 +29,18 @@ pub struct RequestRecord {
     pub arrival: Nanos,
     /// Instant at which the model completed it; [`Nanos::MAX`] if the run ended before.
     pub due: Nanos,
-    /// Instant at which the completion was seen; [`Nanos::MAX`] if the run ended before.
+    /// Instant at which the completion was seen; [`Nanos::MAX`] if the run ended before. Under the
+    /// host's clock it may lie a little before [`due`](Self::due), because sending begins early by
+    /// what sending usually takes.
     pub completed: Nanos,
     /// How it ended, as the host was told.
     pub status: Status,
     /// Whether the bytes could not be moved: [`status`](Self::status) is then a media error,
     /// whatever the model said.
     pub store_failed: bool,
+    /// Whether the host took the CPU away while the completion was due: whatever lateness it has is
+    /// the host's. Found under the host's clock only.
+    pub stolen: bool,
     /// Host time that the model's calls took for this request, in nanoseconds of the host's clock.
     pub model_time: Nanos,
     /// Host time that moving the bytes took, in nanoseconds of the host's clock.
@@ -55,10 +60,17 @@ impl RequestRecord {
         self.due - self.arrival
     }
 
-    /// Actual completion minus due; a completion is never early. Meaningless unless
+    /// Actual completion minus due, zero for one that was early. Meaningless unless
     /// [`is_completed`](Self::is_completed).
     #[must_use]
     pub fn lateness(&self) -> Nanos {
         self.completed.saturating_sub(self.due)
+    }
+
+    /// Due minus actual completion, zero for one that was late. Meaningless unless
+    /// [`is_completed`](Self::is_completed).
+    #[must_use]
+    pub fn earliness(&self) -> Nanos {
+        self.due.saturating_sub(self.completed)
     }
 }

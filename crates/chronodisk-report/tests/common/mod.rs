@@ -29,6 +29,7 @@ pub fn record(order: u64, arrival_us: u64, due_us: u64, completed_us: u64) -> Re
         completed: us(completed_us),
         status: Status::Ok,
         store_failed: false,
+        stolen: false,
         model_time: Nanos::from_nanos(500),
         store_time: Nanos::from_nanos(900),
     }
