@@ -80,6 +80,8 @@ pub enum FileOperation {
     Write,
     /// Giving space back.
     Punch,
+    /// Asking which parts take space.
+    Seek,
     /// Making writes durable.
     Sync,
     /// Asking for the size.
@@ -95,6 +97,7 @@ impl fmt::Display for FileOperation {
             FileOperation::Read => "read",
             FileOperation::Write => "write",
             FileOperation::Punch => "hole punching",
+            FileOperation::Seek => "allocation query",
             FileOperation::Sync => "synchronisation",
             FileOperation::Stat => "size query",
         })

@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
 
-use crate::{FileOperation, Store, StoreError, check_range, len_of};
+use crate::{Extent, FileOperation, Store, StoreError, check_extent, check_range, len_of};
 
 /// Keeps the device in a file of the same size, byte for byte, that other tools can open.
 ///
@@ -122,6 +122,29 @@ impl Store for FileStore {
         ))
     }
 
+    /// As the host's file system knows it: `SEEK_DATA` and `SEEK_HOLE`, lseek(2). One that does not
+    /// know says that everything is data.
+    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
+        check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
+        let allocated_until = |until: u64, allocated| Extent {
+            // The file may have been cut off behind our back: at least one byte all the same.
+            len_bytes: until.saturating_sub(offset_bytes).clamp(1, len_bytes),
+            allocated,
+        };
+        let failed = |errno: Errno| self.failed(FileOperation::Seek, offset_bytes, len_bytes)(errno.into());
+        match seek(&self.file, SeekFrom::Data(offset_bytes)) {
+            Ok(data) if data > offset_bytes => Ok(allocated_until(data, false)),
+            Ok(_) => match seek(&self.file, SeekFrom::Hole(offset_bytes)) {
+                Ok(hole) => Ok(allocated_until(hole, true)),
+                Err(errno) => Err(failed(errno)),
+            },
+            // lseek(2): no data from there on to the end.
+            Err(Errno::NXIO) => Ok(allocated_until(self.capacity_bytes, false)),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(allocated_until(self.capacity_bytes, true)),
+            Err(errno) => Err(failed(errno)),
+        }
+    }
+
     fn flush(&mut self) -> Result<(), StoreError> {
         if !self.durable {
             return Ok(());
@@ -213,6 +236,29 @@ mod tests {
         assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
         let error = FileStore::create(&path, CAPACITY_BYTES, false).unwrap_err();
         assert!(matches!(error, StoreError::Io { operation: FileOperation::Create, .. }), "{error}");
+    }
+
+    #[test]
+    fn extents_are_the_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = create(&directory);
+        let all = store.extent(0, CAPACITY_BYTES).unwrap();
+        store.write(512 << 10, &[1; 64 << 10]).unwrap();
+        let data = store.extent(512 << 10, 512 << 10).unwrap();
+        assert!(data.allocated && data.len_bytes >= 64 << 10, "{data:?}");
+        assert_eq!(store.extent(520 << 10, 100).unwrap(), Extent { len_bytes: 100, allocated: true });
+        if all.allocated {
+            eprintln!("SKIPPED holes: the file system of {} does not know them", directory.path().display());
+            return;
+        }
+        assert_eq!(all.len_bytes, CAPACITY_BYTES);
+        let hole = store.extent(0, CAPACITY_BYTES).unwrap();
+        assert_eq!(hole, Extent { len_bytes: 512 << 10, allocated: false });
+        assert_eq!(data.len_bytes, 64 << 10);
+        let tail = store.extent(CAPACITY_BYTES - 1, 1).unwrap();
+        assert_eq!(tail, Extent { len_bytes: 1, allocated: false });
+        assert!(matches!(store.extent(0, 0), Err(StoreError::OutOfRange { .. })));
+        assert!(matches!(store.extent(1, CAPACITY_BYTES), Err(StoreError::OutOfRange { .. })));
     }
 
     #[test]

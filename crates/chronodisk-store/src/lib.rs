@@ -63,6 +63,19 @@ pub trait Store: Send {
         self.write_zeroes(offset_bytes, len_bytes)
     }
 
+    /// Whether the byte at `offset_bytes` takes space, and how far from there on it is the same: at
+    /// least one byte, at most `len_bytes`, and perhaps less far than it could be.
+    ///
+    /// What takes no space reads as zeros; what takes space may do so, too. A store that does not
+    /// know says that everything takes space.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], also for a length of zero, and [`StoreError::Io`].
+    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
+        check_extent(self.capacity_bytes(), offset_bytes, len_bytes)?;
+        Ok(Extent { len_bytes, allocated: true })
+    }
+
     /// Everything written before survives what the store promises to survive.
     ///
     /// # Errors
@@ -78,6 +91,23 @@ pub trait Store: Send {
     /// Upper bound of [`allocated_bytes`](Self::allocated_bytes); `None` where the host's disk
     /// is the bound.
     fn budget_bytes(&self) -> Option<u64>;
+}
+
+/// A part of the device that takes space, or that takes none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Length in bytes, not zero.
+    pub len_bytes: u64,
+    /// Whether it takes space; what takes none reads as zeros.
+    pub allocated: bool,
+}
+
+/// Like [`check_range`], for a range that must not be empty.
+fn check_extent(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+    if len_bytes == 0 {
+        return Err(StoreError::OutOfRange { offset_bytes, len_bytes, capacity_bytes });
+    }
+    check_range(capacity_bytes, offset_bytes, len_bytes)
 }
 
 /// Whether `len_bytes` from `offset_bytes` on lie inside the capacity.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::{Store, StoreError, check_range, len_of};
+use crate::{Extent, Store, StoreError, check_extent, check_range, len_of};
 
 /// Keeps what was written in pages of 4 KiB; what was never written, or is zero again, takes
 /// nothing.
@@ -92,6 +92,27 @@ impl RamStore {
         }
     }
 
+    /// The first page from `first` up to `end` that is there, at a cost that does not grow with
+    /// the length of the range.
+    fn next_page(&self, first: u64, end: u64) -> Option<u64> {
+        if first >= end {
+            return None;
+        }
+        // Each table holds at least one page, but the first one perhaps only before the range.
+        self.tables.range(split(first).0..=split(end - 1).0).take(2).find_map(|(&table_index, table)| {
+            let table_first = table_index * TABLE_PAGES;
+            (first.max(table_first)..end.min(table_first + TABLE_PAGES))
+                .find(|&page_index| table.pages[(page_index - table_first) as usize].is_some())
+        })
+    }
+
+    /// The first page from `first` up to `end` that is not there, or `end`; not further than
+    /// [`EXTENT_PAGES_MAX`].
+    fn next_gap(&self, first: u64, end: u64) -> u64 {
+        let end = end.min(first + EXTENT_PAGES_MAX);
+        (first..end).find(|&page_index| self.page(page_index).is_none()).unwrap_or(end)
+    }
+
     /// Frees whole pages from `first` up to `end`, at a cost that grows with what is there, not
     /// with the length of the range.
     fn free_pages(&mut self, first: u64, end: u64) {
@@ -171,6 +192,17 @@ impl Store for RamStore {
         Ok(())
     }
 
+    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
+        check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
+        let first = offset_bytes / PAGE_BYTES;
+        let end = (offset_bytes + len_bytes).div_ceil(PAGE_BYTES);
+        let allocated = self.page(first).is_some();
+        let until = if allocated { self.next_gap(first, end) } else { self.next_page(first, end).unwrap_or(end) };
+        // Saturates only where the range is what ends the extent.
+        let reach_bytes = until.saturating_mul(PAGE_BYTES) - offset_bytes;
+        Ok(Extent { len_bytes: reach_bytes.min(len_bytes), allocated })
+    }
+
     /// Nothing to do: memory does not survive the process.
     fn flush(&mut self) -> Result<(), StoreError> {
         Ok(())
@@ -187,6 +219,8 @@ impl Store for RamStore {
 
 const PAGE_BYTES: u64 = 4096;
 const TABLE_PAGES: u64 = 512;
+/// Most pages that one question about allocation looks at: 128 MiB.
+const EXTENT_PAGES_MAX: u64 = 64 * TABLE_PAGES;
 /// What a table takes: a pointer for each of its pages.
 const TABLE_BYTES: u64 = TABLE_PAGES * size_of::<Option<Box<Page>>>() as u64;
 
@@ -281,6 +315,26 @@ mod tests {
         store.write(77, &[1]).unwrap();
         store.discard(0, capacity_bytes).unwrap();
         assert_eq!(store.allocated_bytes().unwrap(), 0);
+    }
+
+    #[test]
+    fn extents_end_where_pages_end() {
+        let mut store = RamStore::new(1 << 60, 256 * MIB);
+        let extent = |len_bytes, allocated| Extent { len_bytes, allocated };
+        assert_eq!(store.extent(0, 1 << 60).unwrap(), extent(1 << 60, false));
+        // The end of one table and the beginning of the next.
+        store.write(2 * MIB - 1, &[1, 1]).unwrap();
+        store.write((1 << 60) - 1, &[1]).unwrap();
+        let (page, first) = (PAGE_BYTES, 2 * MIB - PAGE_BYTES);
+        assert_eq!(store.extent(0, 1 << 60).unwrap(), extent(first, false));
+        assert_eq!(store.extent(100, 200).unwrap(), extent(200, false));
+        assert_eq!(store.extent(first + 1, 1 << 59).unwrap(), extent(2 * page - 1, true));
+        assert_eq!(store.extent(first, 10).unwrap(), extent(10, true));
+        let after = first + 2 * page;
+        assert_eq!(store.extent(after, (1 << 60) - after).unwrap(), extent((1 << 60) - page - after, false));
+        assert_eq!(store.extent((1 << 60) - page, page).unwrap(), extent(page, true));
+        assert!(matches!(store.extent(0, 0), Err(StoreError::OutOfRange { .. })));
+        assert!(matches!(store.extent(1, 1 << 60), Err(StoreError::OutOfRange { .. })));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Every store behaves like a plain vector of bytes.
 
-use chronodisk_store::{FileStore, RamStore, Store, StoreError};
+use chronodisk_store::{Extent, FileStore, RamStore, Store, StoreError};
 use proptest::prelude::*;
 
 const CAPACITY_BYTES: u64 = (2 << 20) + 123_456;
@@ -68,6 +68,28 @@ fn contents(store: &mut dyn Store) -> Vec<u8> {
     bytes
 }
 
+/// The extents cover the device, each of at least one byte, and where there is none all is zero.
+fn check_extents(store: &mut dyn Store, shadow: &[u8]) {
+    let mut offset_bytes = 0;
+    let mut previous = None;
+    while offset_bytes < CAPACITY_BYTES {
+        let rest_bytes = CAPACITY_BYTES - offset_bytes;
+        let Extent { len_bytes, allocated } = store.extent(offset_bytes, rest_bytes).unwrap();
+        assert!((1..=rest_bytes).contains(&len_bytes));
+        let range = offset_bytes as usize..(offset_bytes + len_bytes) as usize;
+        assert!(allocated || shadow[range.clone()].iter().all(|&byte| byte == 0), "{range:?} is no hole");
+        // The device is too small for an extent to be cut short.
+        assert_ne!(previous, Some(allocated), "{range:?} goes on as before");
+        let middle = offset_bytes + len_bytes / 2;
+        let from_middle = store.extent(middle, offset_bytes + len_bytes - middle).unwrap();
+        assert_eq!(from_middle, Extent { len_bytes: offset_bytes + len_bytes - middle, allocated });
+        previous = Some(allocated);
+        offset_bytes += len_bytes;
+    }
+    assert!(store.extent(0, CAPACITY_BYTES + 1).is_err());
+    assert!(store.extent(CAPACITY_BYTES, 0).is_err());
+}
+
 /// Pages of 4 KiB that hold something, and the tables of 2 MiB above them.
 fn minimal_bytes(shadow: &[u8]) -> u64 {
     let used = |chunk: &[u8]| chunk.iter().any(|&byte| byte != 0);
@@ -87,6 +109,7 @@ proptest! {
             let _ = apply(&mut store, &mut shadow, step);
         }
         prop_assert!(contents(&mut store) == shadow);
+        check_extents(&mut store, &shadow);
     }
 
     #[test]
@@ -106,6 +129,7 @@ proptest! {
             prop_assert!(allocated_bytes >= minimal_bytes(&shadow));
         }
         prop_assert!(contents(&mut store) == shadow);
+        check_extents(&mut store, &shadow);
         store.discard(0, CAPACITY_BYTES).unwrap();
         prop_assert_eq!(store.allocated_bytes().unwrap(), 0);
     }
@@ -119,6 +143,7 @@ proptest! {
             let _ = apply(&mut store, &mut shadow, step);
         }
         prop_assert!(contents(&mut store) == shadow);
+        check_extents(&mut store, &shadow);
         store.discard(0, CAPACITY_BYTES).unwrap();
         prop_assert!(contents(&mut store).iter().all(|&byte| byte == 0));
     }
