@@ -39,7 +39,7 @@ pub(crate) use fields::Fields;
 use crate::quantity::Bytes;
 use crate::queued::{QueuedDevice, Service};
 use crate::{DeviceInfo, DeviceModel};
-use error::nearest;
+pub(crate) use error::nearest;
 use fields::Document;
 
 /// Most channels that a profile may ask for.

@@ -1,7 +1,345 @@
-//! DiskSim 4.0 parameter files.
+//! DiskSim 4.0 parameter files (Bucy, Schindler, Schlosser, Ganger: "The DiskSim Simulation Environment Version 4.0
+//! Reference Manual", CMU-PDL-08-101).
 //!
-//! A `.parv` file describes an experiment: components, how they are connected, a workload. [`syntax::parse`] turns it
-//! and the files that it sources into a tree.
+//! A `.parv` file describes an experiment: components, how they are connected, a workload. [`import`] takes the one
+//! device at the end of its topology, with what its bus and controller add to its timing:
+//!
+//! - [`syntax`] turns the file and those that it sources into a tree in which every node knows its place;
+//! - `reader` takes typed parameters out of it by name, and refuses what nobody asked for;
+//! - `disk` makes [`DiskParameters`](crate::models::disk::DiskParameters) of a drive;
+//! - `unused` lists what is known and has no effect on the device, with reasons.
+//!
+//! What a file says and the device will not have (a host's scheduler, an array, a controller's cache) is a
+//! [`Warning`]. A file without a topology, such as a `.diskspecs`, is imported if it defines a single device.
 
+mod disk;
 pub mod lexer;
+mod reader;
+mod seek;
 pub mod syntax;
+mod unused;
+
+use std::path::Path;
+
+use lexer::{MAX_FILE_BYTES, Resolver, SourceFile};
+pub use reader::Warning;
+use reader::{Definitions, Reader, Shape};
+pub use seek::parse_seek_curve;
+use syntax::{Block, Component, Name, ParameterFile};
+
+use crate::ProfileError;
+use crate::models::disk::{BusParameters, DiskParameters, Picos, limits};
+
+/// What was imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// The name of the block that describes the device.
+    pub name: String,
+    /// The device.
+    pub device: Imported,
+    /// The files that were read, the top one first.
+    pub files: Vec<String>,
+    /// What the device will not have as the files say.
+    pub warnings: Vec<Warning>,
+}
+
+/// The kinds of devices that are imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Imported {
+    /// `disksim_disk`.
+    Disk(Box<DiskParameters>),
+}
+
+/// Modules of devices.
+const DEVICES: [&str; 1] = ["disksim_disk"];
+/// Modules of what is between a device and the host, and of what a device is made of.
+const COMPONENTS: [&str; 9] = [
+    "disksim_iodriver",
+    "disksim_bus",
+    "disksim_ctlr",
+    "disksim_logorg",
+    "disksim_ioqueue",
+    "dm_disk",
+    "dm_layout_g1",
+    "dm_layout_g1_zone",
+    "dm_mech_g1",
+];
+/// Devices that the syntax can describe and that are not imported.
+const OTHER_DEVICES: [&str; 3] = ["disksim_simpledisk", "memsmodel_mems", "ssdmodel_ssd"];
+
+/// Imports the device that `top` describes; `resolve` brings the files that it names.
+///
+/// # Errors
+/// The first thing that is wrong, with file, line and what was expected: syntax, an unknown parameter (with the
+/// nearest known name), a value that can't be, a device that is not imported, no device or several different ones.
+pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, ProfileError> {
+    let file = syntax::parse(top, resolve)?;
+    let definitions = Definitions::new(&file)?;
+    for block in definitions.blocks() {
+        check_module(&definitions, block)?;
+    }
+    let (block, around) = match definitions.topology() {
+        Some(topology) => attached(&definitions, topology)?,
+        None => (only_device(&file, &definitions)?, disk::Surroundings::default()),
+    };
+    let reader = definitions.reader(block)?;
+    let device = match definitions.module_of(block)?.text.as_str() {
+        "disksim_disk" => Imported::Disk(Box::new(disk::disk(reader, around, resolve)?)),
+        other => {
+            let message =
+                format!("devices of the module `{other}` are not imported; expected {}", DEVICES.join(" or "));
+            return Err(file.error(block.kind.place, message));
+        }
+    };
+    let name = block.name.as_ref().unwrap_or(&block.kind).text.clone();
+    let warnings = definitions.into_warnings();
+    Ok(Import { name, device, files: file.labels.clone(), warnings })
+}
+
+/// Imports the device that the file at `path` describes; the files that it names are looked for beside the file that
+/// names them, then beside the first one.
+///
+/// # Errors
+/// As [`import`], and a file that can't be read.
+pub fn import_file(path: &Path) -> Result<Import, ProfileError> {
+    let label = path.display().to_string();
+    let text = read(path).map_err(|problem| ProfileError::whole(&label, format!("can't read the file: {problem}")))?;
+    let beside = |file: &Path| file.parent().unwrap_or(Path::new("")).to_owned();
+    let mut resolve = |name: &str, from: &str| {
+        let candidates = [beside(Path::new(from)).join(name), beside(path).join(name)];
+        let found = candidates.iter().find(|candidate| candidate.exists()).unwrap_or(&candidates[0]);
+        Ok(SourceFile { label: found.display().to_string(), text: read(found)? })
+    };
+    import(SourceFile { label: label.clone(), text }, &mut resolve)
+}
+
+/// The text of a regular file of acceptable length.
+fn read(path: &Path) -> Result<String, String> {
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    if metadata.len() > MAX_FILE_BYTES as u64 {
+        return Err(format!("it is longer than {} MiB", MAX_FILE_BYTES >> 20));
+    }
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8".to_owned())
+}
+
+/// Checks the parameters of what describes the experiment, and that every other module is known.
+fn check_module<'a>(definitions: &'a Definitions<'a>, block: &'a Block) -> Result<(), ProfileError> {
+    if let Some(checked) = unused::check(definitions, block) {
+        return checked;
+    }
+    let module = definitions.module_of(block)?;
+    if module.text == "disksim_logorg" {
+        return organisation(definitions.reader(block)?);
+    }
+    let known = || DEVICES.iter().chain(&COMPONENTS).chain(&OTHER_DEVICES).copied();
+    if known().any(|known| known == module.text) {
+        return Ok(());
+    }
+    let names = known().chain(unused::MODULES.iter().map(|unused| unused.module));
+    let message = format!("unknown type of block `{}`", lexer::shown(&module.text));
+    let error = definitions.file.error(module.place, message);
+    Err(reader::suggesting(error, &module.text, names))
+}
+
+/// The one device of a file without a topology.
+fn only_device<'a>(file: &'a ParameterFile, definitions: &Definitions<'a>) -> Result<&'a Block, ProfileError> {
+    let mut devices = Vec::new();
+    for block in definitions.blocks() {
+        let module = &definitions.module_of(block)?.text;
+        if DEVICES.iter().chain(&OTHER_DEVICES).any(|device| device == module) {
+            devices.push(block);
+        }
+    }
+    match devices.as_slice() {
+        [device] => {
+            definitions.warn(device.kind.place, "no topology: the bus to the host adds nothing to the device's times");
+            Ok(device)
+        }
+        [] => Err(ProfileError::whole(&file.labels[0], "no topology and no device; expected one of them")),
+        _ => {
+            let names: Vec<&str> =
+                devices.iter().map(|device| device.name.as_ref().unwrap_or(&device.kind).text.as_str()).collect();
+            let message = format!("no topology says which of the devices {} is meant", names.join(", "));
+            Err(ProfileError::whole(&file.labels[0], message))
+        }
+    }
+}
+
+/// The device at the end of the topology, with what is between it and the host.
+fn attached<'a>(
+    definitions: &'a Definitions<'a>,
+    topology: &'a Component,
+) -> Result<(&'a Block, disk::Surroundings), ProfileError> {
+    let mut ends: Vec<(&'a Name, &'a Block, disk::Surroundings)> = Vec::new();
+    descend(definitions, topology, disk::Surroundings::default(), &mut ends)?;
+    let Some((first_name, first, around)) = ends.first().copied() else {
+        let message = format!("no device in the topology; expected {}", DEVICES.join(" or "));
+        return Err(definitions.file.error(topology.kind.place, message));
+    };
+    if let Some((name, ..)) = ends.iter().find(|end| !std::ptr::eq(end.1, first)) {
+        let message = format!("`{}` and `{}` are different devices; expected one kind", first_name.text, name.text);
+        return Err(definitions.file.error(name.place, message));
+    }
+    if ends.len() > 1 {
+        let message = format!("{} devices of this kind are in the topology; one is imported", ends.len());
+        definitions.warn(first_name.place, message);
+    }
+    Ok((first, around))
+}
+
+fn descend<'a>(
+    definitions: &'a Definitions<'a>,
+    component: &'a Component,
+    mut around: disk::Surroundings,
+    ends: &mut Vec<(&'a Name, &'a Block, disk::Surroundings)>,
+) -> Result<(), ProfileError> {
+    let block = definitions.block_of(&component.name)?;
+    let module = definitions.module_of(block)?;
+    if module.text != component.kind.text {
+        let message = format!("`{}` is a {}, not a {}", component.name.text, module.text, component.kind.text);
+        return Err(definitions.file.error(component.kind.place, message));
+    }
+    match module.text.as_str() {
+        "disksim_iodriver" => around.single_request = driver(definitions.reader(block)?)?,
+        "disksim_bus" => {
+            // Blocks cross the buses above at the same time as the one next to the device.
+            let (above, place) = (around.bus, block.kind.place);
+            around.bus = bus(definitions.reader(block)?)?;
+            if above != BusParameters::default() {
+                definitions.warn(place, "block times of buses between host and controller are not modelled");
+            }
+        }
+        "disksim_ctlr" => {
+            let block_time = controller(definitions.reader(block)?)?;
+            if around.bus != BusParameters::default() {
+                definitions.warn(block.kind.place, "block times of buses above a controller are not modelled");
+            }
+            // The bus below is the maximum of its own time and the controller's, so it starts with the latter.
+            around = disk::Surroundings { bus: BusParameters::default(), controller_block: block_time, ..around };
+        }
+        _ => {
+            let slower = |time: Picos| time.max(around.controller_block);
+            around.bus = BusParameters {
+                read_block: slower(around.bus.read_block),
+                write_block: slower(around.bus.write_block),
+            };
+            ends.push((&component.name, block, around));
+            return Ok(());
+        }
+    }
+    component.below.iter().try_for_each(|below| descend(definitions, below, around, ends))
+}
+
+/// Times of a block on a bus.
+fn bus(mut reader: Reader<'_>) -> Result<BusParameters, ProfileError> {
+    // Exclusive or shared, and who goes first, matter between devices.
+    reader.whole("type", 1, 2)?;
+    reader.whole("Arbitration type", 1, 5)?;
+    if reader.number("Arbitration time", 9)? != 0 {
+        reader.warn_at("Arbitration time", "the imported device has its bus for itself");
+    }
+    let parameters = BusParameters {
+        read_block: milliseconds(&mut reader, "Read block transfer time")?,
+        write_block: milliseconds(&mut reader, "Write block transfer time")?,
+    };
+    reader.without_effect("Print stats", Shape::Whole)?;
+    reader.finish()?;
+    Ok(parameters)
+}
+
+/// The controller's time for a block.
+fn controller(mut reader: Reader<'_>) -> Result<Picos, ProfileError> {
+    if reader.whole("type", 1, 3)? == 3 {
+        reader.warn_at("type", "the controller's queue and cache are not part of the imported device");
+    }
+    if reader.number("Scale for delays", 9)? != 0 {
+        reader.warn_at("Scale for delays", "the controller's delays are not part of the imported device");
+    }
+    let block = milliseconds(&mut reader, "Bulk sector transfer time")?;
+    for name in ["Maximum queue length", "Print stats", "Max per-disk pending count"] {
+        reader.without_effect(name, Shape::Whole)?;
+    }
+    // Both belong to controllers of type 3, of which the warning speaks.
+    reader.without_effect("Scheduler", Shape::Block)?;
+    reader.without_effect("Cache", Shape::Block)?;
+    reader.finish()?;
+    Ok(block)
+}
+
+/// Whether the driver sends one request at a time.
+fn driver(mut reader: Reader<'_>) -> Result<bool, ProfileError> {
+    // Reserved for extensions in the reference.
+    reader.without_effect("type", Shape::Whole)?;
+    if reader.number("Constant access time", 9)? != 0 {
+        let message =
+            "the reference replaces the device's time by a fixed or traced one; the device is imported as such";
+        reader.warn_at("Constant access time", message);
+    }
+    let single = !reader.flag("Use queueing in subsystem")?;
+    let (_, mut scheduler) = reader.block("Scheduler", &["disksim_ioqueue"])?;
+    if scheduler.whole("Scheduling policy", 1, 28)? != 1 {
+        scheduler.warn_at("Scheduling policy", "the host's queue is not part of the imported device");
+    }
+    for name in [
+        "Cylinder mapping strategy",
+        "Sequential stream scheme",
+        "Overlapping request scheme",
+        "Scheduling timeout scheme",
+        "Timeout time/weight",
+    ] {
+        scheduler.without_effect(name, Shape::Whole)?;
+    }
+    for name in ["Write initiation delay", "Read initiation delay"] {
+        scheduler.without_effect(name, Shape::Number)?;
+    }
+    for &(name, shape, _) in unused::QUEUE {
+        scheduler.without_effect(name, shape)?;
+    }
+    scheduler.finish()?;
+    reader.finish()?;
+    Ok(single)
+}
+
+/// Checks a logical organisation; anything but single devices is warned of.
+fn organisation(mut reader: Reader<'_>) -> Result<(), ProfileError> {
+    for (name, plain) in [("Distribution scheme", "Asis"), ("Redundancy scheme", "Noredun")] {
+        let scheme = reader.word(name, "the name of a scheme")?;
+        if scheme != plain {
+            reader.warn_at(name, format!("`{}`: an array is not imported, its device alone is", lexer::shown(scheme)));
+        }
+    }
+    for name in ["Addressing mode", "Components", "Time stamp file name"] {
+        reader.without_effect(name, Shape::Word)?;
+    }
+    reader.without_effect("devices", Shape::List)?;
+    for name in [
+        "Stripe unit",
+        "Synch writes for safety",
+        "Number of copies",
+        "Copy choice on read",
+        "Parity stripe unit",
+        "Parity rotation type",
+    ] {
+        reader.without_effect(name, Shape::Whole)?;
+    }
+    for name in ["RMW vs. reconstruct", "Time stamp interval", "Time stamp start time", "Time stamp stop time"] {
+        reader.without_effect(name, Shape::Number)?;
+    }
+    reader.finish()
+}
+
+fn milliseconds(reader: &mut Reader<'_>, name: &'static str) -> Result<Picos, ProfileError> {
+    let picos = reader.number(name, 9)?;
+    if !(0..=limits::TIME_PICOS).contains(&picos) {
+        return Err(reader.error_at(name, "expected 0 to 10000 milliseconds"));
+    }
+    Ok(Picos(picos))
+}
+
+#[cfg(test)]
+mod tests;

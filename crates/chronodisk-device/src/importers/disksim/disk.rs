@@ -1,0 +1,496 @@
+//! A drive of DiskSim (`disksim_disk` with its `dm_disk`) as [`DiskParameters`].
+
+use super::lexer::{Place, Resolver, shown};
+use super::reader::{Reader, Shape};
+use super::seek::parse_seek_curve;
+use super::unused;
+use crate::ProfileError;
+use crate::models::disk::*;
+
+/// Decimals of a millisecond down to a picosecond.
+const PICOS: u32 = 9;
+/// Decimals of [`Millionths`].
+const MILLIONTHS: u32 = 6;
+/// What stands between a drive and the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Surroundings {
+    /// Times of a block on the bus next to the drive.
+    pub(super) bus: BusParameters,
+    /// Time of a block in the controller above that bus.
+    pub(super) controller_block: Picos,
+    /// The driver sends one request at a time.
+    pub(super) single_request: bool,
+}
+
+/// Where each field of the parameters comes from, so that what the model refuses is found in the file.
+#[derive(Default)]
+struct Origins(Vec<(String, Place, String)>);
+
+impl Origins {
+    fn add(&mut self, path: impl Into<String>, reader: &Reader<'_>, name: &str) {
+        self.0.push((path.into(), reader.place_of(name), name.to_owned()));
+    }
+
+    /// The origin of `field` or of what it is a part of.
+    fn find(&self, field: &str) -> Option<&(String, Place, String)> {
+        self.0.iter().filter(|origin| field.starts_with(origin.0.as_str())).max_by_key(|origin| origin.0.len())
+    }
+}
+
+/// The drive that `reader` describes, a `disksim_disk`.
+pub(super) fn disk(
+    mut reader: Reader<'_>,
+    around: Surroundings,
+    resolve: &mut Resolver<'_>,
+) -> Result<DiskParameters, ProfileError> {
+    let mut origins = Origins::default();
+    let (_, model) = reader.block("Model", &["dm_disk"])?;
+    let (geometry, mechanics) = drive_model(model, &mut origins, resolve)?;
+    let (_, scheduler) = reader.block("Scheduler", &["disksim_ioqueue"])?;
+    let mut depth = reader.whole("Max queue length", 0, limits::QUEUE_DEPTH.into())? as u32;
+    if around.single_request && depth > 1 {
+        reader.warn_at("Max queue length", "the driver sends one request at a time; imported as 1");
+        depth = 1;
+    }
+    let queue = queue(scheduler, depth)?;
+    let controller = controller(&mut reader, &mut origins)?;
+    let cache = cache(&mut reader, &mut origins)?;
+    for &(name, shape, _) in unused::DISK {
+        reader.without_effect(name, shape)?;
+    }
+    let parameters =
+        DiskParameters { geometry, mechanics, controller, cache, queue, bus: around.bus, nonvolatile: None };
+    let (definitions, place) = (reader.definitions(), reader.place());
+    reader.finish()?;
+    parameters.validate().map_err(|wrong| match origins.find(&wrong.field) {
+        Some((_, place, name)) => definitions.file.error(*place, format!("`{name}`: {}", wrong.problem)),
+        None => definitions.file.error(place, wrong.to_string()),
+    })?;
+    Ok(parameters)
+}
+
+/// A time in milliseconds, not negative.
+fn time(reader: &mut Reader<'_>, name: &'static str) -> Result<Picos, ProfileError> {
+    let picos = reader.number(name, PICOS)?;
+    if !(0..=limits::TIME_PICOS).contains(&picos) {
+        return Err(reader.error_at(name, "expected 0 to 10000 milliseconds"));
+    }
+    Ok(Picos(picos))
+}
+
+fn after(reader: &mut Reader<'_>, read: &'static str, write: &'static str) -> Result<After, ProfileError> {
+    Ok(After { read: time(reader, read)?, write: time(reader, write)? })
+}
+
+/// One of `choices`, by its number.
+fn choice<T: Copy>(reader: &mut Reader<'_>, name: &'static str, choices: &[T]) -> Result<T, ProfileError> {
+    let number = reader.whole(name, 0, choices.len() as i64 - 1)?;
+    Ok(choices[number as usize])
+}
+
+fn controller(reader: &mut Reader<'_>, origins: &mut Origins) -> Result<ControllerParameters, ProfileError> {
+    let overhead_scale = Millionths(reader.number("Time scale for overheads", MILLIONTHS)?);
+    origins.add("controller.overhead_scale", reader, "Time scale for overheads");
+    let has_extra = reader.flag("Extra write disconnect")?;
+    let extra = ExtraDisconnect {
+        command: time(reader, "Extradisc command overhead")?,
+        disconnect: time(reader, "Extradisc disconnect overhead")?,
+        inter_disconnect_delay: time(reader, "Extradisc inter-disconnect delay")?,
+        second_disconnect: time(reader, "Extradisc 2nd disconnect overhead")?,
+        seek_delta: time(reader, "Extradisc seek delta")?,
+    };
+    Ok(ControllerParameters {
+        per_request_overhead: time(reader, "Per-request overhead time")?,
+        overhead_scale,
+        block_transfer: time(reader, "Bulk sector transfer time")?,
+        read_hit: after(reader, "Read hit over. after read", "Read hit over. after write")?,
+        read_miss: after(reader, "Read miss over. after read", "Read miss over. after write")?,
+        write_hit: after(reader, "Write hit over. after read", "Write hit over. after write")?,
+        write_miss: after(reader, "Write miss over. after read", "Write miss over. after write")?,
+        read_completion: time(reader, "Read completion overhead")?,
+        write_completion: time(reader, "Write completion overhead")?,
+        data_preparation: time(reader, "Data preparation overhead")?,
+        first_reselect: time(reader, "First reselect overhead")?,
+        other_reselect: time(reader, "Other reselect overhead")?,
+        read_disconnect: after(reader, "Read disconnect afterread", "Read disconnect afterwrite")?,
+        write_disconnect: time(reader, "Write disconnect overhead")?,
+        extra_write_disconnect: has_extra.then_some(extra),
+        minimum_write_seek: time(reader, "Minimum seek delay")?,
+        hold_bus_for_read: reader.flag("Hold bus entire read xfer")?,
+        hold_bus_for_write: reader.flag("Hold bus entire write xfer")?,
+        never_disconnect: reader.flag("Never disconnect")?,
+        sneaky_full_read_hits: reader.flag("Allow sneaky full read hits")?,
+        sneaky_partial_read_hits: reader.flag("Allow sneaky partial read hits")?,
+        sneaky_intermediate_read_hits: reader.flag("Allow sneaky intermediate read hits")?,
+        write_prebuffering: reader.flag("Allow write prebuffering")?,
+        preseek: choice(
+            reader,
+            "Preseeking level",
+            &[Preseek::AfterAcknowledgement, Preseek::DuringCompletion, Preseek::AfterMedia],
+        )?,
+        disconnect_write_if_seek: reader.flag("Disconnect write if seek")?,
+    })
+}
+
+fn cache(reader: &mut Reader<'_>, origins: &mut Origins) -> Result<CacheParameters, ProfileError> {
+    let mut segments = reader.whole("Number of buffer segments", 0, limits::SEGMENTS.into())? as u32;
+    let mut caching = choice(reader, "Enable caching in buffer", &[Caching::None, Caching::All, Caching::ReadsOnly])?;
+    let most = i64::from(segments.max(1));
+    let write_segments = reader.whole("Maximum number of write segments", 1, most)? as u32;
+    if segments == 0 {
+        reader.warn_at("Number of buffer segments", "imported as one segment that keeps nothing");
+        (segments, caching) = (1, Caching::None);
+    }
+    let low_water = Millionths(reader.number("Low (write) water mark", MILLIONTHS)?);
+    origins.add("cache.low_water", reader, "Low (write) water mark");
+    let high_water = Millionths(reader.number("High (read) water mark", MILLIONTHS)?);
+    origins.add("cache.high_water", reader, "High (read) water mark");
+    let segment_blocks = reader.whole("Segment size (in blks)", 1, limits::SEGMENT_BLOCKS.into())?;
+    let separate_write_segment = reader.flag("Use separate write segment")?;
+    origins.add("cache.separate_write_segment", reader, "Use separate write segment");
+    let over = reader.whole("Read-ahead over requested", -1, 1)?;
+    Ok(CacheParameters {
+        segments,
+        write_segments,
+        segment_blocks: segment_blocks as u32,
+        separate_write_segment,
+        caching,
+        low_water,
+        high_water,
+        water_by_request: reader.flag("Set watermark by reqsize")?,
+        read_ahead: choice(
+            reader,
+            "Buffer continuous read",
+            &[
+                ReadAhead::None,
+                ReadAhead::ToTrackEnd,
+                ReadAhead::ToCylinderEnd,
+                ReadAhead::UntilFull,
+                ReadAhead::ToTrackEndOrNext,
+            ],
+        )?,
+        minimum_read_ahead: reader.whole("Minimum read-ahead (blks)", 0, segment_blocks)? as u32,
+        maximum_read_ahead: reader.whole("Maximum read-ahead (blks)", 0, segment_blocks)? as u32,
+        read_ahead_over: [ReadAheadOver::DropDelivered, ReadAheadOver::Nothing, ReadAheadOver::Delivered]
+            [(over + 1) as usize],
+        read_ahead_on_idle_hit: reader.flag("Read-ahead on idle hit")?,
+        read_free_blocks: reader.flag("Read any free blocks")?,
+        fast_write: choice(reader, "Fast write level", &[FastWrite::Never, FastWrite::Sequential, FastWrite::Always])?,
+        immediate_read: immediate(reader, "Immediate buffer read")?,
+        immediate_write: immediate(reader, "Immediate buffer write")?,
+        combine_writes: reader.flag("Combine seq writes")?,
+        stop_read_ahead_in_block: reader.flag("Stop prefetch in sector")?,
+        write_hit_stops_read_ahead: reader.flag("Write hit stop prefetch")?,
+        read_directly_to_buffer: reader.flag("Read directly to buffer")?,
+        immediate_partial_hits: reader.flag("Immed transfer partial hit")?,
+        almost_read_hits: reader.flag("Allow almost read hits")?,
+        read_hits_on_write_data: reader.flag("Allow read hits on write data")?,
+    })
+}
+
+/// Zero-latency access; a third level exists in the syntax, without a meaning of its own in the manual.
+fn immediate(reader: &mut Reader<'_>, name: &'static str) -> Result<bool, ProfileError> {
+    let level = reader.whole(name, 0, 2)?;
+    if level == 2 {
+        reader.warn_at(name, "level 2 is imported as 1");
+    }
+    Ok(level > 0)
+}
+
+fn queue(mut reader: Reader<'_>, depth: u32) -> Result<QueueParameters, ProfileError> {
+    let policy = reader.whole("Scheduling policy", 1, 28)?;
+    let weight = reader.whole("Timeout time/weight", 0, 1_000)?;
+    let scheduler = match policy {
+        1 => Scheduler::Fcfs,
+        2 | 5 => Scheduler::Look,
+        3 | 6 => Scheduler::CLook,
+        4 | 7 => Scheduler::Sstf,
+        8 => Scheduler::Sptf,
+        14 => Scheduler::AgedSptf { weight: Millionths::from_whole(weight) },
+        _ if depth <= 1 => {
+            reader.warn_at("Scheduling policy", "not modelled; of no effect with one request in the drive's queue");
+            Scheduler::Fcfs
+        }
+        9 | 10 => {
+            reader.warn_at("Scheduling policy", "imported as 8: hits in the cache and transfers are not weighed");
+            Scheduler::Sptf
+        }
+        _ => {
+            let known = "expected 1 to 10 or 14 where the drive queues more than one request";
+            return Err(reader.error_at("Scheduling policy", format!("policy {policy} is not modelled; {known}")));
+        }
+    };
+    let knowledge = match reader.whole("Cylinder mapping strategy", 0, 6)? {
+        // A policy that sorts by block has no use for cylinders.
+        _ if (2..=4).contains(&policy) => GeometryKnowledge::BlockNumbers,
+        0 | 6 => GeometryKnowledge::BlockNumbers,
+        1 => GeometryKnowledge::Zones,
+        strategy @ (2 | 3) => {
+            if depth > 1 && policy > 4 {
+                let message = format!("strategy {strategy} is imported as 4, exact");
+                reader.warn_at("Cylinder mapping strategy", message);
+            }
+            GeometryKnowledge::Exact
+        }
+        _ => GeometryKnowledge::Exact,
+    };
+    let parameters = QueueParameters {
+        depth,
+        scheduler,
+        knowledge,
+        read_initiation: time(&mut reader, "Read initiation delay")?,
+        write_initiation: time(&mut reader, "Write initiation delay")?,
+    };
+    for (name, most) in
+        [("Sequential stream scheme", 31), ("Overlapping request scheme", 2), ("Scheduling timeout scheme", 2)]
+    {
+        if reader.whole(name, 0, most)? != 0 && depth > 1 {
+            reader.warn_at(name, "not modelled; imported as 0");
+        }
+    }
+    for &(name, shape, _) in unused::QUEUE {
+        reader.without_effect(name, shape)?;
+    }
+    reader.finish()?;
+    Ok(parameters)
+}
+
+fn drive_model(
+    mut reader: Reader<'_>,
+    origins: &mut Origins,
+    resolve: &mut Resolver<'_>,
+) -> Result<(GeometryParameters, MechanicsParameters), ProfileError> {
+    let surfaces = reader.whole("Number of data surfaces", 1, limits::SURFACES.into())? as u32;
+    let mut cylinders = reader.whole("Number of cylinders", 1, limits::CYLINDERS.into())? as u32;
+    // The capacity follows from the zones, here as in the reference.
+    reader.whole("Block count", 0, i64::MAX)?;
+    let (_, layout) = reader.block("Layout Model", &["dm_layout_g1"])?;
+    let mut geometry = geometry(layout, surfaces, origins)?;
+    let reached = geometry.zones.iter().map(|zone| zone.last_cylinder).max().unwrap_or(0);
+    if reached >= cylinders && reached < limits::CYLINDERS {
+        let message = format!("{cylinders}; the zones reach to cylinder {reached}, so {} are imported", reached + 1);
+        reader.warn_at("Number of cylinders", message);
+        cylinders = reached + 1;
+    }
+    geometry.cylinders = cylinders;
+    let (_, mechanical) = reader.block("Mechanical Model", &["dm_mech_g1"])?;
+    let mechanics = mechanics(mechanical, origins, resolve)?;
+    reader.finish()?;
+    Ok((geometry, mechanics))
+}
+
+fn skew_unit(reader: &mut Reader<'_>) -> Result<Option<SkewUnit>, ProfileError> {
+    const EXPECTED: &str = "`sectors` or `revolutions`";
+    if reader.optional("Skew units").is_none() {
+        return Ok(None);
+    }
+    match reader.word("Skew units", EXPECTED)? {
+        "sectors" => Ok(Some(SkewUnit::Blocks)),
+        "revolutions" => Ok(Some(SkewUnit::Revolutions)),
+        other => Err(reader.error_at("Skew units", format!("`{}`; expected {EXPECTED}", shown(other)))),
+    }
+}
+
+/// The layout; its number of cylinders is filled in by the caller.
+fn geometry(mut reader: Reader<'_>, surfaces: u32, origins: &mut Origins) -> Result<GeometryParameters, ProfileError> {
+    let orders = [TrackOrder::HeadsAscending, TrackOrder::SerpentineFromZone, TrackOrder::SerpentineFromDisk];
+    let track_order = choice(&mut reader, "LBN-to-PBN mapping scheme", &orders)?;
+    let sparing = choice(&mut reader, "Sparing scheme used", &Sparing::ALL)?;
+    let spare_range_cylinders = reader.whole("Rangesize for sparing", 1, limits::CYLINDERS.into())? as u32;
+    let disk_unit = skew_unit(&mut reader)?.unwrap_or_default();
+    let list = reader.list("Zones")?;
+    origins.add("geometry.zones", &reader, "Zones");
+    let mut zones = Vec::new();
+    for (index, entry) in list.iter().take(limits::ZONES + 1).enumerate() {
+        let (_, zone_reader) = reader.as_block("Zones", entry, &["dm_layout_g1_zone"])?;
+        zones.push(zone(zone_reader, disk_unit, index, origins)?);
+    }
+    reader.finish()?;
+    let unit = zones.first().map_or(disk_unit, |first| first.1);
+    let mixed = zones.iter().any(|zone| zone.1 != unit);
+    let skew_unit = if mixed { SkewUnit::Blocks } else { unit };
+    let zones = zones.into_iter().map(|(mut zone, unit)| {
+        if mixed && unit == SkewUnit::Revolutions {
+            let per_track = i64::from(zone.blocks_per_track);
+            for angle in [&mut zone.first_block_offset, &mut zone.track_skew, &mut zone.cylinder_skew] {
+                angle.0 = angle.0.saturating_mul(per_track);
+            }
+        }
+        zone
+    });
+    Ok(GeometryParameters {
+        surfaces,
+        cylinders: 0,
+        track_order,
+        sparing,
+        spare_range_cylinders,
+        skew_unit,
+        zones: zones.collect(),
+    })
+}
+
+fn zone(
+    mut reader: Reader<'_>,
+    disk_unit: SkewUnit,
+    index: usize,
+    origins: &mut Origins,
+) -> Result<(ZoneParameters, SkewUnit), ProfileError> {
+    let unit = skew_unit(&mut reader)?.unwrap_or(disk_unit);
+    let zone = ZoneParameters {
+        first_cylinder: reader.whole("First cylinder number", 0, limits::CYLINDERS.into())? as u32,
+        last_cylinder: reader.whole("Last cylinder number", 0, limits::CYLINDERS.into())? as u32,
+        blocks_per_track: reader.whole("Blocks per track", 1, limits::BLOCKS_PER_TRACK.into())? as u32,
+        first_block_offset: Millionths(reader.number("Offset of first block", MILLIONTHS)?),
+        empty_blocks: reader.whole("Empty space at zone front", 0, i64::MAX)? as u64,
+        track_skew: Millionths(reader.optional_number("Skew for track switch", MILLIONTHS)?.unwrap_or(0)),
+        cylinder_skew: Millionths(reader.optional_number("Skew for cylinder switch", MILLIONTHS)?.unwrap_or(0)),
+        spares: reader.whole("Number of spares", 0, i64::MAX)? as u64,
+        slips: reader.wholes("slips", 0, i64::MAX)?.into_iter().map(|slip| slip.0 as u64).collect(),
+        defects: defects(&mut reader)?,
+    };
+    for (field, name) in [
+        ("first_cylinder", "First cylinder number"),
+        ("last_cylinder", "Last cylinder number"),
+        ("blocks_per_track", "Blocks per track"),
+        ("first_block_offset", "Offset of first block"),
+        ("empty_blocks", "Empty space at zone front"),
+        ("track_skew", "Skew for track switch"),
+        ("cylinder_skew", "Skew for cylinder switch"),
+        ("spares", "Number of spares"),
+        ("slips", "slips"),
+        ("defects", "defects"),
+    ] {
+        origins.add(format!("geometry.zones[{index}].{field}"), &reader, name);
+    }
+    reader.finish()?;
+    Ok((zone, unit))
+}
+
+/// Pairs of a bad position and its replacement.
+fn defects(reader: &mut Reader<'_>) -> Result<Vec<Defect>, ProfileError> {
+    let positions = reader.wholes("defects", 0, i64::MAX)?;
+    if !positions.len().is_multiple_of(2) {
+        let message = format!("{} positions; expected pairs of a bad one and its replacement", positions.len());
+        return Err(reader.error_at("defects", message));
+    }
+    let pair = |pair: &[(i64, Place)]| Defect { original: pair[0].0 as u64, replacement: pair[1].0 as u64 };
+    Ok(positions.chunks_exact(2).map(pair).collect())
+}
+
+fn mechanics(
+    mut reader: Reader<'_>,
+    origins: &mut Origins,
+    resolve: &mut Resolver<'_>,
+) -> Result<MechanicsParameters, ProfileError> {
+    let access = match reader.word("Access time type", ACCESS_TYPES)? {
+        "trackSwitchPlusRotation" => AccessTime::Full,
+        "averageRotation" => AccessTime::AverageRotation,
+        "constant" => AccessTime::Constant(time(&mut reader, "Constant access time")?),
+        other => {
+            let message = format!("`{}`; expected {ACCESS_TYPES}", shown(other));
+            return Err(reader.error_at("Access time type", message));
+        }
+    };
+    reader.without_effect("Constant access time", Shape::Number)?;
+    let seek = seek_curve(&mut reader, origins, resolve)?;
+    let write_settle = Picos(reader.number("Add. write settling delay", PICOS)?);
+    origins.add("mechanics.write_settle", &reader, "Add. write settling delay");
+    let head_switch = time(&mut reader, "Head switch time")?;
+    let rpm = reader.whole("Rotation speed (in rpms)", 1, limits::RPM.into())? as u32;
+    if reader.number("Percent error in rpms", MILLIONTHS)? != 0 {
+        reader.warn_at("Percent error in rpms", "the spindle turns at its nominal speed");
+    }
+    reader.finish()?;
+    Ok(MechanicsParameters {
+        access,
+        seek,
+        head_switch,
+        write_settle,
+        rotation: Rpm { numerator: rpm, denominator: 1 },
+        initial_phase: InitialPhase::Index,
+    })
+}
+
+const ACCESS_TYPES: &str = "`trackSwitchPlusRotation`, `averageRotation` or `constant`";
+const SEEK_TYPES: &str = "`constant`, `linear`, `curve`, `hpl`, `hplplus10` or `extracted`";
+
+fn seek_curve(
+    reader: &mut Reader<'_>,
+    origins: &mut Origins,
+    resolve: &mut Resolver<'_>,
+) -> Result<SeekCurve, ProfileError> {
+    let mut kind = reader.word("Seek type", SEEK_TYPES)?;
+    // A curve in a file counts whatever the type says.
+    if reader.optional("Full seek curve").is_some() {
+        kind = "extracted";
+    }
+    origins.add("mechanics.seek", reader, "Seek type");
+    let curve = match kind {
+        "constant" => SeekCurve::Constant(time(reader, "Constant seek time")?),
+        "linear" => SeekCurve::Linear(three_points(reader)?),
+        "curve" => SeekCurve::Lee(three_points(reader)?),
+        "hpl" => SeekCurve::Hpl(hpl(reader)?),
+        "hplplus10" => {
+            let times = reader.numbers("First ten seek times", PICOS)?;
+            let times: Vec<Picos> = times.into_iter().map(|entry| Picos(entry.0)).collect();
+            let Ok(first_ten) = <[Picos; 10]>::try_from(times.as_slice()) else {
+                let message = format!("{} entries; expected the times of 1 to 10 cylinders", times.len());
+                return Err(reader.error_at("First ten seek times", message));
+            };
+            origins.add("mechanics.seek.first_ten", reader, "First ten seek times");
+            SeekCurve::HplPlus10 { first_ten, rest: hpl(reader)? }
+        }
+        "extracted" => {
+            let name = reader.word("Full seek curve", "the name of a file with the seek curve")?;
+            let from = reader.definitions().file.labels[usize::from(reader.place_of("Full seek curve").file)].clone();
+            let file = resolve(name, &from).map_err(|problem| {
+                reader.error_at("Full seek curve", format!("can't read `{}`: {problem}", shown(name)))
+            })?;
+            SeekCurve::Extracted(parse_seek_curve(&file)?)
+        }
+        other => return Err(reader.error_at("Seek type", format!("`{}`; expected {SEEK_TYPES}", shown(other)))),
+    };
+    // Those of the other types.
+    for name in ["Constant seek time", "Single cylinder seek time", "Average seek time", "Full strobe seek time"] {
+        reader.without_effect(name, Shape::Number)?;
+    }
+    reader.without_effect("First ten seek times", Shape::List)?;
+    reader.without_effect("HPL seek equation values", Shape::List)?;
+    Ok(curve)
+}
+
+fn three_points(reader: &mut Reader<'_>) -> Result<ThreePoints, ProfileError> {
+    Ok(ThreePoints {
+        single: time(reader, "Single cylinder seek time")?,
+        average: time(reader, "Average seek time")?,
+        full: time(reader, "Full strobe seek time")?,
+    })
+}
+
+fn hpl(reader: &mut Reader<'_>) -> Result<HplCurve, ProfileError> {
+    const NAME: &str = "HPL seek equation values";
+    let values: Vec<i64> = reader.numbers(NAME, PICOS)?.into_iter().map(|entry| entry.0).collect();
+    let Ok([threshold, v2, v3, v4, v5, v6]) = <[i64; 6]>::try_from(values.as_slice()) else {
+        return Err(reader.error_at(NAME, format!("{} entries; expected V1 to V6", values.len())));
+    };
+    const ONE: i64 = 1_000_000_000;
+    if threshold % ONE != 0 || !(0..=i64::from(limits::CYLINDERS)).contains(&(threshold / ONE)) {
+        return Err(reader.error_at(NAME, "V1 is no number of cylinders"));
+    }
+    if let Some(wrong) = [v2, v3, v4, v5].into_iter().find(|value| !(0..=limits::TIME_PICOS).contains(value)) {
+        return Err(reader.error_at(NAME, format!("{wrong} ps; expected 0 to 10000 milliseconds in V2 to V5")));
+    }
+    let single = match v6 {
+        v6 if v6 == -ONE => None,
+        v6 if (0..=limits::TIME_PICOS).contains(&v6) => Some(Picos(v6)),
+        _ => return Err(reader.error_at(NAME, "V6: expected 0 to 10000 milliseconds, or -1")),
+    };
+    Ok(HplCurve {
+        threshold_cylinders: (threshold / ONE) as u32,
+        root_constant: Picos(v2),
+        root_factor: Picos(v3),
+        line_constant: Picos(v4),
+        line_factor: Picos(v5),
+        single,
+    })
+}

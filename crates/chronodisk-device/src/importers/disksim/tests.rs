@@ -1,0 +1,255 @@
+//! What is imported, what is refused, what is warned of.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::models::disk::*;
+
+const SPECS: &str = include_str!("testdata/drive.diskspecs");
+const TOP: &str = include_str!("testdata/drive.parv");
+
+/// Imports the example after replacing one text in one of its files.
+fn import_changed(from: &str, to: &str) -> Result<Import, ProfileError> {
+    assert!(from.is_empty() || TOP.contains(from) || SPECS.contains(from), "{from}");
+    let change = |text: &str| if from.is_empty() { text.to_owned() } else { text.replacen(from, to, 1) };
+    let file = |label: &str, text: &str| SourceFile { label: label.to_owned(), text: change(text) };
+    let mut resolve = |name: &str, _: &str| match name {
+        "drive.diskspecs" => Ok(file(name, SPECS)),
+        "drive.seek" => Ok(file(name, "Seek distances measured: 2\n1, 0.831\n30, 1.0143968\n")),
+        _ => Err("there is no such file".to_owned()),
+    };
+    import(file("drive.parv", TOP), &mut resolve)
+}
+
+fn parameters(import: &Import) -> &DiskParameters {
+    let Imported::Disk(parameters) = &import.device;
+    parameters
+}
+
+fn refusal(from: &str, to: &str) -> String {
+    let error = import_changed(from, to).expect_err(to);
+    format!("{error} | {}", error.help.as_deref().unwrap_or_default())
+}
+
+#[test]
+fn every_value_arrives_exactly() {
+    let import = import_changed("", "").unwrap();
+    assert_eq!(import.name, "EXAMPLE_DRIVE");
+    assert_eq!(import.files, ["drive.parv", "drive.diskspecs"]);
+    assert_eq!(import.warnings, []);
+    let disk = parameters(&import);
+    assert_eq!(disk.controller.read_miss, After { read: Picos(283_620_000), write: Picos(86_730_000) });
+    assert_eq!(disk.controller.block_transfer, Picos(105_000_000));
+    assert_eq!(disk.controller.overhead_scale, Millionths::ONE);
+    assert_eq!(disk.controller.extra_write_disconnect, None);
+    assert_eq!(disk.controller.preseek, Preseek::DuringCompletion);
+    assert_eq!(disk.bus, BusParameters { read_block: Picos(70_690_000), write_block: Picos(80_000_000) });
+    assert_eq!((disk.cache.segments, disk.cache.segment_blocks, disk.cache.write_segments), (3, 561, 2));
+    assert_eq!(disk.cache.high_water, Millionths(750_000));
+    assert_eq!(disk.cache.read_ahead, ReadAhead::ToTrackEndOrNext);
+    assert_eq!(disk.cache.read_ahead_over, ReadAheadOver::DropDelivered);
+    assert_eq!(disk.cache.fast_write, FastWrite::Always);
+    assert_eq!((disk.queue.depth, disk.queue.scheduler), (4, Scheduler::Sptf));
+    assert_eq!(disk.queue.knowledge, GeometryKnowledge::Exact);
+    assert_eq!(disk.geometry.track_order, TrackOrder::SerpentineFromZone);
+    assert_eq!(disk.geometry.sparing, Sparing::BlocksAtZoneEnd);
+    let zone = &disk.geometry.zones[1];
+    assert_eq!((zone.first_cylinder, zone.last_cylinder, zone.blocks_per_track), (52, 99, 90));
+    assert_eq!(zone.defects, [Defect { original: 7, replacement: 4_000 }]);
+    assert_eq!(disk.geometry.zones[0].slips, [17, 99]);
+    assert_eq!(disk.geometry.zones[0].cylinder_skew, Millionths::from_whole(33));
+    assert_eq!(disk.mechanics.write_settle, Picos(-483_000_000));
+    assert_eq!(disk.mechanics.rotation, Rpm { numerator: 10_045, denominator: 1 });
+    let points = [(1, 831_000_000), (30, 1_014_396_800)];
+    let points = points.map(|(cylinders, time)| SeekPoint { cylinders, time: Picos(time) });
+    assert_eq!(disk.mechanics.seek, SeekCurve::Extracted(points.to_vec()));
+}
+
+#[test]
+fn unknown_and_malformed_parameters_are_named_with_their_place() {
+    for (from, to, expected) in [
+        ("Preseeking level", "Preseeking levle", "`Preseeking level` is missing in `EXAMPLE_DRIVE`"),
+        ("Preseeking level", "Preseeking levle", "is it `Preseeking levle`?"),
+        (
+            "Never disconnect = 0,",
+            "Never disconnect = 0, Never reconnect = 1,",
+            "drive.diskspecs:16:26: unknown parameter",
+        ),
+        (
+            "Print stats = 1,\n   Never",
+            "Print stat = 1,\n   Never",
+            "unknown parameter `Print stat` of disksim_disk | did you mean",
+        ),
+        (
+            "Init Seed",
+            "Init Sede",
+            "drive.parv:3:4: unknown parameter `Init Sede` of disksim_global | did you mean `Init Seed`?",
+        ),
+        (
+            "Print bus idle",
+            "Print bus idel",
+            "unknown parameter `Print bus idel stats` of disksim_bus_stats | did you mean",
+        ),
+        ("Blocking factor = 8", "Blocking factor = [ 8 ]", "`Blocking factor`: a list; expected a whole number"),
+        ("disksim_pf Proc", "disksim_fp Proc", "unknown type of block `disksim_fp` | did you mean `disksim_pf`?"),
+        (
+            "disksim_disk EX",
+            "disksim_disc EX",
+            "drive.diskspecs:1:1: unknown type of block `disksim_disc` | did you mean `disksim_disk`?",
+        ),
+        (
+            "Segment size (in blks) = 561",
+            "Segment size (in blks) = many",
+            "`Segment size (in blks)`: `many`; expected a whole",
+        ),
+        (
+            "Fast write level = 2",
+            "Fast write level = 3",
+            "`Fast write level`: `3`; expected a whole number from 0 to 2",
+        ),
+        ("read = 0.283620", "read = -0.283620", "`Read miss over. after read`: expected 0 to 10000 milliseconds"),
+        ("read = 0.283620", "read = 0.28.3620", "`Read miss over. after read`: `0.28.3620`; expected a number"),
+        ("slips = [ 17, 99 ]", "slips = [ 99, 17 ]", "`slips`: 17, expected ascending positions"),
+        ("defects = [ 7, 4000 ]", "defects = [ 7 ]", "`defects`: 1 positions; expected pairs"),
+        ("number = 52", "number = 50", "`First cylinder number`: 50, expected a cylinder from 51 on"),
+        ("Low (write) water mark = 0.5", "Low (write) water mark = 1.5", "`Low (write) water mark`: expected 0 to 1"),
+        (
+            "= extracted,
+      Single",
+            "= exacted,
+      Simple",
+            "unknown parameter `Simple cylinder seek time`",
+        ),
+        (
+            "drive.seek",
+            "no.seek",
+            "drive.diskspecs:110:25: `Full seek curve`: can't read `no.seek`: there is no such file",
+        ),
+        ("source drive.diskspecs", "source no.diskspecs", "drive.parv:46:8: can't read `no.diskspecs`"),
+        (
+            "Head switch time = 0.03,",
+            "Head switch time = 0.03, Head switch time = 1,",
+            "`Head switch time` is given twice; the first is at",
+        ),
+        ("[ disk0 ] as", "[ disk1 ] as", "no `instantiate` makes `disk0` | did you mean `disk1`?"),
+        ("as EXAMPLE_DRIVE", "as EXAMPEL_DRIVE", "there is no block `EXAMPEL_DRIVE` | did you mean `EXAMPLE_DRIVE`?"),
+        ("disksim_ctlr ctlr0 [", "disksim_bus ctlr0 [", "`ctlr0` is a disksim_ctlr, not a disksim_bus"),
+        (
+            "dm_layout_g1 {",
+            "dm_layout_g4 {",
+            "`Layout Model`: a block `dm_layout_g4`; expected a block dm_layout_g1 | did you",
+        ),
+        ("Scheduling policy = 8", "Scheduling policy = 27", "`Scheduling policy`: policy 27 is not modelled"),
+    ] {
+        let error = refusal(from, to);
+        assert!(error.contains(expected), "{to}: {error}");
+    }
+}
+
+#[test]
+fn what_the_device_will_not_have_is_warned_of() {
+    for (from, to, expected) in [
+        ("Redundancy scheme = Noredun", "Redundancy scheme = Shadowed", "`Shadowed`: an array is not imported"),
+        ("Percent error in rpms = 0.0", "Percent error in rpms = 0.5", "the spindle turns at its nominal speed"),
+        ("Scheduling policy = 1,\n      Cyl", "Scheduling policy = 3,\n      Cyl", "the host's queue is not part"),
+        (
+            "Arbitration time = 0.0,\n   Read block transfer time = 0.07",
+            "Arbitration time = 0.1,\n   Read block transfer time = 0.07",
+            "has its bus for itself",
+        ),
+        ("Scale for delays = 0.0", "Scale for delays = 1.0", "the controller's delays are not part"),
+        ("Use queueing in subsystem = 1", "Use queueing in subsystem = 0", "one request at a time; imported as 1"),
+        ("Scheduling policy = 8", "Scheduling policy = 10", "imported as 8"),
+        ("Immediate buffer read = 0", "Immediate buffer read = 2", "level 2 is imported as 1"),
+        (
+            "Number of cylinders = 100",
+            "Number of cylinders = 90",
+            "the zones reach to cylinder 99, so 100 are imported",
+        ),
+        ("disksim_disk disk0 []", "disksim_disk disk0 [], disksim_disk disk9 []", "2 devices of this kind"),
+    ] {
+        let import = import_changed(from, to).unwrap_or_else(|error| panic!("{to}: {error}"));
+        assert_eq!(import.warnings.len(), 1, "{to}: {:?}", import.warnings);
+        assert!(import.warnings[0].message.contains(expected), "{to}: {:?}", import.warnings);
+        assert!(import.warnings[0].at.starts_with("drive."), "{:?}", import.warnings);
+    }
+}
+
+#[test]
+fn the_slowest_of_bus_controller_and_drive_counts() {
+    let import = import_changed("Bulk sector transfer time = 0.0,", "Bulk sector transfer time = 0.075,").unwrap();
+    let bus = BusParameters { read_block: Picos(75_000_000), write_block: Picos(80_000_000) };
+    assert_eq!(parameters(&import).bus, bus);
+}
+
+#[test]
+fn a_block_inherits_from_the_one_that_it_refines() {
+    let text = SPECS.replace("disksim_disk EXAMPLE_DRIVE {", "disksim_disk BASE {")
+        + "\nBASE EXAMPLE_DRIVE { Fast write level = 0 }\n";
+    let mut resolve = |name: &str, _: &str| {
+        let text = if name == "drive.seek" { "Seek distances measured: 1\n1, 1\n" } else { &text };
+        Ok(SourceFile { label: name.to_owned(), text: text.to_owned() })
+    };
+    let top = SourceFile { label: "drive.parv".to_owned(), text: TOP.to_owned() };
+    let import = import(top, &mut resolve).unwrap();
+    assert_eq!(import.name, "EXAMPLE_DRIVE");
+    let disk = parameters(&import);
+    assert_eq!((disk.cache.fast_write, disk.cache.segments), (FastWrite::Never, 3));
+}
+
+#[test]
+fn skews_in_turns_and_in_blocks_may_be_mixed() {
+    let import = import_changed("Blocks per track = 90,", "Blocks per track = 90, Skew units = revolutions,").unwrap();
+    let geometry = &parameters(&import).geometry;
+    assert_eq!(geometry.skew_unit, SkewUnit::Blocks);
+    assert_eq!(geometry.zones[0].track_skew, Millionths::from_whole(14));
+    assert_eq!(geometry.zones[1].track_skew, Millionths::from_whole(45));
+}
+
+#[test]
+fn a_file_without_topology_may_define_one_device() {
+    let mut resolve = |name: &str, _: &str| {
+        let text = if name == "drive.seek" { "Seek distances measured: 1\n1, 1\n" } else { "" };
+        Ok(SourceFile { label: name.to_owned(), text: text.to_owned() })
+    };
+    let mut import_text =
+        |text: &str| import(SourceFile { label: "drive.diskspecs".to_owned(), text: text.to_owned() }, &mut resolve);
+    let single = import_text(SPECS).unwrap();
+    assert!(single.warnings[0].message.contains("no topology"), "{:?}", single.warnings);
+    let double = SPECS.to_owned() + "disksim_disk OTHER { }";
+    assert!(import_text(&double).unwrap_err().message.contains("EXAMPLE_DRIVE, OTHER"));
+    assert!(import_text("disksim_pf P { }").unwrap_err().message.contains("no topology and no device"));
+    let other = import_text("ssdmodel_ssd S { }").unwrap_err();
+    assert!(other.message.contains("`ssdmodel_ssd` are not imported"), "{other}");
+}
+
+/// The folder of reference data, if it is beside the repository or named by the environment.
+fn reference() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from).join("disks/valid");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
+    None
+}
+
+#[test]
+fn every_reference_drive_is_imported() {
+    let Some(folder) = reference() else { return };
+    let mut imported = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "parv")
+            && !path.file_name().unwrap().to_string_lossy().starts_with("mems")
+        {
+            let import = import_file(&path).unwrap_or_else(|error| panic!("{error}"));
+            // One of them numbers its last cylinder beyond its number of cylinders.
+            let unexpected = import.warnings.iter().find(|warning| !warning.message.contains("`Number of cylinders`"));
+            assert_eq!(unexpected, None, "{}", path.display());
+            parameters(&import).validate().unwrap();
+            imported += 1;
+        }
+    }
+    assert!(imported >= 7, "{imported}");
+}
