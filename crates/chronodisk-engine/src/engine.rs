@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::RangeInclusive;
 
 use chronodisk_device::{DeviceInfo, DeviceModel};
@@ -79,6 +80,8 @@ pub struct Due {
     pub status: Status,
     /// The instant at which the host should have seen it.
     pub due: Nanos,
+    /// Order of the request's arrival, its place in the log.
+    pub order: u64,
 }
 
 /// Counters of a run.
@@ -141,7 +144,7 @@ impl Engine {
     pub fn attach(&mut self, model: Box<dyn DeviceModel>) -> DeviceIndex {
         assert!(model.outstanding() == 0, "model {}: attached with requests outstanding", model.info().name);
         let index = u16::try_from(self.devices.len()).expect("at most 65,536 devices in a run");
-        self.devices.push(Device { model, in_flight: HashMap::new(), unspent_model_time: Nanos::ZERO });
+        self.devices.push(Device { model, in_flight: HashMap::default(), unspent_model_time: Nanos::ZERO });
         DeviceIndex(index)
     }
 
@@ -279,8 +282,22 @@ impl Engine {
             let record = self.log.record_mut(in_flight.order);
             record.completed = now;
             self.statistics.completions += 1;
-            due.push(Due { device, id, status: record.status, due: record.due });
+            due.push(Due { device, id, status: record.status, due: record.due, order: in_flight.order });
         }
+    }
+
+    /// A completion that was taken was seen at `at`, and the host had taken the CPU away while it was due
+    /// if `stolen`. Tells by how much it was early.
+    ///
+    /// # Panics
+    /// If no request of that order was taken.
+    pub fn seen(&mut self, order: u64, at: Nanos, stolen: bool) -> Nanos {
+        let record = self.log.record_mut(order);
+        assert!(record.is_completed(), "request {order} was not taken");
+        // Nobody sees a completion before the request; a lead that was overestimated can't change that.
+        record.completed = at.max(record.arrival.saturating_add(Nanos::from_nanos(1)));
+        record.stolen = stolen;
+        record.earliness()
     }
 
     /// No completion can leave before this if nothing arrives and no bytes finish moving: may be
@@ -436,9 +453,30 @@ impl ModelDelay {
 struct Device {
     model: Box<dyn DeviceModel>,
     /// Only ever looked up by id, never iterated.
-    in_flight: HashMap<RequestId, InFlight>,
+    in_flight: HashMap<RequestId, InFlight, BuildHasherDefault<IdHasher>>,
     /// Host time of calls that completed nothing yet; goes to the next request that completes.
     unspent_model_time: Nanos,
+}
+
+/// Spreads ids, which a front end chooses and no client, by a multiplication (Knuth, The Art of
+/// Computer Programming, volume 3, section 6.4): a lookup is on the path of every request.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let product = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The table takes its index from the low bits, which a product mixes least.
+        self.0 = product ^ (product >> 32);
+    }
 }
 
 struct InFlight {

@@ -4,6 +4,7 @@
 //!   one due queue over all devices of a run and logs every request.
 //! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for
 //!   us and jumps when the guest idles.
+//! - [`RealClock`] drives it by the host's time, which waits for nobody.
 //! - [`sim`] drives a model from event to event, with no clock at all.
 //! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
 //!   give the same completions under every clock.
@@ -12,12 +13,13 @@
 //!
 //! What is deliberately absent: bytes (the front end moves them through a store and tells the
 //! engine when that is done), sockets and threads.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod engine;
 mod guest;
 mod host;
 mod log;
+mod real;
 pub mod sim;
 mod step;
 mod twin;
@@ -27,5 +29,9 @@ pub use engine::{Bytes, DeviceIndex, Due, Engine, Statistics};
 pub use guest::{GuestClock, Idle};
 pub use host::{HostClock, MonotonicClock};
 pub use log::RequestLog;
+pub use real::{
+    ASLEEP_SHARE_PERCENT, Departure, Found, Gap, Pace, PaceStatistics, RealClock, RealId, RealOptions, RealStatistics,
+    TransportIndex, TransportStatistics, Wait, host as real_host,
+};
 pub use twin::{Twin, TwinError, twin};
 pub use verify::{Difference, Verification, VerifyError, verify};

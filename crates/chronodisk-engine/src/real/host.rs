@@ -1,0 +1,204 @@
+//! What punctuality needs of the operating system: priority, a CPU, memory that stays, CPUs that
+//! don't fall asleep. Everything here is asked for and may be refused.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Priority of a thread that waits for completions, the lowest of a real-time thread's: above all
+/// others, below the kernel's own real-time threads.
+const FIFO_PRIORITY: i32 = 1;
+
+/// The calling thread's scheduling, to be changed and changed back.
+#[derive(Debug, Default)]
+pub struct Scheduling {
+    fifo: bool,
+    refused: bool,
+}
+
+impl Scheduling {
+    /// Makes the calling thread a real-time thread (`SCHED_FIFO`) if that is permitted; tells
+    /// whether it is one. Asks once: what was refused stays refused.
+    pub fn enter_fifo(&mut self) -> bool {
+        if !self.fifo && !self.refused {
+            self.fifo = set_policy(libc::SCHED_FIFO, FIFO_PRIORITY).is_ok();
+            self.refused = !self.fifo;
+        }
+        self.fifo
+    }
+
+    /// Makes the calling thread an ordinary one again.
+    pub fn leave_fifo(&mut self) {
+        if std::mem::take(&mut self.fifo) {
+            // A thread may always lower its priority.
+            let _ = set_policy(libc::SCHED_OTHER, 0);
+        }
+    }
+
+    /// Whether it is a real-time thread.
+    #[must_use]
+    pub fn is_fifo(&self) -> bool {
+        self.fifo
+    }
+}
+
+/// Lets timers wake the calling thread when they expire and not up to 50 µs later.
+pub fn precise_timers() {
+    // Refused nowhere; a kernel without it has coarser timers.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
+/// Binds the calling thread to a CPU, counted from 0.
+///
+/// # Errors
+/// If this process may not use that CPU.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    Ok(sched_setaffinity(None, &cpus)?)
+}
+
+/// CPUs that this process may use, in order.
+#[must_use]
+pub fn usable_cpus() -> Vec<usize> {
+    let Ok(cpus) = sched_getaffinity(None) else { return vec![0] };
+    (0..CpuSet::MAX_CPU).filter(|cpu| cpus.is_set(*cpu)).collect()
+}
+
+/// Keeps all memory of this process, present and future, from being paged out.
+///
+/// # Errors
+/// If the limit on locked memory forbids it.
+pub fn lock_memory() -> io::Result<()> {
+    use rustix::mm::MlockAllFlags;
+    Ok(rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
+}
+
+/// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep the CPUs from idling
+/// while somebody needs them awake: waking an idle CPU of a virtual machine takes twice as long.
+/// Every other thread comes before them. They end with this value.
+#[derive(Debug)]
+pub struct KeepAwake {
+    shared: Arc<KeepAwakeShared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct KeepAwakeShared {
+    wanted: AtomicBool,
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl KeepAwake {
+    /// One on each of the CPUs that this process may use, resting until they are wanted.
+    ///
+    /// # Errors
+    /// If the threads can't be started.
+    pub fn start() -> io::Result<Self> {
+        let shared = Arc::new(KeepAwakeShared::default());
+        let mut keep_awake = KeepAwake { shared: shared.clone(), threads: Vec::new() };
+        for cpu in usable_cpus() {
+            let shared = shared.clone();
+            let builder = std::thread::Builder::new().name(format!("keep-awake-{cpu}")).stack_size(64 << 10);
+            keep_awake.threads.push(builder.spawn(move || stay_awake(cpu, &shared))?);
+        }
+        Ok(keep_awake)
+    }
+
+    /// Says whether the CPUs shall stay awake.
+    pub fn want(&self, awake: bool) {
+        if self.shared.wanted.swap(awake, Ordering::Relaxed) != awake && awake {
+            // Under the lock, so that no thread is between its look and its rest.
+            let _ended = self.shared.ended.lock();
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for KeepAwake {
+    fn drop(&mut self) {
+        self.shared.wanted.store(false, Ordering::Relaxed);
+        if let Ok(mut ended) = self.shared.ended.lock() {
+            *ended = true;
+        }
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stay_awake(cpu: usize, shared: &KeepAwakeShared) {
+    // Without the lowest priority it would take what it is there to give.
+    if set_policy(libc::SCHED_IDLE, 0).is_err() || pin_to_cpu(cpu).is_err() {
+        return;
+    }
+    loop {
+        while shared.wanted.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+        let Ok(mut ended) = shared.ended.lock() else { return };
+        while !*ended && !shared.wanted.load(Ordering::Relaxed) {
+            let Ok(woken) = shared.changed.wait(ended) else { return };
+            ended = woken;
+        }
+        if *ended {
+            return;
+        }
+    }
+}
+
+fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
+    // SAFETY: the structure is plain data, for which zero is a value.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    // SAFETY: the pointer is to a structure that outlives the call; thread 0 is the calling one.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_be_pinned_to_a_cpu_that_it_may_use() {
+        let cpus = usable_cpus();
+        let first = *cpus.first().expect("this test runs on some CPU");
+        std::thread::spawn(move || {
+            pin_to_cpu(first).unwrap();
+            assert_eq!(usable_cpus(), [first]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn threads_that_keep_cpus_awake_rest_wake_and_end() {
+        let keep_awake = KeepAwake::start().unwrap();
+        keep_awake.want(true);
+        keep_awake.want(true);
+        keep_awake.want(false);
+        keep_awake.want(true);
+        drop(keep_awake);
+    }
+
+    #[test]
+    fn priority_is_given_or_refused_and_given_back() {
+        std::thread::spawn(|| {
+            let mut scheduling = Scheduling::default();
+            let fifo = scheduling.enter_fifo();
+            assert_eq!(scheduling.is_fifo(), fifo);
+            scheduling.leave_fifo();
+            assert!(!scheduling.is_fifo());
+        })
+        .join()
+        .unwrap();
+    }
+}

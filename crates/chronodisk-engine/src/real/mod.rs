@@ -1,0 +1,422 @@
+//! The host's time as a clock for the engine.
+//!
+//! [`RealClock`] decides on instants alone and so can be tested with a made-up clock; whoever owns
+//! sockets and threads reads the host's clock, waits as [`Pace`] says, and asks for what is due.
+//! [`host`] holds what the operating system must be asked for: priority, CPU, memory.
+
+pub mod host;
+mod median;
+mod pace;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use chronodisk_sim::{Nanos, Op, Request, RequestId, Status};
+
+use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class};
+pub use self::pace::{ASLEEP_SHARE_PERCENT, Gap, Pace, PaceStatistics, Wait};
+use crate::engine::{Bytes, DeviceIndex, Due, Engine};
+use crate::log::RequestLog;
+use crate::step::LATEST_ARRIVAL;
+
+/// Drives an [`Engine`] by the host's time.
+///
+/// Between a client and the instant at which a server sees its request lies a while, the *arrival
+/// skew*; between the decision to reply and the instant at which the reply has left lies another,
+/// the *completion lead*. Both drift with the host's load, so both are medians of the last
+/// measurements, kept per transport, unless they were fixed. A request arrives at the instant at
+/// which it was received minus the skew, or at the model's present instant if that is later, and
+/// its completion leaves at the instant at which it is due minus the lead. The model runs ahead
+/// of the host's clock by no more than the lead.
+///
+/// ```
+/// use chronodisk_engine::{Bytes, DeviceIndex, Engine, Found, RealClock, RealId, RealOptions};
+/// use chronodisk_sim::{Nanos, Op, Request};
+/// # fn run(model: Box<dyn chronodisk_device::DeviceModel>) {
+/// let mut engine = Engine::new();
+/// let device = engine.attach(model);
+/// let mut clock = RealClock::new(engine);
+/// let transport = clock.add_transport("nbd over a unix socket", RealOptions::default());
+///
+/// let mut request = Request::new(0, Op::Read, 0, 8);
+/// request.id = RealId { transport, connection: 1, slot: 0 }.pack();
+/// let received = Nanos::from_micros(500);
+/// clock.arrive(received, Found::Woken, device, request, Bytes::MOVED);
+///
+/// let mut leaving = Vec::new();
+/// let wake_at = clock.wake_at().expect("something is outstanding");
+/// // Here the caller waits until `wake_at`.
+/// clock.take(wake_at, &mut leaving);
+/// // Here it sends the replies with one system call.
+/// clock.sent(&leaving, wake_at, wake_at + Nanos::from_micros(3));
+/// # }
+/// ```
+pub struct RealClock {
+    engine: Engine,
+    transports: Vec<Transport>,
+    departing: BinaryHeap<Reverse<Departing>>,
+    gap: Gap,
+    stolen_requests: u64,
+    early_max: Nanos,
+    /// Reused, so that the steady state allocates nothing.
+    due: Vec<Due>,
+}
+
+/// What is fixed by hand; the rest is tracked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RealOptions {
+    /// From a client's request to the instant at which it is received.
+    pub arrival_skew: Option<Nanos>,
+    /// From the decision to reply to the instant at which the reply has left, or at which the
+    /// client sees it if that was measured.
+    pub completion_lead: Option<Nanos>,
+}
+
+/// A way on which requests come, counted from 0 in the order of [`RealClock::add_transport`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransportIndex(u8);
+
+/// A request's name under this clock: where its completion has to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RealId {
+    /// The transport on which it came.
+    pub transport: TransportIndex,
+    /// The connection, below 2²⁴; unique among those with requests outstanding.
+    pub connection: u32,
+    /// Unique among the connection's outstanding requests.
+    pub slot: u32,
+}
+
+impl RealId {
+    /// In one word.
+    ///
+    /// # Panics
+    /// If the connection's number has more than 24 bits.
+    #[must_use]
+    pub fn pack(self) -> RequestId {
+        assert!(self.connection < 1 << 24, "a connection's number has 24 bits");
+        RequestId(u64::from(self.transport.0) << 56 | u64::from(self.connection) << 32 | u64::from(self.slot))
+    }
+
+    /// What [`pack`](Self::pack) packed.
+    #[must_use]
+    pub fn unpack(id: RequestId) -> Self {
+        let connection = (id.0 >> 32) as u32 & 0x00ff_ffff;
+        RealId { transport: TransportIndex((id.0 >> 56) as u8), connection, slot: id.0 as u32 }
+    }
+}
+
+/// How a receiver noticed a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It slept, and was woken.
+    Woken,
+    /// It was awake and looked, for the last time before `since` ago.
+    Polled {
+        /// Time since the look before, which found nothing.
+        since: Nanos,
+    },
+    /// It was busy with others while the request came: nobody knows since when it was there.
+    Busy,
+}
+
+/// A completion that must leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Where it has to go.
+    pub id: RealId,
+    /// How the request ended.
+    pub status: Status,
+    /// The instant at which it should have left.
+    pub due: Nanos,
+    /// Data that goes with it.
+    pub reply_bytes: u64,
+    /// Order of the request's arrival, its place in the log.
+    order: u64,
+    stolen: bool,
+}
+
+/// Counters and present estimates.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RealStatistics {
+    /// Requests whose completion fell into a gap.
+    pub stolen_requests: u64,
+    /// The most by which a completion left before it was due.
+    pub early_max: Nanos,
+    /// Per transport, in their order.
+    pub transports: Vec<TransportStatistics>,
+}
+
+/// Present estimates of a transport.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TransportStatistics {
+    /// Its name.
+    pub name: String,
+    /// Arrival skew where the receiver slept.
+    pub skew_woken: Nanos,
+    /// Arrival skew where it was awake.
+    pub skew_polled: Nanos,
+    /// Completion lead of the size that is sent most.
+    pub lead: Nanos,
+}
+
+impl RealClock {
+    /// A clock over `engine`, whose models stand at the clock's origin.
+    #[must_use]
+    pub fn new(engine: Engine) -> Self {
+        RealClock {
+            engine,
+            transports: Vec::new(),
+            departing: BinaryHeap::new(),
+            gap: Gap::default(),
+            stolen_requests: 0,
+            early_max: Nanos::ZERO,
+            due: Vec::new(),
+        }
+    }
+
+    /// Adds a transport.
+    ///
+    /// # Panics
+    /// Beyond 256 of them.
+    pub fn add_transport(&mut self, name: &str, options: RealOptions) -> TransportIndex {
+        let index = u8::try_from(self.transports.len()).expect("at most 256 transports");
+        self.transports.push(Transport::new(name, options));
+        TransportIndex(index)
+    }
+
+    /// A request, whose id is a packed [`RealId`], was received at `received`. Returns its
+    /// effective arrival.
+    ///
+    /// # Panics
+    /// As [`Engine::arrive`] does, and if there is no such transport.
+    pub fn arrive(
+        &mut self,
+        received: Nanos,
+        found: Found,
+        device: DeviceIndex,
+        request: Request,
+        bytes: Bytes,
+    ) -> Nanos {
+        let transport = &mut self.transports[usize::from(RealId::unpack(request.id).transport.0)];
+        let skew = transport.skew(found);
+        transport.begin(size_class(reply_bytes(request.op, request.len_bytes())));
+        let at = received.saturating_sub(skew).min(LATEST_ARRIVAL);
+        self.engine.arrive(at, device, request, bytes)
+    }
+
+    /// The bytes of a request that arrived with [`Bytes::Moving`] have moved.
+    ///
+    /// # Panics
+    /// As [`Engine::store_done`] does.
+    pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RealId, bytes: Bytes) {
+        self.engine.store_done(at, device, id.pack(), bytes);
+    }
+
+    /// Takes what must leave at `now`, in the order of (due, sequence): everything whose due time,
+    /// minus what sending takes, is there.
+    pub fn take(&mut self, now: Nanos, leaving: &mut Vec<Departure>) {
+        let limit = now.saturating_add(self.lead_max());
+        let mut due = std::mem::take(&mut self.due);
+        while let Some(at) = self.engine.run_to_first_due(limit) {
+            self.engine.take_due(at, &mut due);
+            for due in due.drain(..) {
+                self.prepare(due);
+            }
+        }
+        self.due = due;
+        while let Some(Reverse(first)) = self.departing.peek()
+            && first.leave_at <= now
+        {
+            let mut departure = first.departure;
+            departure.stolen = self.gap.contains(first.leave_at);
+            self.stolen_requests += u64::from(departure.stolen);
+            leaving.push(departure);
+            self.departing.pop();
+        }
+    }
+
+    /// The instant at which to [`take`](Self::take) next if nothing arrives and no bytes finish
+    /// moving; may be early, never late. `None` if nothing is outstanding.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Nanos> {
+        let departing = self.departing.peek().map(|Reverse(first)| first.leave_at);
+        let possible = self.engine.completion_bound().map(|bound| bound.saturating_sub(self.lead_max()));
+        [departing, possible].into_iter().flatten().min()
+    }
+
+    /// These completions left with one system call, which began and returned at these instants.
+    ///
+    /// # Panics
+    /// If they are not of this clock.
+    pub fn sent(&mut self, left: &[Departure], begun: Nanos, returned: Nanos) {
+        let Some(first) = left.first() else { return };
+        let reply_bytes = left.iter().map(|departure| departure.reply_bytes).sum();
+        let transport = &mut self.transports[usize::from(first.id.transport.0)];
+        transport.leads.add(reply_bytes, returned.saturating_sub(begun));
+        for departure in left {
+            self.seen(departure, returned);
+        }
+    }
+
+    /// This completion left, or was given up, at `at`; nothing is learnt from how long it took.
+    ///
+    /// # Panics
+    /// If it is not of this clock.
+    pub fn seen(&mut self, departure: &Departure, at: Nanos) {
+        let early = self.engine.seen(departure.order, at, departure.stolen);
+        self.early_max = self.early_max.max(early);
+    }
+
+    /// A thread that waited for completions was kept from its CPU: those due meanwhile are marked.
+    pub fn note_gap(&mut self, gap: Gap) {
+        self.gap = gap;
+    }
+
+    /// A timer woke a thread that serves this transport so much too late, as a request would have.
+    pub fn woken_late(&mut self, transport: TransportIndex, late: Nanos) {
+        self.transports[usize::from(transport.0)].woken.add(late);
+    }
+
+    /// The engine: devices, log, counters.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Requests that arrived and did not leave, over all devices.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.engine.outstanding() + self.departing.len()
+    }
+
+    /// Counters and present estimates.
+    #[must_use]
+    pub fn statistics(&self) -> RealStatistics {
+        let of = |transport: &Transport| TransportStatistics {
+            name: transport.name.clone(),
+            skew_woken: transport.options.arrival_skew.unwrap_or(transport.woken.value()),
+            skew_polled: transport.options.arrival_skew.unwrap_or(transport.polled.value()),
+            lead: transport.options.completion_lead.unwrap_or(transport.leads.usual()),
+        };
+        RealStatistics {
+            stolen_requests: self.stolen_requests,
+            early_max: self.early_max,
+            transports: self.transports.iter().map(of).collect(),
+        }
+    }
+
+    /// Ends the run at `now`: the models are brought there, and what is due is noted in the log.
+    /// Returns the log and the instant of the end, to which the models were brought.
+    #[must_use]
+    pub fn finish(mut self, now: Nanos) -> (RequestLog, Nanos) {
+        let end = now.min(LATEST_ARRIVAL);
+        self.engine.time(end);
+        (self.engine.into_log(), end)
+    }
+
+    /// A completion that the engine let go waits for its own lead.
+    fn prepare(&mut self, due: Due) {
+        let record = &self.engine.records()[due.order as usize];
+        let reply_bytes = reply_bytes(record.op, u64::from(record.sectors) * chronodisk_sim::SECTOR_BYTES);
+        let id = RealId::unpack(due.id);
+        let transport = &mut self.transports[usize::from(id.transport.0)];
+        let class = size_class(reply_bytes);
+        transport.end(class);
+        let leave_at = due.due.saturating_sub(transport.lead(class));
+        let departure =
+            Departure { id, status: due.status, due: due.due, reply_bytes, order: due.order, stolen: false };
+        self.departing.push(Reverse(Departing { leave_at, departure }));
+    }
+
+    /// The longest lead of what is outstanding: the model must not run further ahead.
+    fn lead_max(&self) -> Nanos {
+        self.transports.iter().map(Transport::lead_max).max().unwrap_or_default()
+    }
+}
+
+struct Transport {
+    name: String,
+    options: RealOptions,
+    woken: RunningQuantile,
+    polled: RunningQuantile,
+    leads: LeadTable,
+    outstanding: [u32; SIZE_CLASSES],
+}
+
+/// What a cross-CPU wake-up costs on a virtual machine, until it was measured.
+const WOKEN_INITIAL: Nanos = Nanos::from_micros(20);
+/// A look at a socket that finds something.
+const POLLED_INITIAL: Nanos = Nanos::from_micros(1);
+
+impl Transport {
+    fn new(name: &str, options: RealOptions) -> Self {
+        Transport {
+            name: name.to_owned(),
+            options,
+            woken: RunningQuantile::median(WOKEN_INITIAL),
+            polled: RunningQuantile::median(POLLED_INITIAL),
+            leads: LeadTable::new(),
+            outstanding: [0; SIZE_CLASSES],
+        }
+    }
+
+    fn skew(&mut self, found: Found) -> Nanos {
+        if let Found::Polled { since } = found {
+            // It may have come at any time since the look before; half of that is the expectation.
+            self.polled.add(Nanos::from_nanos(since.as_nanos() / 2));
+        }
+        match (self.options.arrival_skew, found) {
+            (Some(fixed), _) => fixed,
+            (None, Found::Woken) => self.woken.value(),
+            (None, Found::Polled { .. } | Found::Busy) => self.polled.value(),
+        }
+    }
+
+    fn lead(&self, class: usize) -> Nanos {
+        self.options.completion_lead.unwrap_or_else(|| self.leads.of_class(class))
+    }
+
+    fn lead_max(&self) -> Nanos {
+        let largest = self.outstanding.iter().rposition(|count| *count > 0);
+        largest.map_or(Nanos::ZERO, |class| self.lead(class))
+    }
+
+    fn begin(&mut self, class: usize) {
+        self.outstanding[class] += 1;
+    }
+
+    fn end(&mut self, class: usize) {
+        self.outstanding[class] -= 1;
+    }
+}
+
+/// Ordered by the instant at which it must leave, then by due time and order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Departing {
+    leave_at: Nanos,
+    departure: Departure,
+}
+
+impl Departing {
+    fn key(&self) -> (Nanos, Nanos, u64) {
+        (self.leave_at, self.departure.due, self.departure.order)
+    }
+}
+
+impl PartialOrd for Departing {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Departing {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// Data that a reply carries.
+fn reply_bytes(op: Op, len_bytes: u64) -> u64 {
+    if op == Op::Read { len_bytes } else { 0 }
+}

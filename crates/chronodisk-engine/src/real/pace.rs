@@ -1,0 +1,333 @@
+//! When to sleep and when to spin, decided on instants alone.
+
+use chronodisk_sim::Nanos;
+
+use super::median::RunningQuantile;
+
+/// Decides how a thread waits for an instant, and notices when the CPU was taken from it.
+///
+/// A timer wakes a thread 15 to 90 µs late, a spinning one sees its instant within 0.1 µs. So a
+/// thread sleeps until a *margin* before the instant, and spins for the rest. The margin is the
+/// 99th percentile of how late this thread woke up so far, within bounds.
+///
+/// A real-time thread that never sleeps is cut off for 35 to 54 ms in every second, when the
+/// kernel's fair server gives the CPU to others. [`owes_sleep`](Self::owes_sleep) tells when less than
+/// [`ASLEEP_SHARE_PERCENT`] of the recent past was sleep; whoever owns the thread then gives its
+/// real-time priority up until it has slept.
+///
+/// ```
+/// use chronodisk_engine::{Pace, Wait};
+/// use chronodisk_sim::Nanos;
+///
+/// let mut pace = Pace::new();
+/// let (now, due) = (Nanos::ZERO, Nanos::from_millis(10));
+/// let Wait::Sleep { until } = pace.plan(now, Some(due)) else { panic!("10 ms are worth a sleep") };
+/// assert!(until < due);
+/// // It woke up 40 µs late, by a timer, and spins for the rest.
+/// let woke = until + Nanos::from_micros(40);
+/// pace.slept(now, woke, Some(until));
+/// assert_eq!(pace.plan(woke, Some(due)), Wait::Spin { until: due });
+/// assert_eq!(pace.plan(due, Some(due)), Wait::Now);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pace {
+    oversleep: RunningQuantile,
+    oversleep_median: RunningQuantile,
+    window_begun: Nanos,
+    window_asleep: Nanos,
+    last_spin: Option<Nanos>,
+    gap: Gap,
+    statistics: PaceStatistics,
+}
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until something comes from outside.
+    Forever,
+    /// By a timer, or until something comes from outside.
+    Sleep {
+        /// When the timer ends it.
+        until: Nanos,
+    },
+    /// Reading the clock and looking for what comes from outside.
+    Spin {
+        /// The instant waited for.
+        until: Nanos,
+    },
+    /// The instant is there.
+    Now,
+}
+
+/// A stretch of time in which the host ran something else on this thread's CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// The last instant before it at which the thread ran.
+    pub from: Nanos,
+    /// The first instant after it; equal to `from` if there was no gap.
+    pub to: Nanos,
+}
+
+impl Gap {
+    /// Whether the instant fell into it.
+    #[must_use]
+    pub fn contains(&self, at: Nanos) -> bool {
+        self.from < at && at <= self.to
+    }
+}
+
+/// What a thread did with its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PaceStatistics {
+    /// Time asleep.
+    pub asleep: Nanos,
+    /// Time in which it spun, stolen time included.
+    pub spinning: Nanos,
+    /// Gaps in the spin loop, and wake-ups later than the margin.
+    pub gaps: u64,
+    /// How long they were in all.
+    pub stolen: Nanos,
+    /// The longest.
+    pub gap_max: Nanos,
+}
+
+impl PaceStatistics {
+    /// Adds another thread's.
+    pub fn add(&mut self, other: &PaceStatistics) {
+        self.asleep += other.asleep;
+        self.spinning += other.spinning;
+        self.gaps += other.gaps;
+        self.stolen += other.stolen;
+        self.gap_max = self.gap_max.max(other.gap_max);
+    }
+}
+
+/// Share of its time that a real-time thread must sleep, in per cent: Linux gives other threads a
+/// twentieth of a CPU that real-time threads fill (`sched_rt_runtime_us`; the fair server since
+/// 6.12).
+pub const ASLEEP_SHARE_PERCENT: u64 = 5;
+
+/// Time over which the share is watched; well below the second that the kernel takes.
+const WINDOW: Nanos = Nanos::from_millis(200);
+/// Margin before there are measurements, and its bounds.
+const MARGIN_INITIAL: Nanos = Nanos::from_micros(150);
+const MARGIN_MIN: Nanos = Nanos::from_micros(40);
+const MARGIN_MAX: Nanos = Nanos::from_micros(250);
+/// A shorter sleep is not worth two switches of context.
+const SLEEP_MIN: Nanos = Nanos::from_micros(20);
+/// A turn of the spin loop, which reads a clock and looks at a socket, takes 0.5 to 2 µs, and a
+/// tick of the kernel's clock about as long; what takes longer was somebody else.
+const GAP_MIN: Nanos = Nanos::from_micros(8);
+
+impl Pace {
+    /// Of a thread that begins to wait.
+    #[must_use]
+    pub fn new() -> Self {
+        Pace {
+            oversleep: RunningQuantile::new(990, MARGIN_INITIAL),
+            oversleep_median: RunningQuantile::median(Nanos::ZERO),
+            window_begun: Nanos::ZERO,
+            window_asleep: Nanos::ZERO,
+            last_spin: None,
+            gap: Gap::default(),
+            statistics: PaceStatistics::default(),
+        }
+    }
+
+    /// How to wait from `now` for `wake_at`, or for the outside alone.
+    #[must_use]
+    pub fn plan(&self, now: Nanos, wake_at: Option<Nanos>) -> Wait {
+        let Some(wake_at) = wake_at else { return Wait::Forever };
+        if wake_at <= now {
+            return Wait::Now;
+        }
+        let until = wake_at.saturating_sub(self.margin());
+        if until.saturating_sub(now) >= SLEEP_MIN { Wait::Sleep { until } } else { Wait::Spin { until: wake_at } }
+    }
+
+    /// How long before an instant a sleep must end so that it is not missed.
+    #[must_use]
+    pub fn margin(&self) -> Nanos {
+        self.oversleep.value().max(MARGIN_MIN).min(MARGIN_MAX)
+    }
+
+    /// How late a timer wakes this thread, by the median: about what it takes to notice anything
+    /// that happens while it sleeps.
+    #[must_use]
+    pub fn wake_latency(&self) -> Nanos {
+        self.oversleep_median.value()
+    }
+
+    /// The thread slept; `timer` is the instant of the timer that ended it, if one did.
+    pub fn slept(&mut self, from: Nanos, woke: Nanos, timer: Option<Nanos>) {
+        let asleep = woke.saturating_sub(from);
+        self.statistics.asleep += asleep;
+        self.roll(woke);
+        self.window_asleep += asleep.min(WINDOW);
+        self.last_spin = None;
+        let Some(timer) = timer else { return };
+        let late = woke.saturating_sub(timer);
+        if late > self.margin() {
+            self.note_gap(Gap { from: timer, to: woke });
+        }
+        self.oversleep.add(late);
+        self.oversleep_median.add(late);
+    }
+
+    /// The spin loop came around at `now`. Returns the gap if the CPU was somebody else's since
+    /// the last turn.
+    pub fn spun(&mut self, now: Nanos) -> Option<Gap> {
+        let last = self.last_spin.replace(now)?;
+        let turn = now.saturating_sub(last);
+        self.statistics.spinning += turn;
+        self.roll(now);
+        if turn < GAP_MIN {
+            return None;
+        }
+        let gap = Gap { from: last, to: now };
+        self.note_gap(gap);
+        Some(gap)
+    }
+
+    /// The thread did something else than waiting; the next turn of the spin loop is the first.
+    pub fn worked(&mut self) {
+        self.last_spin = None;
+    }
+
+    /// The last stretch in which the CPU was somebody else's.
+    #[must_use]
+    pub fn last_gap(&self) -> Gap {
+        self.gap
+    }
+
+    /// Whether less than [`ASLEEP_SHARE_PERCENT`] of the recent past was sleep.
+    #[must_use]
+    pub fn owes_sleep(&self, now: Nanos) -> bool {
+        let elapsed = now.saturating_sub(self.window_begun);
+        // A fresh window has not had the time to sleep.
+        elapsed > Nanos::from_nanos(WINDOW.as_nanos() / 2)
+            && self.window_asleep.as_nanos() * 100 < elapsed.as_nanos() * ASLEEP_SHARE_PERCENT
+    }
+
+    /// What the thread did so far.
+    #[must_use]
+    pub fn statistics(&self) -> PaceStatistics {
+        self.statistics
+    }
+
+    /// Half of the window's memory fades when it is over.
+    fn roll(&mut self, now: Nanos) {
+        let elapsed = now.saturating_sub(self.window_begun);
+        if elapsed < WINDOW {
+            return;
+        }
+        let half = Nanos::from_nanos(WINDOW.as_nanos() / 2);
+        let fade = elapsed < WINDOW.saturating_add(half);
+        self.window_begun = now.saturating_sub(if fade { half } else { Nanos::ZERO });
+        let kept = if fade { self.window_asleep.as_nanos() / 2 } else { 0 };
+        self.window_asleep = Nanos::from_nanos(kept);
+    }
+
+    fn note_gap(&mut self, gap: Gap) {
+        self.gap = gap;
+        let length = gap.to - gap.from;
+        self.statistics.gaps += 1;
+        self.statistics.stolen += length;
+        self.statistics.gap_max = self.statistics.gap_max.max(length);
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(count: u64) -> Nanos {
+        Nanos::from_micros(count)
+    }
+
+    #[test]
+    fn short_waits_are_spun_and_long_ones_mostly_slept() {
+        let pace = Pace::new();
+        assert_eq!(pace.plan(micros(5), None), Wait::Forever);
+        assert_eq!(pace.plan(micros(5), Some(micros(5))), Wait::Now);
+        assert_eq!(pace.plan(micros(5), Some(micros(105))), Wait::Spin { until: micros(105) });
+        assert_eq!(pace.plan(micros(0), Some(micros(1_000))), Wait::Sleep { until: micros(850) });
+    }
+
+    #[test]
+    fn the_margin_follows_how_late_wake_ups_are_within_bounds() {
+        let mut pace = Pace::new();
+        let mut sleep = |late: u64| {
+            for round in 0..200 {
+                let timer = micros(1_000 * round);
+                pace.slept(timer.saturating_sub(micros(500)), timer + micros(late), Some(timer));
+            }
+            (pace.margin(), pace.wake_latency())
+        };
+        assert_eq!(sleep(60), (micros(60), micros(60)));
+        assert_eq!(sleep(3), (MARGIN_MIN, micros(3)));
+        assert_eq!(sleep(5_000), (MARGIN_MAX, micros(5_000)));
+    }
+
+    #[test]
+    fn gaps_are_found_where_the_loop_spins_and_nowhere_else() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.spun(micros(10)), None);
+        assert_eq!(pace.spun(micros(12)), None);
+        assert_eq!(pace.spun(micros(1_012)), Some(Gap { from: micros(12), to: micros(1_012) }));
+        pace.worked();
+        assert_eq!(pace.spun(micros(3_000)), None, "it was at work, not away");
+        let statistics = pace.statistics();
+        assert_eq!((statistics.gaps, statistics.stolen), (1, micros(1_000)));
+        assert!(pace.last_gap().contains(micros(1_012)) && !pace.last_gap().contains(micros(12)));
+    }
+
+    #[test]
+    fn a_wake_up_beyond_the_margin_is_a_gap() {
+        let mut pace = Pace::new();
+        pace.slept(micros(0), micros(900), Some(micros(800)));
+        assert_eq!(pace.statistics().gaps, 0);
+        pace.slept(micros(1_000), micros(9_000), Some(micros(2_000)));
+        assert_eq!(pace.last_gap(), Gap { from: micros(2_000), to: micros(9_000) });
+    }
+
+    #[test]
+    fn who_never_sleeps_owes_sleep_and_who_sleeps_a_tenth_does_not() {
+        let spin = |asleep_every_ms: u64| {
+            let mut pace = Pace::new();
+            let mut now = Nanos::ZERO;
+            let mut owed = 0;
+            for _ in 0..1_000 {
+                pace.spun(now);
+                now += micros(1_000);
+                if asleep_every_ms > 0 {
+                    let woke = now + micros(asleep_every_ms);
+                    pace.slept(now, woke, None);
+                    now = woke;
+                }
+                owed += u64::from(pace.owes_sleep(now));
+            }
+            owed
+        };
+        assert!(spin(0) > 500);
+        assert_eq!(spin(100), 0);
+    }
+
+    #[test]
+    fn a_long_sleep_does_not_pay_for_ever() {
+        let mut pace = Pace::new();
+        pace.slept(Nanos::ZERO, Nanos::from_secs(10), None);
+        let mut now = Nanos::from_secs(10);
+        for _ in 0..2_000 {
+            now += micros(1_000);
+            pace.spun(now);
+        }
+        assert!(pace.owes_sleep(now));
+    }
+}
