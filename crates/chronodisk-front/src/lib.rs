@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod session;
+pub mod nbd;
 pub mod vhost_user;
 pub mod virtio_blk;
 

@@ -110,7 +110,16 @@ impl RamStore {
     /// [`EXTENT_PAGES_MAX`].
     fn next_gap(&self, first: u64, end: u64) -> u64 {
         let end = end.min(first + EXTENT_PAGES_MAX);
-        (first..end).find(|&page_index| self.page(page_index).is_none()).unwrap_or(end)
+        let mut page_index = first;
+        while page_index < end {
+            let (table_index, slot) = split(page_index);
+            let Some(table) = self.tables.get(&table_index) else { return page_index };
+            match table.pages[slot..].iter().position(Option::is_none) {
+                Some(gap) => return end.min(page_index + gap as u64),
+                None => page_index = (table_index + 1) * TABLE_PAGES,
+            }
+        }
+        end
     }
 
     /// Frees whole pages from `first` up to `end`, at a cost that grows with what is there, not

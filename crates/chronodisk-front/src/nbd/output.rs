@@ -1,0 +1,167 @@
+//! Bytes for the client that were not sent so far, and the memory that read data wait in.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// A queue of replies: heads in one buffer, data where they lie.
+///
+/// Data are named by the slot of their request, and stay in it until they were sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    heads: Vec<u8>,
+    /// Bytes at the front of `heads` that were sent.
+    heads_sent: usize,
+    segments: VecDeque<Segment>,
+}
+
+/// A piece of the output.
+#[derive(Clone, Copy, Debug)]
+enum Segment {
+    /// The next bytes of the heads.
+    Heads { len: usize },
+    /// Bytes of a slot's data.
+    Data { slot: u32, start: usize, len: usize, last: bool },
+}
+
+/// Sent bytes at the front of the heads that are worth moving the rest.
+const COMPACT_BYTES: usize = 64 << 10;
+
+impl Output {
+    /// Appends bytes of a head.
+    pub fn head(&mut self, bytes: &[u8]) {
+        self.heads.extend_from_slice(bytes);
+        if let Some(Segment::Heads { len }) = self.segments.back_mut() {
+            *len += bytes.len();
+        } else {
+            self.segments.push_back(Segment::Heads { len: bytes.len() });
+        }
+    }
+
+    /// Appends bytes of a slot's data; after the `last` ones the slot is free.
+    pub fn data(&mut self, slot: u32, start: usize, len: usize, last: bool) {
+        self.segments.push_back(Segment::Data { slot, start, len, last });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Bytes of heads that wait.
+    pub fn head_bytes(&self) -> usize {
+        self.heads.len() - self.heads_sent
+    }
+
+    /// Points `slices` to what comes next, as far as they reach; returns how many are in use.
+    pub fn gather<'a>(&'a self, data: impl Fn(u32) -> &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
+        let mut heads = &self.heads[self.heads_sent..];
+        let mut count = 0;
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            *slice = IoSlice::new(match *segment {
+                Segment::Heads { len } => {
+                    let (now, later) = heads.split_at(len);
+                    heads = later;
+                    now
+                }
+                Segment::Data { slot, start, len, .. } => &data(slot)[start..start + len],
+            });
+            count += 1;
+        }
+        count
+    }
+
+    /// The next bytes in one piece.
+    pub fn first<'a>(&'a self, data: impl Fn(u32) -> &'a [u8]) -> &'a [u8] {
+        match self.segments.front() {
+            None => &[],
+            Some(&Segment::Heads { len }) => &self.heads[self.heads_sent..self.heads_sent + len],
+            Some(&Segment::Data { slot, start, len, .. }) => &data(slot)[start..start + len],
+        }
+    }
+
+    /// Forgets the first bytes, and tells of slots whose data were the last of them.
+    pub fn sent(&mut self, bytes: usize, mut freed: impl FnMut(u32)) {
+        let mut rest = bytes;
+        while rest > 0 {
+            let segment = self.segments.front_mut().expect("no more was sent than was there");
+            match segment {
+                Segment::Heads { len } => {
+                    let now = rest.min(*len);
+                    *len -= now;
+                    self.heads_sent += now;
+                    rest -= now;
+                    if *len > 0 {
+                        break;
+                    }
+                }
+                Segment::Data { slot, start, len, last } => {
+                    let now = rest.min(*len);
+                    *start += now;
+                    *len -= now;
+                    rest -= now;
+                    if *len > 0 {
+                        break;
+                    }
+                    if *last {
+                        freed(*slot);
+                    }
+                }
+            }
+            self.segments.pop_front();
+        }
+        if self.heads_sent == self.heads.len() {
+            self.heads.clear();
+            self.heads_sent = 0;
+        } else if self.heads_sent >= COMPACT_BYTES {
+            self.heads.drain(..self.heads_sent);
+            self.heads_sent = 0;
+        }
+    }
+}
+
+/// Memory for read data, kept for reuse: a buffer of each power of two serves lengths up to it.
+#[derive(Debug, Default)]
+pub(crate) struct BufferPool {
+    free: [Vec<Box<[u8]>>; CLASSES],
+    kept_bytes: usize,
+}
+
+/// Buffers from 4 KiB to 32 MiB.
+const CLASSES: usize = 14;
+const CLASS_BYTES_MIN: usize = 4096;
+/// Memory that waits for reuse; more is given back at once.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
+impl BufferPool {
+    /// A buffer of at least `len` bytes; what is in it is left from an earlier use.
+    pub fn take(&mut self, len: usize) -> Box<[u8]> {
+        let class = class_of(len);
+        match self.free[class].pop() {
+            Some(buffer) => {
+                self.kept_bytes -= buffer.len();
+                buffer
+            }
+            None => vec![0; CLASS_BYTES_MIN << class].into_boxed_slice(),
+        }
+    }
+
+    /// Takes a buffer back; an empty one is none.
+    pub fn give(&mut self, buffer: Box<[u8]>) {
+        if buffer.is_empty() || self.kept_bytes + buffer.len() > KEPT_BYTES_MAX {
+            return;
+        }
+        self.kept_bytes += buffer.len();
+        self.free[class_of(buffer.len())].push(buffer);
+    }
+
+    /// Gives all memory back that waits for reuse.
+    pub fn release(&mut self) {
+        *self = BufferPool::default();
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    let bytes = len.max(CLASS_BYTES_MIN).next_power_of_two();
+    let class = (bytes / CLASS_BYTES_MIN).trailing_zeros() as usize;
+    assert!(class < CLASSES, "a request's length is bounded");
+    class
+}

@@ -1,0 +1,647 @@
+//! One client's connection.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use chronodisk_sim::Status;
+use chronodisk_store::Store;
+
+use super::execute::{ExecuteError, claimed_bytes, execute};
+use super::export::ServerOffer;
+use super::input::ReceiveBuffer;
+use super::negotiation::{Negotiation, OPTION_BYTES_MAX, Step, greet, refuse_too_big};
+use super::output::Output;
+use super::reply;
+use super::request::{Command, Header, NbdRequest, Negotiated, Refusal, RequestKey};
+use super::slots::{Failure, Slots};
+use super::tls::TlsTransport;
+use super::wire::{
+    CLIENT_FLAGS_BYTES, Fields, NbdError, OPTION_HEADER_BYTES, OPTION_MAGIC, REQUEST_HEADER_BYTES, command,
+};
+
+/// A client's connection without its socket.
+///
+/// The owner of the socket turns this wheel: what was received goes in through
+/// [`receive_room`](Self::receive_room) and [`received`](Self::received);
+/// [`next_event`](Self::next_event) is asked until it has nothing more to tell; each request it
+/// tells is [executed](Self::execute) at once, in the order told, and
+/// [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is sent and
+/// [acknowledged](Self::sent). Both completing and sending can make room for events that waited,
+/// so ask for events after them, too.
+///
+/// A session holds at most [`IN_FLIGHT_COUNT_MAX`](super::IN_FLIGHT_COUNT_MAX) requests,
+/// [`IN_FLIGHT_BYTES_MAX`](super::IN_FLIGHT_BYTES_MAX) of read data (a single larger request
+/// excepted), as much memory again for reuse, and one request's payload; a client that asks for
+/// more waits in the socket. How many sessions there are is for their owner to bound. With the
+/// same number of requests under way and of the same sizes as before nothing is allocated.
+#[derive(Debug)]
+pub struct NbdSession {
+    offer: Arc<ServerOffer>,
+    phase: Phase,
+    negotiation: Negotiation,
+    export: usize,
+    negotiated: Negotiated,
+    input: ReceiveBuffer,
+    /// Size of the message that begins at the front of the input, as far as it is known.
+    message_bytes: usize,
+    /// Where the data of the latest write are.
+    payload: Option<(RequestKey, Range<usize>)>,
+    skip: Option<Skip>,
+    /// A request waits for room, or the client does not read its replies.
+    blocked: bool,
+    shutting_down: bool,
+    end_to_tell: Option<Reason>,
+    slots: Slots,
+    output: Output,
+    tls: Option<Box<TlsTransport>>,
+    refused_requests: u64,
+}
+
+/// Something that the client did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Negotiation is over; requests follow.
+    Negotiated {
+        /// Index of the export among those offered.
+        export: usize,
+        /// Whether the connection is encrypted.
+        tls: bool,
+    },
+    /// A request arrived.
+    Request(NbdRequest),
+    /// Nothing more arrives. What is outstanding is still answered unless the protocol was
+    /// violated; the connection can be closed once [`NbdSession::is_finished`].
+    Closing(Reason),
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The client asked for the end of transmission.
+    #[error("the client disconnected")]
+    Disconnect,
+    /// The client gave negotiation up.
+    #[error("the client gave up during negotiation")]
+    Abort,
+    /// The client closed its side without a word.
+    #[error("the client closed the connection{}", if *.mid_message { " in the middle of a message" } else { "" })]
+    InputEnded {
+        /// A message was incomplete.
+        mid_message: bool,
+    },
+    /// The server is going away, and the protocol has no other answer.
+    #[error("the server is shutting down")]
+    ShutDown,
+    /// The client broke the protocol where it asks for the end of the connection.
+    #[error("protocol violation: {0}")]
+    Violation(#[from] Violation),
+}
+
+/// What a client did that ends its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// A flag in the answer to the greeting that nobody knows.
+    #[error("unknown client flags")]
+    ClientFlags,
+    /// An option without its magic number.
+    #[error("wrong magic number of an option")]
+    OptionMagic,
+    /// An option that came with the fixed newstyle, from a client that does not speak it.
+    #[error("an option other than NBD_OPT_EXPORT_NAME without fixed newstyle")]
+    NotFixedNewstyle,
+    /// Endless negotiation.
+    #[error("too many options")]
+    TooManyOptions,
+    /// An option's data are too long to be skipped.
+    #[error("an option of excessive length")]
+    OptionTooLong,
+    /// An export's name is too long.
+    #[error("an export's name of excessive length")]
+    NameTooLong,
+    /// No such export, asked for with an option that knows no error.
+    #[error("no export of that name")]
+    UnknownExport,
+    /// Transmission without TLS where that is required, asked for with an option that knows no
+    /// error.
+    #[error("no TLS, which is required")]
+    TlsRequired,
+    /// TLS failed.
+    #[error("TLS failed")]
+    Tls,
+    /// A request without its magic number.
+    #[error("wrong magic number of a request")]
+    RequestMagic,
+    /// The data of a write that is refused are too long to be skipped.
+    #[error("a write of excessive length")]
+    PayloadTooLong,
+}
+
+impl From<Violation> for Step {
+    fn from(violation: Violation) -> Self {
+        Step::End(violation.into())
+    }
+}
+
+/// A connection in words, for logs and statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionState {
+    /// Requests that were told and not completed.
+    pub outstanding: usize,
+    /// Requests that were answered with an error before anybody was told of them.
+    pub refused_requests: u64,
+    /// Whether the client has room for another request: if not, it should not be read from.
+    pub wants_input: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    ClientFlags,
+    Options,
+    Transmission,
+    /// No more is read.
+    Ended {
+        /// What is outstanding is not answered.
+        hard: bool,
+    },
+}
+
+/// Bytes that are not looked at, and what is answered after them.
+#[derive(Clone, Copy, Debug)]
+struct Skip {
+    left_bytes: u32,
+    then: AfterSkip,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum AfterSkip {
+    RefuseOption { option: u32 },
+    RefuseRequest { cookie: u64, refusal: Refusal },
+}
+
+/// Data of an option that are skipped; more of them end the connection.
+const OPTION_SKIP_BYTES_MAX: u32 = 1 << 20;
+/// Data of a refused write that are skipped; more of them end the connection.
+const PAYLOAD_SKIP_BYTES_MAX: u32 = 64 << 20;
+/// Heads of replies that wait for a client which does not read.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// What a look at the input gave.
+enum Look {
+    Event(Event),
+    Again,
+    /// More bytes are needed.
+    Incomplete {
+        message_bytes: usize,
+    },
+    Blocked,
+}
+
+impl NbdSession {
+    /// A connection that was just accepted; the greeting is waiting to be sent.
+    #[must_use]
+    pub fn new(offer: Arc<ServerOffer>) -> Self {
+        let mut output = Output::default();
+        greet(&mut output);
+        NbdSession {
+            offer,
+            phase: Phase::ClientFlags,
+            negotiation: Negotiation::default(),
+            export: 0,
+            negotiated: Negotiated::default(),
+            input: ReceiveBuffer::new(),
+            message_bytes: CLIENT_FLAGS_BYTES,
+            payload: None,
+            skip: None,
+            blocked: false,
+            shutting_down: false,
+            end_to_tell: None,
+            slots: Slots::default(),
+            output,
+            tls: None,
+            refused_requests: 0,
+        }
+    }
+
+    /// Room for what the client sends next; never empty. The data of the latest write are gone
+    /// after this.
+    pub fn receive_room(&mut self) -> &mut [u8] {
+        self.payload = None;
+        match &mut self.tls {
+            Some(tls) => tls.receive_room(),
+            None => self.input.room(self.message_bytes),
+        }
+    }
+
+    /// So many bytes of [`receive_room`](Self::receive_room) were filled.
+    pub fn received(&mut self, len: usize) {
+        match &mut self.tls {
+            Some(tls) => tls.received(len),
+            None => self.input.fill(len),
+        }
+    }
+
+    /// The client will send no more.
+    pub fn input_ended(&mut self) {
+        let mid_message = !self.input.filled().is_empty() || self.skip.is_some();
+        self.end(Reason::InputEnded { mid_message });
+    }
+
+    /// Whether to receive: false once the connection ends, and while requests wait for room that
+    /// [`complete`](Self::complete) and [`sent`](Self::sent) make.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        !self.blocked && !self.has_ended()
+    }
+
+    /// What the client did next, as far as that was received.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.payload = None;
+        loop {
+            if let Some(reason) = self.end_to_tell.take() {
+                return Some(Event::Closing(reason));
+            }
+            self.blocked = self.output.head_bytes() > HEAD_BYTES_MAX;
+            if self.blocked || self.has_ended() {
+                return None;
+            }
+            match self.look() {
+                Look::Event(event) => return Some(event),
+                Look::Again => {}
+                Look::Incomplete { message_bytes } => {
+                    self.message_bytes = message_bytes;
+                    if !self.decrypt() {
+                        return None;
+                    }
+                }
+                Look::Blocked => {
+                    self.blocked = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The data of a write, from its event to the next call of [`next_event`](Self::next_event) or
+    /// [`receive_room`](Self::receive_room).
+    #[must_use]
+    pub fn payload(&self, key: RequestKey) -> Option<&[u8]> {
+        let (owner, place) = self.payload.as_ref()?;
+        (*owner == key).then(|| self.input.at(place.clone()))
+    }
+
+    /// Room for the data of a read, for a store of one's own; `None` for anything else. The
+    /// caller fills it before it completes the read.
+    pub fn read_data_mut(&mut self, key: RequestKey) -> Option<&mut [u8]> {
+        let (request, _) = self.slots.get_mut(key)?;
+        if request.command != Command::Read {
+            return None;
+        }
+        self.slots.data_mut(key, request.len_bytes as usize)
+    }
+
+    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when
+    /// the request is told. If it fails, [`complete`](Self::complete) tells the client so.
+    ///
+    /// # Errors
+    /// [`ExecuteError`]; the request stays outstanding.
+    pub fn execute(&mut self, key: RequestKey, store: &mut dyn Store) -> Result<(), ExecuteError> {
+        let (request, _) = self.slots.get_mut(key).ok_or(ExecuteError::NotOutstanding)?;
+        let payload = match &self.payload {
+            Some((owner, place)) if *owner == key => Some(self.input.at(place.clone())),
+            _ => None,
+        };
+        let executed = execute(&request, self.negotiated.structured, payload, &mut self.slots, store);
+        if let Err(error) = &executed {
+            self.set_failure(key, error.failure(&request));
+        }
+        executed
+    }
+
+    /// Makes an outstanding request fail, whatever the status it is completed with.
+    pub fn fail(&mut self, key: RequestKey, error: NbdError) {
+        if let Some((request, _)) = self.slots.get_mut(key) {
+            let refusal = Refusal { error, message: "" };
+            self.set_failure(key, Failure { refusal, offset_bytes: request.offset_bytes });
+        }
+    }
+
+    /// Answers a request; returns false if it is not outstanding.
+    pub fn complete(&mut self, key: RequestKey, status: Status) -> bool {
+        let Some((request, slot)) = self.slots.get_mut(key) else { return false };
+        let data_len = slot.data_len;
+        let failure = slot.failure.or_else(|| device_failure(&request, status));
+        // A read that nobody executed has no data that could be sent.
+        let failure = failure.or_else(|| missing_data(&request, data_len));
+        let data_wait = self.phase != (Phase::Ended { hard: true }) && self.reply(&request, data_len, failure);
+        self.slots.end(key);
+        if !data_wait {
+            self.slots.free(key.slot);
+        }
+        true
+    }
+
+    /// Refuses everything from here on with `ESHUTDOWN`; what is outstanding is still answered.
+    /// The connection [is finished](Self::is_finished) when that was sent.
+    pub fn shut_down(&mut self) {
+        self.shutting_down = true;
+    }
+
+    /// Whether there is something to send.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        match &self.tls {
+            Some(tls) => tls.has_output(&self.output, self.has_answered()),
+            None => !self.output.is_empty(),
+        }
+    }
+
+    /// Points `slices` to what is to be sent next, as far as they reach; returns how many are in
+    /// use. Replies come in the order of [`complete`](Self::complete).
+    pub fn gather<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
+        let answered = self.has_answered();
+        let NbdSession { output, slots, tls, .. } = self;
+        match tls {
+            Some(tls) => {
+                tls.encrypt(output, slots, answered);
+                let bytes = tls.to_send();
+                let Some(first) = slices.first_mut().filter(|_| !bytes.is_empty()) else { return 0 };
+                *first = IoSlice::new(bytes);
+                1
+            }
+            None => output.gather(|slot| slots.data(slot), slices),
+        }
+    }
+
+    /// So many bytes of what [`gather`](Self::gather) showed were sent.
+    pub fn sent(&mut self, len: usize) {
+        let NbdSession { output, slots, tls, .. } = self;
+        match tls {
+            Some(tls) => tls.sent(len),
+            None => output.sent(len, |slot| slots.free(slot)),
+        }
+    }
+
+    /// Whether everything was said: the connection can be closed.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.has_answered() && !self.has_output()
+    }
+
+    /// The export that the client chose, once negotiation is over.
+    #[must_use]
+    pub fn export(&self) -> usize {
+        self.export
+    }
+
+    /// How the connection stands.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        SessionState {
+            outstanding: self.slots.outstanding(),
+            refused_requests: self.refused_requests,
+            wants_input: self.wants_input(),
+        }
+    }
+
+    /// Gives memory back that waits for reuse: for connections on which nothing happens.
+    pub fn release_idle_memory(&mut self) {
+        self.payload = None;
+        self.input.release();
+        self.slots.release();
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended { .. })
+    }
+
+    /// Whether no reply will be added to the output any more.
+    fn has_answered(&self) -> bool {
+        match self.phase {
+            Phase::Ended { hard: true } => true,
+            Phase::Ended { hard: false } => self.slots.outstanding() == 0,
+            _ => self.shutting_down && self.slots.outstanding() == 0,
+        }
+    }
+
+    fn end(&mut self, reason: Reason) {
+        if !self.has_ended() {
+            self.phase = Phase::Ended { hard: matches!(reason, Reason::Violation(_)) };
+            self.end_to_tell = Some(reason);
+        }
+    }
+
+    fn set_failure(&mut self, key: RequestKey, failure: Failure) {
+        if let Some((_, slot)) = self.slots.get_mut(key) {
+            slot.failure = Some(failure);
+        }
+    }
+
+    /// Appends a reply; returns whether it waits with data in the request's slot.
+    fn reply(&mut self, request: &NbdRequest, data_len: Option<usize>, failure: Option<Failure>) -> bool {
+        let structured = self.negotiated.structured;
+        if let Some(failure) = failure {
+            reply::failure(&mut self.output, structured, request, failure);
+            return false;
+        }
+        match (request.command, data_len) {
+            (Command::Read, Some(_)) if structured => {
+                reply::read(&mut self.output, request, self.slots.pieces(request.key.slot))
+            }
+            (Command::Read, Some(len)) => {
+                reply::simple(&mut self.output, request.cookie, 0);
+                self.output.data(request.key.slot, 0, len, true);
+                true
+            }
+            (Command::BlockStatus, Some(len)) => {
+                reply::block_status(&mut self.output, request, len);
+                true
+            }
+            _ => {
+                reply::simple(&mut self.output, request.cookie, 0);
+                false
+            }
+        }
+    }
+
+    fn look(&mut self) -> Look {
+        if let Some(skip) = self.skip {
+            return self.skip(skip);
+        }
+        match self.phase {
+            Phase::ClientFlags => self.look_at_client_flags(),
+            Phase::Options => self.look_at_option(),
+            Phase::Transmission => self.look_at_request(),
+            Phase::Ended { .. } => Look::Blocked,
+        }
+    }
+
+    fn skip(&mut self, mut skip: Skip) -> Look {
+        let len = self.input.filled().len().min(skip.left_bytes as usize);
+        self.input.consume(len);
+        // No more than was left.
+        skip.left_bytes -= len as u32;
+        if skip.left_bytes > 0 {
+            self.skip = Some(skip);
+            return Look::Incomplete { message_bytes: 0 };
+        }
+        self.skip = None;
+        match skip.then {
+            AfterSkip::RefuseOption { option } => refuse_too_big(&mut self.output, option),
+            AfterSkip::RefuseRequest { cookie, refusal } => {
+                self.refused_requests += 1;
+                reply::refusal(&mut self.output, self.negotiated.structured, cookie, refusal);
+            }
+        }
+        Look::Again
+    }
+
+    fn look_at_client_flags(&mut self) -> Look {
+        let Some(flags) = Fields(self.input.filled()).u32() else {
+            return Look::Incomplete { message_bytes: CLIENT_FLAGS_BYTES };
+        };
+        self.input.consume(CLIENT_FLAGS_BYTES);
+        self.phase = Phase::Options;
+        let step = self.negotiation.client_flags(flags);
+        self.follow(step)
+    }
+
+    fn look_at_option(&mut self) -> Look {
+        let filled = self.input.filled();
+        let mut fields = Fields(filled);
+        let (Some(magic), Some(option), Some(len_bytes)) = (fields.u64(), fields.u32(), fields.u32()) else {
+            return Look::Incomplete { message_bytes: OPTION_HEADER_BYTES };
+        };
+        if magic != OPTION_MAGIC {
+            return self.follow(Violation::OptionMagic.into());
+        }
+        if let Err(reason) = self.negotiation.admit(option, len_bytes) {
+            return self.follow(Step::End(reason));
+        }
+        if len_bytes > OPTION_SKIP_BYTES_MAX {
+            return self.follow(Violation::OptionTooLong.into());
+        }
+        if len_bytes > OPTION_BYTES_MAX {
+            self.negotiation.count_option();
+            self.input.consume(OPTION_HEADER_BYTES);
+            self.skip = Some(Skip { left_bytes: len_bytes, then: AfterSkip::RefuseOption { option } });
+            return Look::Again;
+        }
+        let message_bytes = OPTION_HEADER_BYTES + len_bytes as usize;
+        let Some(data) = filled.get(OPTION_HEADER_BYTES..message_bytes) else {
+            return Look::Incomplete { message_bytes };
+        };
+        self.negotiation.count_option();
+        let step = self.negotiation.answer(&self.offer, option, data, self.shutting_down, &mut self.output);
+        self.input.consume(message_bytes);
+        self.follow(step)
+    }
+
+    fn look_at_request(&mut self) -> Look {
+        let filled = self.input.filled();
+        let Some(head) = filled.first_chunk() else {
+            return Look::Incomplete { message_bytes: REQUEST_HEADER_BYTES };
+        };
+        let Some(header) = Header::decode(head) else { return self.follow(Violation::RequestMagic.into()) };
+        if header.command == command::DISC {
+            return self.follow(Step::End(Reason::Disconnect));
+        }
+        let checked = if self.shutting_down {
+            Err(Refusal::SHUTDOWN)
+        } else {
+            header.check(&self.offer.exports()[self.export], self.negotiated, self.slots.next_key())
+        };
+        let request = match checked {
+            Ok(request) => request,
+            Err(refusal) => return self.refuse_request(&header, refusal),
+        };
+        let payload_bytes = header.payload_bytes() as usize;
+        let message_bytes = REQUEST_HEADER_BYTES + payload_bytes;
+        if filled.len() < message_bytes {
+            return Look::Incomplete { message_bytes };
+        }
+        let claimed_bytes = claimed_bytes(request.command, request.len_bytes);
+        if !self.slots.has_room(claimed_bytes) {
+            return Look::Blocked;
+        }
+        self.input.consume(REQUEST_HEADER_BYTES);
+        let place = self.input.consume(payload_bytes);
+        if request.command == Command::Write {
+            self.payload = Some((request.key, place));
+        }
+        self.slots.begin(request, claimed_bytes);
+        Look::Event(Event::Request(request))
+    }
+
+    fn refuse_request(&mut self, header: &Header, refusal: Refusal) -> Look {
+        let left_bytes = header.payload_bytes();
+        if left_bytes > PAYLOAD_SKIP_BYTES_MAX {
+            return self.follow(Violation::PayloadTooLong.into());
+        }
+        self.input.consume(REQUEST_HEADER_BYTES);
+        // Answered after the data: a client may not look for a reply while it still sends.
+        self.skip = Some(Skip { left_bytes, then: AfterSkip::RefuseRequest { cookie: header.cookie, refusal } });
+        Look::Again
+    }
+
+    fn follow(&mut self, step: Step) -> Look {
+        match step {
+            Step::Continue => {}
+            Step::StartTls => self.start_tls(),
+            Step::Begin { export } => {
+                self.phase = Phase::Transmission;
+                self.export = export;
+                self.negotiated = self.negotiation.negotiated(export);
+                return Look::Event(Event::Negotiated { export, tls: self.negotiation.tls() });
+            }
+            Step::End(reason) => self.end(reason),
+        }
+        Look::Again
+    }
+
+    /// From here on everything is encrypted; what the client sent ahead belongs to it already.
+    fn start_tls(&mut self) {
+        let config = self.offer.tls().config().expect("TLS was refused without it");
+        match TlsTransport::new(config) {
+            Ok(mut tls) => {
+                let ahead = self.input.consume(self.input.filled().len());
+                tls.begin(self.input.at(ahead), &mut self.output);
+                self.tls = Some(Box::new(tls));
+                self.negotiation.tls_started();
+            }
+            Err(_) => self.end(Violation::Tls.into()),
+        }
+    }
+
+    /// Decrypts what came; returns whether there is more to look at.
+    fn decrypt(&mut self) -> bool {
+        let Some(tls) = &mut self.tls else { return false };
+        match tls.decrypt(&mut self.input, self.message_bytes) {
+            Ok(progress) => progress,
+            Err(_) => {
+                self.end(Violation::Tls.into());
+                true
+            }
+        }
+    }
+}
+
+fn device_failure(request: &NbdRequest, status: Status) -> Option<Failure> {
+    let (error, message) = match status {
+        Status::Ok => return None,
+        Status::MediaError => (NbdError::Io, "the medium failed"),
+        Status::Aborted => (NbdError::Io, "given up"),
+        Status::Unsupported => (NbdError::NotSupported, "the device does not know this"),
+    };
+    Some(Failure { refusal: Refusal { error, message }, offset_bytes: request.offset_bytes })
+}
+
+fn missing_data(request: &NbdRequest, data_len: Option<usize>) -> Option<Failure> {
+    let has_data = matches!(request.command, Command::Read | Command::BlockStatus);
+    (has_data && data_len.is_none()).then_some(Failure {
+        refusal: Refusal { error: NbdError::Io, message: "no data" },
+        offset_bytes: request.offset_bytes,
+    })
+}

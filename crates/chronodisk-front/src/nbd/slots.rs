@@ -1,0 +1,143 @@
+//! Requests that were told and whose reply was not sent.
+
+use super::output::BufferPool;
+use super::request::{NbdRequest, Refusal, RequestKey};
+
+/// Outstanding requests by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    outstanding: usize,
+    in_use_bytes: u64,
+    pool: BufferPool,
+}
+
+/// A request and its data.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    generation: u32,
+    /// `None` once it was completed, or while the slot is free.
+    request: Option<NbdRequest>,
+    /// What the request counts for in `in_use_bytes`.
+    claimed_bytes: u64,
+    buffer: Box<[u8]>,
+    /// Bytes of the buffer that are the reply's data; `None` as long as there are none.
+    pub data_len: Option<usize>,
+    /// The pieces of a read, if there is more than one piece of data.
+    pub pieces: Vec<Piece>,
+    /// Why the request will fail.
+    pub failure: Option<Failure>,
+}
+
+/// A part of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// First byte, counted from that of the request.
+    pub start: usize,
+    pub len: usize,
+    /// Reads as zeros and takes no space.
+    pub hole: bool,
+}
+
+/// How a request failed, and where if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub refusal: Refusal,
+    pub offset_bytes: u64,
+}
+
+impl Slot {
+    /// The pieces of a read, and the buffer that they are pieces of.
+    pub fn pieces_and_buffer(&mut self) -> (&[Piece], &mut [u8]) {
+        (&self.pieces, &mut self.buffer)
+    }
+}
+
+impl Slots {
+    /// Whether another request with so many bytes of read data may begin.
+    pub fn has_room(&self, data_bytes: u64) -> bool {
+        let count = self.slots.len() - self.free.len();
+        count < super::IN_FLIGHT_COUNT_MAX
+            && (self.in_use_bytes == 0 || self.in_use_bytes + data_bytes <= super::IN_FLIGHT_BYTES_MAX)
+    }
+
+    /// The key that the next request gets.
+    pub fn next_key(&self) -> RequestKey {
+        match self.free.last() {
+            Some(&slot) => RequestKey { slot, generation: self.slots[slot as usize].generation },
+            None => RequestKey { slot: self.slots.len() as u32, generation: 0 },
+        }
+    }
+
+    /// Keeps a request that has the [`next_key`](Self::next_key).
+    pub fn begin(&mut self, request: NbdRequest, data_bytes: u64) {
+        let index = request.key.slot();
+        if index == self.slots.len() {
+            self.slots.push(Slot::default());
+        } else {
+            self.free.pop();
+        }
+        let slot = &mut self.slots[index];
+        slot.request = Some(request);
+        slot.claimed_bytes = data_bytes;
+        self.in_use_bytes += data_bytes;
+        self.outstanding += 1;
+    }
+
+    /// The request of a key and its slot, if it is outstanding.
+    pub fn get_mut(&mut self, key: RequestKey) -> Option<(NbdRequest, &mut Slot)> {
+        let slot = self.slots.get_mut(key.slot()).filter(|slot| slot.generation == key.generation)?;
+        slot.request.map(|request| (request, slot))
+    }
+
+    /// A buffer of `len` bytes for the reply's data.
+    pub fn data_mut(&mut self, key: RequestKey, len: usize) -> Option<&mut [u8]> {
+        self.get_mut(key)?;
+        let slot = &mut self.slots[key.slot()];
+        if slot.buffer.len() < len {
+            self.pool.give(std::mem::take(&mut slot.buffer));
+            slot.buffer = self.pool.take(len);
+        }
+        slot.data_len = Some(len);
+        Some(&mut slot.buffer[..len])
+    }
+
+    /// The request is no longer outstanding; its data stay until [`free`](Self::free).
+    pub fn end(&mut self, key: RequestKey) {
+        let slot = &mut self.slots[key.slot()];
+        slot.request = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.outstanding -= 1;
+    }
+
+    /// The slot serves another request.
+    pub fn free(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        self.in_use_bytes -= slot.claimed_bytes;
+        self.pool.give(std::mem::take(&mut slot.buffer));
+        slot.data_len = None;
+        slot.pieces.clear();
+        slot.failure = None;
+        self.free.push(index);
+    }
+
+    /// A slot's data.
+    pub fn data(&self, index: u32) -> &[u8] {
+        &self.slots[index as usize].buffer
+    }
+
+    pub fn pieces(&self, index: u32) -> &[Piece] {
+        &self.slots[index as usize].pieces
+    }
+
+    /// Requests that were told and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Gives memory back that waits for reuse.
+    pub fn release(&mut self) {
+        self.pool.release();
+    }
+}
