@@ -24,6 +24,7 @@
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod composite;
 pub mod importers;
 mod model;
 mod models;

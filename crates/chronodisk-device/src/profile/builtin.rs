@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::{Profile, Validation};
+use super::error::nearest;
+use super::{Profile, ProfileError, Validation};
 
 /// A profile that comes with the program, as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub(super) fn profiles() -> &'static [Profile] {
     static PROFILES: OnceLock<Vec<Profile>> = OnceLock::new();
     PROFILES.get_or_init(|| {
         let parse = |source: &Source| {
-            Profile::parse(source.text, &format!("profiles/{}", source.path)).expect("a built-in profile is valid")
+            Profile::parse(source.text, &label(source)).expect("a built-in profile is valid")
         };
         SOURCES.iter().map(parse).collect()
     })
@@ -71,19 +72,60 @@ pub(super) fn find(name: &str) -> Option<Profile> {
     profiles().iter().find(|profile| profile.name() == name).cloned().or_else(|| wu_tsai_variant(name))
 }
 
+/// The text of a built-in profile, found without parsing the others, so that built-in profiles can name each other.
+pub(super) struct NamedText {
+    /// How errors mention it.
+    pub(super) label: String,
+    pub(super) text: String,
+}
+
+/// The text of the profile called `name`.
+pub(super) fn source(name: &str) -> Option<NamedText> {
+    let file_name = format!("/{name}.toml");
+    match SOURCES.iter().find(|source| source.path.ends_with(&file_name)) {
+        Some(source) => Some(NamedText { label: label(source), text: source.text.to_owned() }),
+        None => wu_tsai_text(name).map(|text| NamedText { label: name.to_owned(), text }),
+    }
+}
+
+/// What is said where no profile has the name.
+pub(super) fn no_such(name: &str) -> ProfileError {
+    let shown: String = name.chars().take(64).collect();
+    let near = nearest(name, names());
+    let help = match near.as_slice() {
+        [] => "`chronodisk devices` lists the built-in profiles; a path to a .toml file works too".to_owned(),
+        near => format!("did you mean {}?", near.join(" or ")),
+    };
+    ProfileError::whole("", format!("there is no profile named \"{shown}\"")).with_help(help)
+}
+
+/// The name of the profile's file, which is its own.
+fn stem(source: &Source) -> &'static str {
+    let file = source.path.rsplit('/').next().unwrap_or(source.path);
+    file.strip_suffix(".toml").unwrap_or(file)
+}
+
+fn label(source: &Source) -> String {
+    format!("profiles/{}", source.path)
+}
+
 /// Every name that [`find`] knows.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    profiles().iter().map(Profile::name).chain(WU_TSAI_VARIANTS)
+    SOURCES.iter().map(stem).chain(WU_TSAI_VARIANTS)
 }
 
 /// The device `wu-tsai-chN-xS`: the baseline's file with N channels and speed-up S (Wu and Tsai, evaluation).
 ///
 /// Its text is a complete profile, so that a run that records it can be repeated from it.
 fn wu_tsai_variant(name: &str) -> Option<Profile> {
+    Some(Profile::parse(&wu_tsai_text(name)?, name).expect("a variant of a valid profile is valid"))
+}
+
+fn wu_tsai_text(name: &str) -> Option<String> {
     let name = WU_TSAI_VARIANTS.into_iter().find(|&variant| variant == name)?;
     let (channels, speed_up) = name.strip_prefix("wu-tsai-ch")?.split_once("-x")?;
-    let baseline = profiles().iter().find(|profile| profile.name() == "wu-tsai-baseline")?;
-    let mut text = baseline.text().to_owned();
+    let baseline = SOURCES.iter().find(|source| stem(source) == "wu-tsai-baseline")?;
+    let mut text = baseline.text.to_owned();
     for (line, replacement) in [
         ("\nname = \"wu-tsai-baseline\"\n", format!("\nname = \"{name}\"\n")),
         ("\nchannels = 1\n", format!("\nchannels = {channels}\n")),
@@ -92,7 +134,7 @@ fn wu_tsai_variant(name: &str) -> Option<Profile> {
         assert_eq!(text.matches(line).count(), 1, "the baseline's file has the line {line:?} once");
         text = text.replace(line, &replacement);
     }
-    Some(Profile::parse(&text, name).expect("a variant of a valid profile is valid"))
+    Some(text)
 }
 
 const WU_TSAI_VARIANTS: [&str; 16] = [
@@ -121,8 +163,7 @@ mod tests {
     #[test]
     fn every_file_is_named_as_its_profile() {
         for (source, profile) in SOURCES.iter().zip(profiles()) {
-            let stem = source.path.rsplit('/').next().and_then(|file| file.strip_suffix(".toml"));
-            assert_eq!(stem, Some(profile.name()));
+            assert_eq!(stem(source), profile.name());
         }
     }
 

@@ -6,12 +6,15 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{ProfileError, nearest};
+use super::members::Origin;
 use crate::quantity::{Quantity, parse_decimal};
 
 /// A profile's text with the label under which errors mention it.
 pub(crate) struct Document<'a> {
     pub(crate) file: &'a str,
     pub(crate) text: &'a str,
+    /// Where the members that it names are looked for.
+    pub(crate) origin: Origin<'a>,
 }
 
 impl Document<'_> {
@@ -42,11 +45,12 @@ pub(crate) struct Fields<'a> {
     table: &'a DeTable<'a>,
     span: Range<usize>,
     known: Vec<&'static str>,
+    appended: String,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn new(document: &'a Document<'a>, table: &'a DeTable<'a>, span: Range<usize>) -> Self {
-        Fields { document, table, span, known: Vec::new() }
+        Fields { document, table, span, known: Vec::new(), appended: String::new() }
     }
 
     /// An error about the table as a whole.
@@ -140,6 +144,229 @@ impl<'a> Fields<'a> {
         entries.iter().map(table).collect()
     }
 
+    /// Whether the table has the key; asking does not make it known.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Where the value of `key` stands, or the table without it; for errors that are found later.
+    pub(crate) fn span(&self, key: &str) -> Range<usize> {
+        self.table.get(key).map_or(self.span.clone(), Spanned::span)
+    }
+
+    /// An error at a place that [`Fields::span`] gave.
+    pub(crate) fn error_in(&self, span: &Range<usize>, message: impl Into<String>) -> ProfileError {
+        self.document.error(span, message)
+    }
+
+    /// True or false, or `default` if the key is missing.
+    pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Result<bool, ProfileError> {
+        match self.optional(key)?.map(Spanned::get_ref) {
+            None => Ok(default),
+            Some(DeValue::Boolean(flag)) => Ok(*flag),
+            Some(other) => Err(self.mismatch(key, other, "true or false")),
+        }
+    }
+
+    /// A plain number from zero on in millionths, if the key is there.
+    pub(crate) fn optional_millionths(&mut self, key: &'static str) -> Result<Option<u64>, ProfileError> {
+        const EXPECTED: &str = "a number such as 0.75";
+        let Some(value) = self.optional(key)? else { return Ok(None) };
+        let digits = match value.get_ref() {
+            DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+            DeValue::Float(number) => number.as_str(),
+            other => return Err(self.mismatch(key, other, EXPECTED)),
+        };
+        parse_decimal(digits, 1_000_000)
+            .map(Some)
+            .map_err(|problem| self.error_at(key, format!("{problem}; expected {EXPECTED}, not below zero")))
+    }
+
+    /// The table `[key]`, if it is there.
+    pub(crate) fn optional_table(&mut self, key: &'static str) -> Result<Option<Fields<'a>>, ProfileError> {
+        self.known.push(key);
+        let Some(value) = self.table.get(key) else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::Table(table) => Ok(Some(Fields::new(self.document, table, value.span()))),
+            other => Err(self.mismatch(key, other, &format!("a table [{key}]"))),
+        }
+    }
+
+    /// The table `[key]`.
+    pub(crate) fn table(&mut self, key: &'static str) -> Result<Fields<'a>, ProfileError> {
+        let table = self.optional_table(key)?;
+        table.ok_or_else(|| self.error(format!("the table [{key}] is missing")))
+    }
+
+    /// The entries of an array of at most `most`; none if the key is missing.
+    fn array(
+        &mut self,
+        key: &'static str,
+        most: usize,
+        expected: &str,
+    ) -> Result<&'a [Spanned<DeValue<'a>>], ProfileError> {
+        let Some(value) = self.optional(key)? else { return Ok(&[]) };
+        match value.get_ref() {
+            DeValue::Array(entries) if entries.len() <= most => Ok(entries),
+            DeValue::Array(entries) => {
+                let message = format!("{} entries; expected at most {most}", entries.len());
+                Err(self.error_at(key, message))
+            }
+            other => Err(self.mismatch(key, other, expected)),
+        }
+    }
+
+    /// The entries of an array of whole numbers; none if the key is missing.
+    pub(crate) fn wholes(&mut self, key: &'static str, most: usize) -> Result<Vec<u64>, ProfileError> {
+        const EXPECTED: &str = "an array of whole numbers such as [17, 99]";
+        let entries = self.array(key, most, EXPECTED)?;
+        entries.iter().map(|entry| self.entry_whole(key, entry, EXPECTED)).collect()
+    }
+
+    /// The entries of an array of pairs of whole numbers; none if the key is missing.
+    pub(crate) fn whole_pairs(&mut self, key: &'static str, most: usize) -> Result<Vec<(u64, u64)>, ProfileError> {
+        const EXPECTED: &str = "an array of pairs of whole numbers such as [[7, 4000]]";
+        let entries = self.array(key, most, EXPECTED)?;
+        let pair = |entry: &'a Spanned<DeValue<'a>>| {
+            let [first, second] = self.entry_pair(key, entry, EXPECTED)?;
+            Ok((self.entry_whole(key, first, EXPECTED)?, self.entry_whole(key, second, EXPECTED)?))
+        };
+        entries.iter().map(pair).collect()
+    }
+
+    /// The entries of an array of pairs of a whole number and a quantity; none if the key is missing.
+    pub(crate) fn quantity_pairs<T: Quantity>(
+        &mut self,
+        key: &'static str,
+        most: usize,
+    ) -> Result<Vec<(u64, T)>, ProfileError> {
+        let expected = format!("an array of pairs of a whole number and {}", T::EXPECTED);
+        let entries = self.array(key, most, &expected)?;
+        let pair = |entry: &'a Spanned<DeValue<'a>>| {
+            let [first, second] = self.entry_pair(key, entry, &expected)?;
+            Ok((self.entry_whole(key, first, &expected)?, self.entry_quantity(key, second, &expected)?))
+        };
+        entries.iter().map(pair).collect()
+    }
+
+    /// The entries of an array of quantities; none if the key is missing.
+    pub(crate) fn quantities<T: Quantity>(&mut self, key: &'static str, most: usize) -> Result<Vec<T>, ProfileError> {
+        let expected = format!("an array of texts, each {}", T::EXPECTED);
+        let entries = self.array(key, most, &expected)?;
+        entries.iter().map(|entry| self.entry_quantity(key, entry, &expected)).collect()
+    }
+
+    fn entry_pair(
+        &self,
+        key: &str,
+        entry: &'a Spanned<DeValue<'a>>,
+        expected: &str,
+    ) -> Result<[&'a Spanned<DeValue<'a>>; 2], ProfileError> {
+        match entry.get_ref() {
+            DeValue::Array(pair) if pair.len() == 2 => Ok([&pair[0], &pair[1]]),
+            _ => Err(self.entry_error(key, entry, format!("expected {expected}"))),
+        }
+    }
+
+    fn entry_whole(&self, key: &str, entry: &Spanned<DeValue<'_>>, expected: &str) -> Result<u64, ProfileError> {
+        let whole = match entry.get_ref() {
+            DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
+            _ => None,
+        };
+        whole.ok_or_else(|| self.entry_error(key, entry, format!("expected {expected}")))
+    }
+
+    fn entry_quantity<T: Quantity>(
+        &self,
+        key: &str,
+        entry: &Spanned<DeValue<'_>>,
+        expected: &str,
+    ) -> Result<T, ProfileError> {
+        match entry.get_ref() {
+            DeValue::String(text) => T::parse(text).map_err(|problem| self.entry_error(key, entry, problem)),
+            _ => Err(self.entry_error(key, entry, format!("expected {expected}"))),
+        }
+    }
+
+    fn entry_error(&self, key: &str, entry: &Spanned<DeValue<'_>>, problem: String) -> ProfileError {
+        self.document.error(&entry.span(), format!("`{key}`: {problem}"))
+    }
+
+    /// As [`tables`](Self::tables), but none if the key is missing.
+    pub(crate) fn tables_or_none(&mut self, key: &'static str, most: usize) -> Result<Vec<Fields<'a>>, ProfileError> {
+        self.known.push(key);
+        if self.has(key) { self.tables(key, most) } else { Ok(Vec::new()) }
+    }
+
+    /// One of the named values.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Result<T, ProfileError> {
+        let value = self.required(key, &one_of(choices))?;
+        self.read_choice(key, value, choices)
+    }
+
+    /// One of the named values, or `default` if the key is missing.
+    pub(crate) fn choice_or<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+        default: T,
+    ) -> Result<T, ProfileError> {
+        self.optional(key)?.map_or(Ok(default), |value| self.read_choice(key, value, choices))
+    }
+
+    fn read_choice<T: Copy>(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        choices: &[(&str, T)],
+    ) -> Result<T, ProfileError> {
+        let DeValue::String(text) = value.get_ref() else {
+            return Err(self.mismatch(key, value.get_ref(), &one_of(choices)));
+        };
+        let chosen = choices.iter().find(|choice| choice.0 == text.as_ref());
+        chosen.map(|choice| choice.1).ok_or_else(|| self.error_at(key, format!("expected {}", one_of(choices))))
+    }
+
+    /// The entries of an array of texts; none if the key is missing.
+    pub(crate) fn texts(&mut self, key: &'static str, most: usize) -> Result<Vec<String>, ProfileError> {
+        const EXPECTED: &str = "an array of texts in quotes";
+        let entries = self.array(key, most, EXPECTED)?;
+        let text = |entry: &Spanned<DeValue<'_>>| match entry.get_ref() {
+            DeValue::String(text) => Ok(text.clone().into_owned()),
+            _ => Err(self.entry_error(key, entry, format!("expected {EXPECTED}"))),
+        };
+        entries.iter().map(text).collect()
+    }
+
+    /// Where the members that the profile names are looked for.
+    pub(super) fn origin(&self) -> Origin<'a> {
+        self.document.origin
+    }
+
+    /// The label under which errors mention the profile.
+    pub(super) fn file(&self) -> &'a str {
+        self.document.file
+    }
+
+    /// Length of the profile's text in bytes.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.document.text.len()
+    }
+
+    /// Adds to what makes the profile's text complete.
+    pub(super) fn append_to_text(&mut self, text: &str) {
+        self.appended.push_str(text);
+    }
+
+    /// The profile's text with what makes it complete.
+    pub(super) fn complete_text(&self) -> String {
+        let text = self.document.text;
+        match text.is_empty() || text.ends_with('\n') || self.appended.is_empty() {
+            true => format!("{text}{}", self.appended),
+            false => format!("{text}\n{}", self.appended),
+        }
+    }
+
     /// Refuses the keys that nobody asked for.
     pub(crate) fn finish(self) -> Result<(), ProfileError> {
         let unknown = self.table.iter().find(|(key, _)| !self.known.contains(&key.get_ref().as_ref()));
@@ -198,6 +425,12 @@ impl<'a> Fields<'a> {
     fn mismatch(&self, key: &str, value: &DeValue<'_>, expected: &str) -> ProfileError {
         self.error_at(key, format!("{}; expected {expected}", describe(value)))
     }
+}
+
+/// What a choice's error says was expected.
+fn one_of<T>(choices: &[(&str, T)]) -> String {
+    let names: Vec<String> = choices.iter().map(|choice| format!("\"{}\"", choice.0)).collect();
+    format!("one of {}", names.join(", "))
 }
 
 fn describe(value: &DeValue<'_>) -> &'static str {

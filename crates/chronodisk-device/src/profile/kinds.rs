@@ -1,7 +1,7 @@
 //! Which kinds of model a profile can ask for: to add one, add its line here.
 
 use super::{Blueprint, Fields, ProfileError};
-use crate::models::{constant, nvram, simple_disk, table};
+use crate::models::{array, constant, nvram, simple_disk, table};
 
 /// A kind of model: its name in `kind = ".."` and what reads its parameters.
 pub(super) struct Kind {
@@ -15,4 +15,5 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { name: "table", parse: table::parse },
     Kind { name: "nvram", parse: nvram::parse },
     Kind { name: "simple-disk", parse: simple_disk::parse },
+    Kind { name: "array", parse: array::parse },
 ];

@@ -24,7 +24,9 @@ mod builtin;
 mod error;
 mod fields;
 mod kinds;
+mod members;
 
+use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,12 +37,14 @@ use toml::de::DeTable;
 pub use builtin::BuiltinProfile;
 pub use error::ProfileError;
 pub(crate) use fields::Fields;
+pub(crate) use members::MemberProfiles;
 
 use crate::quantity::Bytes;
 use crate::queued::{QueuedDevice, Service};
 use crate::{DeviceInfo, DeviceModel};
 pub(crate) use error::nearest;
 use fields::Document;
+use members::{MAX_PROFILES, Origin};
 
 /// Most channels that a profile may ask for.
 pub(crate) const MAX_CHANNELS: u32 = 65_536;
@@ -116,25 +120,23 @@ impl Profile {
     /// # Errors
     /// No such profile (the help names those most alike), a file that can't be read, or a profile that is wrong.
     pub fn find(name_or_path: &str) -> Result<Profile, ProfileError> {
-        if name_or_path.contains('/') || name_or_path.ends_with(".toml") {
-            return Profile::read(Path::new(name_or_path), name_or_path);
+        if Profile::is_path(name_or_path) {
+            let budget = Cell::new(MAX_PROFILES);
+            let origin = |directory| Origin::outermost(directory, &budget);
+            return Profile::read(Path::new(name_or_path), name_or_path, origin);
         }
-        builtin::find(name_or_path).ok_or_else(|| {
-            let shown: String = name_or_path.chars().take(64).collect();
-            let near = nearest(name_or_path, builtin::names());
-            let help = match near.as_slice() {
-                [] => "`chronodisk devices` lists the built-in profiles; a path to a .toml file works too".to_owned(),
-                near => format!("did you mean {}?", near.join(" or ")),
-            };
-            ProfileError::whole("", format!("there is no profile named \"{shown}\"")).with_help(help)
-        })
+        builtin::find(name_or_path).ok_or_else(|| builtin::no_such(name_or_path))
     }
 
-    /// The profile written in `text`; errors mention it as `file_label`.
+    /// The profile written in `text`; errors mention it as `file_label`. Its members are in the text too or built in.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file_label: &str) -> Result<Profile, ProfileError> {
+        Profile::parse_from(text, file_label, Origin::outermost(None, &Cell::new(MAX_PROFILES)))
+    }
+
+    fn parse_from(text: &str, file_label: &str, origin: Origin<'_>) -> Result<Profile, ProfileError> {
         if text.len() > MAX_TEXT_BYTES {
             let limit = Bytes(MAX_TEXT_BYTES as u64);
             return Err(ProfileError::whole(
@@ -142,7 +144,7 @@ impl Profile {
                 format!("longer than {limit}, the most that a profile may have"),
             ));
         }
-        let document = Document { file: file_label, text };
+        let document = Document { file: file_label, text, origin };
         let table = DeTable::parse(text).map_err(|error| {
             let place = error.span().unwrap_or(0..0);
             document.error(&place, error.message().replace('\n', "; "))
@@ -192,10 +194,23 @@ impl Profile {
         self.0.validation
     }
 
-    /// The TOML as it was read, byte for byte; parsed again, it gives the same device.
+    /// The TOML as it was read, byte for byte, and after it the profiles of the members that it names; parsed again,
+    /// it gives the same device, whatever has become of any file.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0.text
+    }
+
+    /// Its smallest addressable unit in bytes.
+    pub(crate) fn logical_block_bytes(&self) -> u64 {
+        u64::from(self.0.info.logical_block_bytes)
+    }
+
+    /// Whether the queue of a host's kernel is part of the device: it serves traces, generated workloads and
+    /// imitations of another kernel; a real kernel's own queue would count a second time.
+    #[must_use]
+    pub fn has_host_queue(&self) -> bool {
+        self.0.blueprint.host_queue
     }
 
     /// The capacity in bytes, unless a run asks for another one.
@@ -218,14 +233,24 @@ impl Profile {
         Ok((parsed.blueprint.make)(info, options.seed))
     }
 
-    fn read(path: &Path, label: &str) -> Result<Profile, ProfileError> {
+    /// Whether a profile's name is a path.
+    fn is_path(name: &str) -> bool {
+        name.contains('/') || name.ends_with(".toml")
+    }
+
+    /// The profile in a file; `origin` gets the file's directory.
+    fn read<'a>(
+        path: &'a Path,
+        label: &str,
+        origin: impl FnOnce(Option<&'a Path>) -> Origin<'a>,
+    ) -> Result<Profile, ProfileError> {
         use std::io::Read;
         let failed = |error: std::io::Error| ProfileError::whole(label, format!("can't read the profile: {error}"));
         let file = std::fs::File::open(path).map_err(failed)?;
         let mut bytes = Vec::new();
         file.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
         let text = String::from_utf8(bytes).map_err(|_| ProfileError::whole(label, "not a text in UTF-8"))?;
-        Profile::parse(&text, label)
+        Profile::parse_from(&text, label, origin(path.parent()))
     }
 }
 
@@ -240,7 +265,12 @@ pub(crate) struct Blueprint {
     make: Box<Make>,
     rotational: bool,
     discard: bool,
+    volatile_cache: bool,
     capacity_limit_bytes: Option<u64>,
+    capacity_default: Option<Bytes>,
+    logical_block_bytes: u64,
+    physical_block_bytes: u64,
+    host_queue: bool,
 }
 
 /// Makes a device with these properties and this seed.
@@ -249,7 +279,17 @@ type Make = dyn Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync;
 impl Blueprint {
     /// A device that `make` makes from its properties and a seed.
     pub(crate) fn new(make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static) -> Self {
-        Blueprint { make: Box::new(make), rotational: false, discard: false, capacity_limit_bytes: None }
+        Blueprint {
+            make: Box::new(make),
+            rotational: false,
+            discard: false,
+            volatile_cache: false,
+            capacity_limit_bytes: None,
+            capacity_default: None,
+            logical_block_bytes: SECTOR_BYTES,
+            physical_block_bytes: SECTOR_BYTES,
+            host_queue: false,
+        }
     }
 
     /// A queued device that draws no random numbers.
@@ -267,9 +307,42 @@ impl Blueprint {
         Blueprint { rotational: true, ..self }
     }
 
+    /// Whether a completed write may be lost until a flush.
+    pub(crate) fn with_volatile_cache(self, volatile_cache: bool) -> Self {
+        Blueprint { volatile_cache, ..self }
+    }
+
     /// No capacity beyond this.
     pub(crate) fn at_most(self, capacity_bytes: u64) -> Self {
         Blueprint { capacity_limit_bytes: Some(capacity_bytes), ..self }
+    }
+}
+
+/// What a device made of others takes from them.
+impl Blueprint {
+    /// The capacity where the profile names none, and the most that it may name.
+    pub(crate) fn sized(self, capacity_bytes: u64) -> Self {
+        let capacity_default = Some(Bytes(capacity_bytes));
+        Blueprint { capacity_limit_bytes: Some(capacity_bytes), capacity_default, ..self }
+    }
+
+    /// Blocks no smaller than any member's, and turning if one of them does.
+    pub(crate) fn over<'a>(self, members: impl Iterator<Item = &'a Profile> + Clone) -> Self {
+        let largest = |of: fn(&DeviceInfo) -> u32| {
+            members.clone().map(|member| u64::from(of(&member.0.info))).max().unwrap_or(SECTOR_BYTES)
+        };
+        Blueprint {
+            logical_block_bytes: largest(|info| info.logical_block_bytes),
+            physical_block_bytes: largest(|info| info.physical_block_bytes),
+            rotational: members.clone().any(|member| member.0.info.rotational),
+            host_queue: self.host_queue || members.clone().any(Profile::has_host_queue),
+            ..self
+        }
+    }
+
+    /// The device has the queue of a host's kernel in it.
+    pub(crate) fn with_host_queue(self) -> Self {
+        Blueprint { host_queue: true, ..self }
     }
 }
 
@@ -294,16 +367,21 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         let names = Validation::ALL.map(Validation::name).join(", ");
         return Err(fields.error_at("validation", format!("no such state; expected {names}")));
     };
-    let Bytes(capacity_bytes) = fields.positive("capacity")?;
-    let logical = block_size(fields, "logical-block", SECTOR_BYTES, SECTOR_BYTES)?;
-    let physical = block_size(fields, "physical-block", logical, logical)?;
+    let given = if fields.has("capacity") { Some(fields.positive("capacity")?) } else { None };
     let blueprint = (kind.parse)(fields)?;
+    let Bytes(capacity_bytes) = match given.or(blueprint.capacity_default) {
+        Some(capacity) => capacity,
+        None => fields.positive("capacity")?,
+    };
+    let smallest = blueprint.logical_block_bytes;
+    let logical = block_size(fields, "logical-block", smallest, smallest)?;
+    let physical = block_size(fields, "physical-block", logical.max(blueprint.physical_block_bytes), logical)?;
     let info = DeviceInfo {
         name,
         capacity_sectors: capacity_bytes / SECTOR_BYTES,
         logical_block_bytes: logical as u32,
         physical_block_bytes: physical as u32,
-        volatile_cache: false,
+        volatile_cache: blueprint.volatile_cache,
         discard_unit_sectors: blueprint.discard.then_some((logical / SECTOR_BYTES) as u32),
         rotational: blueprint.rotational,
     };
@@ -312,7 +390,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
             fields.error_at("capacity", format!("expected a multiple of the logical block, {}", Bytes(logical)))
         );
     }
-    let (file, text) = (document.file.to_owned(), document.text.to_owned());
+    let (file, text) = (document.file.to_owned(), fields.complete_text());
     Ok(Parsed { file, text, kind: kind.name, description, source, validation, info, blueprint })
 }
 

@@ -1,0 +1,161 @@
+//! The members of a composite: who is stepped when, and the bus between.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+
+use chronodisk_sim::{Completion, Nanos, Request, Status};
+
+use crate::models::bus::{Bus, Crossed};
+use crate::{DeviceModel, Probe};
+
+/// A member's answer to the request that it got under `tag`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) member: usize,
+    pub(crate) tag: u64,
+    pub(crate) status: Status,
+}
+
+/// Devices of any kind, by number, each with the instant at which it may next complete something.
+pub(crate) struct Members {
+    models: Vec<Box<dyn DeviceModel>>,
+    /// [`Nanos::MAX`] where nothing is outstanding.
+    wakes: Vec<Nanos>,
+    bus: Option<Bus>,
+    answers: VecDeque<Answer>,
+    /// Empty between calls; kept for its capacity.
+    completed: Vec<Completion>,
+}
+
+impl Members {
+    /// New devices, behind a bus if there is one.
+    pub(crate) fn new(models: Vec<Box<dyn DeviceModel>>, bus: Option<Bus>) -> Self {
+        let wakes = vec![Nanos::MAX; models.len()];
+        Members { models, wakes, bus, answers: VecDeque::new(), completed: Vec::new() }
+    }
+
+    /// Submits at `now`, over the bus if there is one.
+    pub(super) fn submit(&mut self, now: Nanos, member: usize, request: Request) {
+        match &mut self.bus {
+            Some(bus) => bus.send(now, member, request),
+            None => self.deliver(now, member, request),
+        }
+    }
+
+    /// The next instant at which a member may complete something or the bus is free, [`Nanos::MAX`] if never.
+    pub(super) fn next_instant(&self) -> Nanos {
+        let bus = self.bus.as_ref().map_or(Nanos::MAX, Bus::next_instant);
+        self.wakes.iter().fold(bus, |first, &wake| first.min(wake))
+    }
+
+    /// Steps the members that may complete something at `now` and moves the bus on; answers wait to be taken.
+    pub(super) fn run(&mut self, now: Nanos) {
+        for member in 0..self.models.len() {
+            if self.wakes[member] <= now {
+                self.step(now, member);
+            }
+        }
+        let Some(mut bus) = self.bus.take() else { return };
+        while let Some(crossed) = bus.take_crossed(now) {
+            match crossed {
+                Crossed::Out { member, request } => self.deliver(now, member, request),
+                Crossed::Back { member, tag, status } => self.answers.push_back(Answer { member, tag, status }),
+            }
+        }
+        self.bus = Some(bus);
+    }
+
+    /// The next answer in the order in which they came.
+    pub(super) fn take_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    pub(super) fn fork(&self) -> Members {
+        Members {
+            models: self.models.iter().map(|model| model.fork()).collect(),
+            wakes: self.wakes.clone(),
+            bus: self.bus.clone(),
+            answers: self.answers.clone(),
+            completed: Vec::with_capacity(self.completed.capacity()),
+        }
+    }
+
+    /// Tells the statistics of the bus and of each member as of `now`, the latter's names with its number in front.
+    pub(super) fn probe(&self, now: Nanos, sink: &mut dyn Probe) {
+        if let Some(bus) = &self.bus {
+            bus.probe(sink);
+        }
+        let mut prefix = String::new();
+        for (number, model) in self.models.iter().enumerate() {
+            prefix.clear();
+            write!(prefix, "member-{number}-").expect("a String takes everything");
+            let mut sink = Prefixed { prefix: &prefix, name: String::new(), sink: &mut *sink };
+            if model.now() == now {
+                model.probe(&mut sink);
+            } else {
+                let mut present = model.fork();
+                present.step(now, &mut Vec::new());
+                present.probe(&mut sink);
+            }
+        }
+    }
+
+    /// Submits to the member itself, after everything that is due in it.
+    fn deliver(&mut self, now: Nanos, member: usize, request: Request) {
+        if self.models[member].now() < now {
+            self.step(now, member);
+        }
+        let model = &mut self.models[member];
+        model.submit(request);
+        self.wakes[member] = wake(model.as_ref());
+    }
+
+    fn step(&mut self, now: Nanos, member: usize) {
+        let model = &mut self.models[member];
+        model.step(now, &mut self.completed);
+        self.wakes[member] = wake(model.as_ref());
+        assert!(self.wakes[member] > now, "model {}: stepped to {now}, still has something there", model.info().name);
+        for completion in self.completed.drain(..) {
+            match &mut self.bus {
+                Some(bus) => bus.send_back(now, member, completion.id, completion.status),
+                None => self.answers.push_back(Answer { member, tag: completion.id.0, status: completion.status }),
+            }
+        }
+    }
+}
+
+/// The earliest instant at which the model may complete something: a completion is an event too.
+fn wake(model: &dyn DeviceModel) -> Nanos {
+    if model.outstanding() == 0 {
+        return Nanos::MAX;
+    }
+    let bound = model.completion_bound().unwrap_or(Nanos::ZERO);
+    model.next_event().map_or(Nanos::MAX, |next| next.max(bound))
+}
+
+/// Puts a prefix in front of the names.
+struct Prefixed<'a> {
+    prefix: &'a str,
+    name: String,
+    sink: &'a mut dyn Probe,
+}
+
+impl Prefixed<'_> {
+    fn set(&mut self, name: &str) {
+        self.name.clear();
+        self.name.push_str(self.prefix);
+        self.name.push_str(name);
+    }
+}
+
+impl Probe for Prefixed<'_> {
+    fn counter(&mut self, name: &str, value: u64) {
+        self.set(name);
+        self.sink.counter(&self.name, value);
+    }
+
+    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
+        self.set(name);
+        self.sink.gauge(&self.name, unit, value);
+    }
+}

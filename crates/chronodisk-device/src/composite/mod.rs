@@ -1,0 +1,186 @@
+//! What arrays and host queues share: a device made of other devices.
+//!
+//! [`Composite`] is the whole of [`DeviceModel`] for such a device; what the particular one adds is a [`Policy`]: which
+//! requests its members get for a request, and what follows when a member answers. A policy never steps a member:
+//!
+//! ```text
+//!  submit ──► Policy::arrive ──► Context::submit ──► (bus) ──► member
+//!                                                                │ step to the smallest instant at which
+//!                                                                ▼ a member may complete something
+//!  step ◄─── Context::complete ◄── Policy::answer ◄── (bus) ◄── completion
+//! ```
+//!
+//! At an instant, first all members that may complete something there are stepped to it in the order of their numbers,
+//! then the bus moves on, then the policy gets the answers in that order, then its timer; this repeats until nothing is
+//! left at that instant. What a policy submits reaches the member after everything that is due in it.
+//!
+//! A member in which nothing is outstanding is left behind and brought up to date when it gets a request or is asked for
+//! statistics, which the contract makes equal to stepping it all the time. Nothing is allocated in the steady state.
+
+mod members;
+mod slab;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, Status};
+
+pub(crate) use members::Members;
+pub(crate) use slab::Slab;
+
+use crate::{DeviceInfo, DeviceModel, Probe};
+
+/// What a particular composite does with requests and with its members' answers.
+///
+/// It sees events in their order and may keep state; cloning it is what a fork does.
+pub(crate) trait Policy: Clone + Send + 'static {
+    /// A request arrives.
+    fn arrive(&mut self, request: Request, context: &mut Context<'_>);
+
+    /// Member number `member` has answered the request that it got under `tag`.
+    fn answer(&mut self, member: usize, tag: u64, status: Status, context: &mut Context<'_>);
+
+    /// The instant at which [`timer`](Self::timer) wants to be called if nothing happens before.
+    fn next_timer(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// The instant of [`next_timer`](Self::next_timer) is there; afterwards it must lie in the future.
+    fn timer(&mut self, _context: &mut Context<'_>) {}
+
+    /// Tells statistics of its own by name.
+    fn probe(&self, _sink: &mut dyn Probe) {}
+}
+
+/// What a policy may do.
+pub(crate) struct Context<'a> {
+    now: Nanos,
+    members: &'a mut Members,
+    due: &'a mut EventQueue<(RequestId, Status)>,
+}
+
+impl Context<'_> {
+    /// The present instant.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Submits to a member; its answer comes back under `tag`, unique among what is outstanding in the composite.
+    pub(crate) fn submit(&mut self, member: usize, tag: u64, request: Request) {
+        self.members.submit(self.now, member, Request { id: RequestId(tag), ..request });
+    }
+
+    /// Completes a request of the host because of an answer: at this instant.
+    pub(crate) fn complete(&mut self, id: RequestId, status: Status) {
+        self.due.push(self.now, (id, status));
+    }
+
+    /// Completes a request of the host that needs no member: at the earliest instant that the contract allows.
+    pub(crate) fn complete_at_once(&mut self, id: RequestId, status: Status) {
+        self.due.push(self.now.saturating_add(Nanos::from_nanos(1)), (id, status));
+    }
+}
+
+/// A device made of other devices.
+pub(crate) struct Composite<P> {
+    info: Arc<DeviceInfo>,
+    now: Nanos,
+    outstanding: u32,
+    members: Members,
+    policy: P,
+    due: EventQueue<(RequestId, Status)>,
+}
+
+impl<P: Policy> Composite<P> {
+    /// An idle composite at instant zero; its members are new.
+    pub(crate) fn new(info: DeviceInfo, members: Members, policy: P) -> Self {
+        Composite { info: Arc::new(info), now: Nanos::ZERO, outstanding: 0, members, policy, due: EventQueue::new() }
+    }
+
+    /// The next instant at which anything happens, [`Nanos::MAX`] if nothing does.
+    fn next_instant(&self) -> Nanos {
+        let due = self.due.next_at().unwrap_or(Nanos::MAX);
+        let timer = self.policy.next_timer().unwrap_or(Nanos::MAX);
+        due.min(timer).min(self.members.next_instant())
+    }
+
+    /// Everything that happens at `now`.
+    fn run_instant(&mut self, completed: &mut Vec<Completion>) {
+        while self.next_instant() <= self.now {
+            self.members.run(self.now);
+            let mut context = Context { now: self.now, members: &mut self.members, due: &mut self.due };
+            while let Some(answer) = context.members.take_answer() {
+                self.policy.answer(answer.member, answer.tag, answer.status, &mut context);
+            }
+            if self.policy.next_timer().is_some_and(|at| at <= self.now) {
+                self.policy.timer(&mut context);
+            }
+            while let Some((at, (id, status))) = self.due.pop_until(self.now) {
+                self.outstanding -= 1;
+                completed.push(Completion { id, at, status });
+            }
+        }
+    }
+}
+
+impl<P: Policy> DeviceModel for Composite<P> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.outstanding += 1;
+        let mut context = Context { now: self.now, members: &mut self.members, due: &mut self.due };
+        self.policy.arrive(request, &mut context);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        Some(self.next_instant()).filter(|&at| at < Nanos::MAX)
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        // What completes here is due already, or a member or the bus answers first, or the timer lets it.
+        if self.outstanding > 0 { self.next_event() } else { None }
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        let already = completed.len();
+        loop {
+            let next = self.next_instant();
+            if next > limit {
+                self.now = self.now.max(limit);
+                return;
+            }
+            self.now = self.now.max(next);
+            self.run_instant(completed);
+            if completed.len() > already || self.now >= limit {
+                return;
+            }
+        }
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(Composite {
+            info: Arc::clone(&self.info),
+            now: self.now,
+            outstanding: self.outstanding,
+            members: self.members.fork(),
+            policy: self.policy.clone(),
+            due: self.due.clone(),
+        })
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        self.policy.probe(sink);
+        self.members.probe(self.now, sink);
+    }
+}

@@ -1,0 +1,49 @@
+//! Small records by number, whose numbers are used again.
+
+/// Records under numbers that are free again once they are taken out; it never shrinks, so that it stops allocating
+/// when it has held as many as it ever will at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    /// Without records.
+    pub(crate) fn new() -> Self {
+        Slab { entries: Vec::new(), free: Vec::new() }
+    }
+
+    /// Puts a record in and returns its number.
+    pub(crate) fn insert(&mut self, entry: T) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.entries[number as usize] = Some(entry);
+            return number;
+        }
+        self.entries.push(Some(entry));
+        u32::try_from(self.entries.len() - 1).expect("fewer than 2^32 records")
+    }
+
+    /// Takes a record out.
+    ///
+    /// # Panics
+    /// If there is none under this number.
+    pub(crate) fn take(&mut self, number: u32) -> T {
+        let entry = self.entries[number as usize].take().expect("a number is taken once");
+        self.free.push(number);
+        entry
+    }
+
+    /// The record under this number.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
+        self.entries[number as usize].as_mut().expect("a record under this number")
+    }
+
+    /// As [`get_mut`](Self::get_mut), to read.
+    pub(crate) fn get(&self, number: u32) -> &T {
+        self.entries[number as usize].as_ref().expect("a record under this number")
+    }
+}

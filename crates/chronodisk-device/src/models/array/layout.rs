@@ -1,0 +1,242 @@
+//! Where an array keeps what: the mapping from its sectors to its members', as the Linux md driver lays them out.
+//!
+//! Sources: Linux, `drivers/md/raid5.c`, `raid5_compute_sector` (RAID 4, 5 and 6); `drivers/md/raid10.c`,
+//! `__raid10_find_phys` (near, far and offset copies); `drivers/md/raid0.c` and `md-linear.c`. The names of the layouts
+//! are those of mdadm(8).
+//!
+//! Members of unequal size are used as far as the smallest goes, but for `linear`, which uses all of each.
+
+/// Sector `sector` of member number `member`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) member: usize,
+    pub(crate) sector: u64,
+}
+
+/// How RAID 4, 5 and 6 rotate their parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParityLayout {
+    /// Parity moves from the last member to the first; data fill the others from the first on.
+    LeftAsymmetric,
+    /// Parity moves from the first member to the last; data fill the others from the first on.
+    RightAsymmetric,
+    /// Parity moves from the last member to the first; data begin behind it and go round.
+    LeftSymmetric,
+    /// Parity moves from the first member to the last; data begin behind it and go round.
+    RightSymmetric,
+    /// Parity on the first member or members.
+    ParityFirst,
+    /// Parity on the last member or members.
+    ParityLast,
+}
+
+/// Where RAID 10 keeps the further copies of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyLayout {
+    /// On the next members, at the same place or nearly.
+    Near,
+    /// On the next members, each copy in a part of its own, so that reads stripe over all of them as in RAID 0.
+    Far,
+    /// On the next members, in the next row.
+    Offset,
+}
+
+/// The family of an array's level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One member after the other; the first sector of each in the array, growing.
+    Linear(Vec<u64>),
+    /// Chunks with equal copies: RAID 0 (one copy), RAID 1 (a single chunk, a copy on every member), RAID 10.
+    Copies {
+        /// Copies of each chunk, all on different members.
+        copies: usize,
+        /// Where they are.
+        layout: CopyLayout,
+        /// Rows between the copies of the far layout.
+        stride_rows: u64,
+    },
+    /// Rows of chunks with one parity chunk or two.
+    Parity {
+        /// One or two.
+        parities: usize,
+        /// How they move.
+        layout: ParityLayout,
+    },
+}
+
+/// An array's mapping.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) shape: Shape,
+    pub(crate) members: usize,
+    pub(crate) chunk_sectors: u64,
+    pub(crate) capacity_sectors: u64,
+}
+
+impl Layout {
+    /// Members one after the other.
+    pub(crate) fn linear(member_sectors: &[u64]) -> Layout {
+        let mut starts = Vec::with_capacity(member_sectors.len());
+        let mut end = 0;
+        for sectors in member_sectors {
+            starts.push(end);
+            end += sectors;
+        }
+        Layout {
+            shape: Shape::Linear(starts),
+            members: member_sectors.len(),
+            chunk_sectors: end,
+            capacity_sectors: end,
+        }
+    }
+
+    /// A copy of everything on each of `members` members with so many sectors in use.
+    pub(crate) fn mirrored(members: usize, member_sectors: u64) -> Layout {
+        let shape = Shape::Copies { copies: members, layout: CopyLayout::Near, stride_rows: 0 };
+        Layout { shape, members, chunk_sectors: member_sectors, capacity_sectors: member_sectors }
+    }
+
+    /// Chunks over `members` members with `member_sectors` each, `copies` times; a capacity of zero if nothing fits.
+    pub(crate) fn striped(
+        members: usize,
+        member_sectors: u64,
+        chunk_sectors: u64,
+        copies: usize,
+        layout: CopyLayout,
+    ) -> Layout {
+        let (width, many) = (members as u64, copies as u64);
+        let rows = member_sectors / chunk_sectors;
+        let stride_rows = if layout == CopyLayout::Far { rows / many } else { 0 };
+        let chunks = match layout {
+            CopyLayout::Near => rows * width / many,
+            CopyLayout::Far | CopyLayout::Offset => rows / many * width,
+        };
+        let shape = Shape::Copies { copies, layout, stride_rows };
+        Layout { shape, members, chunk_sectors, capacity_sectors: chunks * chunk_sectors }
+    }
+
+    /// Rows of chunks with parity.
+    pub(crate) fn with_parity(
+        members: usize,
+        member_sectors: u64,
+        chunk_sectors: u64,
+        parities: usize,
+        layout: ParityLayout,
+    ) -> Layout {
+        let rows = member_sectors / chunk_sectors;
+        let capacity_sectors = rows * (members - parities) as u64 * chunk_sectors;
+        Layout { shape: Shape::Parity { parities, layout }, members, chunk_sectors, capacity_sectors }
+    }
+
+    /// Chunks of data in a row of an array with parity.
+    pub(crate) fn units(&self) -> usize {
+        match self.shape {
+            Shape::Parity { parities, .. } => self.members - parities,
+            Shape::Linear(_) | Shape::Copies { .. } => self.members,
+        }
+    }
+
+    /// Sectors of data in a row.
+    pub(crate) fn row_sectors(&self) -> u64 {
+        self.units() as u64 * self.chunk_sectors
+    }
+
+    /// Where copy number `copy` of a chunk begins; `None` in other shapes.
+    pub(crate) fn copy(&self, chunk: u64, copy: usize) -> Option<Place> {
+        let Shape::Copies { copies, layout, stride_rows } = self.shape else { return None };
+        let (width, copy) = (self.members as u64, copy as u64);
+        let (row, member) = match layout {
+            CopyLayout::Near => {
+                let index = chunk * copies as u64 + copy;
+                (index / width, index % width)
+            }
+            CopyLayout::Far => (chunk / width + copy * stride_rows, (chunk % width + copy) % width),
+            CopyLayout::Offset => (chunk / width * copies as u64 + copy, (chunk % width + copy) % width),
+        };
+        Some(Place { member: member as usize, sector: row * self.chunk_sectors })
+    }
+
+    /// The member with parity number `which` (0: P, 1: Q) of a row of an array that has it.
+    pub(crate) fn parity(&self, row: u64, which: usize) -> Option<usize> {
+        let Shape::Parity { parities, layout } = self.shape else { return None };
+        let turn = (row % self.members as u64) as usize;
+        let first = match layout {
+            ParityLayout::LeftAsymmetric | ParityLayout::LeftSymmetric => self.members - 1 - turn,
+            ParityLayout::RightAsymmetric | ParityLayout::RightSymmetric => turn,
+            ParityLayout::ParityFirst => 0,
+            ParityLayout::ParityLast => self.members - parities,
+        };
+        (which < parities).then_some((first + which) % self.members)
+    }
+
+    /// The member with data chunk number `unit` of a row of an array with parity.
+    pub(crate) fn data(&self, row: u64, unit: usize) -> usize {
+        let (Shape::Parity { parities, layout }, Some(first)) = (&self.shape, self.parity(row, 0)) else { return unit };
+        match layout {
+            ParityLayout::LeftSymmetric | ParityLayout::RightSymmetric => (first + parities + unit) % self.members,
+            ParityLayout::ParityFirst => unit + parities,
+            ParityLayout::ParityLast => unit,
+            ParityLayout::LeftAsymmetric | ParityLayout::RightAsymmetric => {
+                // The Q chunk of the last member wraps round to the first.
+                let wrapped = (first + parities).saturating_sub(self.members);
+                let before = first - wrapped;
+                if unit < before { unit + wrapped } else { unit + parities }
+            }
+        }
+    }
+
+    /// Where a sector of the array is in a linear one.
+    pub(crate) fn linear_place(&self, sector: u64) -> Option<Place> {
+        let Shape::Linear(starts) = &self.shape else { return None };
+        let member = starts.partition_point(|&start| start <= sector) - 1;
+        Some(Place { member, sector: sector - starts[member] })
+    }
+
+    /// Sectors from `sector` to the end of its member in a linear array.
+    pub(crate) fn linear_rest(&self, sector: u64) -> u64 {
+        let Shape::Linear(starts) = &self.shape else { return 0 };
+        let member = starts.partition_point(|&start| start <= sector);
+        starts.get(member).copied().unwrap_or(self.capacity_sectors) - sector
+    }
+
+    /// Whether everything can still be read when the members of this set are gone.
+    pub(crate) fn survives(&self, failed: MemberSet) -> bool {
+        match self.shape {
+            Shape::Linear(_) => failed.is_empty(),
+            Shape::Parity { parities, .. } => failed.count() <= parities,
+            Shape::Copies { copies, .. } => (0..self.members as u64).all(|chunk| {
+                let mut places = (0..copies).filter_map(|copy| self.copy(chunk, copy));
+                places.any(|place| !failed.contains(place.member))
+            }),
+        }
+    }
+}
+
+/// Most members of an array.
+pub(crate) const MAX_MEMBERS: usize = 64;
+
+/// A set of at most [`MAX_MEMBERS`] members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemberSet(u64);
+
+impl MemberSet {
+    pub(crate) fn insert(&mut self, member: usize) {
+        self.0 |= 1 << member;
+    }
+
+    pub(crate) fn contains(self, member: usize) -> bool {
+        self.0 >> member & 1 == 1
+    }
+
+    pub(crate) fn union(self, other: MemberSet) -> MemberSet {
+        MemberSet(self.0 | other.0)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}

@@ -1,0 +1,234 @@
+//! Arrays of devices, kind `array`: what the Linux md driver makes of several, with any model as a member, other arrays
+//! among them.
+//!
+//! ```toml
+//! kind = "array"
+//! level = "raid5"               # linear, raid0, raid1, raid4, raid5, raid6, raid10
+//! member = "first-disk"         # or members = ["first-disk", "my-disk.toml"]
+//! count = 8
+//! chunk = "512 KiB"             # the default; not for linear and raid1
+//! layout = "left-symmetric"     # raid5, raid6: the default; raid10: near, far or offset
+//! copies = 2                    # raid10: the default
+//! failed = [2]                  # numbers of members that are gone, counted from 0
+//! fail-at = "30 s"              # when they go; from the start if missing
+//! read-policy = "nearest"       # raid1, raid10: the default; round-robin, fewest-outstanding, primary
+//! stripe-cache = 256            # raid4, raid5, raid6: writes to rows under way at once; the default
+//! bus-rate = "160 MB/s"         # members behind one bus, see the module `bus`; with bus-overhead, bus-arbitration
+//! ```
+//!
+//! Modelled:
+//! - A request is split at chunks; pieces that follow each other on a member become one request, as the block layer
+//!   merges them. It completes with its last part, with the worst of their answers. Members of unequal size are used as
+//!   far as the smallest goes (`linear`: as they are).
+//! - RAID 1 and 10 write all copies and read one (`balance`).
+//! - RAID 4, 5 and 6 keep parity by read-modify-write or reconstruct-write, whichever reads less (`parity`), all reads
+//!   before the first write; writes to the same parity follow one another (`writes`). Rows covered whole are written at
+//!   once.
+//! - Nothing is submitted to a failed member. Its data are read from copies or computed from the row; a parity write
+//!   that begins after a failure takes it into account.
+//! - A flush goes to all members, `fua` with every data and parity write, a write of zeros as such to the members (as a
+//!   write to the parity of rows that it covers in part). A discard of an array with parity reaches the rows that it
+//!   covers whole, as in md; the array takes discards if all its members do.
+//!
+//! Not modelled: the time of the host's processor (parity, copying), rebuilding onto a spare, bitmaps and journals,
+//! rewriting after a media error, and reads that wait for a write to the same row.
+
+mod balance;
+mod layout;
+mod parity;
+mod policy;
+mod runs;
+mod writes;
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Nanos, RandomStream, SECTOR_BYTES};
+
+use crate::composite::{Composite, Members};
+use crate::models::bus;
+use crate::profile::{Blueprint, Fields, MemberProfiles, Profile, ProfileError};
+use crate::quantity::Bytes;
+use crate::{BuildOptions, DeviceInfo, DeviceModel};
+use balance::{Balance, ReadPolicy};
+use layout::{CopyLayout, Layout, MAX_MEMBERS, MemberSet, ParityLayout, Shape};
+use policy::Array;
+
+/// The level of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Linear,
+    Raid0,
+    Raid1,
+    Raid4,
+    Raid5,
+    Raid6,
+    Raid10,
+}
+
+const LEVELS: &[(&str, Level)] = &[
+    ("linear", Level::Linear),
+    ("raid0", Level::Raid0),
+    ("raid1", Level::Raid1),
+    ("raid4", Level::Raid4),
+    ("raid5", Level::Raid5),
+    ("raid6", Level::Raid6),
+    ("raid10", Level::Raid10),
+];
+
+/// mdadm(8), `--layout`.
+const PARITY_LAYOUTS: &[(&str, ParityLayout)] = &[
+    ("left-asymmetric", ParityLayout::LeftAsymmetric),
+    ("right-asymmetric", ParityLayout::RightAsymmetric),
+    ("left-symmetric", ParityLayout::LeftSymmetric),
+    ("right-symmetric", ParityLayout::RightSymmetric),
+    ("parity-first", ParityLayout::ParityFirst),
+    ("parity-last", ParityLayout::ParityLast),
+];
+
+const COPY_LAYOUTS: &[(&str, CopyLayout)] =
+    &[("near", CopyLayout::Near), ("far", CopyLayout::Far), ("offset", CopyLayout::Offset)];
+
+const READ_POLICIES: &[(&str, ReadPolicy)] = &[
+    ("nearest", ReadPolicy::Nearest),
+    ("round-robin", ReadPolicy::RoundRobin),
+    ("fewest-outstanding", ReadPolicy::FewestOutstanding),
+    ("primary", ReadPolicy::Primary),
+];
+
+/// mdadm's default chunk since its version 3.1.
+const DEFAULT_CHUNK: Bytes = Bytes(512 << 10);
+
+/// Default of `stripe_cache_size` in Linux's `drivers/md/raid5.c` (`NR_STRIPES`).
+const DEFAULT_STRIPE_CACHE: u32 = 256;
+
+/// Kind `array`: the keys as the module shows them.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
+    let mut found = MemberProfiles::new(fields)?;
+    let members = found.several(fields, MAX_MEMBERS)?;
+    found.finish(fields)?;
+    let layout = Arc::new(parse_layout(fields, &members)?);
+    let (failed, failing) = parse_failures(fields, &layout)?;
+    let policy = match layout.shape {
+        Shape::Copies { copies: 2.., .. } => fields.choice_or("read-policy", READ_POLICIES, ReadPolicy::Nearest)?,
+        _ => ReadPolicy::Primary,
+    };
+    let most_writes = match layout.shape {
+        Shape::Parity { .. } => fields.optional_count("stripe-cache", 1..=32_768)?.unwrap_or(DEFAULT_STRIPE_CACHE),
+        _ => DEFAULT_STRIPE_CACHE,
+    };
+    let bus = bus::parse(fields)?;
+    let profiles: Arc<[Profile]> = members.clone().into();
+    let capacity_bytes = layout.capacity_sectors * SECTOR_BYTES;
+    let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
+        let members = build_members(&profiles, seed);
+        let mut turning = MemberSet::default();
+        for (number, _) in members.iter().enumerate().filter(|(_, member)| member.info().rotational) {
+            turning.insert(number);
+        }
+        let info = array_info(info, &layout, &members);
+        let balance = Balance::new(policy, layout.members, turning);
+        let array = Array::new(Arc::clone(&layout), failed, failing, balance, most_writes);
+        Box::new(Composite::new(info, Members::new(members, bus.clone()), array))
+    };
+    Ok(Blueprint::new(make).sized(capacity_bytes).over(members.iter()))
+}
+
+/// The members, each with a seed of its own, so that their spindles are not in phase.
+fn build_members(profiles: &[Profile], seed: u64) -> Vec<Box<dyn DeviceModel>> {
+    let mut seeds = RandomStream::new(seed, "array", "members");
+    let mut build = |profile: &Profile| {
+        let options = BuildOptions { seed: seeds.next_u64(), ..BuildOptions::default() };
+        profile.build(&options).expect("its own capacity fits")
+    };
+    profiles.iter().map(&mut build).collect()
+}
+
+/// What the members make of the array's properties.
+fn array_info(info: DeviceInfo, layout: &Layout, members: &[Box<dyn DeviceModel>]) -> DeviceInfo {
+    let units: Option<Vec<u32>> = members.iter().map(|member| member.info().discard_unit_sectors).collect();
+    let largest = units.and_then(|units| units.into_iter().max());
+    let discard_unit_sectors = largest.and_then(|unit| match layout.shape {
+        Shape::Parity { .. } => u32::try_from(layout.row_sectors()).ok(),
+        _ => Some(unit),
+    });
+    let volatile_cache = members.iter().any(|member| member.info().volatile_cache);
+    DeviceInfo { discard_unit_sectors, volatile_cache, ..info }
+}
+
+fn parse_layout(fields: &mut Fields<'_>, members: &[Profile]) -> Result<Layout, ProfileError> {
+    let level = fields.choice("level", LEVELS)?;
+    let block = members.iter().map(Profile::logical_block_bytes).max().unwrap_or(SECTOR_BYTES);
+    let sizes: Vec<u64> =
+        members.iter().map(|member| member.capacity_bytes() / block * (block / SECTOR_BYTES)).collect();
+    let smallest = sizes.iter().copied().min().unwrap_or(0);
+    let least = match level {
+        Level::Linear | Level::Raid0 | Level::Raid1 => 1,
+        Level::Raid10 => 2,
+        Level::Raid4 | Level::Raid5 => 3,
+        Level::Raid6 => 4,
+    };
+    if members.len() < least {
+        return Err(fields.error_at("level", format!("{} members; expected at least {least}", members.len())));
+    }
+    match level {
+        Level::Linear => return Ok(Layout::linear(&sizes)),
+        Level::Raid1 => return Ok(Layout::mirrored(members.len(), smallest)),
+        Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {}
+    }
+    let Bytes(chunk) = fields.quantity_or("chunk", DEFAULT_CHUNK)?;
+    if chunk == 0 || !chunk.is_multiple_of(block) || chunk > LARGEST_CHUNK_BYTES {
+        let (block, most) = (Bytes(block), Bytes(LARGEST_CHUNK_BYTES));
+        return Err(
+            fields.error_at("chunk", format!("expected a multiple of the members' block, {block}, up to {most}"))
+        );
+    }
+    let chunk = chunk / SECTOR_BYTES;
+    let count = members.len();
+    let rotating = |fields: &mut Fields<'_>, parities| {
+        let layout = fields.choice_or("layout", PARITY_LAYOUTS, ParityLayout::LeftSymmetric)?;
+        Ok::<_, ProfileError>(Layout::with_parity(count, smallest, chunk, parities, layout))
+    };
+    let layout = match level {
+        Level::Raid4 => Layout::with_parity(count, smallest, chunk, 1, ParityLayout::ParityLast),
+        Level::Raid5 => rotating(fields, 1)?,
+        Level::Raid6 => rotating(fields, 2)?,
+        Level::Raid10 => {
+            let layout = fields.choice_or("layout", COPY_LAYOUTS, CopyLayout::Near)?;
+            let copies = fields.optional_count("copies", 2..=count as u32)?.unwrap_or(2);
+            Layout::striped(count, smallest, chunk, copies as usize, layout)
+        }
+        Level::Linear | Level::Raid0 | Level::Raid1 => Layout::striped(count, smallest, chunk, 1, CopyLayout::Near),
+    };
+    if layout.capacity_sectors == 0 {
+        return Err(fields.error_at("chunk", format!("the smallest member, {}, is too small", Bytes(smallest * 512))));
+    }
+    Ok(layout)
+}
+
+const LARGEST_CHUNK_BYTES: u64 = 1 << 30;
+
+/// The members that are gone from the start, and those that go later.
+type Failures = (MemberSet, Option<(Nanos, MemberSet)>);
+
+fn parse_failures(fields: &mut Fields<'_>, layout: &Layout) -> Result<Failures, ProfileError> {
+    let mut gone = MemberSet::default();
+    for member in fields.wholes("failed", MAX_MEMBERS)? {
+        let member = usize::try_from(member).unwrap_or(usize::MAX);
+        if member >= layout.members || gone.contains(member) {
+            let last = layout.members - 1;
+            return Err(fields.error_at("failed", format!("expected numbers of members, 0 to {last}, each once")));
+        }
+        gone.insert(member);
+    }
+    if !layout.survives(gone) {
+        return Err(fields.error_at("failed", "the array does not survive the loss of these members"));
+    }
+    let at = fields.quantity_or("fail-at", Nanos::ZERO)?;
+    if gone.is_empty() && fields.has("fail-at") {
+        return Err(fields.error_at("fail-at", "there are no `failed` members"));
+    }
+    if at > Nanos::ZERO { Ok((MemberSet::default(), Some((at, gone)))) } else { Ok((gone, None)) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Writes of an array with parity: which may go on and which wait.
+//!
+//! Between the reading of old parity and the writing of the new one no other write may touch the same parity, so a
+//! write waits for those before it that overlap with it in the members' sectors, as md's stripes are locked while they
+//! are worked on. At most `stripe-cache` writes are under way or wait in this way; the others wait in line for a place,
+//! first come, first served, as requests wait for a stripe of md's stripe cache.
+
+use std::collections::VecDeque;
+
+use chronodisk_sim::Request;
+
+use crate::composite::Slab;
+
+/// A write of a row or of rows covered whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    pub(crate) parent: u32,
+    /// The host's request.
+    pub(crate) request: Request,
+    /// From the first row to before the last.
+    pub(crate) rows: (u64, u64),
+    /// In sectors of a row's data.
+    pub(crate) span: (u64, u64),
+    /// Members' requests that are not answered.
+    pub(crate) parts: u32,
+    /// Whether these are reads.
+    pub(crate) reading: bool,
+    /// In the members' sectors.
+    low: u64,
+    high: u64,
+    /// How many writes before it overlap with it.
+    blockers: u32,
+}
+
+impl Write {
+    pub(crate) fn new(
+        parent: u32,
+        request: Request,
+        rows: (u64, u64),
+        span: (u64, u64),
+        (low, high): (u64, u64),
+    ) -> Write {
+        Write { parent, request, rows, span, parts: 0, reading: false, low, high, blockers: 0 }
+    }
+
+    fn overlaps(&self, other: &Write) -> bool {
+        self.low < other.high && other.low < self.high
+    }
+}
+
+/// All writes that are not done.
+#[derive(Clone, Debug)]
+pub(crate) struct Writes {
+    slab: Slab<Write>,
+    /// Those with a place, in order of arrival.
+    placed: Vec<u32>,
+    /// Those without.
+    waiting: VecDeque<u32>,
+    /// Those that nothing keeps from beginning any more.
+    ready: VecDeque<u32>,
+    places: usize,
+    delayed: u64,
+}
+
+impl Writes {
+    /// No writes, and room for `places` of them at once.
+    pub(crate) fn new(places: u32) -> Self {
+        Writes {
+            slab: Slab::new(),
+            placed: Vec::new(),
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
+            places: places as usize,
+            delayed: 0,
+        }
+    }
+
+    /// A write arrives; its number is returned if it may begin.
+    pub(crate) fn arrive(&mut self, write: Write) -> Option<u32> {
+        let number = self.slab.insert(write);
+        let begins = self.placed.len() < self.places && self.place(number);
+        if self.placed.last() != Some(&number) {
+            self.waiting.push_back(number);
+        }
+        self.delayed += u64::from(!begins);
+        begins.then_some(number)
+    }
+
+    /// A write is done: those that waited for it only become ready.
+    pub(crate) fn finish(&mut self, number: u32) {
+        let done = self.slab.take(number);
+        let index = self.placed.iter().position(|&placed| placed == number).expect("only what has a place is done");
+        self.placed.remove(index);
+        for &later in &self.placed[index..] {
+            let write = self.slab.get_mut(later);
+            if write.overlaps(&done) {
+                write.blockers -= 1;
+                if write.blockers == 0 {
+                    self.ready.push_back(later);
+                }
+            }
+        }
+        if let Some(next) = self.waiting.pop_front()
+            && self.place(next)
+        {
+            self.ready.push_back(next);
+        }
+    }
+
+    /// The next write that may begin.
+    pub(crate) fn take_ready(&mut self) -> Option<u32> {
+        self.ready.pop_front()
+    }
+
+    pub(crate) fn get(&self, number: u32) -> &Write {
+        self.slab.get(number)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Write {
+        self.slab.get_mut(number)
+    }
+
+    /// How many writes had to wait.
+    pub(crate) fn delayed(&self) -> u64 {
+        self.delayed
+    }
+
+    /// Gives a place; returns whether nothing is in the way.
+    fn place(&mut self, number: u32) -> bool {
+        let write = *self.slab.get(number);
+        let overlapping = |&&placed: &&u32| self.slab.get(placed).overlaps(&write);
+        let blockers = self.placed.iter().filter(overlapping).count() as u32;
+        self.slab.get_mut(number).blockers = blockers;
+        self.placed.push(number);
+        blockers == 0
+    }
+}

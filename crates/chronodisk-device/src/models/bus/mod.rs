@@ -1,0 +1,194 @@
+//! A bus that the members of an array share.
+//!
+//! Modelled: a request crosses the bus twice, and one crossing at a time holds the bus. On the way out go the command
+//! and a write's data, on the way back the status and a read's data; a member that serves does not hold the bus
+//! (disconnection and reconnection). A crossing takes `overhead` (arbitration, selection, messages) and the time of its
+//! data at `rate`, together at least 1 ns. Who waits gets the bus in order of asking, or the highest member number
+//! first as in the arbitration of a parallel SCSI bus (SCSI-2, X3.131-1994, section 6.1.2), where an initiator, whose
+//! identifier is the highest, comes before all of them.
+//!
+//! Not modelled: the share of the transfer that overlaps with the member's own work (a disk that reconnects before it
+//! has read everything). A member whose profile has an interface rate of its own crosses that too: give it the rate of
+//! its electronics, or one that does not count.
+
+use std::collections::VecDeque;
+
+use chronodisk_sim::{Nanos, Op, Request, RequestId, Status};
+
+use crate::Probe;
+use crate::composite::Slab;
+use crate::profile::{Fields, ProfileError};
+use crate::quantity::Rate;
+
+/// Who gets the bus when several wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arbitration {
+    /// Who asked first.
+    FirstCome,
+    /// The host, then the highest member number; equals in order of asking.
+    HighestId,
+}
+
+/// The parameters and who uses the bus and who waits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Bus {
+    rate: Rate,
+    overhead: Nanos,
+    arbitration: Arbitration,
+    /// Requests in the members, under the numbers that these know them by, with the tags of who submitted them.
+    inside: Slab<(u64, Request)>,
+    crossing: Option<(Nanos, Crossing)>,
+    waiting: VecDeque<Crossing>,
+    crossings: u64,
+    busy: Nanos,
+    waited: Nanos,
+}
+
+/// One use of the bus.
+#[derive(Clone, Copy, Debug)]
+struct Crossing {
+    member: usize,
+    inside: u32,
+    /// The status on the way back; `None` on the way out.
+    status: Option<Status>,
+    asked: Nanos,
+}
+
+/// What has crossed the bus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Crossed {
+    /// To the member.
+    Out {
+        /// Its number.
+        member: usize,
+        /// The request as the member is to see it.
+        request: Request,
+    },
+    /// To the host.
+    Back {
+        /// The member's number.
+        member: usize,
+        /// The identity under which the request was sent.
+        tag: u64,
+        /// The member's answer.
+        status: Status,
+    },
+}
+
+impl Bus {
+    /// A bus that nobody uses.
+    pub(crate) fn new(rate: Rate, overhead: Nanos, arbitration: Arbitration) -> Self {
+        Bus {
+            rate,
+            overhead,
+            arbitration,
+            inside: Slab::new(),
+            crossing: None,
+            waiting: VecDeque::new(),
+            crossings: 0,
+            busy: Nanos::ZERO,
+            waited: Nanos::ZERO,
+        }
+    }
+
+    /// The host asks for the bus at `now` to send a request to a member.
+    pub(crate) fn send(&mut self, now: Nanos, member: usize, request: Request) {
+        let inside = self.inside.insert((request.id.0, request));
+        self.ask(now, Crossing { member, inside, status: None, asked: now });
+    }
+
+    /// A member asks for the bus at `now` to answer a request.
+    pub(crate) fn send_back(&mut self, now: Nanos, member: usize, id: RequestId, status: Status) {
+        let inside = u32::try_from(id.0).expect("a number that the bus gave");
+        self.ask(now, Crossing { member, inside, status: Some(status), asked: now });
+    }
+
+    /// The instant at which the present crossing ends, [`Nanos::MAX`] if there is none.
+    pub(crate) fn next_instant(&self) -> Nanos {
+        self.crossing.map_or(Nanos::MAX, |(end, _)| end)
+    }
+
+    /// Takes what has crossed by `now`, and lets the next one have the bus.
+    pub(crate) fn take_crossed(&mut self, now: Nanos) -> Option<Crossed> {
+        let (_, crossing) = self.crossing.take_if(|(end, _)| *end <= now)?;
+        if let Some(next) = self.choose().and_then(|index| self.waiting.remove(index)) {
+            self.begin(now, next);
+        }
+        let member = crossing.member;
+        Some(match crossing.status {
+            None => {
+                let request = self.inside.get(crossing.inside).1;
+                Crossed::Out { member, request: Request { id: RequestId(u64::from(crossing.inside)), ..request } }
+            }
+            Some(status) => Crossed::Back { member, tag: self.inside.take(crossing.inside).0, status },
+        })
+    }
+
+    /// Tells how much the bus was used and waited for.
+    pub(crate) fn probe(&self, sink: &mut dyn Probe) {
+        sink.counter("bus-crossings", self.crossings);
+        sink.counter("bus-busy-time-ns", self.busy.as_nanos());
+        sink.counter("bus-wait-time-ns", self.waited.as_nanos());
+    }
+
+    fn ask(&mut self, now: Nanos, crossing: Crossing) {
+        match self.crossing {
+            None => self.begin(now, crossing),
+            Some(_) => self.waiting.push_back(crossing),
+        }
+    }
+
+    fn begin(&mut self, now: Nanos, crossing: Crossing) {
+        let request = self.inside.get(crossing.inside).1;
+        let data = match (crossing.status, request.op) {
+            (None, Op::Write) | (Some(_), Op::Read) => self.rate.time_for(request.len_bytes()),
+            _ => Nanos::ZERO,
+        };
+        let time = self.overhead.saturating_add(data).max(Nanos::from_nanos(1));
+        self.crossings += 1;
+        self.busy = self.busy.saturating_add(time);
+        self.waited = self.waited.saturating_add(now.saturating_sub(crossing.asked));
+        self.crossing = Some((now.saturating_add(time), crossing));
+    }
+
+    /// The place in the line of who is next.
+    fn choose(&self) -> Option<usize> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let urgency = |crossing: &Crossing| match crossing.status {
+            None => usize::MAX,
+            Some(_) => crossing.member,
+        };
+        let mut chosen = 0;
+        if self.arbitration == Arbitration::HighestId {
+            for (index, crossing) in self.waiting.iter().enumerate() {
+                if urgency(crossing) > urgency(&self.waiting[chosen]) {
+                    chosen = index;
+                }
+            }
+        }
+        Some(chosen)
+    }
+}
+
+/// The keys of a profile that describe a bus: `bus-rate`, and with it `bus-overhead` and `bus-arbitration`.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Option<Bus>, ProfileError> {
+    let rate = fields.quantity_or("bus-rate", Rate(0))?;
+    let overhead = fields.quantity_or("bus-overhead", Nanos::ZERO)?;
+    let arbitration = fields.choice_or("bus-arbitration", ARBITRATIONS, Arbitration::FirstCome)?;
+    if rate > Rate(0) {
+        return Ok(Some(Bus::new(rate, overhead, arbitration)));
+    }
+    match ["bus-rate", "bus-overhead", "bus-arbitration"].into_iter().find(|key| fields.has(key)) {
+        Some("bus-rate") => Err(fields.error_at("bus-rate", "zero; expected a rate such as \"160 MB/s\"")),
+        Some(key) => Err(fields.error_at(key, "there is no bus without `bus-rate`")),
+        None => Ok(None),
+    }
+}
+
+const ARBITRATIONS: &[(&str, Arbitration)] =
+    &[("first-come", Arbitration::FirstCome), ("highest-id", Arbitration::HighestId)];
+
+#[cfg(test)]
+mod tests;

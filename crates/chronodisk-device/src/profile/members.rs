@@ -1,0 +1,181 @@
+//! Profiles that name others as their members.
+//!
+//! A member is named as any profile is: by a built-in name, or by a path, which is taken from the directory of the
+//! profile's own file. What a run records must be enough to repeat it on a machine without these files, so the text of
+//! such a profile carries the texts of its members, as an array of tables at its end:
+//!
+//! ```toml
+//! [[member-profile]]
+//! name = "first-disk"      # as the profile names its member
+//! profile = """
+//! name = "first-disk"
+//! ..."""
+//! ```
+//!
+//! A member that is carried is taken from there and from nowhere else. A text that comes from no file, such as a
+//! recorded one, can't name paths. Nesting, the number of profiles read and the length of the whole are bounded.
+
+use std::cell::Cell;
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{Fields, MAX_TEXT_BYTES, Profile, ProfileError, builtin};
+use crate::quantity::Bytes;
+
+/// Where a text came from, which says where the members that it names are looked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    /// The directory of its file, if it has one.
+    pub(super) directory: Option<&'a Path>,
+    /// Profiles around this one.
+    depth: u32,
+    /// How many more members may be read, all together.
+    budget: &'a Cell<u32>,
+}
+
+impl<'a> Origin<'a> {
+    /// A profile that is no member of another.
+    pub(super) fn outermost(directory: Option<&'a Path>, budget: &'a Cell<u32>) -> Self {
+        Origin { directory, depth: 0, budget }
+    }
+}
+
+/// Most levels of profiles within profiles below the outermost.
+const MAX_DEPTH: u32 = 4;
+
+/// Most members' profiles that are read for one profile.
+pub(super) const MAX_PROFILES: u32 = 256;
+
+/// Finds a profile's members and remembers what must be carried with its text.
+pub(crate) struct MemberProfiles {
+    carried: Vec<Carried>,
+    found: Vec<(String, Profile)>,
+    /// What is to be put at the end of the profile's text.
+    appended: String,
+}
+
+struct Carried {
+    name: String,
+    text: String,
+    used: bool,
+}
+
+impl MemberProfiles {
+    /// Reads the members that the profile carries.
+    pub(crate) fn new(fields: &mut Fields<'_>) -> Result<Self, ProfileError> {
+        let mut carried = Vec::new();
+        for mut table in fields.tables_or_none("member-profile", MAX_PROFILES as usize)? {
+            carried.push(Carried { name: table.text("name")?, text: table.text("profile")?, used: false });
+            table.finish()?;
+        }
+        Ok(MemberProfiles { carried, found: Vec::new(), appended: String::new() })
+    }
+
+    /// The member named by the text under `key`.
+    pub(crate) fn one(&mut self, fields: &mut Fields<'_>, key: &'static str) -> Result<Profile, ProfileError> {
+        let name = fields.text(key)?;
+        self.find(fields, key, &name)
+    }
+
+    /// The members named by `members = ["A", "B"]`, or by `member = "A"` and `count = 3`: from one to `most`.
+    pub(crate) fn several(&mut self, fields: &mut Fields<'_>, most: usize) -> Result<Vec<Profile>, ProfileError> {
+        let names = fields.texts("members", most)?;
+        match (names.as_slice(), fields.has("member")) {
+            ([_, ..], true) => Err(fields.error_at("member", "there are `members` already")),
+            (names @ [_, ..], false) => names.iter().map(|name| self.find(fields, "members", name)).collect(),
+            ([], true) => {
+                let member = self.one(fields, "member")?;
+                let count = fields.count("count", 1..=u32::try_from(most).unwrap_or(u32::MAX))?;
+                Ok(vec![member; count as usize])
+            }
+            ([], false) => Err(fields.error("expected `members = [..]`, or `member` and `count`")),
+        }
+    }
+
+    /// Ends the search: what the profile's text needs at its end.
+    pub(crate) fn finish(self, fields: &mut Fields<'_>) -> Result<(), ProfileError> {
+        if let Some(unused) = self.carried.iter().find(|carried| !carried.used) {
+            let name: String = unused.name.chars().take(64).collect();
+            return Err(fields.error_at("member-profile", format!("no member is called \"{name}\"")));
+        }
+        fields.append_to_text(&self.appended);
+        Ok(())
+    }
+
+    fn find(&mut self, fields: &Fields<'_>, key: &str, name: &str) -> Result<Profile, ProfileError> {
+        if let Some((_, profile)) = self.found.iter().find(|(known, _)| known == name) {
+            return Ok(profile.clone());
+        }
+        let origin = fields.origin();
+        if origin.depth >= MAX_DEPTH {
+            return Err(fields.error_at(key, format!("more than {MAX_DEPTH} profiles within each other")));
+        }
+        if origin.budget.get() == 0 {
+            return Err(fields.error_at(key, format!("more than {MAX_PROFILES} members' profiles")));
+        }
+        origin.budget.set(origin.budget.get() - 1);
+        let profile = self.read(fields, origin, key, name)?;
+        self.found.push((name.to_owned(), profile.clone()));
+        Ok(profile)
+    }
+
+    fn read(
+        &mut self,
+        fields: &Fields<'_>,
+        origin: Origin<'_>,
+        key: &str,
+        name: &str,
+    ) -> Result<Profile, ProfileError> {
+        let within = Origin { directory: None, depth: origin.depth + 1, budget: origin.budget };
+        if let Some(carried) = self.carried.iter_mut().find(|carried| carried.name == name) {
+            carried.used = true;
+            let label = format!("{}, member-profile {name}", fields.file());
+            return Profile::parse_from(&carried.text, &label, within);
+        }
+        let profile = if Profile::is_path(name) {
+            let Some(directory) = origin.directory else {
+                let problem = format!("\"{name}\" is a path, but this profile is in no file; expected a built-in name");
+                return Err(fields.error_at(key, problem));
+            };
+            let path = directory.join(name);
+            Profile::read(&path, &path.to_string_lossy(), |directory| Origin { directory, ..within })?
+        } else {
+            let source = builtin::source(name)
+                .ok_or_else(|| builtin::no_such(name))
+                .map_err(|error| ProfileError { help: error.help, ..fields.error_at(key, error.message) })?;
+            Profile::parse_from(&source.text, &source.label, within)?
+        };
+        self.append(fields, name, profile.text())?;
+        Ok(profile)
+    }
+
+    fn append(&mut self, fields: &Fields<'_>, name: &str, text: &str) -> Result<(), ProfileError> {
+        write!(self.appended, "\n[[member-profile]]\nname = {}\nprofile = {}\n", quoted(name), quoted(text))
+            .expect("a String takes everything");
+        if self.appended.len() + fields.text_bytes() > MAX_TEXT_BYTES {
+            let limit = Bytes(MAX_TEXT_BYTES as u64);
+            return Err(fields.error(format!("longer than {limit} with its members, the most that a profile may have")));
+        }
+        Ok(())
+    }
+}
+
+/// As a TOML string: on one line if it is one, else over several as it stands.
+fn quoted(text: &str) -> String {
+    let several = text.contains('\n');
+    let mut quoted = String::from(if several { "\"\"\"\n" } else { "\"" });
+    for c in text.chars() {
+        match c {
+            '\\' => quoted.push_str("\\\\"),
+            '"' => quoted.push_str("\\\""),
+            '\n' | '\t' => quoted.push(c),
+            c if c.is_control() => write!(quoted, "\\u{:04X}", u32::from(c)).expect("a String takes everything"),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push_str(if several { "\"\"\"" } else { "\"" });
+    quoted
+}
+
+#[cfg(test)]
+mod tests;
