@@ -25,7 +25,7 @@ pub trait Quantity: Sized + Copy + PartialOrd + fmt::Display {
     /// # Errors
     /// A sentence that says what is wrong and what was expected.
     fn parse(text: &str) -> Result<Self, String> {
-        parse_count(text, Self::EXPECTED, Self::UNITS, Self::LARGEST).map(Self::from_count)
+        parse_quantity(text)
     }
 }
 
@@ -180,6 +180,11 @@ pub(crate) fn parse_decimal(text: &str, scale: u64) -> Result<u64, String> {
         Scaled::TooFine => format!("\"{text}\" has more decimals than the model can tell apart"),
         Scaled::TooLarge => format!("\"{}\" is too large", shown(text)),
     })
+}
+
+/// A number without sign and a unit: what [`Quantity::parse`] does unless a quantity does more.
+pub(crate) fn parse_quantity<T: Quantity>(text: &str) -> Result<T, String> {
+    parse_count(text, T::EXPECTED, T::UNITS, T::LARGEST).map(T::from_count)
 }
 
 fn parse_count(text: &str, expected: &str, units: &[(&str, u64)], largest: u64) -> Result<u64, String> {

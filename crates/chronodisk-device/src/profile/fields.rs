@@ -144,6 +144,11 @@ impl<'a> Fields<'a> {
         entries.iter().map(table).collect()
     }
 
+    /// Makes a key known without reading it.
+    pub(crate) fn know(&mut self, key: &'static str) {
+        self.known.push(key);
+    }
+
     /// Whether the table has the key; asking does not make it known.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)

@@ -421,5 +421,20 @@ fn check_capacity(parsed: &Parsed, capacity_bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Reads the fields of a text and refuses those that were not asked for: for the tests of a kind's reader.
+#[cfg(test)]
+pub(crate) fn with_fields<R>(
+    text: &str,
+    read: impl FnOnce(&mut Fields<'_>) -> Result<R, ProfileError>,
+) -> Result<R, ProfileError> {
+    let budget = Cell::new(0);
+    let document = Document { file: "test.toml", text, origin: Origin::outermost(None, &budget) };
+    let table = DeTable::parse(text).expect("it is TOML");
+    let mut fields = Fields::new(&document, table.get_ref(), 0..0);
+    let value = read(&mut fields)?;
+    fields.finish()?;
+    Ok(value)
+}
+
 #[cfg(test)]
 mod tests;

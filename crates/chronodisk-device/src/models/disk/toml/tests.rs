@@ -1,0 +1,411 @@
+//! Profiles of drives: written and read again, and how wrong ones are refused.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::*;
+use crate::importers::disksim::{Imported, import_file};
+
+fn heading() -> Heading {
+    Heading {
+        comment: "A drive for tests.\u{7}\n\nTwo paragraphs.".to_owned(),
+        name: "a-drive".to_owned(),
+        description: "a \"drive\"".to_owned(),
+        source: "made up \\ here".to_owned(),
+        validation: crate::Validation::Unvalidated,
+        capacity_bytes: 512,
+    }
+}
+
+/// Reads the tables of a profile; the keys that every profile has are passed over.
+fn read_text(text: &str) -> Result<DiskParameters, ProfileError> {
+    crate::profile::with_fields(text, |fields| {
+        for key in ["name", "kind", "description", "source", "validation", "capacity"] {
+            fields.know(key);
+        }
+        read(fields)
+    })
+}
+
+fn plain_drive() -> DiskParameters {
+    let mut parameters = plain();
+    parameters.geometry.cylinders = 100;
+    let zone = ZoneParameters { last_cylinder: 99, blocks_per_track: 50, ..ZoneParameters::default() };
+    parameters.geometry.zones = vec![zone];
+    parameters.mechanics.rotation = Rpm { numerator: 7_200, denominator: 1 };
+    parameters.cache.segments = 2;
+    parameters.cache.segment_blocks = 64;
+    parameters.validate().unwrap();
+    parameters
+}
+
+#[test]
+fn what_is_missing_has_the_default_of_a_plain_drive() {
+    let text = "
+        [geometry]
+        surfaces = 1
+        cylinders = 100
+        [[geometry.zones]]
+        first-cylinder = 0
+        last-cylinder = 99
+        blocks-per-track = 50
+        track-skew = \"0 sectors\"
+        cylinder-skew = { value = \"0 sectors\", source = \"a guess\" }
+        [mechanics]
+        rotation = \"7200 rpm\"
+        head-switch = \"0 ms\"
+        seek = { curve = \"constant\", time = \"0 ms\" }
+        [controller]
+        [cache]
+        segments = 2
+        segment-size = \"32 KiB\"
+    ";
+    assert_eq!(read_text(text).unwrap(), plain_drive());
+}
+
+#[test]
+fn errors_say_where_and_what() {
+    let good = write(&heading(), &plain_drive());
+    for (from, to, expected) in [
+        ("surfaces = 1", "surfaces = 0", "`surfaces`: out of range; expected a whole number from 1 to 256"),
+        ("last-cylinder = 99", "last-cylinder = 100", "`geometry.zones[0].last-cylinder`: 100, expected"),
+        ("slips = []", "slips = [5, 4]", "`geometry.zones[0].slips[1]`: 4, expected ascending positions"),
+        ("slips = []", "slips = [\"5\"]", "`slips`: expected an array of whole numbers"),
+        ("slips = []", "slips = 5", "`slips`: a plain number; expected an array of whole numbers"),
+        ("defects = []", "defects = [[1, 2, 3]]", "`defects`: expected an array of pairs"),
+        ("track-skew = \"0 sectors\"", "track-skew = \"0.5 turns\"", "expected the unit of the angles before"),
+        ("track-skew = \"0 sectors\"", "track-skew = 3", "`track-skew`: a number without a unit"),
+        ("spares = \"0 sectors\"", "spares = \"0 tracks\"", "unknown unit \"tracks\""),
+        ("rotation = \"7200 rpm\"", "rotation = \"7200\"", "`rotation`: expected turns a minute"),
+        ("curve = \"constant\"", "curve = \"extracted\"", "unknown key `time`"),
+        ("curve = \"constant\"", "curve = \"constnat\"", "no such choice; expected constant, linear"),
+        ("head-switch = \"0 ms\"", "head-swich = \"0 ms\"", "`head-switch` is missing"),
+        ("read-completion = ", "read-completoin = ", "unknown key `read-completoin`"),
+        ("never-disconnect = false", "never-disconnect = 0", "`never-disconnect`: a plain number; expected true"),
+        ("low-water = 0", "low-water = 1.5", "`cache.low-water`: expected 0 to 1"),
+        ("write-segments = 1", "write-segments = 3", "`cache.write-segments`: 3, expected 1 to 2"),
+        ("segment-size = \"64 sectors\"", "segment-size = \"1 TiB\"", "`segment-size`: expected at most"),
+        ("[bus]", "[buss]", "unknown key `buss`"),
+        ("[cache]", "[cash]", "the table [cache] is missing"),
+    ] {
+        assert!(good.contains(from), "{from} in\n{good}");
+        let error = read_text(&good.replacen(from, to, 1)).expect_err(to);
+        assert!(error.to_string().contains(expected), "{to}: {error}");
+        let line = error.line.unwrap();
+        let place = good.lines().position(|line| line.contains(from)).unwrap() as u32 + 1;
+        // A missing key or table is reported where its own table begins, or nowhere in particular.
+        assert!(
+            line == place || line < place && error.message.contains("missing") || to.contains("extracted"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_written_profile_explains_its_keys_once() {
+    let mut parameters = plain_drive();
+    parameters.geometry.zones[0].last_cylinder = 49;
+    let second = ZoneParameters { first_cylinder: 50, last_cylinder: 99, ..parameters.geometry.zones[0].clone() };
+    parameters.geometry.zones.push(second);
+    let text = write(&heading(), &parameters);
+    assert_eq!(text.matches("# spares included").count(), 1);
+    assert_eq!(text.matches("blocks-per-track").count(), 2);
+    assert!(
+        text.starts_with("# A drive for tests.?\n#\n# Two paragraphs.\nname = \"a-drive\"\nkind = \"disk\"\n"),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.len() <= 200), "{text}");
+}
+
+/// The folder of reference data, if it is beside the repository or named by the environment.
+fn reference() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from).join("disks/valid");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
+    None
+}
+
+#[test]
+fn every_reference_drive_survives_writing_and_reading() {
+    let Some(folder) = reference() else { return };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "diskspecs") {
+            let import = import_file(&path).unwrap();
+            let Imported::Disk(parameters) = import.device;
+            let text = write(&heading(), &parameters);
+            assert_eq!(read_text(&text).unwrap(), *parameters, "{}", path.display());
+        }
+    }
+}
+
+fn time() -> BoxedStrategy<Picos> {
+    prop_oneof![Just(0), 0..=limits::TIME_PICOS, (0i64..20_000).prop_map(|micros| micros * 1_000_000)]
+        .prop_map(Picos)
+        .boxed()
+}
+
+fn after() -> impl Strategy<Value = After> {
+    (time(), time()).prop_map(|(read, write)| After { read, write })
+}
+
+fn hpl() -> impl Strategy<Value = HplCurve> {
+    (0u32..=limits::CYLINDERS, [time(), time(), time(), time()], prop::option::of(time())).prop_map(
+        |(threshold_cylinders, [root_constant, root_factor, line_constant, line_factor], single)| HplCurve {
+            threshold_cylinders,
+            root_constant,
+            root_factor,
+            line_constant,
+            line_factor,
+            single,
+        },
+    )
+}
+
+fn seek() -> impl Strategy<Value = SeekCurve> {
+    let three = || {
+        [time(), time(), time()].prop_map(|mut times| {
+            times.sort();
+            ThreePoints { single: times[0], average: times[1], full: times[2] }
+        })
+    };
+    let points = prop::collection::btree_map(1u32..=limits::CYLINDERS, time(), 1..40).prop_map(|points| {
+        points.into_iter().map(|(cylinders, time)| SeekPoint { cylinders, time }).collect::<Vec<_>>()
+    });
+    prop_oneof![
+        time().prop_map(SeekCurve::Constant),
+        three().prop_map(SeekCurve::Linear),
+        three().prop_map(SeekCurve::Lee),
+        hpl().prop_map(SeekCurve::Hpl),
+        (prop::array::uniform10(time()), hpl()).prop_map(|(first_ten, rest)| SeekCurve::HplPlus10 { first_ten, rest }),
+        points.prop_map(SeekCurve::Extracted),
+    ]
+}
+
+fn mechanics_strategy() -> impl Strategy<Value = MechanicsParameters> {
+    let access =
+        prop_oneof![Just(AccessTime::Full), Just(AccessTime::AverageRotation), time().prop_map(AccessTime::Constant)];
+    let rotation = prop_oneof![
+        (1u32..=limits::RPM).prop_map(|numerator| Rpm { numerator, denominator: 1 }),
+        (1u32..1_000).prop_map(|thirds| Rpm { numerator: thirds * 7 + 1, denominator: 7 }),
+    ];
+    let rotation = rotation.prop_filter("at least one turn a minute", |rpm| rpm.numerator >= rpm.denominator);
+    (access.boxed(), seek().boxed(), time().boxed(), time().boxed(), any::<bool>(), rotation, any::<bool>()).prop_map(
+        |(access, seek, head_switch, settle, negative, rotation, random)| MechanicsParameters {
+            access,
+            seek,
+            head_switch,
+            write_settle: Picos(if negative { -settle.0 } else { settle.0 }),
+            rotation,
+            initial_phase: if random { InitialPhase::Random } else { InitialPhase::Index },
+        },
+    )
+}
+
+fn geometry_strategy() -> impl Strategy<Value = GeometryParameters> {
+    let zone = (1u32..50, 0u32..3, 8u32..400, prop::array::uniform3(0i64..1_000_000), 0u64..3, 0u64..4).prop_flat_map(
+        |parts| {
+            let slips = prop::collection::btree_set(0u64..8, 0..6);
+            let defects = prop::collection::vec((0u64..8, 0u64..8), 0..4);
+            (Just(parts), slips, defects)
+        },
+    );
+    (1u32..6, prop::collection::vec(zone, 1..5), 0usize..11, 0usize..3, any::<bool>()).prop_map(
+        |(surfaces, zones, sparing, order, turns)| {
+            let mut from = 0;
+            let zone = |((cylinders, gap, per_track, angles, empty, spares), slips, defects): (
+                (u32, u32, u32, [i64; 3], u64, u64),
+                std::collections::BTreeSet<u64>,
+                Vec<(u64, u64)>,
+            )| {
+                let first_cylinder = from + gap;
+                // Enough tracks for the positions above, whatever a position is.
+                let last_cylinder = first_cylinder + cylinders + 8;
+                from = last_cylinder + 1;
+                ZoneParameters {
+                    first_cylinder,
+                    last_cylinder,
+                    blocks_per_track: per_track,
+                    first_block_offset: Millionths(angles[0]),
+                    empty_blocks: empty,
+                    track_skew: Millionths(angles[1]),
+                    cylinder_skew: Millionths(angles[2]),
+                    spares,
+                    slips: slips.into_iter().collect(),
+                    defects: defects
+                        .into_iter()
+                        .map(|(original, replacement)| Defect { original, replacement })
+                        .collect(),
+                }
+            };
+            let zones: Vec<ZoneParameters> = zones.into_iter().map(zone).collect();
+            GeometryParameters {
+                surfaces,
+                cylinders: from,
+                track_order: TRACK_ORDERS[order].1,
+                sparing: Sparing::ALL[sparing],
+                spare_range_cylinders: 3,
+                skew_unit: if turns { SkewUnit::Revolutions } else { SkewUnit::Blocks },
+                zones,
+            }
+        },
+    )
+}
+
+fn controller_strategy() -> impl Strategy<Value = ControllerParameters> {
+    let extra = prop::option::of(prop::array::uniform5(time()));
+    let afters = prop::array::uniform5(after());
+    (prop::array::uniform9(time()), afters, extra, any::<[bool; 8]>(), 0usize..3, 0i64..=1_000_000_000).prop_map(
+        |(t, a, extra, f, preseek, scale)| ControllerParameters {
+            per_request_overhead: t[0],
+            overhead_scale: Millionths(scale),
+            block_transfer: t[1],
+            read_hit: a[0],
+            read_miss: a[1],
+            write_hit: a[2],
+            write_miss: a[3],
+            read_completion: t[2],
+            write_completion: t[3],
+            data_preparation: t[4],
+            first_reselect: t[5],
+            other_reselect: t[6],
+            read_disconnect: a[4],
+            write_disconnect: t[7],
+            extra_write_disconnect: extra.map(|t| ExtraDisconnect {
+                command: t[0],
+                disconnect: t[1],
+                inter_disconnect_delay: t[2],
+                second_disconnect: t[3],
+                seek_delta: t[4],
+            }),
+            minimum_write_seek: t[8],
+            hold_bus_for_read: f[0],
+            hold_bus_for_write: f[1],
+            never_disconnect: f[2],
+            sneaky_full_read_hits: f[3],
+            sneaky_partial_read_hits: f[4],
+            sneaky_intermediate_read_hits: f[5],
+            write_prebuffering: f[6],
+            preseek: [Preseek::AfterAcknowledgement, Preseek::DuringCompletion, Preseek::AfterMedia][preseek],
+            disconnect_write_if_seek: f[7],
+        },
+    )
+}
+
+fn cache_strategy() -> impl Strategy<Value = CacheParameters> {
+    let choices = (0usize..3, 0usize..5, 0usize..3, 0usize..3);
+    let numbers = (2u32..=limits::SEGMENTS, 1u32..=2, [1u32..=limits::SEGMENT_BLOCKS, 0u32..=99, 0u32..=99]);
+    (numbers, choices, [0i64..=1_000_000, 0i64..=1_000_000], any::<[bool; 13]>()).prop_map(
+        |((segments, write_segments, [segment_blocks, least, most]), choices, marks, f)| CacheParameters {
+            segments,
+            write_segments,
+            segment_blocks,
+            separate_write_segment: f[0],
+            caching: [Caching::None, Caching::All, Caching::ReadsOnly][choices.0],
+            low_water: Millionths(marks[0]),
+            high_water: Millionths(marks[1]),
+            water_by_request: f[1],
+            read_ahead: [
+                ReadAhead::None,
+                ReadAhead::ToTrackEnd,
+                ReadAhead::ToCylinderEnd,
+                ReadAhead::UntilFull,
+                ReadAhead::ToTrackEndOrNext,
+            ][choices.1],
+            minimum_read_ahead: least,
+            maximum_read_ahead: most,
+            read_ahead_over: [ReadAheadOver::DropDelivered, ReadAheadOver::Nothing, ReadAheadOver::Delivered]
+                [choices.2],
+            read_ahead_on_idle_hit: f[2],
+            read_free_blocks: f[3],
+            fast_write: [FastWrite::Never, FastWrite::Sequential, FastWrite::Always][choices.3],
+            immediate_read: f[4],
+            immediate_write: f[5],
+            combine_writes: f[6],
+            stop_read_ahead_in_block: f[7],
+            write_hit_stops_read_ahead: f[8],
+            read_directly_to_buffer: f[9],
+            immediate_partial_hits: f[10],
+            almost_read_hits: f[11],
+            read_hits_on_write_data: f[12],
+        },
+    )
+}
+
+fn queue_strategy() -> impl Strategy<Value = QueueParameters> {
+    let scheduler = prop_oneof![
+        Just(Scheduler::Fcfs),
+        Just(Scheduler::Sstf),
+        Just(Scheduler::Look),
+        Just(Scheduler::CLook),
+        Just(Scheduler::Sptf),
+        (0i64..=1_000_000_000).prop_map(|weight| Scheduler::AgedSptf { weight: Millionths(weight) }),
+    ];
+    (0u32..=limits::QUEUE_DEPTH, scheduler, 0usize..3, time(), time()).prop_map(
+        |(depth, scheduler, knowledge, read_initiation, write_initiation)| QueueParameters {
+            depth,
+            scheduler,
+            knowledge: [GeometryKnowledge::BlockNumbers, GeometryKnowledge::Zones, GeometryKnowledge::Exact][knowledge],
+            read_initiation,
+            write_initiation,
+        },
+    )
+}
+
+prop_compose! {
+    fn drives()(
+        geometry in geometry_strategy().boxed(),
+        mechanics in mechanics_strategy().boxed(),
+        controller in controller_strategy().boxed(),
+        cache in cache_strategy().boxed(),
+        queue in queue_strategy().boxed(),
+        bus in (time(), time()),
+        nonvolatile in prop::option::of((1..=limits::SEGMENT_BLOCKS, time())),
+    ) -> DiskParameters {
+        DiskParameters {
+            geometry,
+            mechanics,
+            controller,
+            cache,
+            queue,
+            bus: BusParameters { read_block: bus.0, write_block: bus.1 },
+            nonvolatile: nonvolatile.map(|(blocks, access)| NonvolatileParameters { blocks, access }),
+        }
+    }
+}
+
+proptest! {
+    /// Whatever a drive is, its profile gives it again.
+    #[test]
+    fn a_written_profile_gives_equal_parameters(drive in drives().prop_filter("legal", |drive| drive.validate().is_ok())) {
+        let text = write(&heading(), &drive);
+        match read_text(&text) {
+            Ok(read) => prop_assert_eq!(read, drive),
+            Err(error) => prop_assert!(false, "{error}\n{text}"),
+        }
+    }
+
+    /// Lines of a profile taken out, doubled or swapped: an error or a drive, never a panic.
+    #[test]
+    fn mutated_profiles_do_not_panic(drive in drives(), edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3), 1..4)) {
+        let text = write(&heading(), &drive);
+        let mut lines: Vec<&str> = text.lines().collect();
+        for (at, what) in edits {
+            let index = at.index(lines.len());
+            match what {
+                0 => { lines.remove(index); }
+                1 => lines.insert(index, lines[index]),
+                _ => lines.swap(index, 0),
+            }
+        }
+        let text = lines.join("\n");
+        if ::toml::de::DeTable::parse(&text).is_ok() {
+            let _ = read_text(&text);
+        }
+    }
+}
