@@ -58,6 +58,8 @@
 mod execute;
 mod export;
 mod input;
+#[cfg(feature = "test-utils")]
+pub mod mock;
 mod negotiation;
 mod output;
 mod reply;
