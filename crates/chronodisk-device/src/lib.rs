@@ -33,6 +33,7 @@ mod quantity;
 mod queued;
 
 pub use model::{DeviceInfo, DeviceModel, Probe, advance};
+pub use models::disk;
 pub use profile::{BuildOptions, BuiltinProfile, Profile, ProfileError, Validation};
 pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};

@@ -3,7 +3,9 @@
 pub(crate) mod array;
 pub(crate) mod bus;
 pub(crate) mod constant;
-pub(crate) mod disk;
+pub mod disk;
+pub(crate) mod host_queue;
+pub(crate) mod mems;
 pub(crate) mod nvram;
 pub(crate) mod simple_disk;
 mod spiral;
