@@ -29,11 +29,13 @@
 //!                 session.complete(request.key, Status::Ok);
 //!             }
 //!         }
-//!         while session.has_output() {
+//!         if session.has_output() {
 //!             let mut slices = [IoSlice::new(&[]); 64];
 //!             let count = session.gather(&mut slices);
 //!             let sent = socket.write_vectored(&slices[..count])?;
 //!             session.sent(sent);
+//!             // What was sent may have made room for a request that waited.
+//!             continue;
 //!         }
 //!         if session.is_finished() {
 //!             return Ok(());
