@@ -1,5 +1,7 @@
 //! Clients that other people wrote, and those that nobody should have written.
 
+#[path = "common/certificates.rs"]
+mod certificates;
 #[path = "common/nbd_server.rs"]
 mod nbd_server;
 
@@ -9,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use certificates::certify;
 use chronodisk_front::nbd::mock::{RequestBytes, client_flags, info_data, option_request};
 use chronodisk_front::nbd::tls::{self, VerifyPeer};
 use chronodisk_front::nbd::wire::{command, option};
@@ -256,26 +259,6 @@ fn a_read_only_export_stays_as_it_is() {
     assert!(!refused.status.success());
     let output = succeed("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 0 4096", &server.uri()]);
     assert!(output.contains("read 4096/4096 bytes"), "{output}");
-}
-
-/// Certificates of an authority that is made on the spot, named as QEMU and nbdkit name them.
-fn certify(directory: &Path) {
-    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-    let mut ca = CertificateParams::new(Vec::new()).unwrap();
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.distinguished_name.push(DnType::CommonName, "authority of tests");
-    let ca_key = KeyPair::generate().unwrap();
-    let ca_certificate = ca.self_signed(&ca_key).unwrap();
-    fs::write(directory.join(tls::CA_CERT_FILE), ca_certificate.pem()).unwrap();
-    let issuer = Issuer::new(ca, ca_key);
-    for (name, host) in [("server", "localhost"), ("client", "client")] {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-        params.distinguished_name.push(DnType::CommonName, host);
-        let certificate = params.signed_by(&key, &issuer).unwrap();
-        fs::write(directory.join(format!("{name}-cert.pem")), certificate.pem()).unwrap();
-        fs::write(directory.join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
-    }
 }
 
 fn tls_uri(server: &NbdServer, certificates: &Path) -> String {
