@@ -40,6 +40,9 @@ const SOURCES: &[Source] = sources![
     "table/wu-tsai-baseline.toml",
     "nvm/battery-backed-ram.toml",
     "disk/first-disk.toml",
+    "mems/mems-g1.toml",
+    "mems/mems-g2.toml",
+    "mems/mems-g3.toml",
 ];
 
 /// All of them, parsed once.

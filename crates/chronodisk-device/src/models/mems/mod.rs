@@ -1,0 +1,233 @@
+//! A storage device whose medium is a spring-mounted sled over an array of probe tips, kind `mems`: Griffin, Schlosser,
+//! Ganger and Nagle, "Modeling and Performance of MEMS-Based Storage Devices" (SIGMETRICS 2000) and "Operating System
+//! Management of MEMS-Based Storage Devices" (OSDI 2000).
+//!
+//! Modelled, a request at a time for each sled, in order of arrival:
+//! 1. Each request spends `command-overhead` in the controller, whatever else goes on.
+//! 2. The sled seeks in X and Y at the same time: accelerates, brakes, settles in X, turns round in Y where it must, with
+//!    or against its springs (`seek.rs`). A bidirectional device reads a row from whichever side is reached first.
+//! 3. The tips pass a servo burst and the sectors of one row of blocks at the speed of access (`geometry.rs`); a row that
+//!    follows in the same direction needs no seek.
+//! 4. Blocks cross the bus in `bus-time-per-block` each, one request at a time: what has been read crosses while the sled
+//!    goes on; a write begins to seek at once and writes, at each pass over a row, the blocks that had come when it set
+//!    out for it, at least the first.
+//! 5. A write completes `write-acknowledgement` after its last row, a read when its last block has crossed.
+//!
+//! A sled that nothing waits for sweeps on. After `park-after` it is parked in the middle, and the next request waits
+//! for `startup`; so does the first. `idle-sweep` says where a sweeping sled is found:
+//! - `"end-to-end"`: where the speed of access and the turns at both ends bring it.
+//! - `"scattered"`: as in DiskSim 4.0, whose formula for the duration of a sweep adds seconds to an integer quotient that
+//!   is mostly zero and is then compared with milliseconds. A sweep takes some tens of nanoseconds and the sled is found
+//!   practically anywhere. Published figures for G1 and G2 contain this.
+//!
+//! `buffer-segments` ranges of blocks that were read or written stay in the device; a read that lies in one of them only
+//! crosses the bus. A flush costs the overhead, since completed writes are on the medium.
+//!
+//! Not modelled: prefetching (DiskSim 4.0 has the parameter and does nothing with it), reordering of requests, energy,
+//! bad tips. Seeks are computed with floating point, of the kind that is the same everywhere (see `seek.rs`); time is in
+//! femtoseconds inside. A completion is told at the nearest nanosecond, and what that took or gave is given back to the
+//! arrivals that follow, so that a closed loop keeps the inner time.
+
+mod buffer;
+mod device;
+mod geometry;
+mod seek;
+mod statistics;
+mod units;
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
+
+use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::quantity::Bytes;
+use device::{FEMTOS_PER_NANO, IdleSweep, Mems, PERIOD_SCALE, Parts};
+use geometry::{Geometry, Layout};
+use seek::{Axis, Femtos, Mechanics, femtos};
+use units::{Acceleration, BitRate, Frequency, Length, Share, TimeConstants};
+
+/// Kind `mems`: the keys as the module describes them.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
+    let medium = Medium::read(fields)?;
+    let motion = Motion::read(fields)?;
+    let overhead = nanos(fields.quantity("command-overhead")?);
+    let bus_block = nanos(fields.quantity("bus-time-per-block")?);
+    let write_acknowledgement = nanos(fields.quantity_or("write-acknowledgement", Nanos::ZERO)?);
+    let park_after = nanos(fields.quantity("park-after")?);
+    let startup = nanos(fields.quantity("startup")?);
+    let buffer_segments = fields.optional_count("buffer-segments", 0..=MOST_SEGMENTS)?.unwrap_or(0);
+    let Bytes(segment) = fields.quantity_or("buffer-segment", Bytes(0))?;
+    if (segment == 0) != (buffer_segments == 0) || !segment.is_multiple_of(SECTOR_BYTES) {
+        return Err(fields.error_at(
+            "buffer-segment",
+            "expected a multiple of 512 B together with `buffer-segments`, nothing without",
+        ));
+    }
+    let mechanics = motion.mechanics(&medium);
+    let parts = Parts {
+        idle_sweep: motion.idle_sweep(&mechanics, &medium),
+        sleds: medium.sleds,
+        travel_bits: (medium.travel_y / medium.bit) as i32,
+        overhead,
+        write_acknowledgement,
+        bus_block,
+        servo: motion.pass(medium.geometry.servo_bits),
+        row: motion.pass(medium.geometry.sector_bits),
+        park_after,
+        startup,
+        buffer_segments,
+        buffer_segment_blocks: segment / SECTOR_BYTES,
+        geometry: medium.geometry,
+        mechanics,
+    };
+    let capacity_bytes = parts.geometry.blocks() * u64::from(parts.sleds) * SECTOR_BYTES;
+    let parts = Arc::new(parts);
+    let make = move |info, _seed| -> Box<dyn crate::DeviceModel> { Box::new(Mems::new(info, Arc::clone(&parts))) };
+    Ok(Blueprint::new(make).at_most(capacity_bytes))
+}
+
+/// More than any device has; each is looked at for each read.
+const MOST_SEGMENTS: u32 = 1_024;
+
+fn nanos(time: Nanos) -> Femtos {
+    Femtos::from(time.as_nanos()) * FEMTOS_PER_NANO
+}
+
+/// The sleds and what is on them.
+struct Medium {
+    sleds: u32,
+    /// Lengths in nm.
+    travel_x: u64,
+    travel_y: u64,
+    bit: u64,
+    geometry: Geometry,
+}
+
+impl Medium {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, ProfileError> {
+        let sleds = fields.optional_count("sleds", 1..=16)?.unwrap_or(1);
+        let Length(travel_x) = fields.positive("sled-travel-x")?;
+        let Length(travel_y) = fields.positive("sled-travel-y")?;
+        let Length(bit) = fields.positive("bit-length")?;
+        let sector_bits = fields.count("tip-sector-bits", 1..=1_000_000)?;
+        let servo_bits = fields.count("servo-burst-bits", 0..=1_000_000)?;
+        let tips_per_block = fields.count("tips-per-block", 1..=1_000_000)?;
+        let usable_tips = fields.count("usable-tips", 1..=1_000_000)?;
+        let active_tips = fields.count("active-tips", 1..=1_000_000)?;
+        let layout = choice(fields, "layout", &[("streaming", Layout::Streaming), ("simple", Layout::Simple)])?;
+        let (columns, blocks_per_row) = (usable_tips / active_tips, active_tips / tips_per_block);
+        if columns == 0 {
+            return Err(fields.error_at("active-tips", "more than there are usable tips"));
+        }
+        if blocks_per_row == 0 {
+            return Err(fields.error_at("active-tips", "fewer than one block is striped over"));
+        }
+        let (cylinders, bits) = (travel_x / bit, travel_y / bit);
+        if !(2..=MOST_BITS).contains(&cylinders) {
+            return Err(
+                fields.error_at("bit-length", format!("the travel in X has {cylinders} bits; expected 2 to 10⁷"))
+            );
+        }
+        let rows = bits.saturating_sub(u64::from(servo_bits)) / u64::from(servo_bits + sector_bits);
+        if rows == 0 || bits > MOST_BITS {
+            return Err(fields.error_at(
+                "tip-sector-bits",
+                format!("the travel in Y has {bits} bits; expected at most 10⁷, and room for a row between two bursts"),
+            ));
+        }
+        let geometry = Geometry {
+            layout,
+            cylinders: cylinders as u32,
+            columns,
+            rows: rows as u32,
+            blocks_per_row,
+            servo_bits: servo_bits as i32,
+            sector_bits: sector_bits as i32,
+        };
+        Ok(Medium { sleds, travel_x, travel_y, bit, geometry })
+    }
+}
+
+/// Keeps positions far from the limits of 32 bits.
+const MOST_BITS: u64 = 10_000_000;
+
+/// What moves the sleds.
+struct Motion {
+    acceleration_x: Acceleration,
+    acceleration_y: Acceleration,
+    tip_rate: u64,
+    /// Settling in seconds.
+    settling: f64,
+    springs: Share,
+    bidirectional: bool,
+    end_to_end: bool,
+}
+
+impl Motion {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, ProfileError> {
+        let acceleration_x = fields.positive("acceleration-x")?;
+        let acceleration_y = fields.positive("acceleration-y")?;
+        let BitRate(tip_rate) = fields.positive("tip-rate")?;
+        let Frequency(millihertz) = fields.positive("resonant-frequency")?;
+        let TimeConstants(constants) = fields.quantity("settling")?;
+        let springs = fields.quantity("springs")?;
+        if springs >= Share(1_000_000) {
+            return Err(fields.error_at("springs", "as strong as the actuators, which then hold no sled at an end"));
+        }
+        let bidirectional = choice(fields, "access", &[("bidirectional", true), ("one-way", false)])?;
+        let end_to_end = choice(fields, "idle-sweep", &[("end-to-end", true), ("scattered", false)])?;
+        // A time constant of an oscillation at f is 1/(2π f).
+        let settling = constants as f64 / 1e3 / (TWO_PI * (millihertz as f64 / 1e3));
+        Ok(Motion { acceleration_x, acceleration_y, tip_rate, settling, springs, bidirectional, end_to_end })
+    }
+
+    fn mechanics(&self, medium: &Medium) -> Mechanics {
+        let axis = |Acceleration(micrometres): Acceleration, travel: u64| Axis {
+            acceleration: micrometres as f64 * 1e3,
+            spring: self.springs.0 as f64 / 1e6,
+            half_travel: travel as f64 / 2.0,
+        };
+        Mechanics {
+            x: axis(self.acceleration_x, medium.travel_x),
+            y: axis(self.acceleration_y, medium.travel_y),
+            bit: medium.bit as f64,
+            speed: self.tip_rate as f64 * medium.bit as f64,
+            settling: self.settling,
+            bidirectional: self.bidirectional,
+            servo_bits: medium.geometry.servo_bits,
+        }
+    }
+
+    fn idle_sweep(&self, mechanics: &Mechanics, medium: &Medium) -> IdleSweep {
+        let turn = mechanics.y.turnaround(mechanics.y.half_travel, true, mechanics.speed);
+        if self.end_to_end {
+            return IdleSweep::EndToEnd { bit: self.pass(1).max(1), turn: femtos(turn) };
+        }
+        // The simulator turns with the acceleration in X, divides integers, and takes the sum to be in milliseconds.
+        let turn = mechanics.x.turnaround(mechanics.x.half_travel, true, mechanics.speed);
+        let sum = turn + (medium.travel_y / self.tip_rate * medium.bit) as f64;
+        let period = ((sum * 1e12 * PERIOD_SCALE as f64) as u128).max(1);
+        IdleSweep::Scattered { period, bit_nm: medium.bit as i64, travel_nm: medium.travel_y as i64 }
+    }
+
+    /// The time to pass so many bits at the speed of access, to the nearest femtosecond.
+    fn pass(&self, bits: i32) -> Femtos {
+        let rate = Femtos::from(self.tip_rate);
+        (bits as Femtos * 1_000_000_000_000_000 + rate / 2) / rate
+    }
+}
+
+/// 2π to the eight digits that the reference simulator has: its outputs can be followed to the picosecond.
+const TWO_PI: f64 = 6.283_185_3;
+
+/// One of some words.
+fn choice<T: Copy>(fields: &mut Fields<'_>, key: &'static str, words: &[(&str, T)]) -> Result<T, ProfileError> {
+    let text = fields.text(key)?;
+    words.iter().find(|(word, _)| *word == text).map(|&(_, value)| value).ok_or_else(|| {
+        let names: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        fields.error_at(key, format!("expected {}", names.join(" or ")))
+    })
+}
+
+#[cfg(test)]
+mod tests;
