@@ -115,6 +115,7 @@ impl<P: Policy> Composite<P> {
             }
             if self.policy.next_timer().is_some_and(|at| at <= self.now) {
                 self.policy.timer(&mut context);
+                assert!(self.policy.next_timer().is_none_or(|at| at > self.now), "a timer that was called is over");
             }
             while let Some((at, (id, status))) = self.due.pop_until(self.now) {
                 self.outstanding -= 1;

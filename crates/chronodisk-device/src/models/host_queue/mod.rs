@@ -1,0 +1,137 @@
+//! The request queue of a host's kernel in front of a device, kind `host-queue` (Agrawal et al., "Emulating Goliath
+//! Storage Systems with David", ACM TOS 7(4), 2012, section 6.2), for traces and generated workloads and to imitate
+//! another kernel. Under a real kernel, which has a queue of its own, it would count twice.
+//!
+//! ```toml
+//! kind = "host-queue"
+//! member = "first-disk"             # the device behind it
+//! elevator = "noop"                 # the default; deadline, cfq, c-look
+//! queue-limit = 128                 # places for reads, and as many for writes [1]
+//! queue-limit-batching = 160        # and with the privilege to batch [1]
+//! batch-requests = 32               # of a process that has waited for a place [2]
+//! batch-time = "20 ms"              # [2]
+//! merge = "both"                    # both, back, none
+//! max-request = "512 KiB"           # of what is merged; longer requests are split [2]
+//! plug-delay = "3 ms"               # a queue that was empty waits for more; 0 ms: never [1]
+//! unplug-threshold = 4              # or until there are as many [2]
+//! unplug-at = "reads"               # or until somebody waits for a read; never
+//! device-depth = 1                  # requests in the device at once; 1 without command queueing
+//! ```
+//!
+//! `deadline` has `read-expire = "500 ms"`, `write-expire = "5 s"`, `fifo-batch = 16`, `writes-starved = 2` [3]; `cfq`
+//! has `slice-sync = "100 ms"`, `slice-async = "40 ms"`, `slice-idle = "8 ms"` [4].
+//!
+//! 1. David, table I, with Linux's division of places between reads and writes.
+//! 2. Linux 2.6.23, the kernel that David imitates: `BLK_BATCH_REQ`, `BLK_BATCH_TIME`, `BLK_DEF_MAX_SECTORS` and
+//!    `unplug_thresh` in `block/ll_rw_blk.c` and `include/linux/blkdev.h`.
+//! 3. `block/deadline-iosched.c`.
+//! 4. `block/cfq-iosched.c`.
+//!
+//! Modelled: see the modules `line` (places and who waits for them), `elevator` (the order) and `policy` (merging,
+//! plugging, dispatch). A request that joins another needs no place; two that meet become one. Flushes go to the device
+//! before everything else and need no place; discards and writes of zeros count as writes and are not merged, nor are
+//! `fua` writes. Not modelled: the processor's time, priorities, and that a process which waits can't issue: its later
+//! requests wait behind the first instead.
+
+mod elevator;
+mod line;
+mod policy;
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
+
+use crate::composite::{Composite, Members};
+use crate::profile::{Blueprint, Fields, MAX_CHANNELS, MemberProfiles, ProfileError};
+use crate::quantity::Bytes;
+use crate::{BuildOptions, DeviceInfo, DeviceModel};
+use elevator::Scheduler;
+use line::Limits;
+use policy::{HostQueue, Merge, Parameters, UnplugAt};
+
+/// The elevators by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Noop,
+    Deadline,
+    Cfq,
+    CLook,
+}
+
+const ELEVATORS: &[(&str, Name)] =
+    &[("noop", Name::Noop), ("deadline", Name::Deadline), ("cfq", Name::Cfq), ("c-look", Name::CLook)];
+
+const MERGES: &[(&str, Merge)] = &[("both", Merge::Both), ("back", Merge::Back), ("none", Merge::Off)];
+
+const UNPLUGS: &[(&str, UnplugAt)] = &[("reads", UnplugAt::Reads), ("never", UnplugAt::Never)];
+
+/// Most places of a queue; those that wait in them are searched one by one.
+const MOST_PLACES: u32 = 8_192;
+
+/// Kind `host-queue`: the keys as the module shows them.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
+    let mut found = MemberProfiles::new(fields)?;
+    let member = found.one(fields, "member")?;
+    found.finish(fields)?;
+    let parameters = Arc::new(parse_parameters(fields, member.logical_block_bytes())?);
+    let capacity_bytes = member.capacity_bytes();
+    let behind = member.clone();
+    let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
+        let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed };
+        // A multiple of the member's block that is no more than its capacity.
+        let member = behind.build(&options).expect("the member takes every capacity up to its own");
+        let (volatile_cache, discard_unit_sectors) = (member.info().volatile_cache, member.info().discard_unit_sectors);
+        let info = DeviceInfo { volatile_cache, discard_unit_sectors, ..info };
+        Box::new(Composite::new(info, Members::new(vec![member], None), HostQueue::new(Arc::clone(&parameters))))
+    };
+    Ok(Blueprint::new(make).sized(capacity_bytes).over([&member].into_iter()).with_host_queue())
+}
+
+fn parse_parameters(fields: &mut Fields<'_>, block_bytes: u64) -> Result<Parameters, ProfileError> {
+    let scheduler = parse_scheduler(fields)?;
+    let limit = fields.optional_count("queue-limit", 1..=MOST_PLACES)?.unwrap_or(128);
+    let limit_batching = fields.optional_count("queue-limit-batching", 1..=MOST_PLACES)?.unwrap_or(limit + limit / 4);
+    if limit_batching < limit {
+        let what = format!("expected at least the queue-limit, {limit}");
+        return Err(fields.error_at("queue-limit-batching", what));
+    }
+    let batch_requests = fields.optional_count("batch-requests", 1..=MOST_PLACES)?.unwrap_or(32);
+    let batch_time = fields.quantity_or("batch-time", Nanos::from_millis(20))?;
+    let merge = fields.choice_or("merge", MERGES, Merge::Both)?;
+    let Bytes(longest) = fields.quantity_or("max-request", Bytes(512 << 10))?;
+    if longest == 0 || !longest.is_multiple_of(block_bytes) || longest > 1 << 30 {
+        let what = format!("expected a multiple of the device's block, {}, up to 1 GiB", Bytes(block_bytes));
+        return Err(fields.error_at("max-request", what));
+    }
+    Ok(Parameters {
+        scheduler,
+        limits: Limits { limit, limit_batching, batch_requests, batch_time },
+        merge,
+        longest_sectors: (longest / SECTOR_BYTES) as u32,
+        plug_delay: fields.quantity_or("plug-delay", Nanos::from_millis(3))?,
+        unplug_threshold: fields.optional_count("unplug-threshold", 1..=MOST_PLACES)?.unwrap_or(4),
+        unplug_at: fields.choice_or("unplug-at", UNPLUGS, UnplugAt::Reads)?,
+        device_depth: fields.optional_count("device-depth", 1..=MAX_CHANNELS)?.unwrap_or(1),
+    })
+}
+
+fn parse_scheduler(fields: &mut Fields<'_>) -> Result<Scheduler, ProfileError> {
+    Ok(match fields.choice_or("elevator", ELEVATORS, Name::Noop)? {
+        Name::Noop => Scheduler::Noop,
+        Name::CLook => Scheduler::CLook,
+        Name::Deadline => Scheduler::Deadline {
+            read_expire: fields.quantity_or("read-expire", Nanos::from_millis(500))?,
+            write_expire: fields.quantity_or("write-expire", Nanos::from_secs(5))?,
+            fifo_batch: fields.optional_count("fifo-batch", 1..=MOST_PLACES)?.unwrap_or(16),
+            writes_starved: fields.optional_count("writes-starved", 0..=MOST_PLACES)?.unwrap_or(2),
+        },
+        Name::Cfq => Scheduler::Cfq {
+            slice_sync: fields.quantity_or("slice-sync", Nanos::from_millis(100))?,
+            slice_async: fields.quantity_or("slice-async", Nanos::from_millis(40))?,
+            slice_idle: fields.quantity_or("slice-idle", Nanos::from_millis(8))?,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;
