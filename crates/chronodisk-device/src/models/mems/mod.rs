@@ -182,10 +182,8 @@ impl Motion {
     }
 
     fn mechanics(&self, medium: &Medium) -> Mechanics {
-        let axis = |Acceleration(micrometres): Acceleration, travel: u64| Axis {
-            acceleration: micrometres as f64 * 1e3,
-            spring: self.springs.0 as f64 / 1e6,
-            half_travel: travel as f64 / 2.0,
+        let axis = |Acceleration(micrometres): Acceleration, travel: u64| {
+            Axis::new(micrometres as f64 * 1e3, self.springs.0 as f64 / 1e6, travel as f64 / 2.0)
         };
         Mechanics {
             x: axis(self.acceleration_x, medium.travel_x),

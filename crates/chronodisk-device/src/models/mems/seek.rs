@@ -30,6 +30,8 @@ pub(super) struct Axis {
     pub(super) spring: f64,
     /// Half of the travel in nm.
     pub(super) half_travel: f64,
+    /// The springs' acceleration per nm of displacement, in 1/s².
+    pub(super) stiffness: f64,
 }
 
 /// All that a seek depends on.
@@ -122,7 +124,8 @@ pub(super) fn femtos(seconds: f64) -> Femtos {
 }
 
 /// Chunks to a phase.
-const CHUNKS: u32 = 8;
+const CHUNKS: usize = 8;
+const CHUNKS_F: f64 = CHUNKS as f64;
 
 /// By which share of the distance the switch point moves after each try: 5 % − 1/(100·(9 − try)).
 const SHIFTS: [f64; 8] = [
@@ -137,6 +140,11 @@ const SHIFTS: [f64; 8] = [
 ];
 
 impl Axis {
+    /// An axis on which the springs have at most the share `spring` of the actuators' force.
+    pub(super) fn new(acceleration: f64, spring: f64, half_travel: f64) -> Self {
+        Axis { acceleration, spring, half_travel, stiffness: acceleration * spring / half_travel }
+    }
+
     /// The time to reverse at `offset` nm, in seconds: v = 0 is reached and left with the force that acts there.
     ///
     /// A sled that moves outwards is helped by the springs.
@@ -160,99 +168,116 @@ impl Axis {
         }
         let (mut best, mut best_difference) = (switch, f64::INFINITY);
         for shift in SHIFTS {
-            let (first, second) = self.speeds_at_switch(start, switch, end, speed);
-            let difference = (first / second - 1.0).abs();
+            let ratio = self.speed_ratio(start, switch, end, speed);
+            let difference = (ratio - 1.0).abs();
             if difference < best_difference {
                 (best, best_difference) = (switch, difference);
             }
-            switch += if first > second { -shift * distance } else { shift * distance };
+            switch += if ratio > 1.0 { -shift * distance } else { shift * distance };
         }
         self.phases_time(start, best, end, speed)
     }
 
-    /// The speeds at the switch point as the first and as the second phase has them.
+    /// The ratio of the speeds at the switch point as the first and as the second phase has them.
     ///
     /// Work over a stretch is the integral of a force that is linear in the place, so that the sum over chunks is a
     /// closed form but for the chunk over the middle.
-    fn speeds_at_switch(&self, start: f64, switch: f64, end: f64, speed: f64) -> (f64, f64) {
-        let (a, k) = (self.acceleration, self.acceleration * self.spring / self.half_travel);
-        let (first, second) = ((switch - start) / f64::from(CHUNKS), (end - switch) / f64::from(CHUNKS));
+    fn speed_ratio(&self, start: f64, switch: f64, end: f64, speed: f64) -> f64 {
+        let (a, k) = (self.acceleration, self.stiffness);
+        let (first, second) = ((switch - start) / CHUNKS_F, (end - switch) / CHUNKS_F);
         let mut sum_first = 8.0 * a - 4.0 * k * (start + switch);
-        if let Some((low, high)) = chunk_over_middle(start, first, CHUNKS - 1, switch) {
+        if let Some((low, high)) = chunk_over_middle(start, first, CHUNKS) {
             sum_first += if -low > high { k * high } else { k * low };
         }
-        let last_low = start + 7.0 * first;
-        let last_high = (1..CHUNKS).fold(switch, |place, _| place + second);
-        let mut sum_second = self.pushed(last_low, switch) + 7.0 * a + 3.5 * k * (switch + last_high);
-        if let Some((low, high)) = chunk_over_middle(switch, second, CHUNKS - 2, last_high) {
+        let mut sum_second = self.pushed(switch - first, switch) + 7.0 * a + 3.5 * k * (2.0 * switch + 7.0 * second);
+        if let Some((low, high)) = chunk_over_middle(switch, second, CHUNKS - 1) {
             sum_second -= if -low > high { k * low } else { k * high };
         }
         let square = speed * speed;
-        ((square + 2.0 * first * sum_first).sqrt(), (square + 2.0 * second * sum_second).sqrt())
+        ((square + 2.0 * first * sum_first) / (square + 2.0 * second * sum_second)).sqrt()
     }
 
     /// The time through all chunks with that switch point.
     fn phases_time(&self, start: f64, switch: f64, end: f64, speed: f64) -> f64 {
-        let (first, second) = ((switch - start) / f64::from(CHUNKS), (end - switch) / f64::from(CHUNKS));
-        let (mut time, mut v, mut low, mut force) = (0.0, speed, start, 0.0);
-        for chunk in 1..=CHUNKS {
-            let high = if chunk == CHUNKS { switch } else { low + first };
-            force = self.pushed(low, high);
-            v = pass(v, force, high - low, &mut time);
+        let (first, second) = ((switch - start) / CHUNKS_F, (end - switch) / CHUNKS_F);
+        let pushed = self.chunk_forces(start, first, -self.stiffness, Axis::pushed);
+        let braked = self.chunk_forces(switch, second, self.stiffness, Axis::braked);
+        // The second phase is followed backwards from its end.
+        let lagging = braked[..CHUNKS - 1].iter().rev().chain(&pushed[CHUNKS - 1..]);
+        pass(speed, first, pushed.iter()) + pass(speed, second, lagging)
+    }
+
+    /// The accelerations of a phase's chunks, which grow by `slope` a nanometre where the middle is not crossed.
+    fn chunk_forces(&self, start: f64, chunk: f64, slope: f64, mean: impl Fn(&Axis, f64, f64) -> f64) -> [f64; CHUNKS] {
+        let mut forces = [0.0; CHUNKS];
+        if chunk_over_middle(start, chunk, CHUNKS).is_none() {
+            let first = self.acceleration + slope * (start + chunk / 2.0);
+            for (index, force) in forces.iter_mut().enumerate() {
+                *force = first + slope * chunk * index as f64;
+            }
+            return forces;
+        }
+        let mut low = start;
+        for force in &mut forces {
+            let high = low + chunk;
+            *force = mean(self, low, high);
             low = high;
         }
-        // The second phase is followed backwards from its end, so its forces are wanted in reverse.
-        let mut forces = [force; CHUNKS as usize];
-        let mut places = [switch; CHUNKS as usize + 1];
-        for chunk in 1..CHUNKS as usize {
-            places[chunk] = places[chunk - 1] + second;
-            forces[chunk] = self.braked(places[chunk - 1], places[chunk]);
-        }
-        places[CHUNKS as usize] = places[CHUNKS as usize - 1] + second;
-        v = speed;
-        for chunk in (0..CHUNKS as usize).rev() {
-            v = pass(v, forces[chunk], places[chunk + 1] - places[chunk], &mut time);
-        }
-        time
+        forces
     }
 
     /// Mean acceleration over a chunk in which the actuators push upwards.
     fn pushed(&self, low: f64, high: f64) -> f64 {
-        self.with_springs(low, high, low <= 0.0 && high <= 0.0)
+        match is_over_middle(low, high) {
+            true => self.over_middle(low, high),
+            false => self.acceleration - self.stiffness * (low + high) / 2.0,
+        }
     }
 
     /// Mean deceleration over a chunk of an upward movement in which the actuators push downwards.
     fn braked(&self, low: f64, high: f64) -> f64 {
-        self.with_springs(low, high, low >= 0.0 && high >= 0.0 && high > 0.0)
+        match is_over_middle(low, high) {
+            true => self.over_middle(low, high),
+            false => self.acceleration + self.stiffness * (low + high) / 2.0,
+        }
     }
 
-    /// The mean of the accelerations at both ends; over the middle, the springs help if the lower half is the larger.
-    fn with_springs(&self, low: f64, high: f64, helped: bool) -> f64 {
-        let helped = if low < 0.0 && high > 0.0 { -low > high } else { helped };
-        let mean = self.acceleration * (self.spring * ((low.abs() + high.abs()) / (2.0 * self.half_travel)));
-        if helped { self.acceleration + mean } else { self.acceleration - mean }
+    /// In a chunk over the middle the springs are taken to help if the lower half is the larger.
+    fn over_middle(&self, low: f64, high: f64) -> f64 {
+        let mean = self.stiffness * (high - low) / 2.0;
+        if -low > high { self.acceleration + mean } else { self.acceleration - mean }
     }
 }
 
-/// Passes a chunk from speed `v` and returns the speed after it.
-fn pass(v: f64, force: f64, length: f64, time: &mut f64) -> f64 {
-    let after = (v * v + 2.0 * force * length).sqrt();
-    *time += (after - v) / force;
-    after
+/// The time through chunks of this length, from `speed` on.
+fn pass<'a>(speed: f64, chunk: f64, forces: impl Iterator<Item = &'a f64>) -> f64 {
+    let (mut time, mut v, mut square) = (0.0, speed, speed * speed);
+    for force in forces {
+        square += 2.0 * force * chunk;
+        let after = square.sqrt();
+        time += (after - v) / force;
+        v = after;
+    }
+    time
 }
 
-/// The chunk with the middle strictly inside among `inner` + 1 chunks from `start`, the last of which ends at `end`.
-fn chunk_over_middle(start: f64, chunk: f64, inner: u32, end: f64) -> Option<(f64, f64)> {
-    if start >= 0.0 || end <= 0.0 {
+fn is_over_middle(low: f64, high: f64) -> bool {
+    low < 0.0 && high > 0.0
+}
+
+/// The chunk with the middle strictly inside, among `count` chunks from `start`.
+fn chunk_over_middle(start: f64, chunk: f64, count: usize) -> Option<(f64, f64)> {
+    // Chunks are laid end to end below, which may end a rounding error further; hence the ninth.
+    if start >= 0.0 || start + CHUNKS_F * chunk + chunk <= 0.0 {
         return None;
     }
     let mut low = start;
-    for _ in 0..inner {
+    for _ in 0..count {
         let high = low + chunk;
         if high >= 0.0 {
             return (high > 0.0).then_some((low, high));
         }
         low = high;
     }
-    Some((low, end))
+    None
 }
