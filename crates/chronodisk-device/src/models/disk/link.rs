@@ -103,12 +103,14 @@ impl Disk {
             Phase::Command | Phase::Reselect => self.transfer(job),
             Phase::Chunk { blocks, .. } => {
                 self.update();
+                self.link.phase = Phase::Command;
                 self.jobs[job].out += blocks;
                 self.data_arrived(job);
                 self.transfer(job);
             }
             Phase::Hold { skip } => {
                 self.update();
+                self.link.phase = Phase::Command;
                 self.jobs[job].out = self.jobs[job].out.max(skip);
                 self.data_arrived(job);
                 self.transfer(job);
