@@ -169,6 +169,7 @@ fn what_was_sent_ahead_of_tls_is_not_taken_for_encrypted() {
     let go = option_request(option::GO, &info_data("", &[]));
     client.send(&[option_request(option::STARTTLS, &[]), go].concat());
     assert_eq!(client.events, [Event::Closing(Reason::Violation(Violation::Tls))]);
+    assert!(client.session.tls_error().is_some());
     client.receive();
     assert!(client.session.is_finished());
     let (replies, alert) = OptionReply::decode_all(&client.said);

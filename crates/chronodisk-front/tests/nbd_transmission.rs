@@ -184,6 +184,12 @@ fn allocation_is_told_once_it_was_negotiated() {
     assert_eq!(extents(&mut client, flag::REQ_ONE, 4096, 65_536), [(8192, 0)]);
     assert_eq!(extents(&mut client, 0, 4608, 512), [(512, 0)]);
     assert_eq!(extents(&mut client, flag::REQ_ONE, 1 << 20, 64 << 20), [(64 << 20, 3)]);
+    // Zeros without a hole take space, those with one do not.
+    let zeroes = |flags| RequestBytes { flags, ..request(command::WRITE_ZEROES, 2 << 20, 8192) };
+    assert_eq!(only(client.ask(zeroes(flag::NO_HOLE))).error(), 0);
+    assert_eq!(extents(&mut client, 0, 2 << 20, 16_384), [(8192, 0), (8192, 3)]);
+    assert_eq!(only(client.ask(zeroes(flag::FAST_ZERO))).error(), 0);
+    assert_eq!(extents(&mut client, 0, 2 << 20, 16_384), [(16_384, 3)]);
     // More extents than an answer holds: a client asks again from where it ends.
     for index in 0..1100u64 {
         client.ask(write(index * 8192, &pattern(9, 512)));

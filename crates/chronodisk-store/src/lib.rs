@@ -55,6 +55,24 @@ pub trait Store: Send {
     /// [`StoreError::OutOfRange`], [`StoreError::Io`].
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError>;
 
+    /// The range reads as zeros afterwards, and takes the space that writes to it will need.
+    ///
+    /// A store that can't set space aside writes zeros.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::BudgetExceeded`], [`StoreError::Io`].
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        const ZEROS: &[u8] = &[0; 64 << 10];
+        check_range(self.capacity_bytes(), offset_bytes, len_bytes)?;
+        let mut done_bytes = 0;
+        while done_bytes < len_bytes {
+            let chunk_bytes = (len_bytes - done_bytes).min(len_of(ZEROS));
+            self.write(offset_bytes + done_bytes, &ZEROS[..chunk_bytes as usize])?;
+            done_bytes += chunk_bytes;
+        }
+        Ok(())
+    }
+
     /// The range is no longer needed: the space it took is given back, and it reads as zeros.
     ///
     /// # Errors

@@ -36,13 +36,13 @@ impl RamStore {
         self.tables.get_mut(&table_index)?.pages[slot].as_deref_mut()
     }
 
-    /// Memory that writing `bytes` would add: a page that is absent stays so if all that is
-    /// written to it is zero.
-    fn growth_bytes(&self, offset_bytes: u64, bytes: &[u8]) -> u64 {
+    /// Memory that parts of a range would add, if those that `stays` tells leave an absent page
+    /// absent.
+    fn growth_bytes(&self, offset_bytes: u64, len_bytes: u64, stays: impl Fn(&Part) -> bool) -> u64 {
         let mut growth_bytes = 0;
         let mut table_added = None;
-        for part in parts(offset_bytes, len_of(bytes)) {
-            if self.page(part.page_index).is_some() || is_zero(&bytes[part.in_buffer.clone()]) {
+        for part in parts(offset_bytes, len_bytes) {
+            if self.page(part.page_index).is_some() || stays(&part) {
                 continue;
             }
             growth_bytes += PAGE_BYTES;
@@ -55,19 +55,31 @@ impl RamStore {
         growth_bytes
     }
 
-    fn write_part(&mut self, part: &Part, bytes: &[u8]) {
-        let (table_index, slot) = split(part.page_index);
+    fn check_budget(&self, offset_bytes: u64, needed_bytes: u64) -> Result<(), StoreError> {
+        if needed_bytes <= self.budget_bytes.saturating_sub(self.allocated_bytes) {
+            return Ok(());
+        }
+        Err(StoreError::BudgetExceeded {
+            offset_bytes,
+            needed_bytes,
+            allocated_bytes: self.allocated_bytes,
+            budget_bytes: self.budget_bytes,
+        })
+    }
+
+    /// The page, made of zeros if it was absent.
+    fn make_page(&mut self, page_index: u64) -> &mut Page {
+        let (table_index, slot) = split(page_index);
         let allocated_bytes = &mut self.allocated_bytes;
         let table = self.tables.entry(table_index).or_insert_with(|| {
             *allocated_bytes += TABLE_BYTES;
             Table::new()
         });
-        let page = table.pages[slot].get_or_insert_with(|| {
+        table.pages[slot].get_or_insert_with(|| {
             *allocated_bytes += PAGE_BYTES;
             table.page_count += 1;
             Box::new([0; PAGE_BYTES as usize])
-        });
-        page[part.in_page.clone()].copy_from_slice(bytes);
+        })
     }
 
     fn zero_part(&mut self, part: &Part) {
@@ -157,19 +169,13 @@ impl Store for RamStore {
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        let needed_bytes = self.growth_bytes(offset_bytes, bytes);
-        if needed_bytes > self.budget_bytes.saturating_sub(self.allocated_bytes) {
-            return Err(StoreError::BudgetExceeded {
-                offset_bytes,
-                needed_bytes,
-                allocated_bytes: self.allocated_bytes,
-                budget_bytes: self.budget_bytes,
-            });
-        }
+        // A page that is absent stays so if all that is written to it is zero.
+        let stays = |part: &Part| is_zero(&bytes[part.in_buffer.clone()]);
+        self.check_budget(offset_bytes, self.growth_bytes(offset_bytes, len_of(bytes), stays))?;
         for part in parts(offset_bytes, len_of(bytes)) {
             let written = &bytes[part.in_buffer.clone()];
             if !is_zero(written) {
-                self.write_part(&part, written);
+                self.make_page(part.page_index)[part.in_page].copy_from_slice(written);
             }
         }
         // Zeros last: a table that they empty may be needed by a page of the same write, and the
@@ -197,6 +203,18 @@ impl Store for RamStore {
             for part in parts(start, end - start) {
                 self.zero_part(&part);
             }
+        }
+        Ok(())
+    }
+
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
+        // More pages than the budget has are not worth counting.
+        let pages_max = self.budget_bytes / PAGE_BYTES + 2;
+        let counted_bytes = len_bytes.min(pages_max.saturating_mul(PAGE_BYTES));
+        self.check_budget(offset_bytes, self.growth_bytes(offset_bytes, counted_bytes, |_| false))?;
+        for part in parts(offset_bytes, len_bytes) {
+            self.make_page(part.page_index)[part.in_page].fill(0);
         }
         Ok(())
     }
@@ -313,6 +331,28 @@ mod tests {
         store.write(5_000, &[1; 10]).unwrap();
         assert_eq!(store.allocated_bytes().unwrap(), TABLE_BYTES + PAGE_BYTES);
         store.write(5_000, &[0; 10]).unwrap();
+        assert_eq!(store.allocated_bytes().unwrap(), 0);
+    }
+
+    #[test]
+    fn reserved_space_is_there_for_later_writes() {
+        let mut store = RamStore::new(1 << 40, TABLE_BYTES + 3 * PAGE_BYTES);
+        store.write(PAGE_BYTES, &[7; PAGE_BYTES as usize]).unwrap();
+        store.reserve_zeroes(PAGE_BYTES + 1, PAGE_BYTES).unwrap();
+        assert_eq!(store.extent(0, MIB).unwrap(), Extent { len_bytes: PAGE_BYTES, allocated: false });
+        assert_eq!(store.extent(PAGE_BYTES, MIB).unwrap(), Extent { len_bytes: 2 * PAGE_BYTES, allocated: true });
+        let mut bytes = [1; 2 * PAGE_BYTES as usize];
+        store.read(PAGE_BYTES, &mut bytes).unwrap();
+        assert_eq!(bytes[0], 7);
+        assert!(is_zero(&bytes[1..]));
+        // As much again does not fit, nor does the whole device, and nothing changes.
+        for (offset_bytes, len_bytes) in [(4 * PAGE_BYTES, 2 * PAGE_BYTES), (PAGE_BYTES, (1 << 40) - PAGE_BYTES)] {
+            let error = store.reserve_zeroes(offset_bytes, len_bytes).unwrap_err();
+            assert!(matches!(error, StoreError::BudgetExceeded { .. }), "{error}");
+        }
+        assert_eq!(store.allocated_bytes().unwrap(), TABLE_BYTES + 2 * PAGE_BYTES);
+        store.write(PAGE_BYTES + 2, &[9; 4096]).unwrap();
+        store.discard(0, MIB).unwrap();
         assert_eq!(store.allocated_bytes().unwrap(), 0);
     }
 

@@ -9,6 +9,7 @@ const CAPACITY_BYTES: u64 = (2 << 20) + 123_456;
 enum Step {
     Write { offset_bytes: u64, len_bytes: u64, byte: u8 },
     WriteZeroes { offset_bytes: u64, len_bytes: u64 },
+    ReserveZeroes { offset_bytes: u64, len_bytes: u64 },
     Discard { offset_bytes: u64, len_bytes: u64 },
     Flush,
 }
@@ -27,6 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (range(), prop_oneof![Just(0u8), any::<u8>()])
             .prop_map(|((offset_bytes, len_bytes), byte)| Step::Write { offset_bytes, len_bytes, byte }),
         1 => range().prop_map(|(offset_bytes, len_bytes)| Step::WriteZeroes { offset_bytes, len_bytes }),
+        1 => range().prop_map(|(offset_bytes, len_bytes)| Step::ReserveZeroes { offset_bytes, len_bytes }),
         2 => range().prop_map(|(offset_bytes, len_bytes)| Step::Discard { offset_bytes, len_bytes }),
         1 => Just(Step::Flush),
     ]
@@ -43,6 +45,9 @@ fn apply(store: &mut dyn Store, shadow: &mut [u8], step: &Step) -> Result<(), St
         }
         Step::WriteZeroes { offset_bytes, len_bytes } => {
             (offset_bytes, vec![0; len_bytes as usize], store.write_zeroes(offset_bytes, len_bytes))
+        }
+        Step::ReserveZeroes { offset_bytes, len_bytes } => {
+            (offset_bytes, vec![0; len_bytes as usize], store.reserve_zeroes(offset_bytes, len_bytes))
         }
         Step::Discard { offset_bytes, len_bytes } => {
             (offset_bytes, vec![0; len_bytes as usize], store.discard(offset_bytes, len_bytes))

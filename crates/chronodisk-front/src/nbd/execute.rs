@@ -45,7 +45,7 @@ pub(crate) fn execute(
         Command::Write => store.write(offset_bytes, payload.ok_or(ExecuteError::PayloadGone)?)?,
         Command::Trim => store.discard(offset_bytes, len_bytes)?,
         Command::WriteZeroes if request.no_hole && request.fast_zero => return Err(ExecuteError::NotFast),
-        Command::WriteZeroes if request.no_hole => write_out_zeroes(request, store)?,
+        Command::WriteZeroes if request.no_hole => store.reserve_zeroes(offset_bytes, len_bytes)?,
         Command::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes)?,
         Command::Flush => store.flush()?,
         Command::Cache => {}
@@ -130,19 +130,6 @@ fn read_pieces(request: &NbdRequest, slots: &mut Slots, store: &mut dyn Store) -
     let (pieces, buffer) = slot.pieces_and_buffer();
     for piece in pieces.iter().filter(|piece| !piece.hole) {
         store.read(request.offset_bytes + piece.start as u64, &mut buffer[piece.start..][..piece.len])?;
-    }
-    Ok(())
-}
-
-/// Zeros written as data: the range takes space afterwards where the store can be made to.
-fn write_out_zeroes(request: &NbdRequest, store: &mut dyn Store) -> Result<(), StoreError> {
-    const ZEROS: &[u8] = &[0; 64 << 10];
-    let mut offset_bytes = request.offset_bytes;
-    let end = offset_bytes + u64::from(request.len_bytes);
-    while offset_bytes < end {
-        let len = (end - offset_bytes).min(ZEROS.len() as u64);
-        store.write(offset_bytes, &ZEROS[..len as usize])?;
-        offset_bytes += len;
     }
     Ok(())
 }

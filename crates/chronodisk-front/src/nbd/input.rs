@@ -42,7 +42,12 @@ impl ReceiveBuffer {
             if self.bytes.len() - have < missing {
                 // At most double what came, so that a length alone claims no memory.
                 let wanted = message_bytes.min(have.saturating_mul(2)).max(have + 1).max(RECEIVE_BYTES_BASE);
-                self.bytes.resize(wanted.max(self.bytes.len()), 0);
+                if self.bytes.is_empty() {
+                    // Zeroed memory that nobody touched costs nothing: many connections stay small.
+                    self.bytes = vec![0; wanted];
+                } else {
+                    self.bytes.resize(wanted.max(self.bytes.len()), 0);
+                }
             }
         }
         &mut self.bytes[self.filled.end..]

@@ -56,6 +56,7 @@ pub struct NbdSession {
     output: Output,
     tls: Option<Box<TlsTransport>>,
     refused_requests: u64,
+    tls_error: Option<rustls::Error>,
 }
 
 /// Something that the client did.
@@ -128,7 +129,7 @@ pub enum Violation {
     /// error.
     #[error("no TLS, which is required")]
     TlsRequired,
-    /// TLS failed.
+    /// TLS failed: [`NbdSession::tls_error`].
     #[error("TLS failed")]
     Tls,
     /// A request without its magic number.
@@ -145,14 +146,14 @@ impl From<Violation> for Step {
     }
 }
 
-/// A connection in words, for logs and statistics.
+/// How a connection stands, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionState {
     /// Requests that were told and not completed.
     pub outstanding: usize,
     /// Requests that were answered with an error before anybody was told of them.
     pub refused_requests: u64,
-    /// Whether the client has room for another request: if not, it should not be read from.
+    /// As [`NbdSession::wants_input`].
     pub wants_input: bool,
 }
 
@@ -222,6 +223,7 @@ impl NbdSession {
             output,
             tls: None,
             refused_requests: 0,
+            tls_error: None,
         }
     }
 
@@ -394,6 +396,12 @@ impl NbdSession {
     #[must_use]
     pub fn export(&self) -> usize {
         self.export
+    }
+
+    /// Why TLS failed, if that is what ended the connection.
+    #[must_use]
+    pub fn tls_error(&self) -> Option<&rustls::Error> {
+        self.tls_error.as_ref()
     }
 
     /// How the connection stands.
@@ -611,7 +619,7 @@ impl NbdSession {
                 self.tls = Some(Box::new(tls));
                 self.negotiation.tls_started();
             }
-            Err(_) => self.end(Violation::Tls.into()),
+            Err(error) => self.end_tls(error),
         }
     }
 
@@ -620,11 +628,16 @@ impl NbdSession {
         let Some(tls) = &mut self.tls else { return false };
         match tls.decrypt(&mut self.input, self.message_bytes) {
             Ok(progress) => progress,
-            Err(_) => {
-                self.end(Violation::Tls.into());
+            Err(error) => {
+                self.end_tls(error);
                 true
             }
         }
+    }
+
+    fn end_tls(&mut self, error: rustls::Error) {
+        self.tls_error = Some(error);
+        self.end(Violation::Tls.into());
     }
 }
 
