@@ -4,7 +4,7 @@
 //!
 //! ```toml
 //! name = "my-device"             # letters, digits and dashes
-//! kind = "constant"              # null, constant, table, nvram, simple-disk
+//! kind = "constant"              # null, constant, table, nvram, simple-disk, disk
 //! description = "A device that takes 3 ms for everything"
 //! source = "made up for this page"
 //! validation = "by-definition"   # by-definition, unvalidated, published or measured

@@ -19,16 +19,18 @@ mod seek;
 pub mod syntax;
 mod unused;
 
+use std::fmt::Write as _;
 use std::path::Path;
 
+use chronodisk_sim::SECTOR_BYTES;
 use lexer::{MAX_FILE_BYTES, Resolver, SourceFile};
 pub use reader::Warning;
 use reader::{Definitions, Reader, Shape};
 pub use seek::parse_seek_curve;
 use syntax::{Block, Component, Name, ParameterFile};
 
-use crate::ProfileError;
-use crate::models::disk::{BusParameters, DiskParameters, Picos, limits};
+use crate::models::disk::{BusParameters, DiskParameters, Drive, Picos, limits, toml};
+use crate::{Profile, ProfileError, Validation};
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +76,14 @@ const OTHER_DEVICES: [&str; 3] = ["disksim_simpledisk", "memsmodel_mems", "ssdmo
 /// The first thing that is wrong, with file, line and what was expected: syntax, an unknown parameter (with the
 /// nearest known name), a value that can't be, a device that is not imported, no device or several different ones.
 pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, ProfileError> {
+    let mut files = vec![top.label.clone()];
+    let resolve: &mut Resolver<'_> = &mut |name: &str, from: &str| {
+        let file = resolve(name, from)?;
+        if !files.contains(&file.label) {
+            files.push(file.label.clone());
+        }
+        Ok(file)
+    };
     let file = syntax::parse(top, resolve)?;
     let definitions = Definitions::new(&file)?;
     for block in definitions.blocks() {
@@ -94,7 +104,76 @@ pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, Pro
     };
     let name = block.name.as_ref().unwrap_or(&block.kind).text.clone();
     let warnings = definitions.into_warnings();
-    Ok(Import { name, device, files: file.labels.clone(), warnings })
+    Ok(Import { name, device, files, warnings })
+}
+
+/// What a profile says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The profile's name.
+    pub name: String,
+    /// What the device is, in a sentence.
+    pub description: String,
+    /// Where its figures come from.
+    pub source: String,
+    /// How far it can be trusted.
+    pub validation: Validation,
+}
+
+impl Import {
+    /// What a profile of the device says of itself, unless its user knows better: the name of the first file, and that
+    /// nobody compared the profile with a device.
+    #[must_use]
+    pub fn describe(&self) -> Description {
+        let first = self.file_names().next().unwrap_or("device").to_ascii_lowercase();
+        let stem = first.split('.').next().unwrap_or_default();
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = stem.chars().map(plain).take(64).collect();
+        let name = name.trim_matches('-');
+        let files: Vec<&str> = self.file_names().collect();
+        Description {
+            name: if name.is_empty() { "imported".to_owned() } else { name.to_owned() },
+            description: format!("{}, imported from DiskSim's parameters", self.name),
+            source: format!("DiskSim 4.0 parameter files {}", files.join(", ")),
+            validation: Validation::Unvalidated,
+        }
+    }
+
+    /// The device as a profile: TOML in which every key is explained.
+    ///
+    /// # Errors
+    /// A device without capacity, or a description that a profile can't have (its name, say).
+    pub fn to_profile(&self, description: &Description) -> Result<String, ProfileError> {
+        let files: Vec<&str> = self.file_names().collect();
+        let mut comment =
+            format!("Imported by `chronodisk devices import` from the block {} of {}.", self.name, files.join(", "));
+        for warning in &self.warnings {
+            let at = warning.at.rsplit(['/', '\\']).next().unwrap_or_default();
+            let _ = write!(comment, "\n{at}: {}", warning.message);
+        }
+        let text = match &self.device {
+            Imported::Disk(parameters) => {
+                let drive =
+                    Drive::new(parameters).map_err(|wrong| ProfileError::whole(&self.files[0], wrong.to_string()))?;
+                let heading = toml::Heading {
+                    comment,
+                    name: description.name.clone(),
+                    description: description.description.clone(),
+                    source: description.source.clone(),
+                    validation: description.validation,
+                    capacity_bytes: drive.capacity_blocks() * SECTOR_BYTES,
+                };
+                toml::write(&heading, parameters)
+            }
+        };
+        Profile::parse(&text, &description.name)?;
+        Ok(text)
+    }
+
+    /// The files' names without their folders.
+    fn file_names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|label| label.rsplit(['/', '\\']).next().unwrap_or_default())
+    }
 }
 
 /// Imports the device that the file at `path` describes; the files that it names are looked for beside the file that

@@ -35,7 +35,7 @@ fn refusal(from: &str, to: &str) -> String {
 fn every_value_arrives_exactly() {
     let import = import_changed("", "").unwrap();
     assert_eq!(import.name, "EXAMPLE_DRIVE");
-    assert_eq!(import.files, ["drive.parv", "drive.diskspecs"]);
+    assert_eq!(import.files, ["drive.parv", "drive.diskspecs", "drive.seek"]);
     assert_eq!(import.warnings, []);
     let disk = parameters(&import);
     assert_eq!(disk.controller.read_miss, After { read: Picos(283_620_000), write: Picos(86_730_000) });
@@ -221,6 +221,22 @@ fn a_file_without_topology_may_define_one_device() {
     assert!(import_text("disksim_pf P { }").unwrap_err().message.contains("no topology and no device"));
     let other = import_text("ssdmodel_ssd S { }").unwrap_err();
     assert!(other.message.contains("`ssdmodel_ssd` are not imported"), "{other}");
+}
+
+#[test]
+fn a_profile_is_named_after_the_file_and_gives_the_device_again() {
+    let import = import_changed("Percent error in rpms = 0.0", "Percent error in rpms = 0.5").unwrap();
+    let description = import.describe();
+    assert_eq!((description.name.as_str(), description.validation), ("drive", Validation::Unvalidated));
+    assert_eq!(description.source, "DiskSim 4.0 parameter files drive.parv, drive.diskspecs, drive.seek");
+    let text = import.to_profile(&description).unwrap();
+    assert!(text.contains("\n# drive.diskspecs:") && text.contains("the spindle turns at its nominal speed"), "{text}");
+    let profile = crate::Profile::parse(&text, "drive.toml").unwrap();
+    assert_eq!((profile.name(), profile.kind()), ("drive", "disk"));
+    let blocks = 51 * 4 * 100 - 20 + 48 * 4 * 90 - 20;
+    assert_eq!(profile.capacity_bytes(), blocks * 512);
+    let wrong = Description { name: "No Name".to_owned(), ..description };
+    assert!(import.to_profile(&wrong).unwrap_err().message.contains("`name`: expected 1 to 64"));
 }
 
 /// The folder of reference data, if it is beside the repository or named by the environment.

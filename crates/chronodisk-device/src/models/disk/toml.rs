@@ -20,8 +20,13 @@
 mod read;
 mod write;
 
-use super::geometry::Geometry;
+use std::sync::Arc;
+
+use chronodisk_sim::SECTOR_BYTES;
+
 use super::parameters::*;
+use super::{Disk, Drive};
+use crate::DeviceModel;
 use crate::profile::{Blueprint, Fields, ProfileError};
 use read::Reader;
 pub(crate) use write::{Heading, write};
@@ -564,9 +569,14 @@ pub(crate) fn read(fields: &mut Fields<'_>) -> Result<DiskParameters, ProfileErr
     Ok(parameters)
 }
 
-/// Blocks that hold data.
-pub(crate) fn capacity_blocks(parameters: &DiskParameters) -> Result<u64, ParameterError> {
-    Ok(Geometry::new(&parameters.geometry, 1 << 32)?.blocks())
+/// Kind `disk`: the tables that the module describes.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
+    let parameters = read(fields)?;
+    let drive = Arc::new(Drive::new(&parameters).map_err(|wrong| fields.error(wrong.to_string()))?);
+    let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
+    let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
+    let make = move |info, seed| -> Box<dyn DeviceModel> { Box::new(Disk::new(info, Arc::clone(&drive), seed)) };
+    Ok(Blueprint::new(make).turning().with_volatile_cache(volatile).at_most(capacity_bytes))
 }
 
 #[cfg(test)]
