@@ -28,6 +28,25 @@ pub(crate) fn write_atomically(
     result
 }
 
+/// Writes `text` to a file that is there whole or not at all; unless it is to replace what is there, an existing file
+/// is an error of the kind `AlreadyExists`.
+///
+/// # Errors
+/// A file that is there and is not to be replaced, or that can't be written.
+pub fn write_text(path: &Path, text: &str, replace: bool) -> Result<(), ReportError> {
+    let failed = |source| ReportError::Io { path: path.to_owned(), action: "write", source };
+    if replace {
+        return write_atomically(path, |file| file.write_all(text.as_bytes()).map_err(failed));
+    }
+    // A hard link refuses to replace what is there, even what came there a moment ago; a rename would not.
+    let temporary = temporary_name(path);
+    let result = write_atomically(&temporary, |file| file.write_all(text.as_bytes()).map_err(failed))
+        .and_then(|()| fs::hard_link(&temporary, path).map_err(failed));
+    // Whatever became of it, its other name is not needed.
+    let _ = fs::remove_file(&temporary);
+    result
+}
+
 /// Unique among the threads of this process and, by its number, among processes.
 fn temporary_name(path: &Path) -> PathBuf {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
@@ -36,4 +55,25 @@ fn temporary_name(path: &Path) -> PathBuf {
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}-{count}.partial", std::process::id()));
     path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_replaces_a_file_only_when_told_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.toml");
+        write_text(&path, "one", false).unwrap();
+        let refused = write_text(&path, "two", false).unwrap_err();
+        assert!(
+            matches!(refused, ReportError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists)
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        write_text(&path, "two", true).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert!(write_text(&directory.path().join("no/a.toml"), "x", false).is_err());
+    }
 }

@@ -4,15 +4,17 @@
 //! - [`write_log`] and [`read_log`] keep the requests as Parquet.
 //! - [`Summary`] condenses requests to figures; percentiles are exact, over all requests.
 //! - [`Simulation`] is the result of a simulation without a guest.
+//! - [`Fidelity`] sets a model beside a measured drive.
 //! - [`compare`](compare()) sets runs side by side, with paired differences.
 //! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
-//!   without colours; [`plot_comparison`] draws an SVG file.
+//!   without colours; [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
 //!
 //! Everything here is a pure function of its input, except for reading and writing the files.
 #![forbid(unsafe_code)]
 
 mod compare;
 mod error;
+mod fidelity;
 mod files;
 mod log;
 mod plot;
@@ -25,6 +27,8 @@ mod table;
 
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
 pub use error::ReportError;
+pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
+pub use files::write_text;
 pub use log::{LOG_SCHEMA, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};

@@ -41,6 +41,27 @@ pub fn plot_comparison(path: &Path, runs: &[PlotRun<'_>]) -> Result<(), ReportEr
     })
 }
 
+/// Draws the cumulative distributions of some service times under a title; the file is there whole or not at all.
+pub(crate) fn plot_distributions(
+    path: &Path,
+    title: &str,
+    labels: &[String],
+    distributions: &[&[Nanos]],
+) -> Result<(), ReportError> {
+    let failed = |message: String| ReportError::Plot { path: path.to_owned(), message };
+    if distributions.iter().all(|times| times.is_empty()) {
+        return Err(failed("no requests".to_owned()));
+    }
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH_PX, HEIGHT_PX)).into_drawing_area();
+        root.fill(&WHITE).map_err(|error| failed(error.to_string()))?;
+        draw_service_times(&root, title, distributions, labels).map_err(|error| failed(error.to_string()))?;
+        root.present().map_err(|error| failed(error.to_string()))?;
+    }
+    crate::files::write_text(path, &svg, true)
+}
+
 const WIDTH_PX: u32 = 1100;
 const HEIGHT_PX: u32 = 460;
 const MARGIN_PX: u32 = 14;
@@ -65,7 +86,9 @@ fn draw(svg: &mut String, runs: &[PlotRun<'_>]) -> Result<(), String> {
     let (left, right) = root.split_horizontally(WIDTH_PX * 45 / 100);
     let labels = labels(runs);
     draw_run_times(&left, runs, &labels).map_err(|error| error.to_string())?;
-    draw_service_times(&right, runs, &labels).map_err(|error| error.to_string())?;
+    let distributions: Vec<&[Nanos]> = runs.iter().map(|run| run.service_times).collect();
+    draw_service_times(&right, "Service time of the device", &distributions, &labels)
+        .map_err(|error| error.to_string())?;
     root.present().map_err(|error| error.to_string())
 }
 
@@ -144,11 +167,12 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
 
 fn draw_service_times(
     area: &Area<'_>,
-    runs: &[PlotRun<'_>],
+    title: &str,
+    distributions: &[&[Nanos]],
     labels: &[String],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let micros = |nanos: &Nanos| nanos.as_micros_f64().max(SHORTEST_US);
-    let all = || runs.iter().flat_map(|run| run.service_times.iter().map(micros));
+    let all = || distributions.iter().flat_map(|times| times.iter().map(micros));
     let (shortest, longest) = all().fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)));
     let (shortest, longest) = if shortest <= longest { (shortest, longest) } else { (1.0, 1000.0) };
     // Whole decades, so that every label of the axis is a power of ten; a little more, so that both ends have one.
@@ -156,7 +180,7 @@ fn draw_service_times(
     let high = 10f64.powf(longest.log10().floor() + 1.0) * 1.001;
     let legend_height_px = draw_legend(area, labels)?;
     let mut chart = ChartBuilder::on(area)
-        .caption("Service time of the device", (FONT, 18))
+        .caption(title, (FONT, 18))
         .margin(MARGIN_PX)
         .margin_right(MARGIN_PX + 20)
         .margin_bottom(MARGIN_PX + legend_height_px)
@@ -175,8 +199,8 @@ fn draw_service_times(
         .axis_desc_style((FONT, 14))
         .label_style((FONT, 13))
         .draw()?;
-    for (index, run) in runs.iter().enumerate() {
-        let mut sorted: Vec<f64> = run.service_times.iter().map(micros).collect();
+    for (index, times) in distributions.iter().enumerate() {
+        let mut sorted: Vec<f64> = times.iter().map(micros).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         if sorted.is_empty() {
             continue;
