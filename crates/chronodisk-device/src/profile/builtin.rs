@@ -43,15 +43,16 @@ const SOURCES: &[Source] = sources![
     "mems/mems-g1.toml",
     "mems/mems-g2.toml",
     "mems/mems-g3.toml",
+    "array/raid5-eight-disks.toml",
+    "array/raid10-four-sleds.toml",
+    "array/queued-disk.toml",
 ];
 
 /// All of them, parsed once.
 pub(super) fn profiles() -> &'static [Profile] {
     static PROFILES: OnceLock<Vec<Profile>> = OnceLock::new();
     PROFILES.get_or_init(|| {
-        let parse = |source: &Source| {
-            Profile::parse(source.text, &label(source)).expect("a built-in profile is valid")
-        };
+        let parse = |source: &Source| Profile::parse(source.text, &label(source)).expect("a built-in profile is valid");
         SOURCES.iter().map(parse).collect()
     })
 }

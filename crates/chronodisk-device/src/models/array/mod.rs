@@ -232,3 +232,5 @@ fn parse_failures(fields: &mut Fields<'_>, layout: &Layout) -> Result<Failures, 
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing_tests;
