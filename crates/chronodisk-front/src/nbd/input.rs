@@ -93,3 +93,52 @@ impl ReceiveBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Puts bytes in as a socket would, at most so many at once.
+    fn put(buffer: &mut ReceiveBuffer, message_bytes: usize, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let room = buffer.room(message_bytes);
+            let len = rest.len().min(room.len());
+            room[..len].copy_from_slice(&rest[..len]);
+            buffer.fill(len);
+            rest = &rest[len..];
+        }
+    }
+
+    #[test]
+    fn a_length_alone_claims_no_memory() {
+        let mut buffer = ReceiveBuffer::new();
+        put(&mut buffer, 32 << 20, &[1; 28]);
+        assert_eq!(buffer.room(32 << 20).len(), RECEIVE_BYTES_BASE - 28);
+        put(&mut buffer, 32 << 20, &[2; 1 << 20]);
+        assert!(buffer.bytes.len() <= 4 << 20);
+        assert_eq!(buffer.filled().len(), 28 + (1 << 20));
+    }
+
+    #[test]
+    fn a_message_is_in_one_piece_wherever_it_began() {
+        let mut buffer = ReceiveBuffer::new();
+        let message: Vec<u8> = (0..100_000u32).map(|i| (i % 241) as u8).collect();
+        for _ in 0..50 {
+            put(&mut buffer, message.len(), &message);
+            let place = buffer.consume(message.len());
+            assert!(buffer.at(place) == message);
+        }
+        assert_eq!(buffer.bytes.len(), RECEIVE_BYTES_BASE);
+        buffer.release();
+        assert_eq!(buffer.bytes.capacity(), 0);
+    }
+
+    #[test]
+    fn release_keeps_what_was_not_consumed() {
+        let mut buffer = ReceiveBuffer::new();
+        put(&mut buffer, 4, b"half");
+        buffer.release();
+        assert_eq!(buffer.filled(), b"half");
+    }
+}

@@ -165,3 +165,72 @@ fn class_of(len: usize) -> usize {
     assert!(class < CLASSES, "a request's length is bounded");
     class
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(output: &Output, data: &[u8], slices_max: usize) -> Vec<u8> {
+        let mut slices = vec![IoSlice::new(&[]); slices_max];
+        let count = output.gather(|_| data, &mut slices);
+        slices[..count].iter().flat_map(|slice| slice.iter().copied()).collect()
+    }
+
+    #[test]
+    fn whatever_was_sent_the_rest_follows() {
+        let data: Vec<u8> = (0..200).collect();
+        let mut whole = b"onetwo".to_vec();
+        whole.extend(&data[10..40]);
+        whole.extend(b"three");
+        whole.extend(&data[100..150]);
+        for step in 1..whole.len() {
+            let mut output = Output::default();
+            output.head(b"one");
+            output.head(b"two");
+            output.data(7, 10, 30, false);
+            output.head(b"three");
+            output.data(7, 100, 50, true);
+            let mut said: Vec<u8> = Vec::new();
+            let mut freed = Vec::new();
+            while !output.is_empty() {
+                let now = gathered(&output, &data, 2);
+                let len = now.len().min(step);
+                said.extend(&now[..len]);
+                output.sent(len, |slot| freed.push(slot));
+            }
+            assert_eq!(said, whole);
+            assert_eq!(freed, [7], "once, and only after the last byte");
+            assert_eq!(output.head_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn heads_that_never_run_dry_take_no_more_memory() {
+        let mut output = Output::default();
+        output.head(&[1; 100]);
+        for _ in 0..10_000 {
+            output.head(&[1; 100]);
+            output.sent(100, |_| {});
+        }
+        assert!(output.heads.capacity() < 4 * COMPACT_BYTES);
+    }
+
+    #[test]
+    fn buffers_come_back_until_enough_wait() {
+        let mut pool = BufferPool::default();
+        let buffer = pool.take(5000);
+        assert_eq!(buffer.len(), 8192);
+        let address = buffer.as_ptr();
+        pool.give(buffer);
+        let again = pool.take(8192);
+        assert_eq!(again.as_ptr(), address);
+        for _ in 0..3 {
+            let buffers: Vec<_> = (0..3).map(|_| pool.take(32 << 20)).collect();
+            buffers.into_iter().for_each(|buffer| pool.give(buffer));
+            assert_eq!(pool.kept_bytes, KEPT_BYTES_MAX);
+        }
+        pool.give(Box::default());
+        pool.release();
+        assert_eq!(pool.kept_bytes, 0);
+    }
+}

@@ -274,3 +274,33 @@ impl Refusal {
         Refusal::new(NbdError::Inval, "offset and length must be multiples of the minimum block size");
     pub const SHUTDOWN: Refusal = Refusal::new(NbdError::Shutdown, "the server is shutting down");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_as_a_number() {
+        for (slot, generation) in [(0, 0), (1023, u32::MAX), (7, 9)] {
+            let key = RequestKey { slot, generation };
+            assert_eq!(RequestKey::from_u64(key.to_u64()), key);
+        }
+    }
+
+    #[test]
+    fn every_command_has_its_code() {
+        let codes = [
+            (command::READ, Command::Read),
+            (command::WRITE, Command::Write),
+            (command::FLUSH, Command::Flush),
+            (command::TRIM, Command::Trim),
+            (command::CACHE, Command::Cache),
+            (command::WRITE_ZEROES, Command::WriteZeroes),
+            (command::BLOCK_STATUS, Command::BlockStatus),
+        ];
+        for code in 0..=u16::MAX {
+            let known = codes.iter().find(|(known, _)| *known == code).map(|&(_, command)| command);
+            assert_eq!(Command::from_code(code), known, "{code}");
+        }
+    }
+}

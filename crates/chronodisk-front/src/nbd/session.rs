@@ -245,7 +245,8 @@ impl NbdSession {
         }
     }
 
-    /// The client will send no more.
+    /// The client will send no more: to be told once a receive gave nothing, when there is no
+    /// event that waits.
     pub fn input_ended(&mut self) {
         let mid_message = !self.input.filled().is_empty() || self.skip.is_some();
         self.end(Reason::InputEnded { mid_message });
