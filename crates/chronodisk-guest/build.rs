@@ -19,6 +19,9 @@ fn main() {
             "-Werror",
             "-Wl,-z,now",
             "shim/clock.c",
+            "shim/time.c",
+            "shim/processes.c",
+            "shim/files.c",
             "-ldl",
         ])
         .arg("-o")

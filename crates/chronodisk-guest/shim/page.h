@@ -29,6 +29,7 @@ struct chronodisk_page {
 	uint64_t kernel_scale_millionths; /* share of the kernel's CPU time that counts */
 	uint64_t trap_nanos;              /* taken off the CPU time of every return to user code */
 	uint64_t interrupt_nanos;         /* taken off where an alarm interrupted user code */
+	uint64_t tsc_trap_nanos;          /* taken off where user code read the time stamp counter */
 	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
 	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
 
@@ -55,9 +56,10 @@ struct chronodisk_page {
 	volatile uint64_t host_tree_read_bytes;
 	volatile uint64_t host_tree_written_bytes;
 	volatile uint64_t alarms; /* of the host's timer */
+	volatile uint64_t cold_nanos; /* virtual time not charged after long stops */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 208, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 224, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -24,7 +24,9 @@ use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, HostCpu, HostLacks, UserModeLinux};
 use crate::output::{Outputs, Target};
-use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
+use crate::page::{
+    ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, TSC_TRAP_NANOS_DEFAULT,
+};
 use crate::processes::{Backend, Guest, describe};
 use crate::signals::{Signals, TerminalGuard};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
@@ -236,6 +238,7 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         kernel_scale: options.kernel_scale,
         trap_nanos: options.trap_nanos,
         interrupt_nanos: INTERRUPT_NANOS_DEFAULT,
+        tsc_trap_nanos: TSC_TRAP_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
         tsc_hertz: host::time_stamp_counter_hertz(),
     }

@@ -3,7 +3,7 @@
 //! Three processes work together. The *launcher* ([`run`]) is the user's command: it starts the
 //! two others, relays the program's input and output, and collects the result. The *backend*
 //! ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is
-//! the distribution's `linux.uml`, whose clock a preload library has replaced (`shim/clock.c`), and
+//! the distribution's `linux.uml`, whose clock a preload library has replaced (`shim`), and
 //! whose first process ([`guest_init`]) is this executable again.
 //!
 //! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
@@ -35,5 +35,6 @@ pub use init::{DEVICE, guest_init};
 pub use launch::{RunError, RunOptions, RunOutcome, StoreChoice, run};
 pub use page::{
     ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT,
+    TSC_TRAP_NANOS_DEFAULT,
 };
 pub use spec::{CheckResult, Stage};

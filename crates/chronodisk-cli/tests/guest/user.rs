@@ -137,7 +137,7 @@ fn a_slow_reader_takes_none_of_the_programs_time() {
 #[test]
 fn a_program_that_waits_for_input_lives_at_the_hosts_pace() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    let script = "t=$(date +%s%N); read line; echo $((($(date +%s%N) - t) / 1000000)) >&2; echo got:$line";
+    let script = "echo up; t=$(date +%s%N); read line; echo $((($(date +%s%N) - t) / 1000000)) >&2; echo got:$line";
     let mut child = chronodisk
         .command(&["run", "--device", "null", "--fs", "none", "--", "sh", "-c", script])
         .stdin(Stdio::piped())
@@ -145,9 +145,11 @@ fn a_program_that_waits_for_input_lives_at_the_hosts_pace() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The guest boots in about one of these seconds.
-    thread::sleep(Duration::from_secs(4));
-    child.stdin.take().unwrap().write_all(b"late\n").unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).unwrap();
+    thread::sleep(Duration::from_secs(3));
+    stdin.write_all(b"late\n").unwrap();
+    drop(stdin);
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "got:late\n", "{}", text(&output.stderr));
     let waited_millis = first_number(&output.stderr);

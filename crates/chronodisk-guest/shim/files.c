@@ -1,0 +1,101 @@
+/* The host's tree, of which what the guest moves is counted, and the guest's memory. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+static int (*real_open)(const char *, int, ...);
+static int (*real_open64)(const char *, int, ...);
+static int (*real_mkstemp64)(char *);
+static int (*real_unlink)(const char *);
+static ssize_t (*real_pread64)(int, void *, size_t, off64_t);
+static ssize_t (*real_pwrite64)(int, const void *, size_t, off64_t);
+
+ssize_t pread64(int fd, void *buffer, size_t len_bytes, off64_t at)
+{
+	ssize_t got = real_pread64(fd, buffer, len_bytes, at);
+	if (got > 0 && page)
+		page->host_tree_read_bytes += (uint64_t)got;
+	return got;
+}
+
+ssize_t pwrite64(int fd, const void *buffer, size_t len_bytes, off64_t at)
+{
+	ssize_t put = real_pwrite64(fd, buffer, len_bytes, at);
+	if (put > 0 && page)
+		page->host_tree_written_bytes += (uint64_t)put;
+	return put;
+}
+
+/* The guest's memory has no name in any file system, so nothing is left behind, and a small or
+ * unexecutable /dev/shm does no harm. */
+static int memory_file(void)
+{
+	return (int)syscall(SYS_memfd_create, "chronodisk-guest-memory", MFD_CLOEXEC);
+}
+
+/* User Mode Linux asks for a file without a name where the host can make one... */
+static int open_as(int (*real)(const char *, int, ...), const char *path, int flags, mode_t mode)
+{
+	return (flags & O_TMPFILE) == O_TMPFILE && is_guest_kernel() ? memory_file() : real(path, flags, mode);
+}
+
+static mode_t mode_among(int flags, va_list rest)
+{
+	return (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(rest, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = mode_among(flags, rest);
+	va_end(rest);
+	return open_as(real_open, path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...)
+{
+	va_list rest;
+	va_start(rest, flags);
+	mode_t mode = mode_among(flags, rest);
+	va_end(rest);
+	return open_as(real_open64, path, flags, mode);
+}
+
+/* ...and else for one with a name, which it removes at once. */
+static char memory_name[64];
+
+int mkstemp64(char *template)
+{
+	if (!is_guest_kernel())
+		return real_mkstemp64(template);
+	int fd = memory_file();
+	size_t len_bytes = strlen(template);
+	if (fd >= 0 && len_bytes < sizeof memory_name)
+		memcpy(memory_name, template, len_bytes + 1);
+	return fd;
+}
+
+int unlink(const char *path)
+{
+	if (memory_name[0] && strcmp(path, memory_name) == 0) {
+		memory_name[0] = 0;
+		return 0;
+	}
+	return real_unlink(path);
+}
+void start_files(void)
+{
+	real_open = next_symbol("open");
+	real_open64 = next_symbol("open64");
+	real_mkstemp64 = next_symbol("mkstemp64");
+	real_unlink = next_symbol("unlink");
+	real_pread64 = next_symbol("pread64");
+	real_pwrite64 = next_symbol("pwrite64");
+}

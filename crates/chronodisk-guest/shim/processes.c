@@ -1,0 +1,241 @@
+/* The guest's programs: the host's processes, traced by the guest's kernel. */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+static int (*real_clone)(int (*)(void *), void *, int, void *, ...);
+static long (*real_ptrace)(int, ...);
+
+static long last_resume = PTRACE_CONT;
+static pid_t stopped_at_call_pid; /* the process whose last stop was a system call */
+
+/* User processes that are in a read of descriptor 0. */
+#define READERS_MAX 64
+static pid_t readers[READERS_MAX];
+
+static void forget_reader(pid_t pid)
+{
+	if (readers[pid % READERS_MAX] == pid)
+		readers[pid % READERS_MAX] = 0;
+}
+
+static void note_reader(pid_t pid, const struct user_regs_struct *registers)
+{
+	if (registers->orig_rax == SYS_read && registers->rdi == 0)
+		readers[pid % READERS_MAX] = pid;
+}
+
+/* Whether the program waits for standard input that is open and empty. */
+int input_is_awaited(void)
+{
+	if (!page->input_awaited)
+		return 0;
+	for (unsigned index = 0; index < READERS_MAX; index++)
+		if (readers[index] && kill(readers[index], 0) == 0)
+			return 1;
+	return 0;
+}
+
+struct start {
+	int (*function)(void *);
+	void *argument;
+};
+
+/* First instructions of every process that the guest's kernel makes. */
+static int start_process(void *argument)
+{
+	struct start start = *(struct start *)argument;
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	prctl(PR_SET_TSC, PR_TSC_SIGSEGV, 0, 0, 0);
+	return start.function(start.argument);
+}
+
+int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
+{
+	va_list rest;
+	va_start(rest, argument);
+	pid_t *parent_tid = va_arg(rest, pid_t *);
+	void *tls = va_arg(rest, void *);
+	pid_t *child_tid = va_arg(rest, pid_t *);
+	va_end(rest);
+	if (!page || !stack)
+		return real_clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+	/* On the child's own stack, because a child that shares our memory may read it late. */
+	struct start *start = (struct start *)(((uintptr_t)stack - sizeof *start) & ~(uintptr_t)15);
+	*start = (struct start){ function, argument };
+	return real_clone(start_process, start, flags, start, parent_tid, tls, child_tid);
+}
+
+/* User Mode Linux 6.1 keeps 2696 bytes of extended register state, enough up to AVX-512 and PKU. A
+ * host whose processor has more (AMX) takes only a whole state: it gets one, with the rest in its
+ * initial configuration, which is where it always is, because guests can't ask leave to use AMX.
+ * Intel SDM volume 1, 13.4: the header at byte 512 begins with XSTATE_BV, one bit a component. */
+#define XSTATE_HEADER_OFFSET 512
+#define XSTATE_COMPONENTS_KEPT 0x3ffull
+#define XSTATE_BYTES_MAX 16384
+
+static long set_extended_registers(pid_t pid, const struct iovec *given)
+{
+	static char whole[XSTATE_BYTES_MAX] __attribute__((aligned(64)));
+	static size_t whole_bytes;
+	if (!whole_bytes) {
+		struct iovec all = { .iov_base = whole, .iov_len = sizeof whole };
+		if (real_ptrace(PTRACE_GETREGSET, pid, (void *)NT_X86_XSTATE, &all) < 0)
+			return -1;
+		whole_bytes = all.iov_len;
+		memset(whole, 0, sizeof whole);
+	}
+	if (whole_bytes <= given->iov_len)
+		return real_ptrace(PTRACE_SETREGSET, pid, (void *)NT_X86_XSTATE, (void *)given);
+	memcpy(whole, given->iov_base, given->iov_len);
+	uint64_t components;
+	memcpy(&components, whole + XSTATE_HEADER_OFFSET, sizeof components);
+	components &= XSTATE_COMPONENTS_KEPT;
+	memcpy(whole + XSTATE_HEADER_OFFSET, &components, sizeof components);
+	struct iovec all = { .iov_base = whole, .iov_len = whole_bytes };
+	return real_ptrace(PTRACE_SETREGSET, pid, (void *)NT_X86_XSTATE, &all);
+}
+
+long ptrace(enum __ptrace_request request, ...)
+{
+	va_list rest;
+	va_start(rest, request);
+	pid_t pid = va_arg(rest, pid_t);
+	void *address = va_arg(rest, void *);
+	void *data = va_arg(rest, void *);
+	va_end(rest);
+	switch (page ? (int)request : -1) {
+	case PTRACE_SYSEMU:
+	case PTRACE_SYSEMU_SINGLESTEP:
+	case PTRACE_SYSCALL:
+	case PTRACE_CONT:
+		if (request != PTRACE_CONT)
+			forget_reader(pid);
+		last_resume = request;
+		account_for_resume(pid, request != PTRACE_CONT);
+		break;
+	case PTRACE_GETREGS: {
+		long result = real_ptrace(request, pid, address, data);
+		if (result == 0 && stopped_at_call_pid == pid)
+			note_reader(pid, data);
+		return result;
+	}
+	case 21: /* PTRACE_OLDSETOPTIONS */
+	case PTRACE_SETOPTIONS:
+		/* The guest's programs must never outlive its kernel: they would run on as host programs. */
+		return real_ptrace(PTRACE_SETOPTIONS, pid, address, (void *)((uintptr_t)data | PTRACE_O_EXITKILL));
+	case PTRACE_SETREGSET:
+		if ((uintptr_t)address == NT_X86_XSTATE)
+			return set_extended_registers(pid, data);
+		break;
+	default:
+		break;
+	}
+	return real_ptrace(request, pid, address, data);
+}
+
+/* The bytes at an address of the process, as far as they can be read; the word that holds the first
+ * never reaches into the next page. */
+static uint32_t code_at(pid_t pid, uint64_t address)
+{
+	unsigned offset = address & 7;
+	uint64_t words[2] = { 0, 0 };
+	errno = 0;
+	words[0] = (uint64_t)real_ptrace(PTRACE_PEEKTEXT, pid, (void *)(address - offset), NULL);
+	if (errno)
+		return 0;
+	if (offset > 5)
+		words[1] = (uint64_t)real_ptrace(PTRACE_PEEKTEXT, pid, (void *)(address - offset + 8), NULL);
+	uint32_t code;
+	memcpy(&code, (char *)words + offset, sizeof code);
+	return code;
+}
+
+/* Whether the process stopped at RDTSC or RDTSCP, which then has been carried out. The processor does
+ * that in no time, so V stands still meanwhile, and of the stop only what user code ran is charged. */
+static int emulate_tsc_read(pid_t pid)
+{
+	siginfo_t information;
+	if (real_ptrace(PTRACE_GETSIGINFO, pid, NULL, &information) < 0 || information.si_code != SI_KERNEL)
+		return 0; /* a page fault, which is by far the most frequent */
+	uint64_t since = instant_of_host_work();
+	struct user_regs_struct registers;
+	if (real_ptrace(PTRACE_GETREGS, pid, NULL, &registers) < 0)
+		return 0;
+	uint32_t code = code_at(pid, registers.rip);
+	if ((code & 0xffff) == 0x310f) {
+		registers.rip += 2;
+	} else if ((code & 0xffffff) == 0xf9010f) {
+		registers.rip += 3;
+		registers.rcx = 0;
+	} else {
+		return 0;
+	}
+	uint64_t ticks = (uint64_t)((unsigned __int128)virtual_nanos() * page->tsc_hertz / NANOS_PER_SECOND);
+	registers.rax = ticks & 0xffffffffu;
+	registers.rdx = ticks >> 32;
+	page->tsc_reads++;
+	if (real_ptrace(PTRACE_SETREGS, pid, NULL, &registers) != 0)
+		return 0;
+	forget_host_work_since(since);
+	return 1;
+}
+
+pid_t waitpid(pid_t pid, int *status, int options)
+{
+	int ignored;
+	if (!status)
+		status = &ignored;
+	for (;;) {
+		pid_t stopped_pid = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
+		if (stopped_pid <= 0 || !page)
+			return stopped_pid;
+		int saved_errno = errno;
+		int was_user_code = stopped_pid == running_pid && running_user_code;
+		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
+		stopped_at_call_pid = at_call ? stopped_pid : 0;
+		int signal = WIFSTOPPED(*status) ? WSTOPSIG(*status) : 0;
+		open_accounts();
+		int read_tsc = was_user_code && signal == SIGSEGV && emulate_tsc_read(stopped_pid);
+		account_for_stop(stopped_pid, read_tsc ? page->tsc_trap_nanos
+					      : signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos);
+		close_accounts();
+		if (read_tsc) {
+			account_for_resume(stopped_pid, 1);
+			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
+			errno = saved_errno;
+			continue;
+		}
+		if (!stopped && page->completion_bound != CHRONODISK_NEVER) {
+			sigset_t interrupts, old;
+			sigemptyset(&interrupts);
+			sigaddset(&interrupts, SIGIO);
+			sigaddset(&interrupts, SIGALRM);
+			sigprocmask(SIG_BLOCK, &interrupts, &old);
+			if (virtual_nanos() >= page->completion_bound)
+				take_completions();
+			sigprocmask(SIG_SETMASK, &old, NULL);
+		}
+		errno = saved_errno;
+		return stopped_pid;
+	}
+}
+void start_processes(void)
+{
+	real_clone = next_symbol("clone");
+	real_ptrace = next_symbol("ptrace");
+}

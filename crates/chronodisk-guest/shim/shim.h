@@ -1,0 +1,81 @@
+/* What the parts of the guest's clock share; nothing of it is visible outside of the library.
+ *
+ * clock.c  idling, the guest's timer, the kick: what the guest's kernel asks of its host
+ * time.c   virtual time and the accounts that it is made of
+ * processes.c  the guest's programs, which are the host's traced processes
+ * files.c  the host's tree and the guest's memory */
+#ifndef CHRONODISK_SHIM_H
+#define CHRONODISK_SHIM_H
+
+#include <signal.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include "page.h"
+
+#pragma GCC visibility push(hidden)
+
+#define NANOS_PER_SECOND 1000000000ull
+
+/* The guest's kernel process ends with this status when the backend is gone. */
+#define EXIT_BACKEND_LOST 79
+
+extern struct chronodisk_page *page; /* null in a process that is no guest's */
+extern pid_t main_pid;               /* the guest's kernel */
+
+/* Until the device is first used the guest's kernel boots, and measures itself in loops that end
+ * after so many ticks; its CPU time counts in full, or these loops would last many times as long. */
+extern int booted;
+
+/* While the clock is stopped V is page->virtual_now. */
+extern volatile sig_atomic_t stopped;
+/* While the accounts are being changed an alarm only notes that it came. */
+extern volatile sig_atomic_t in_accounts;
+extern volatile sig_atomic_t alarm_deferred;
+
+/* The guest's only timer. */
+extern timer_t host_timer;
+extern int host_timer_exists;
+extern uint64_t guest_deadline; /* virtual; 0: not armed */
+
+/* The user process that runs, if one does: its program, or what the kernel has it do. */
+extern volatile pid_t running_pid;
+extern volatile int running_user_code;
+
+/* clock.c */
+void *next_symbol(const char *name);
+int is_guest_kernel(void);
+void take_completions(void);
+
+/* time.c */
+extern int (*real_clock_gettime)(clockid_t, struct timespec *);
+extern int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
+uint64_t nanos_of(const struct timespec *time);
+struct timespec timespec_of(uint64_t nanos);
+uint64_t host_nanos(void);
+uint64_t virtual_nanos(void);
+uint64_t latest_virtual_nanos(void);
+void arm_host_timer_for(uint64_t wait_nanos);
+void arm_host_timer(void);
+void stop_clock(void);
+void start_clock(uint64_t from);
+void jump_to(uint64_t instant);
+uint64_t instant_of_host_work(void);
+void forget_host_work_since(uint64_t instant);
+void open_accounts(void);
+void close_accounts(void);
+void account_for_resume(pid_t pid, int user_code);
+void account_for_stop(pid_t pid, uint64_t overhead_nanos);
+void start_time(void);
+
+/* processes.c */
+int input_is_awaited(void);
+void start_processes(void);
+
+/* files.c */
+void start_files(void);
+
+#pragma GCC visibility pop
+
+#endif

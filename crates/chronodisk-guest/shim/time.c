@@ -1,0 +1,371 @@
+/* Virtual time and the accounts that it is made of. */
+#define _GNU_SOURCE
+#include <unistd.h>
+
+#include "shim.h"
+
+/* Where V is CPU time, it reaches an instant no earlier than the host's clock does; the host's timer
+ * is armed again for the rest, but never for less than this. */
+#define REARM_MINIMUM_NANOS 3000ull
+/* An alarm that is set while the guest's kernel runs is late by at most this if user code takes over
+ * and runs on, which moves V faster. */
+#define LATENESS_MAXIMUM_NANOS 100000ull
+/* User code that has lately been back within a quarter of the time left gets no alarm of its own. */
+#define STRETCHES_AHEAD 4
+/* A host timer is never armed for longer than this: ten seconds. */
+#define ARM_MAXIMUM_NANOS 10000000000ull
+
+/* After a long stop the guest's next steps run with cold caches, which a guest whose clock never
+ * stopped would not have: with stops of 50 ms the kernel's way through a completion took 168 us of CPU
+ * time instead of 14, and a program's first stretch 31 us instead of 3. So the next stretches count
+ * what is usual, and the rest only when it exceeds what cold caches can cost altogether; that is less
+ * in proportion after stops of less than COLD_STOP_NANOS, and nothing below the minimum. */
+#define COLD_STOP_NANOS 5000000ull
+#define COLD_STOP_MINIMUM_NANOS 500000ull
+#define COLD_STRETCHES 16
+#define COLD_USER_NANOS 80000ull
+#define COLD_KERNEL_NANOS 600000ull
+/* The kernel's way from an interrupt to user code or to idling takes 5 to 25 us of CPU time when warm. */
+#define USUAL_KERNEL_NANOS 15000ull
+
+int (*real_clock_gettime)(clockid_t, struct timespec *);
+int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
+
+int booted;
+volatile sig_atomic_t stopped;
+volatile sig_atomic_t in_accounts;
+volatile sig_atomic_t alarm_deferred;
+
+/* V = base() + offset while the clock runs, page->virtual_now while it stands still. */
+static int64_t offset_nanos;
+static uint64_t latest_nanos;
+static uint64_t stopped_since_host;
+
+timer_t host_timer;
+int host_timer_exists;
+uint64_t guest_deadline;
+static uint64_t armed_until_host;
+
+/* The user process that runs now, and the CPU times already counted. */
+volatile pid_t running_pid;
+volatile int running_user_code;
+static uint64_t running_since_cpu;
+static uint64_t user_cpu_nanos;
+static uint64_t stub_kernel_cpu_nanos;
+static uint64_t longest_stretch_nanos; /* of user code, fading with each that is shorter */
+/* What is left of the correction after a long stop, in CPU time, and where the kernel's stretch began. */
+static int cold_stretches;
+static uint64_t cold_user_nanos;
+static uint64_t cold_kernel_nanos;
+static uint64_t cold_kernel_total_nanos;
+static uint64_t kernel_since_cpu;
+static uint64_t usual_stretch_nanos; /* of user code, when warm */
+
+uint64_t nanos_of(const struct timespec *time)
+{
+	return (uint64_t)time->tv_sec * NANOS_PER_SECOND + (uint64_t)time->tv_nsec;
+}
+
+struct timespec timespec_of(uint64_t nanos)
+{
+	return (struct timespec){ .tv_sec = (time_t)(nanos / NANOS_PER_SECOND), .tv_nsec = (long)(nanos % NANOS_PER_SECOND) };
+}
+
+uint64_t host_nanos(void)
+{
+	struct timespec time;
+	real_clock_gettime(CLOCK_MONOTONIC, &time);
+	return nanos_of(&time);
+}
+
+static uint64_t cpu_nanos(clockid_t clock, uint64_t if_gone)
+{
+	struct timespec time;
+	return real_clock_gettime(clock, &time) ? if_gone : nanos_of(&time);
+}
+
+/* The clock of another process's CPU time, as the kernel encodes it in a clockid_t. */
+static clockid_t cpu_clock_of(pid_t pid)
+{
+	return (clockid_t)((~(clockid_t)pid << 3) | 2);
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t less(uint64_t cpu, uint64_t overhead)
+{
+	return cpu > overhead ? cpu - overhead : 0;
+}
+
+static uint64_t scaled(uint64_t kernel_cpu)
+{
+	if (!booted)
+		return kernel_cpu;
+	return (uint64_t)((unsigned __int128)kernel_cpu * page->kernel_scale_millionths / 1000000u);
+}
+
+/* How much of a stretch after a long stop is due to cold caches, if so much may be. */
+static uint64_t cold_part(uint64_t ran, uint64_t usual, uint64_t most)
+{
+	return cold_stretches ? smaller(less(ran, usual), most) : 0;
+}
+
+static uint64_t cold_part_of_kernel(uint64_t kernel_cpu)
+{
+	return cold_part(kernel_cpu - kernel_since_cpu, USUAL_KERNEL_NANOS, cold_kernel_nanos);
+}
+
+static uint64_t cold_part_of_user(uint64_t ran)
+{
+	return cold_part(ran, usual_stretch_nanos, cold_user_nanos);
+}
+
+static uint64_t kernel_cpu(void)
+{
+	return cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) - cold_kernel_total_nanos;
+}
+
+/* Host nanoseconds, or the guest's CPU time: programs in full, the kernel's part scaled. */
+static uint64_t base(void)
+{
+	if (page->cpu_base == CHRONODISK_CPU_WALL)
+		return host_nanos();
+	uint64_t kernel = kernel_cpu();
+	uint64_t user = user_cpu_nanos;
+	if (running_pid) {
+		uint64_t ran = cpu_nanos(cpu_clock_of(running_pid), running_since_cpu) - running_since_cpu;
+		if (running_user_code)
+			user += less(ran - cold_part_of_user(ran), page->trap_nanos);
+		else
+			kernel += ran;
+	} else {
+		kernel -= cold_part_of_kernel(kernel);
+	}
+	kernel += stub_kernel_cpu_nanos;
+	return user + scaled(kernel);
+}
+
+uint64_t virtual_nanos(void)
+{
+	if (stopped)
+		return page->virtual_now;
+	uint64_t now = base() + (uint64_t)offset_nanos;
+	/* A signal handler may have read the clock in between; V never steps back. */
+	uint64_t latest = __atomic_load_n(&latest_nanos, __ATOMIC_RELAXED);
+	while ((int64_t)(now - latest) > 0)
+		if (__atomic_compare_exchange_n(&latest_nanos, &latest, now, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return now;
+	return latest;
+}
+
+static void disarm_host_timer(void)
+{
+	static const struct itimerspec disarmed;
+	armed_until_host = CHRONODISK_NEVER;
+	if (host_timer_exists)
+		real_timer_settime(host_timer, 0, &disarmed, NULL);
+}
+
+/* The virtual instant at which the guest must be interrupted. */
+static uint64_t next_interrupt(void)
+{
+	uint64_t bound = page->completion_bound;
+	return guest_deadline && guest_deadline < bound ? guest_deadline : bound;
+}
+
+void arm_host_timer_for(uint64_t wait_nanos)
+{
+	wait_nanos = smaller(wait_nanos, ARM_MAXIMUM_NANOS);
+	armed_until_host = host_nanos() + wait_nanos;
+	struct itimerspec armed = { .it_value = timespec_of(wait_nanos) };
+	real_timer_settime(host_timer, 0, &armed, NULL);
+}
+
+/* Arms the host's timer for the next interrupt, as if the guest went on doing what it does now:
+ * kernel code moves V on more slowly than the host's clock if its CPU time is scaled down. */
+void arm_host_timer(void)
+{
+	if (!host_timer_exists)
+		return;
+	uint64_t target = next_interrupt();
+	if (target == CHRONODISK_NEVER) {
+		disarm_host_timer();
+		return;
+	}
+	uint64_t now = virtual_nanos();
+	uint64_t wait = target > now ? target - now : 0;
+	if (wait && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+		uint64_t scale = page->kernel_scale_millionths;
+		if (booted && !(running_pid && running_user_code) && scale && scale < 1000000u)
+			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale), wait + LATENESS_MAXIMUM_NANOS);
+		if (wait < REARM_MINIMUM_NANOS)
+			wait = REARM_MINIMUM_NANOS;
+	}
+	arm_host_timer_for(wait ? wait : 1);
+}
+
+static void begin_cold_stretches(uint64_t stopped_nanos)
+{
+	cold_stretches = 0;
+	if (!booted || page->cpu_base != CHRONODISK_CPU_MEASURED || stopped_nanos < COLD_STOP_MINIMUM_NANOS)
+		return;
+	uint64_t share = smaller(stopped_nanos, COLD_STOP_NANOS);
+	cold_stretches = COLD_STRETCHES;
+	cold_user_nanos = COLD_USER_NANOS * share / COLD_STOP_NANOS;
+	cold_kernel_nanos = COLD_KERNEL_NANOS * share / COLD_STOP_NANOS;
+}
+
+static void begin_kernel_stretch(void)
+{
+	if (cold_stretches)
+		kernel_since_cpu = kernel_cpu();
+}
+
+static void end_kernel_stretch(void)
+{
+	if (!cold_stretches || running_pid)
+		return;
+	uint64_t part = cold_part_of_kernel(kernel_cpu());
+	cold_kernel_nanos -= part;
+	cold_kernel_total_nanos += part;
+	page->cold_nanos += scaled(part);
+}
+
+/* The first quartile of the warm stretches, approached in small steps: three down weigh as one up. */
+static void note_usual_stretch(uint64_t ran)
+{
+	uint64_t step = usual_stretch_nanos / 256 + 1;
+	if (ran > usual_stretch_nanos)
+		usual_stretch_nanos += step;
+	else
+		usual_stretch_nanos = less(usual_stretch_nanos, 3 * step);
+}
+
+void stop_clock(void)
+{
+	end_kernel_stretch();
+	page->virtual_now = virtual_nanos();
+	page->kernel_cpu_nanos = cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) + stub_kernel_cpu_nanos;
+	page->user_cpu_nanos = user_cpu_nanos;
+	stopped_since_host = host_nanos();
+	stopped = 1;
+	disarm_host_timer();
+}
+
+void start_clock(uint64_t from)
+{
+	if (from > page->virtual_now)
+		page->virtual_now = from;
+	uint64_t stopped_nanos = host_nanos() - stopped_since_host;
+	page->stopped_host_nanos += stopped_nanos;
+	if (latest_nanos > page->virtual_now)
+		page->virtual_now = latest_nanos;
+	offset_nanos = (int64_t)(page->virtual_now - base());
+	latest_nanos = page->virtual_now;
+	stopped = 0;
+	begin_cold_stretches(stopped_nanos);
+	begin_kernel_stretch();
+	arm_host_timer();
+}
+
+void open_accounts(void)
+{
+	in_accounts = 1;
+	__asm__ volatile("" ::: "memory");
+}
+
+void close_accounts(void)
+{
+	__asm__ volatile("" ::: "memory");
+	in_accounts = 0;
+	if (alarm_deferred) {
+		alarm_deferred = 0;
+		if (!stopped)
+			arm_host_timer();
+	}
+}
+void jump_to(uint64_t instant)
+{
+	uint64_t now = virtual_nanos();
+	if (instant <= now)
+		return;
+	offset_nanos += (int64_t)(instant - now);
+	page->jumps++;
+	page->jumped_nanos += instant - now;
+}
+
+/* What the library does for the processor, which would do it in no time, begins now... */
+uint64_t instant_of_host_work(void)
+{
+	return base();
+}
+
+/* ...and ends now: V has stood still. */
+void forget_host_work_since(uint64_t instant)
+{
+	offset_nanos -= (int64_t)(base() - instant);
+}
+
+uint64_t latest_virtual_nanos(void)
+{
+	return latest_nanos;
+}
+
+/* The user process is about to run: its program if user_code, else what the kernel has it do. */
+void account_for_resume(pid_t pid, int user_code)
+{
+	open_accounts();
+	end_kernel_stretch();
+	close_accounts();
+	uint64_t target = next_interrupt();
+	if (user_code && booted && !stopped && target != CHRONODISK_NEVER && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+		/* The host's timer was armed for kernel code; user code gets there sooner. */
+		uint64_t now = virtual_nanos();
+		uint64_t wait = target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;
+		if (wait < STRETCHES_AHEAD * longest_stretch_nanos && armed_until_host > host_nanos() + wait)
+			arm_host_timer_for(wait);
+	}
+	open_accounts();
+	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
+	running_user_code = user_code;
+	running_pid = pid;
+	close_accounts();
+}
+
+/* The user process has stopped; the host's part of that, which is not the guest's, takes
+ * overhead_nanos of CPU time. */
+void account_for_stop(pid_t pid, uint64_t overhead_nanos)
+{
+	if (pid != running_pid)
+		return;
+	uint64_t ran = cpu_nanos(cpu_clock_of(pid), running_since_cpu) - running_since_cpu;
+	int user_code = running_user_code;
+	running_pid = 0;
+	page->traps++;
+	longest_stretch_nanos -= longest_stretch_nanos / 16;
+	if (user_code && ran > longest_stretch_nanos)
+		longest_stretch_nanos = ran;
+	if (user_code) {
+		if (cold_stretches) {
+			uint64_t part = cold_part_of_user(ran);
+			cold_user_nanos -= part;
+			page->cold_nanos += part;
+			ran -= part;
+			cold_stretches--;
+		} else {
+			note_usual_stretch(ran);
+		}
+		user_cpu_nanos += less(ran, overhead_nanos);
+	} else {
+		stub_kernel_cpu_nanos += ran;
+	}
+	begin_kernel_stretch();
+}
+
+void start_time(void)
+{
+	offset_nanos = -(int64_t)base();
+}
