@@ -217,8 +217,9 @@ impl Disk {
         if new.write && self.drive.cache.write_hit_stops_read_ahead && new.first < end && new.end > start {
             kept.most_ahead = end;
             kept.least_ahead = end;
+            self.plan_again();
         }
-        let least = kept.least_ahead;
+        let least = self.segments[segment].least_ahead;
         let usable = new.first < end || self.drive.cache.almost_read_hits;
         if in_reach && usable && self.drive.cache.caching != super::parameters::Caching::None {
             return self.next_pending().is_none_or(|next| next == job);
@@ -366,7 +367,10 @@ impl Disk {
                 self.release_arm();
                 true
             }
-            Next::Continue => false,
+            Next::Continue => {
+                self.plan_again();
+                false
+            }
         };
         let reads_on = self.arm.busy && self.arm.background && self.segments[self.arm.segment].state == State::Reading;
         if !release && reads_on {
@@ -578,6 +582,21 @@ impl Disk {
             self.arm.set(Motion::Rotate { since: self.clock }, until);
             self.watch_medium();
         }
+    }
+
+    /// A run's end may have changed with what its segment is for; the block under the head still counts.
+    fn plan_again(&mut self) {
+        let Motion::Pass(run) = self.arm.motion else { return };
+        if !run.in_order || self.arm.write {
+            return;
+        }
+        self.update();
+        let per_track = self.arm.place.blocks_per_track;
+        let passed = self.drive.mechanics.spindle().passed(self.clock - run.since, per_track);
+        let limit = self.read_limit().min(self.arm.place.track_end);
+        let limit = self.arm.done_early.map_or(limit, |(early, _)| limit.min(early));
+        let count = limit.saturating_sub(run.first).max(passed + 1).min(self.arm.place.track_end - run.first);
+        self.pass(Run { count: count.max(1), ..run });
     }
 
     fn read_limit(&self) -> u64 {

@@ -238,9 +238,8 @@ impl Disk {
                 return self.send_completion(job);
             }
             let there = self.segments[segment].end.min(current.end);
-            let kept = self.segments[segment].start <= current.out;
             match there.saturating_sub(current.out) {
-                blocks if blocks > 0 && kept => self.begin_chunk(job, blocks),
+                blocks if blocks > 0 => self.begin_chunk(job, blocks),
                 _ if self.drive.control.hold_for_read => self.hold(job),
                 _ => self.begin_disconnect(job),
             }
