@@ -12,6 +12,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use chronodisk_device::importers::disksim::import;
+use chronodisk_device::importers::disksim::lexer::SourceFile;
 use chronodisk_device::{BuildOptions, DeviceModel, Profile, advance};
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
@@ -41,7 +43,7 @@ fn every_workload_is_served_as_the_reference_serves_it() {
             for size in ["small", "uniform", "large"] {
                 for (mode, percent) in [("z", 99), ("t", 75)] {
                     let path = directory.join(format!("mems.{device}-{kind}-{size}-{mode}-A.csv"));
-                    let comparison = compare(&format!("mems-{device}"), &read(&path));
+                    let comparison = compare(&format!("mems-{device}"), &read_lines(&path));
                     let (close, requests) = (comparison.close, comparison.requests);
                     let ratio = comparison.mean / comparison.reference_mean;
                     eprintln!(
@@ -90,6 +92,31 @@ fn the_supplied_experiments_have_their_published_means() {
     }
 }
 
+/// The supplied experiments imported as they are, but without the buffer, which the profiles do not have either.
+#[test]
+fn the_supplied_experiments_are_imported_as_the_profiles() {
+    let Some(directory) = reference("disks") else { return };
+    for device in ["g1", "g2"] {
+        let read =
+            |name: &str| fs::read_to_string(directory.join("valid").join(name)).map_err(|error| error.to_string());
+        let label = format!("mems.{device}.parv");
+        let top = SourceFile { text: read(&label).unwrap(), label };
+        let mut resolve = |name: &str, _: &str| {
+            assert_eq!(name, "memsdevices.specs");
+            let text = read("memsdevices.g1g2.specs")?.replace("segments = 10", "segments = 0");
+            Ok(SourceFile { label: name.to_owned(), text })
+        };
+        let import = import(top, &mut resolve).unwrap();
+        assert_eq!(import.warnings, []);
+        let text = import.to_profile(&import.describe()).unwrap();
+        let imported = Profile::parse(&text, "imported").unwrap();
+        let profile = Profile::find(&format!("mems-{device}")).unwrap();
+        assert_eq!(imported.capacity_bytes(), profile.capacity_bytes());
+        let lines = read_lines(&directory.join(format!("ref/mems.{device}-mixed-uniform-z-A.csv")));
+        assert_eq!(responses(&imported, &lines), responses(&profile, &lines));
+    }
+}
+
 /// Sums up response times of requests that may overlap.
 #[derive(Default)]
 struct OpenLoop {
@@ -123,16 +150,9 @@ impl OpenLoop {
 }
 
 fn compare(profile: &str, lines: &[Line]) -> Comparison {
-    let mut device = Profile::find(profile).unwrap().build(&BuildOptions::default()).unwrap();
     let mut comparison = Comparison { close: 0, requests: lines.len(), mean: 0.0, reference_mean: 0.0 };
-    let mut completed = Vec::new();
-    for line in lines {
-        let arrival = line.arrival.max(device.now());
-        advance(device.as_mut(), arrival, &mut completed);
-        device.submit(line.request);
-        completed.clear();
-        device.step(Nanos::MAX, &mut completed);
-        let response_ms = (completed[0].at - arrival).as_millis_f64();
+    for (line, response) in lines.iter().zip(responses(&Profile::find(profile).unwrap(), lines)) {
+        let response_ms = response.as_millis_f64();
         comparison.close += usize::from((response_ms / line.response_ms - 1.0).abs() <= 0.01);
         comparison.mean += response_ms / lines.len() as f64;
         comparison.reference_mean += line.response_ms / lines.len() as f64;
@@ -140,8 +160,23 @@ fn compare(profile: &str, lines: &[Line]) -> Comparison {
     comparison
 }
 
+/// Response times of one request after the other, arriving as in the file or as soon as the one before is over.
+fn responses(profile: &Profile, lines: &[Line]) -> Vec<Nanos> {
+    let mut device = profile.build(&BuildOptions::default()).unwrap();
+    let mut completed = Vec::new();
+    let mut response = |line: &Line| {
+        let arrival = line.arrival.max(device.now());
+        advance(device.as_mut(), arrival, &mut completed);
+        device.submit(line.request);
+        completed.clear();
+        device.step(Nanos::MAX, &mut completed);
+        completed[0].at - arrival
+    };
+    lines.iter().map(&mut response).collect()
+}
+
 /// Columns `arrival_ms,lbn,nblk,rw,think_us,resp_ms`.
-fn read(path: &PathBuf) -> Vec<Line> {
+fn read_lines(path: &PathBuf) -> Vec<Line> {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let line = |(id, line): (usize, &str)| {
         let fields: Vec<&str> = line.split(',').collect();

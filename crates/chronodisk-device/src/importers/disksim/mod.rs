@@ -6,7 +6,8 @@
 //!
 //! - [`syntax`] turns the file and those that it sources into a tree in which every node knows its place;
 //! - `reader` takes typed parameters out of it by name, and refuses what nobody asked for;
-//! - `disk` makes [`DiskParameters`](crate::models::disk::DiskParameters) of a drive;
+//! - `disk` makes [`DiskParameters`](crate::models::disk::DiskParameters) of a drive, `mems` [`MemsParameters`] of a MEMS
+//!   device;
 //! - `unused` lists what is known and has no effect on the device, with reasons.
 //!
 //! What a file says and the device will not have (a host's scheduler, an array, a controller's cache) is a
@@ -14,6 +15,7 @@
 
 mod disk;
 pub mod lexer;
+mod mems;
 mod reader;
 mod seek;
 pub mod syntax;
@@ -24,6 +26,7 @@ use std::path::Path;
 
 use chronodisk_sim::SECTOR_BYTES;
 use lexer::{MAX_FILE_BYTES, Resolver, SourceFile};
+pub use mems::MemsParameters;
 pub use reader::Warning;
 use reader::{Definitions, Reader, Shape};
 pub use seek::parse_seek_curve;
@@ -51,10 +54,12 @@ pub struct Import {
 pub enum Imported {
     /// `disksim_disk`.
     Disk(Box<DiskParameters>),
+    /// `memsmodel_mems`.
+    Mems(Box<MemsParameters>),
 }
 
 /// Modules of devices.
-const DEVICES: [&str; 1] = ["disksim_disk"];
+const DEVICES: [&str; 2] = ["disksim_disk", "memsmodel_mems"];
 /// Modules of what is between a device and the host, and of what a device is made of.
 const COMPONENTS: [&str; 9] = [
     "disksim_iodriver",
@@ -68,7 +73,7 @@ const COMPONENTS: [&str; 9] = [
     "dm_mech_g1",
 ];
 /// Devices that the syntax can describe and that are not imported.
-const OTHER_DEVICES: [&str; 3] = ["disksim_simpledisk", "memsmodel_mems", "ssdmodel_ssd"];
+const OTHER_DEVICES: [&str; 2] = ["disksim_simpledisk", "ssdmodel_ssd"];
 
 /// Imports the device that `top` describes; `resolve` brings the files that it names.
 ///
@@ -96,6 +101,7 @@ pub fn import(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Import, Pro
     let reader = definitions.reader(block)?;
     let device = match definitions.module_of(block)?.text.as_str() {
         "disksim_disk" => Imported::Disk(Box::new(disk::disk(reader, around, resolve)?)),
+        "memsmodel_mems" => Imported::Mems(Box::new(mems::mems(reader, around)?)),
         other => {
             let message =
                 format!("devices of the module `{other}` are not imported; expected {}", DEVICES.join(" or "));
@@ -165,6 +171,7 @@ impl Import {
                 };
                 toml::write(&heading, parameters)
             }
+            Imported::Mems(parameters) => mems::profile(&comment, description, parameters),
         };
         Profile::parse(&text, &description.name)?;
         Ok(text)

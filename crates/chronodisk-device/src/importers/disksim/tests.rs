@@ -22,7 +22,7 @@ fn import_changed(from: &str, to: &str) -> Result<Import, ProfileError> {
 }
 
 fn parameters(import: &Import) -> &DiskParameters {
-    let Imported::Disk(parameters) = &import.device;
+    let Imported::Disk(parameters) = &import.device else { panic!("{:?} is no drive", import.device) };
     parameters
 }
 

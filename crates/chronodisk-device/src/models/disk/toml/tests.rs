@@ -137,7 +137,7 @@ fn every_reference_drive_survives_writing_and_reading() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "diskspecs") {
             let import = import_file(&path).unwrap();
-            let Imported::Disk(parameters) = import.device;
+            let Imported::Disk(parameters) = import.device else { continue };
             let text = write(&heading(), &parameters);
             assert_eq!(read_text(&text).unwrap(), *parameters, "{}", path.display());
         }
