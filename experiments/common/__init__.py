@@ -1,0 +1,1 @@
+"""What the experiments share: calling the command, and plotting."""
