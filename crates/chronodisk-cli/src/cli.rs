@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{compare, completions, devices, man, run, simulate, verify};
+use crate::commands::{compare, completions, devices, man, run, simulate, validate, verify};
 use crate::failure::Outcome;
 
 /// Runs real programs on storage devices that do not exist.
@@ -27,6 +27,7 @@ pub struct Cli {
 enum Command {
     Run(run::Arguments),
     Simulate(simulate::Arguments),
+    Validate(validate::Arguments),
     Verify(verify::Arguments),
     Compare(compare::Arguments),
     Devices(devices::Arguments),
@@ -41,6 +42,7 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, given),
             Command::Simulate(arguments) => simulate::execute(arguments),
+            Command::Validate(arguments) => validate::execute(arguments),
             Command::Verify(arguments) => verify::execute(arguments),
             Command::Compare(arguments) => compare::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),

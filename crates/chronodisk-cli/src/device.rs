@@ -1,12 +1,15 @@
 //! Devices as the user names them: a profile, and what the flags change about it.
 
 use std::fs;
+use std::path::Path;
 
+use chronodisk_device::importers::disksim::{Import, import_file};
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, ProfileError};
 use chronodisk_report::DeviceUsed;
 use chronodisk_sim::SECTOR_BYTES;
 
 use crate::failure::Failure;
+use crate::output;
 
 /// A profile that can be built with these options: it was tried.
 #[derive(Debug)]
@@ -22,9 +25,22 @@ pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device
     Device::new(profile, BuildOptions { capacity_bytes, seed })
 }
 
-/// The profile that the user named, by name or by path.
+/// The profile that the user named, by name or by path; a DiskSim parameter file is imported.
 pub fn find(name: &str) -> Result<Profile, Failure> {
-    Profile::find(name).map_err(failure)
+    if !name.ends_with(".parv") && !name.ends_with(".diskspecs") {
+        return Profile::find(name).map_err(failure);
+    }
+    let import = import_file(Path::new(name)).map_err(failure)?;
+    note_warnings(&import);
+    let text = import.to_profile(&import.describe()).map_err(failure)?;
+    Profile::parse(&text, name).map_err(failure)
+}
+
+/// Tells what an imported device will not have.
+pub fn note_warnings(import: &Import) {
+    for warning in &import.warnings {
+        output::note(format_args!("warning: {}: {}", warning.at, warning.message));
+    }
 }
 
 /// The device of a kept run.
@@ -89,7 +105,7 @@ fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64) -> Str
 }
 
 /// With the line of the file, if the mistake is in one that can be read.
-fn failure(error: ProfileError) -> Failure {
+pub fn failure(error: ProfileError) -> Failure {
     let failure = Failure::usage(&error);
     let failure = match &error.help {
         Some(help) => failure.help(help),

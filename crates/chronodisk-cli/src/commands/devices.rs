@@ -1,11 +1,16 @@
-//! `chronodisk devices`: which profiles there are.
+//! `chronodisk devices`: which profiles there are, and how new ones are imported.
 
-use chronodisk_device::{BuiltinProfile, Profile};
-use chronodisk_report::{Align, Table};
+use std::io;
+use std::path::PathBuf;
+
+use chronodisk_device::importers::disksim::{Import, import_file};
+use chronodisk_device::{BuiltinProfile, Profile, Validation};
+use chronodisk_report::{Align, ReportError, Table, write_text};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::failure::{Outcome, status};
+use crate::failure::{Failure, Outcome, status};
 use crate::{device, output};
 
 /// Lists the devices that can be emulated, and how well each is validated
@@ -34,11 +39,60 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Makes a profile of a DiskSim parameter file
+    ///
+    /// The file, usually a .parv, describes an experiment; the device at the end of its topology
+    /// becomes the profile. Files that it sources are looked for beside it. An unknown or wrong
+    /// parameter ends the import with its file and line; what the file says and the device will not
+    /// have is told on standard error.
+    Import(ImportArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk devices import cheetah9LP.parv -o cheetah-9lp.toml --name cheetah-9lp")]
+struct ImportArguments {
+    /// The parameter file
+    file: PathBuf,
+
+    /// Where the profile goes; to standard output, if not given
+    #[arg(long, short, value_name = "FILE.toml")]
+    output: Option<PathBuf>,
+
+    /// Name of the profile; the file's, if not given
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// What the device is, in a sentence
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+
+    /// Where the figures come from; the files' names, if not given
+    #[arg(long, value_name = "TEXT")]
+    source: Option<String>,
+
+    /// How far the profile can be trusted
+    #[arg(long, value_name = "STATE", default_value = "unvalidated", value_parser = validation_parser())]
+    validation: Validation,
+
+    /// Replaces a profile that is there
+    #[arg(long, requires = "output")]
+    force: bool,
+
+    /// Writes what was imported as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn validation_parser() -> impl TypedValueParser<Value = Validation> {
+    let state = |name: String| Validation::ALL.into_iter().find(|state| state.name() == name);
+    PossibleValuesParser::new(Validation::ALL.map(Validation::name))
+        .map(move |name| state(name).expect("the parser lets only their names through"))
 }
 
 /// Name and version of the JSON forms; added fields don't change it.
 const LIST_SCHEMA: &str = "chronodisk.devices/1";
 const DEVICE_SCHEMA: &str = "chronodisk.device/1";
+const IMPORT_SCHEMA: &str = "chronodisk.import/1";
 
 #[derive(Serialize)]
 struct List<'a> {
@@ -64,7 +118,28 @@ struct Details<'a> {
     profile_toml: &'a str,
 }
 
-/// Lists, or shows one.
+#[derive(Serialize)]
+struct Imported<'a> {
+    schema: &'static str,
+    name: &'a str,
+    kind: &'a str,
+    capacity_bytes: u64,
+    /// The block of the parameter file that describes the device.
+    block: &'a str,
+    files: &'a [String],
+    warnings: Vec<ImportWarning<'a>>,
+    /// Where the profile went.
+    output: Option<String>,
+    profile_toml: &'a str,
+}
+
+#[derive(Serialize)]
+struct ImportWarning<'a> {
+    at: &'a str,
+    message: &'a str,
+}
+
+/// Lists, shows one, or imports one.
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.action {
         None if arguments.json => {
@@ -73,6 +148,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         }
         None => list()?,
         Some(Action::Show { profile, json }) => show(&device::find(&profile)?, json)?,
+        Some(Action::Import(arguments)) => import(&arguments)?,
     }
     Ok(status::FINE)
 }
@@ -86,7 +162,7 @@ fn entry(profile: &BuiltinProfile) -> Entry<'_> {
     }
 }
 
-fn list() -> Result<(), crate::failure::Failure> {
+fn list() -> Result<(), Failure> {
     let columns =
         [("name", Align::Left), ("kind", Align::Left), ("validation", Align::Left), ("what it is", Align::Left)];
     let mut table = Table::new(columns);
@@ -97,7 +173,7 @@ fn list() -> Result<(), crate::failure::Failure> {
     output::data(&table.render())
 }
 
-fn show(profile: &Profile, json: bool) -> Result<(), crate::failure::Failure> {
+fn show(profile: &Profile, json: bool) -> Result<(), Failure> {
     if !json {
         return output::data(profile.text());
     }
@@ -114,4 +190,63 @@ fn show(profile: &Profile, json: bool) -> Result<(), crate::failure::Failure> {
         capacity_bytes: profile.capacity_bytes(),
         profile_toml: profile.text(),
     })
+}
+
+fn import(arguments: &ImportArguments) -> Result<(), Failure> {
+    let import = import_file(&arguments.file).map_err(device::failure)?;
+    device::note_warnings(&import);
+    let mut description = import.describe();
+    description.validation = arguments.validation;
+    for (given, field) in [
+        (&arguments.name, &mut description.name),
+        (&arguments.description, &mut description.description),
+        (&arguments.source, &mut description.source),
+    ] {
+        if let Some(given) = given {
+            field.clone_from(given);
+        }
+    }
+    let text = import.to_profile(&description).map_err(device::failure)?;
+    if let Some(path) = &arguments.output {
+        write_text(path, &text, arguments.force).map_err(|error| unwritten(error, arguments.force))?;
+    }
+    if arguments.json {
+        return output::json(&imported(&import, arguments, &text)?);
+    }
+    match &arguments.output {
+        Some(path) => {
+            output::note(format_args!("{}: {} as {}", path.display(), import.name, description.name));
+            Ok(())
+        }
+        None => output::data(&text),
+    }
+}
+
+fn imported<'a>(
+    import: &'a Import,
+    arguments: &ImportArguments,
+    text: &'a str,
+) -> Result<impl Serialize + use<'a>, Failure> {
+    let profile = Profile::parse(text, "the imported profile").map_err(device::failure)?;
+    let warnings = import.warnings.iter().map(|warning| ImportWarning { at: &warning.at, message: &warning.message });
+    Ok(serde_json::json!(Imported {
+        schema: IMPORT_SCHEMA,
+        name: profile.name(),
+        kind: profile.kind(),
+        capacity_bytes: profile.capacity_bytes(),
+        block: &import.name,
+        files: &import.files,
+        warnings: warnings.collect(),
+        output: arguments.output.as_ref().map(|path| path.display().to_string()),
+        profile_toml: text,
+    }))
+}
+
+fn unwritten(error: ReportError, force: bool) -> Failure {
+    match &error {
+        ReportError::Io { path, source, .. } if !force && source.kind() == io::ErrorKind::AlreadyExists => {
+            Failure::usage(format!("{} is there already", path.display())).help("--force replaces it")
+        }
+        _ => Failure::host(error),
+    }
 }

@@ -6,4 +6,5 @@ pub mod devices;
 pub mod man;
 pub mod run;
 pub mod simulate;
+pub mod validate;
 pub mod verify;

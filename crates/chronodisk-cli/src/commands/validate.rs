@@ -1,0 +1,130 @@
+//! `chronodisk validate`: a model beside a drive that was measured.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use chronodisk_engine::sim::{Issue, closed_loop};
+use chronodisk_report::{Fidelity, ReportError, ServedTwice, plot_fidelity, write_text};
+use chronodisk_sim::{Nanos, Op, Request};
+use chronodisk_trace::{MeasuredRequest, read_measured};
+use clap::Args;
+
+use crate::device::{self, Device};
+use crate::failure::{Failure, Outcome, status};
+use crate::output;
+
+/// Replays the trace of a measured drive on a device model, and compares
+///
+/// Each request is issued as long after the completion of the one before as it was on the drive, so
+/// that the model's own times decide when. The demerit is the root mean square of the horizontal
+/// distance between the two cumulative distributions of service times.
+#[derive(Debug, Args)]
+#[command(after_help = "A trace has a line for each request: R or W, a class (Hit, Miss, Doub, Trip), first sector,\n\
+    sectors, response in µs on the drive, pause in µs until the next request.\n\n\
+    Exit status: 1 if --max-demerit was exceeded.\n\n\
+    Example: chronodisk validate --device cheetah-9lp --trace cheetah9LP.trace --plot cheetah.svg")]
+pub struct Arguments {
+    /// Profile of the device: a name from `chronodisk devices`, or a file
+    #[arg(long, short, value_name = "PROFILE")]
+    device: String,
+
+    /// The trace of the drive
+    #[arg(long, short, value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Seed of the device
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Fails if the demerit is more than so many per cent of the measured mean
+    #[arg(long, value_name = "PERCENT", value_parser = crate::quantity::factor)]
+    max_demerit: Option<f64>,
+
+    /// Draws both distributions
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    /// Keeps both times of each request as comma-separated values
+    #[arg(long, value_name = "FILE.csv")]
+    per_request: Option<PathBuf>,
+
+    /// Writes the result as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Replays, and writes the figures.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let device = device::load(&arguments.device, None, arguments.seed)?;
+    let file = arguments.trace.display().to_string();
+    let opened = File::open(&arguments.trace).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
+    let trace = read_measured(BufReader::new(opened), &file).map_err(Failure::usage)?;
+    let served = replay(&device, &trace).map_err(|error| error.help(format!("the trace is {file}")))?;
+    let fidelity = Fidelity::of(device.name(), &file, &served).expect("a trace has requests");
+    if let Some(path) = &arguments.plot {
+        plot_fidelity(path, &fidelity, &served).map_err(failed)?;
+    }
+    if let Some(path) = &arguments.per_request {
+        write_text(path, &table(&trace, &served), true).map_err(failed)?;
+    }
+    output::data(&if arguments.json { fidelity.to_json() } else { fidelity.render() })?;
+    match arguments.max_demerit.filter(|&most| fidelity.all.demerit_percent > most) {
+        Some(most) => {
+            output::note(format_args!("the demerit of {:.2} % is above {most} %", fidelity.all.demerit_percent));
+            Ok(status::CHECK_FAILED)
+        }
+        None => Ok(status::FINE),
+    }
+}
+
+/// What the model takes for each request of the trace.
+fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<ServedTwice>, Failure> {
+    let capacity_sectors = device.info().capacity_sectors;
+    for (index, request) in trace.iter().enumerate() {
+        if request.lba.0 + u64::from(request.sectors) > capacity_sectors {
+            return Err(Failure::usage(format!(
+                "request {} of the trace asks for {} sectors at sector {}, but {} has {capacity_sectors} sectors",
+                index + 1,
+                request.sectors,
+                request.lba.0,
+                device.name(),
+            )));
+        }
+    }
+    // The pause after a request is the pause before the next one.
+    let pauses = std::iter::once(Nanos::ZERO).chain(trace.iter().map(|request| request.think_after));
+    let issues = trace
+        .iter()
+        .zip(pauses)
+        .map(|(request, think)| Issue { request: Request::new(0, request.op, request.lba.0, request.sectors), think });
+    let records = closed_loop(&mut *device.model(), issues, 1).map_err(Failure::usage)?;
+    let twice = |(request, record): (&MeasuredRequest, &chronodisk_sim::RequestRecord)| ServedTwice {
+        op: request.op,
+        measured: request.response,
+        simulated: record.due.saturating_sub(record.arrival),
+    };
+    Ok(trace.iter().zip(&records).map(twice).collect())
+}
+
+fn table(trace: &[MeasuredRequest], served: &[ServedTwice]) -> String {
+    let mut text = "operation,lba,sectors,measured_ns,simulated_ns,think_ns\n".to_owned();
+    for (request, served) in trace.iter().zip(served) {
+        let operation = if request.op == Op::Read { "read" } else { "write" };
+        let _ = writeln!(
+            text,
+            "{operation},{},{},{},{},{}",
+            request.lba.0,
+            request.sectors,
+            served.measured.as_nanos(),
+            served.simulated.as_nanos(),
+            request.think_after.as_nanos()
+        );
+    }
+    text
+}
+
+fn failed(error: ReportError) -> Failure {
+    Failure::host(error)
+}
