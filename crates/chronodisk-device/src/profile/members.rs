@@ -150,8 +150,7 @@ impl MemberProfiles {
     }
 
     fn append(&mut self, fields: &Fields<'_>, name: &str, text: &str) -> Result<(), ProfileError> {
-        write!(self.appended, "\n[[member-profile]]\nname = {}\nprofile = {}\n", quoted(name), quoted(text))
-            .expect("a String takes everything");
+        self.appended.push_str(&carry(name, text));
         if self.appended.len() + fields.text_bytes() > MAX_TEXT_BYTES {
             let limit = Bytes(MAX_TEXT_BYTES as u64);
             return Err(fields.error(format!("longer than {limit} with its members, the most that a profile may have")));
@@ -160,8 +159,13 @@ impl MemberProfiles {
     }
 }
 
+/// A member as the text of the profile around it carries it.
+pub(super) fn carry(name: &str, text: &str) -> String {
+    format!("\n[[member-profile]]\nname = {}\nprofile = {}\n", quoted(name), quoted(text))
+}
+
 /// As a TOML string: on one line if it is one, else over several as it stands.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let several = text.contains('\n');
     let mut quoted = String::from(if several { "\"\"\"\n" } else { "\"" });
     for c in text.chars() {

@@ -213,6 +213,26 @@ impl Profile {
         self.0.blueprint.host_queue
     }
 
+    /// This device behind the queue of a host's kernel with the elevator `noop`, `deadline`, `cfq` or `c-look` and all
+    /// else as in David (the module `host_queue` of the models).
+    ///
+    /// # Errors
+    /// Another elevator, or a profile that is too long to be a member.
+    pub fn behind_host_queue(&self, elevator: &str) -> Result<Profile, ProfileError> {
+        let name = self.name();
+        let text = format!(
+            "name = {}\nkind = \"host-queue\"\ndescription = {}\n\
+             source = \"Agrawal et al., ACM TOS 7(4), 2012, table I and section 6.2\"\nvalidation = \"{}\"\n\
+             member = \"{name}\"\nelevator = {}\n{}",
+            members::quoted(name),
+            members::quoted(&format!("{name} behind a host's queue")),
+            self.validation(),
+            members::quoted(elevator),
+            members::carry(name, self.text()),
+        );
+        Profile::parse(&text, &format!("{name} behind a host's queue"))
+    }
+
     /// The capacity in bytes, unless a run asks for another one.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {

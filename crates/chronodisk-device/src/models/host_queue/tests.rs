@@ -192,7 +192,12 @@ fn a_profile_says_that_it_has_a_host_queue() {
     let array = "name = \"a\"\nkind = \"array\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
                  level = \"raid1\"\nmember = \"queue\"\ncount = 2\n[[member-profile]]\nname = \"queue\"\nprofile = ";
     assert!(parse(&format!("{array}'''\n{}'''\n", text("member = \"null\""))).has_host_queue());
-    assert!(!Profile::find("first-disk").unwrap().has_host_queue());
+    let disk = Profile::find("first-disk").unwrap();
+    assert!(!disk.has_host_queue());
+    let behind = disk.behind_host_queue("deadline").unwrap();
+    assert!(behind.has_host_queue() && behind.capacity_bytes() == disk.capacity_bytes());
+    assert_eq!(parse(behind.text()).text(), behind.text());
+    assert!(disk.behind_host_queue("sstf").unwrap_err().message.contains("\"c-look\""));
 }
 
 #[test]
