@@ -55,6 +55,12 @@ impl FileStore {
         Ok(FileStore::from_parts(file, path, capacity_bytes, durable))
     }
 
+    /// The same file under a descriptor of its own, for reading while this one is busy.
+    pub(crate) fn duplicate(&self) -> Result<Self, StoreError> {
+        let file = self.file.try_clone().map_err(self.failed(FileOperation::Open, 0, 0))?;
+        Ok(FileStore { file, path: self.path.clone(), ..*self })
+    }
+
     fn from_parts(file: File, path: &Path, capacity_bytes: u64, durable: bool) -> Self {
         FileStore { file, path: path.to_owned(), capacity_bytes, durable, punch: PunchSupport::PunchHole }
     }

@@ -6,6 +6,7 @@
 //!
 //! * [`RamStore`]: sparse memory with a budget.
 //! * [`FileStore`]: a sparse file.
+//! * [`OverflowStore`]: memory with a budget in front of a file.
 //!
 //! ```
 //! use chronodisk_store::{RamStore, Store};
@@ -22,10 +23,14 @@
 
 mod error;
 mod file;
+pub mod overflow;
+mod preload;
 mod ram;
 
 pub use error::{FileOperation, StoreError};
 pub use file::FileStore;
+pub use overflow::{OverflowStatistics, OverflowStore};
+pub use preload::AccessList;
 pub use ram::RamStore;
 
 /// The bytes of one device.

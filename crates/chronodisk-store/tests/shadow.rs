@@ -1,6 +1,7 @@
 //! Every store behaves like a plain vector of bytes.
 
-use chronodisk_store::{Extent, FileStore, RamStore, Store, StoreError};
+use chronodisk_store::overflow::{OVERHEAD_BYTES, PAGE_BYTES};
+use chronodisk_store::{AccessList, Extent, FileStore, OverflowStore, RamStore, Store, StoreError};
 use proptest::prelude::*;
 
 const CAPACITY_BYTES: u64 = (2 << 20) + 123_456;
@@ -152,4 +153,137 @@ proptest! {
         store.discard(0, CAPACITY_BYTES).unwrap();
         prop_assert!(contents(&mut store).iter().all(|&byte| byte == 0));
     }
+}
+
+/// A step, or something that only an overflow store knows.
+#[derive(Clone, Debug)]
+enum OverflowStep {
+    Common(Step),
+    Read {
+        offset_bytes: u64,
+        len_bytes: u64,
+    },
+    /// Asks for a page to preload and reads it from the file.
+    BeginPreload,
+    /// Hands the oldest page in that was read.
+    FinishPreload,
+}
+
+fn overflow_step() -> impl Strategy<Value = OverflowStep> {
+    prop_oneof![
+        4 => step().prop_map(OverflowStep::Common),
+        3 => range().prop_map(|(offset_bytes, len_bytes)| OverflowStep::Read { offset_bytes, len_bytes }),
+        2 => Just(OverflowStep::BeginPreload),
+        2 => Just(OverflowStep::FinishPreload),
+    ]
+}
+
+fn overflow(path: &std::path::Path, budget_bytes: u64) -> OverflowStore {
+    OverflowStore::new(FileStore::create(path, CAPACITY_BYTES, true).unwrap(), budget_bytes)
+}
+
+/// An overflow store, what it should contain, and pages that were read ahead.
+struct Shadowed {
+    store: OverflowStore,
+    file: FileStore,
+    path: std::path::PathBuf,
+    shadow: Vec<u8>,
+    on_its_way: Vec<(u64, Vec<u8>)>,
+}
+
+impl Shadowed {
+    fn step(&mut self, step: &OverflowStep) {
+        match step {
+            OverflowStep::Common(step) => {
+                let _ = apply(&mut self.store, &mut self.shadow, step);
+                if matches!(step, Step::Flush) {
+                    // What a process that is killed now leaves behind.
+                    assert!(std::fs::read(&self.path).unwrap() == self.shadow);
+                }
+            }
+            OverflowStep::Read { offset_bytes, len_bytes } if offset_bytes + len_bytes <= CAPACITY_BYTES => {
+                self.read(*offset_bytes, *len_bytes);
+            }
+            OverflowStep::Read { .. } => {}
+            OverflowStep::BeginPreload => {
+                if let Some(page) = self.store.next_preload() {
+                    let start = page * PAGE_BYTES;
+                    let mut bytes = vec![0; PAGE_BYTES.min(CAPACITY_BYTES - start) as usize];
+                    self.file.read(start, &mut bytes).unwrap();
+                    self.on_its_way.push((page, bytes));
+                }
+            }
+            OverflowStep::FinishPreload => {
+                if !self.on_its_way.is_empty() {
+                    let (page, bytes) = self.on_its_way.remove(0);
+                    self.store.finish_preload(page, &bytes).unwrap();
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, offset_bytes: u64, len_bytes: u64) {
+        let mut bytes = vec![0xAA; len_bytes as usize];
+        self.store.read(offset_bytes, &mut bytes).unwrap();
+        assert!(bytes == self.shadow[offset_bytes as usize..][..bytes.len()]);
+        if len_bytes > 0 {
+            let extent = self.store.extent(offset_bytes, len_bytes).unwrap();
+            let part = &bytes[..extent.len_bytes as usize];
+            assert!(extent.allocated || part.iter().all(|&byte| byte == 0));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn overflow_is_a_vector_within_its_budget_and_flushed_bytes_are_in_the_file(
+        steps in prop::collection::vec(overflow_step(), 1..40),
+        planned in prop::collection::vec(range(), 0..20),
+        budget_bytes in 0..CAPACITY_BYTES,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let mut store = overflow(&path, budget_bytes);
+        store.set_preload(AccessList::new(planned.into_iter().filter(|(from, len)| from + len <= CAPACITY_BYTES)));
+        let file = store.file_reader().unwrap();
+        let shadow = vec![0; CAPACITY_BYTES as usize];
+        let mut shadowed = Shadowed { store, file, path: path.clone(), shadow, on_its_way: Vec::new() };
+        for step in &steps {
+            shadowed.step(step);
+            prop_assert!(shadowed.store.memory_bytes() <= budget_bytes + OVERHEAD_BYTES);
+        }
+        prop_assert!(contents(&mut shadowed.store) == shadowed.shadow);
+        let Shadowed { store, shadow, .. } = shadowed;
+        drop(store);
+        prop_assert!(std::fs::read(&path).unwrap() == shadow, "an orderly end writes everything back");
+    }
+}
+
+#[test]
+fn a_second_run_finds_in_memory_what_the_list_of_the_first_brought() {
+    let directory = tempfile::tempdir().unwrap();
+    let budget_bytes = 100 * chronodisk_store::overflow::FRAME_BYTES;
+    // 400 pages in an order without locality: four times what fits.
+    let pages: Vec<u64> = (0..400u64).map(|index| index * 173 % 400).collect();
+    let run = |preload: bool| {
+        let mut store = overflow(&directory.path().join(preload.to_string()), budget_bytes);
+        let mut file = store.file_reader().unwrap();
+        if preload {
+            store.set_preload(AccessList::new(pages.iter().map(|page| (page * PAGE_BYTES, PAGE_BYTES))));
+        }
+        let mut bytes = vec![0; PAGE_BYTES as usize];
+        for page in &pages {
+            while let Some(page) = store.next_preload() {
+                file.read(page * PAGE_BYTES, &mut bytes).unwrap();
+                store.finish_preload(page, &bytes).unwrap();
+            }
+            store.read(page * PAGE_BYTES, &mut bytes).unwrap();
+        }
+        store.statistics()
+    };
+    assert_eq!(run(false).misses, 400);
+    let with = run(true);
+    assert_eq!((with.misses, with.hits, with.preloaded), (0, 400, 400));
 }
