@@ -1,0 +1,86 @@
+//! Arrays, buses and host queues allocate nothing once they have held as much at once as they ever will.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chronodisk_device::{BuildOptions, DeviceModel, Profile};
+use chronodisk_sim::{Completion, Op, RandomStream, Request};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `System.alloc` with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the pointer came from `System.alloc` with this layout.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn profile(kind: &str, keys: &str) -> String {
+    format!(
+        "name = \"p\"\nkind = \"{kind}\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n{keys}\n"
+    )
+}
+
+/// Serves `count` requests with 24 outstanding.
+fn serve(device: &mut dyn DeviceModel, stream: &mut RandomStream, count: u64, completed: &mut Vec<Completion>) {
+    let capacity = device.info().capacity_sectors;
+    let mut submitted = 0;
+    while submitted < count || device.outstanding() > 0 {
+        while submitted < count && device.outstanding() < 24 {
+            let sectors = 1 + stream.below(600) as u32;
+            let op = [Op::Read, Op::Write, Op::WriteZeroes][stream.below(3) as usize];
+            let request = Request::new(submitted, op, stream.below(capacity - 600), sectors);
+            device.submit(Request { issuer: stream.below(4) as u32, ..request });
+            submitted += 1;
+        }
+        let next = device.next_event().expect("an outstanding request has an event before it");
+        device.step(next, completed);
+        completed.clear();
+    }
+}
+
+#[test]
+fn the_steady_state_allocates_nothing() {
+    let member = "member = \"first-disk\"\n";
+    for text in [
+        profile("array", &format!("{member}count = 8\nlevel = \"raid5\"\nfailed = [2]\nchunk = \"64 KiB\"")),
+        profile("array", &format!("{member}count = 6\nlevel = \"raid6\"\nchunk = \"16 KiB\"\nstripe-cache = 4")),
+        profile("array", &format!("{member}count = 4\nlevel = \"raid10\"\nbus-rate = \"40 MB/s\"")),
+        profile("host-queue", &format!("{member}elevator = \"noop\"")),
+        profile("host-queue", &format!("{member}elevator = \"cfq\"\nqueue-limit = 4\nmax-request = \"64 KiB\"")),
+        profile("host-queue", &format!("{member}elevator = \"deadline\"")),
+    ] {
+        let profile = Profile::parse(&text, "test").unwrap();
+        let mut device = profile.build(&BuildOptions::default()).unwrap();
+        let mut stream = RandomStream::new(1, "allocations", "requests");
+        let mut completed = Vec::with_capacity(64);
+        serve(device.as_mut(), &mut stream, 5_000, &mut completed);
+        // A new record of what is held at once may come late and rarely; what a request costs would be in every round.
+        let mut round = || {
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            serve(device.as_mut(), &mut stream, 1_000, &mut completed);
+            ALLOCATIONS.load(Ordering::Relaxed) - before
+        };
+        let rounds: Vec<u64> = (0..10).map(|_| round()).collect();
+        assert!(rounds.contains(&0) && rounds.iter().sum::<u64>() < 20, "{rounds:?} allocations:\n{text}");
+    }
+}
