@@ -10,12 +10,13 @@
 //!  step ◄─── Context::complete ◄── Policy::answer ◄── (bus) ◄── completion
 //! ```
 //!
-//! At an instant, first all members that may complete something there are stepped to it in the order of their numbers,
-//! then the bus moves on, then the policy gets the answers in that order, then its timer; this repeats until nothing is
-//! left at that instant. What a policy submits reaches the member after everything that is due in it.
+//! At an instant, first all members that may complete something there are stepped to it in the order of their
+//! numbers, then the bus moves on, then the policy gets the answers in that order, then its timer; this repeats until
+//! nothing is left at that instant. What a policy submits reaches the member after everything that is due in it.
 //!
-//! A member in which nothing is outstanding is left behind and brought up to date when it gets a request or is asked for
-//! statistics, which the contract makes equal to stepping it all the time. Nothing is allocated in the steady state.
+//! A member in which nothing is outstanding is left behind and brought up to date when it gets a request or is asked
+//! for statistics, which the contract makes equal to stepping it all the time. Nothing is allocated in the steady
+//! state.
 
 mod members;
 mod slab;

@@ -2,8 +2,8 @@
 //!
 //! A write that covers a part of a row has to keep the row's parity. It can read the old data and the old parity that
 //! it is about to overwrite (*read-modify-write*) or the row's other data (*reconstruct-write*). The choice is that of
-//! `handle_stripe_dirtying` in Linux's `drivers/md/raid5.c`, by the number of reads, a block that can't be read counting
-//! as two whole rows, equals going to reconstruct-write. As there it is made for each part of the chunks in which the
+//! `handle_stripe_dirtying` in Linux's `drivers/md/raid5.c`, by the number of reads: a block that can't be read counts
+//! as two whole rows, and equals go to reconstruct-write. As there it is made for each part of the chunks in which the
 //! same ones are written; here such a part is a *band* exact to the sector, there it is made of pages.
 
 use super::layout::{Layout, MemberSet};

@@ -261,7 +261,8 @@ proptest! {
             for offset in 0..chunk {
                 let sector = row * chunk + offset;
                 for (which, expected) in shadow.parities(&data, row, offset).into_iter().enumerate() {
-                    let Some(member) = layout.parity(row, which).filter(|&member| !failed.contains(member)) else { continue };
+                    let member = layout.parity(row, which).filter(|&member| !failed.contains(member));
+                    let Some(member) = member else { continue };
                     prop_assert_eq!(shadow.stored.get(&(member, sector)).copied().unwrap_or(0), expected);
                 }
                 for unit in (0..layout.units()).filter(|&unit| !failed.contains(layout.data(row, unit))) {

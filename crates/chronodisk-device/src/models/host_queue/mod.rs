@@ -6,20 +6,20 @@
 //! kind = "host-queue"
 //! member = "first-disk"             # the device behind it
 //! elevator = "noop"                 # the default; deadline, cfq, c-look
-//! queue-limit = 128                 # places for reads, and as many for writes [1]
-//! queue-limit-batching = 160        # and with the privilege to batch [1]
-//! batch-requests = 32               # of a process that has waited for a place [2]
-//! batch-time = "20 ms"              # [2]
+//! queue-limit = 128                 # places for reads, and as many for writes (1)
+//! queue-limit-batching = 160        # and with the privilege to batch (1)
+//! batch-requests = 32               # of a process that has waited for a place (2)
+//! batch-time = "20 ms"              # (2)
 //! merge = "both"                    # both, back, none
-//! max-request = "512 KiB"           # of what is merged; longer requests are split [2]
-//! plug-delay = "3 ms"               # a queue that was empty waits for more; 0 ms: never [1]
-//! unplug-threshold = 4              # or until there are as many [2]
+//! max-request = "512 KiB"           # of what is merged; longer requests are split (2)
+//! plug-delay = "3 ms"               # a queue that was empty waits for more; 0 ms: never (1)
+//! unplug-threshold = 4              # or until there are as many (2)
 //! unplug-at = "reads"               # or until somebody waits for a read; never
 //! device-depth = 1                  # requests in the device at once; 1 without command queueing
 //! ```
 //!
-//! `deadline` has `read-expire = "500 ms"`, `write-expire = "5 s"`, `fifo-batch = 16`, `writes-starved = 2` [3]; `cfq`
-//! has `slice-sync = "100 ms"`, `slice-async = "40 ms"`, `slice-idle = "8 ms"` [4].
+//! `deadline` has `read-expire = "500 ms"`, `write-expire = "5 s"`, `fifo-batch = 16`, `writes-starved = 2` (3); `cfq`
+//! has `slice-sync = "100 ms"`, `slice-async = "40 ms"`, `slice-idle = "8 ms"` (4).
 //!
 //! 1. David, table I, with Linux's division of places between reads and writes.
 //! 2. Linux 2.6.23, the kernel that David imitates: `BLK_BATCH_REQ`, `BLK_BATCH_TIME`, `BLK_DEF_MAX_SECTORS` and
