@@ -25,6 +25,7 @@
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod composite;
+mod cow_table;
 pub mod importers;
 mod model;
 mod models;

@@ -7,6 +7,7 @@ pub mod disk;
 pub(crate) mod host_queue;
 pub(crate) mod mems;
 pub(crate) mod nvram;
+pub(crate) mod shingled;
 pub(crate) mod simple_disk;
 mod spiral;
 pub(crate) mod table;

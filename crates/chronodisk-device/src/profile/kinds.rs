@@ -1,7 +1,7 @@
 //! Which kinds of model a profile can ask for: to add one, add its line here.
 
 use super::{Blueprint, Fields, ProfileError};
-use crate::models::{array, constant, disk, host_queue, mems, nvram, simple_disk, table};
+use crate::models::{array, constant, disk, host_queue, mems, nvram, shingled, simple_disk, table};
 
 /// A kind of model: its name in `kind = ".."` and what reads its parameters.
 pub(super) struct Kind {
@@ -19,4 +19,5 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { name: "array", parse: array::parse },
     Kind { name: "host-queue", parse: host_queue::parse },
     Kind { name: "mems", parse: mems::parse },
+    Kind { name: "shingled-disk", parse: shingled::parse },
 ];

@@ -1,0 +1,199 @@
+//! A large table that is copied by sharing.
+//!
+//! [`CowTable`] is an array of small values of which most are the same. It is a tree of pages behind shared pointers: a
+//! clone copies one pointer, whatever the capacity, and the first change of a page that a clone still sees copies that
+//! page and the pages above it. Pages that hold nothing but the common value are not there, so memory grows with what
+//! differs and not with the capacity.
+//!
+//! ```text
+//!  CowTable ──► inner page of 64 ──► inner page of 64 ──► leaf of 128 values
+//!  clone ─────┘
+//! ```
+
+use std::sync::Arc;
+
+/// An array of values by index, all the same at first.
+#[derive(Clone, Debug)]
+pub(crate) struct CowTable<T> {
+    root: Option<Arc<Page<T>>>,
+    /// Inner pages on the way to a leaf.
+    height: u32,
+    len: u64,
+    common: T,
+}
+
+#[derive(Clone, Debug)]
+enum Page<T> {
+    Inner {
+        children: [Option<Arc<Page<T>>>; FANOUT],
+        /// Children that are there, at least one.
+        used: u32,
+    },
+    Leaf {
+        values: [T; LEAF],
+        /// Values that differ from the common one, at least one.
+        used: u32,
+    },
+}
+
+const LEAF_BITS: u32 = 7;
+const LEAF: usize = 1 << LEAF_BITS;
+const FANOUT_BITS: u32 = 6;
+const FANOUT: usize = 1 << FANOUT_BITS;
+
+impl<T: Copy + PartialEq> CowTable<T> {
+    /// `len` values that are all `common`.
+    pub(crate) fn new(len: u64, common: T) -> Self {
+        let mut height = 0;
+        while (len.saturating_sub(1)) >> (LEAF_BITS + FANOUT_BITS * height) > 0 {
+            height += 1;
+        }
+        CowTable { root: None, height, len, common }
+    }
+
+    /// The value at `index`.
+    ///
+    /// # Panics
+    /// If the table is not that long.
+    pub(crate) fn get(&self, index: u64) -> T {
+        assert!(index < self.len, "index {index} in a table of {}", self.len);
+        let (mut page, mut height) = (self.root.as_ref(), self.height);
+        loop {
+            match page.map(Arc::as_ref) {
+                None => return self.common,
+                Some(Page::Leaf { values, .. }) => return values[index as usize % LEAF],
+                Some(Page::Inner { children, .. }) => {
+                    page = children[child_of(index, height)].as_ref();
+                    height -= 1;
+                }
+            }
+        }
+    }
+
+    /// Puts a value at `index`.
+    ///
+    /// # Panics
+    /// If the table is not that long.
+    pub(crate) fn set(&mut self, index: u64, value: T) {
+        assert!(index < self.len, "index {index} in a table of {}", self.len);
+        set(&mut self.root, self.height, index, value, self.common);
+    }
+}
+
+/// Sets the value below `page`, which is at `height` above the leaves and afterwards is there only if it is needed.
+fn set<T: Copy + PartialEq>(page: &mut Option<Arc<Page<T>>>, height: u32, index: u64, value: T, common: T) {
+    if page.is_none() && value == common {
+        return;
+    }
+    let empty = || match height {
+        0 => Page::Leaf { values: [common; LEAF], used: 0 },
+        _ => Page::Inner { children: [const { None }; FANOUT], used: 0 },
+    };
+    let inside = Arc::make_mut(page.get_or_insert_with(|| Arc::new(empty())));
+    let used = match inside {
+        Page::Leaf { values, used } => {
+            let place = &mut values[index as usize % LEAF];
+            *used = *used + u32::from(value != common) - u32::from(*place != common);
+            *place = value;
+            *used
+        }
+        Page::Inner { children, used } => {
+            let child = &mut children[child_of(index, height)];
+            let before = u32::from(child.is_some());
+            set(child, height - 1, index, value, common);
+            *used = *used + u32::from(child.is_some()) - before;
+            *used
+        }
+    };
+    if used == 0 {
+        *page = None;
+    }
+}
+
+fn child_of(index: u64, height: u32) -> usize {
+    (index >> (LEAF_BITS + FANOUT_BITS * (height - 1))) as usize % FANOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pages<T>(page: Option<&Arc<Page<T>>>) -> usize {
+        match page.map(Arc::as_ref) {
+            None => 0,
+            Some(Page::Leaf { .. }) => 1,
+            Some(Page::Inner { children, .. }) => 1 + children.iter().map(|child| pages(child.as_ref())).sum::<usize>(),
+        }
+    }
+
+    #[test]
+    fn a_clone_shares_all_pages_but_those_that_change() {
+        let mut table = CowTable::new(1 << 33, 0u32);
+        for index in 0..1_000u64 {
+            table.set(index * 8_388_607, 1);
+        }
+        let mut clone = table.clone();
+        assert!(Arc::ptr_eq(table.root.as_ref().unwrap(), clone.root.as_ref().unwrap()));
+        clone.set(5, 7);
+        assert_eq!((table.get(5), clone.get(5)), (0, 7));
+        let shared = |a: &CowTable<u32>, b: &CowTable<u32>| {
+            let (Some(Page::Inner { children: a, .. }), Some(Page::Inner { children: b, .. })) =
+                (a.root.as_deref(), b.root.as_deref())
+            else {
+                panic!("a table of this length has inner pages");
+            };
+            a.iter().zip(b).filter(|(a, b)| matches!((a, b), (Some(a), Some(b)) if Arc::ptr_eq(a, b))).count()
+        };
+        assert_eq!(shared(&table, &clone) + 1, shared(&table, &table), "one page below the root is another");
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let mut table = CowTable::new(1 << 33, 0u32);
+        for index in 0..10_000u64 {
+            table.set(index * 100_003, 9);
+        }
+        for index in 0..10_000u64 {
+            table.set(index * 100_003, 0);
+        }
+        assert_eq!(pages(table.root.as_ref()), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "index 128 in a table of 128")]
+    fn beyond_the_end_is_refused() {
+        CowTable::new(128, 0u8).get(128);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_an_array_and_so_is_each_clone(
+            len in prop_oneof![1u64..1_000, Just(1 << 13), Just((1 << 13) + 1), Just(1 << 40)],
+            steps in prop::collection::vec((any::<u64>(), 0u8..3, prop::bool::weighted(0.1)), 1..300),
+        ) {
+            let mut table = CowTable::new(len, 0u8);
+            let mut model = BTreeMap::new();
+            let mut kept = Vec::new();
+            for (index, value, keep) in steps {
+                let index = if index % 3 == 0 { index % len.min(300) } else { index % len };
+                table.set(index, value);
+                model.insert(index, value);
+                if keep {
+                    kept.push((table.clone(), model.clone()));
+                }
+            }
+            kept.push((table, model));
+            for (table, model) in &kept {
+                for (&index, &value) in model {
+                    prop_assert_eq!(table.get(index), value);
+                }
+                let different = model.values().filter(|&&value| value != 0).count();
+                prop_assert!(pages(table.root.as_ref()) <= different * (table.height as usize + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! One band's way from the cache to its place, a request to the disk after the other.
+
+use super::Layout;
+use super::log::Log;
+
+/// A band that is being cleaned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cleaning {
+    /// Its first address.
+    first: u64,
+    /// Data appended from here on stay in the cache.
+    head: u64,
+    stage: Stage,
+    /// The next block of the stage, counted from the band's first.
+    next: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Reading the band where it is.
+    ReadBand,
+    /// Reading what the cache has of it.
+    ReadCache,
+    /// Writing the whole to the scratch area.
+    WriteScratch,
+    /// Writing it to its place.
+    WriteBand,
+}
+
+/// What the disk is asked for a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) write: bool,
+    /// Blocks of the disk.
+    pub(super) place: u64,
+    pub(super) blocks: u64,
+}
+
+impl Cleaning {
+    /// Of the band with this address; what `log` has of it now will go to its place.
+    pub(super) fn new(layout: &Layout, log: &Log, block: u64) -> Self {
+        let first = block / layout.band_blocks * layout.band_blocks;
+        Cleaning { first, head: log.head(), stage: Stage::ReadBand, next: 0 }
+    }
+
+    /// The next request to the disk, or `None` when the band is at its place; the log has forgotten it then.
+    pub(super) fn step(&mut self, layout: &Layout, log: &mut Log) -> Option<Step> {
+        loop {
+            let left = layout.band_blocks - self.next;
+            let blocks = left.min(layout.step_blocks);
+            match self.stage {
+                _ if left == 0 => {
+                    self.next = 0;
+                    self.stage = match self.stage {
+                        Stage::ReadBand => Stage::ReadCache,
+                        Stage::ReadCache if layout.scratch_blocks > 0 => Stage::WriteScratch,
+                        Stage::ReadCache | Stage::WriteScratch => Stage::WriteBand,
+                        Stage::WriteBand => {
+                            self.finish(layout, log);
+                            return None;
+                        }
+                    };
+                }
+                Stage::ReadBand => return Some(self.advance(false, layout.band_place(self.first), blocks)),
+                Stage::WriteScratch => return Some(self.advance(true, layout.cache_blocks, blocks)),
+                Stage::WriteBand => return Some(self.advance(true, layout.band_place(self.first), blocks)),
+                Stage::ReadCache => {
+                    let block = self.first + self.next;
+                    let (place, run) = log.run(block, block + blocks);
+                    self.next += run;
+                    if let Some(place) = place {
+                        return Some(Step { write: false, place, blocks: run });
+                    }
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, write: bool, place: u64, blocks: u64) -> Step {
+        let step = Step { write, place: place + self.next, blocks };
+        self.next += blocks;
+        step
+    }
+
+    /// What was not written again meanwhile is at its place.
+    fn finish(&self, layout: &Layout, log: &mut Log) {
+        for block in self.first..self.first + layout.band_blocks {
+            if log.position_of(block).is_some_and(|position| position < self.head) {
+                log.forget(block);
+            }
+        }
+    }
+}

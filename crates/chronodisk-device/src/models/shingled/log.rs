@@ -1,0 +1,134 @@
+//! The persistent cache: a log of extents, and which block is where in it.
+//!
+//! Positions count blocks that were ever appended; position p is at block p modulo the log's size. The log's tail is the
+//! position behind which everything is in use or newer.
+
+use super::Layout;
+use crate::cow_table::CowTable;
+
+/// A run of addresses that were written together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Extent {
+    position: u64,
+    block: u64,
+    blocks: u32,
+}
+
+/// The cache's contents.
+#[derive(Clone, Debug)]
+pub(super) struct Log {
+    layout: Layout,
+    /// By address: the block of the log plus one, or zero if the address is in its band.
+    map: CowTable<u32>,
+    /// By number, modulo the number of entries.
+    extents: CowTable<Extent>,
+    first_extent: u64,
+    next_extent: u64,
+    tail: u64,
+    head: u64,
+    /// Blocks that the map has in the log.
+    live: u64,
+}
+
+impl Log {
+    pub(super) fn new(layout: Layout) -> Self {
+        Log {
+            layout,
+            map: CowTable::new(layout.bands * layout.band_blocks, 0),
+            extents: CowTable::new(layout.entries, Extent::default()),
+            first_extent: 0,
+            next_extent: 0,
+            tail: 0,
+            head: 0,
+            live: 0,
+        }
+    }
+
+    /// Whether the log holds nothing that is in use.
+    pub(super) fn is_clean(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Blocks that are in use.
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// The position at which the next extent begins.
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether an extent of so many blocks has room, a part of it at the log's end included.
+    pub(super) fn has_room(&self, blocks: u64) -> bool {
+        self.head + blocks - self.tail <= self.layout.cache_blocks
+            && self.next_extent + 2 - self.first_extent <= self.layout.entries
+    }
+
+    /// Blocks until the log's end, where an extent is cut.
+    pub(super) fn until_end(&self) -> u64 {
+        self.layout.cache_blocks - self.layout.cache_place(self.head)
+    }
+
+    /// Appends an extent that fits and does not reach over the end; returns its block of the log.
+    pub(super) fn append(&mut self, block: u64, blocks: u64) -> u64 {
+        let (position, place) = (self.head, self.layout.cache_place(self.head));
+        for offset in 0..blocks {
+            self.live += u64::from(self.map.get(block + offset) == 0);
+            self.map.set(block + offset, (place + offset) as u32 + 1);
+        }
+        let extent = Extent { position, block, blocks: blocks as u32 };
+        self.extents.set(self.next_extent % self.layout.entries, extent);
+        self.next_extent += 1;
+        self.head += blocks;
+        place
+    }
+
+    /// Where `block` is in the log.
+    pub(super) fn place_of(&self, block: u64) -> Option<u64> {
+        self.map.get(block).checked_sub(1).map(u64::from)
+    }
+
+    /// The position of `block`, if the log has it.
+    pub(super) fn position_of(&self, block: u64) -> Option<u64> {
+        let place = self.place_of(block)?;
+        // The newest position before the head that lies there.
+        let back =
+            (self.layout.cache_place(self.head) + self.layout.cache_blocks - place - 1) % self.layout.cache_blocks;
+        Some(self.head - 1 - back)
+    }
+
+    /// The blocks are in their band.
+    pub(super) fn forget(&mut self, block: u64) {
+        self.live -= u64::from(self.map.get(block) != 0);
+        self.map.set(block, 0);
+    }
+
+    /// The run of blocks from `block` on, before `end`, that lie behind one another in the log or all in their bands:
+    /// where it is in the log, if it is there, and how many they are.
+    pub(super) fn run(&self, block: u64, end: u64) -> (Option<u64>, u64) {
+        let first = self.place_of(block);
+        let mut blocks = 1;
+        while block + blocks < end && self.place_of(block + blocks) == first.map(|place| place + blocks) {
+            blocks += 1;
+        }
+        (first, blocks)
+    }
+
+    /// Moves the tail over what is no longer in use and returns the oldest address that is.
+    pub(super) fn oldest(&mut self) -> Option<u64> {
+        while self.first_extent < self.next_extent {
+            let slot = self.first_extent % self.layout.entries;
+            let extent = self.extents.get(slot);
+            let in_use = |&offset: &u64| self.position_of(extent.block + offset) == Some(extent.position + offset);
+            if let Some(offset) = (0..u64::from(extent.blocks)).find(in_use) {
+                self.tail = extent.position + offset;
+                return Some(extent.block + offset);
+            }
+            self.extents.set(slot, Extent::default());
+            self.first_extent += 1;
+        }
+        self.tail = self.head;
+        None
+    }
+}
