@@ -174,10 +174,10 @@ fn cache(reader: &mut Reader<'_>, origins: &mut Origins) -> Result<CacheParamete
         read_ahead_over: [ReadAheadOver::DropDelivered, ReadAheadOver::Nothing, ReadAheadOver::Delivered]
             [(over + 1) as usize],
         read_ahead_on_idle_hit: reader.flag("Read-ahead on idle hit")?,
-        read_free_blocks: reader.flag("Read any free blocks")?,
+        read_free_blocks: without_effect(reader, "Read any free blocks", 1)?,
         fast_write: choice(reader, "Fast write level", &[FastWrite::Never, FastWrite::Sequential, FastWrite::Always])?,
-        immediate_read: immediate(reader, "Immediate buffer read")?,
-        immediate_write: immediate(reader, "Immediate buffer write")?,
+        immediate_read: without_effect(reader, "Immediate buffer read", 2)?,
+        immediate_write: without_effect(reader, "Immediate buffer write", 2)?,
         combine_writes: reader.flag("Combine seq writes")?,
         stop_read_ahead_in_block: reader.flag("Stop prefetch in sector")?,
         write_hit_stops_read_ahead: reader.flag("Write hit stop prefetch")?,
@@ -188,13 +188,16 @@ fn cache(reader: &mut Reader<'_>, origins: &mut Origins) -> Result<CacheParamete
     })
 }
 
-/// Zero-latency access; a third level exists in the syntax, without a meaning of its own in the manual.
-fn immediate(reader: &mut Reader<'_>, name: &'static str) -> Result<bool, ProfileError> {
-    let level = reader.whole(name, 0, 2)?;
-    if level == 2 {
-        reader.warn_at(name, "level 2 is imported as 1");
+/// Access out of order: DiskSim 4.0 reads the parameter and begins with the first wanted block all the same, as its
+/// outputs for drives that set it show, so that the drives' other parameters were fitted without it.
+fn without_effect(reader: &mut Reader<'_>, name: &'static str, most: i64) -> Result<bool, ProfileError> {
+    if reader.whole(name, 0, most)? > 0 {
+        reader.warn_at(
+            name,
+            "has no effect in DiskSim 4.0 and is left out; set it in the profile for zero-latency access",
+        );
     }
-    Ok(level > 0)
+    Ok(false)
 }
 
 fn queue(mut reader: Reader<'_>, depth: u32) -> Result<QueueParameters, ProfileError> {

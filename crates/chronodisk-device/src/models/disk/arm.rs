@@ -461,7 +461,11 @@ impl Disk {
                 Some(entry) => self.enter_track(entry),
                 None => self.begin_pass(self.arm.target),
             },
-            Motion::Rotate { .. } => self.begin_pass(self.arm.target),
+            Motion::Rotate { since } => {
+                let per_track = self.arm.place.blocks_per_track;
+                self.lose_angle(self.drive.mechanics.spindle().passed(self.clock - since, per_track));
+                self.begin_pass(self.arm.target);
+            }
             Motion::Pass(run) => self.pass_over(run),
             Motion::Stopping => {
                 self.arm.stand_still();
@@ -633,9 +637,18 @@ impl Disk {
         if self.arm.background { kept.end } else { kept.end.min(current.end) }
     }
 
+    /// What the platter loses in comparisons with DiskSim while blocks pass; nothing otherwise.
+    fn lose_angle(&mut self, blocks: u64) {
+        if self.angle_lost > 0 {
+            let turn = self.turn();
+            self.phase = (self.phase + turn - self.angle_lost * blocks % turn) % turn;
+        }
+    }
+
     /// A run has passed.
     fn pass_over(&mut self, run: Run) {
         let mut block = run.first + run.count;
+        self.lose_angle(run.count);
         if !run.in_order {
             return self.pass_early(block);
         }

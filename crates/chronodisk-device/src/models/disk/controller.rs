@@ -30,6 +30,8 @@ pub struct Disk {
     pub(super) clock: Ticks,
     /// Angle of the platter at instant zero.
     pub(super) phase: u64,
+    /// What the platter falls behind with each block, for comparisons.
+    pub(super) angle_lost: u64,
     /// Requests that the drive has not accepted yet.
     host_queue: VecDeque<Waiting>,
     outstanding: u32,
@@ -139,6 +141,7 @@ impl Disk {
             now: Nanos::ZERO,
             clock: 0,
             phase,
+            angle_lost: 0,
             host_queue: VecDeque::new(),
             outstanding: 0,
             in_drive: 0,
@@ -156,6 +159,15 @@ impl Disk {
             statistics: Statistics::default(),
             scan_upwards: true,
         }
+    }
+
+    /// The same drive, whose platter falls behind by 2⁻²⁴ of a turn with every block that passes.
+    ///
+    /// That is what DiskSim 4.0's does, as it cuts each elapsed time to an angle of that grain (diskmodel's rotation).
+    /// It matters to nothing but a comparison request by request over many seconds.
+    #[must_use]
+    pub fn with_angles_of_disksim(self) -> Self {
+        Disk { angle_lost: self.turn() >> 24, ..self }
     }
 
     /// The track that the heads are on, and the platter's angle as parts of [`turn`](Self::turn), at an instant that
