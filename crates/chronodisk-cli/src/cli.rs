@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{compare, completions, devices, man, run, simulate, validate, verify};
+use crate::commands::{compare, completions, devices, man, run, serve, simulate, validate, verify};
 use crate::failure::Outcome;
 
 /// Runs real programs on storage devices that do not exist.
@@ -26,6 +26,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Serve(serve::Arguments),
     Simulate(simulate::Arguments),
     Validate(validate::Arguments),
     Verify(verify::Arguments),
@@ -41,6 +42,7 @@ impl Cli {
     pub fn execute(self, given: &dyn Fn(&str) -> bool) -> Outcome {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, given),
+            Command::Serve(arguments) => serve::execute(arguments, given),
             Command::Simulate(arguments) => simulate::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
             Command::Verify(arguments) => verify::execute(arguments),

@@ -5,8 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{ClockCounters, CpuBase, RunOptions, RunOutcome, Stage};
-use chronodisk_report::{ClockInfo, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, Summary};
+use chronodisk_report::{
+    ClockInfo, Distribution, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult,
+    Summary, TransportResult,
+};
 use chronodisk_sim::Nanos;
 use serde_json::Value;
 
@@ -78,11 +82,122 @@ pub fn repetition(result: &mut RunResult, index: u32, outcome: &RunOutcome) {
         store_bytes: Some(outcome.backend.store_bytes),
         host_cpu: u32::try_from(outcome.host_cpu).ok(),
         log_file: stored::log_name(index),
+        server: None,
         summary: Summary::of(&outcome.records, begun..ended),
     });
     for warning in warnings(outcome) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
+}
+
+/// The result of a device that was served under the host's clock; without options.
+pub fn served(
+    directory: &Path,
+    device: &Device,
+    outcome: &ServerOutcome,
+    addresses: &[Address],
+    command: Vec<String>,
+    status: u8,
+) -> RunResult {
+    let records = &outcome.records;
+    let first = records.iter().map(|record| record.arrival).min().unwrap_or_default();
+    let seen = records.iter().filter(|record| record.is_completed());
+    let last = seen.map(|record| record.completed).max().unwrap_or(first);
+    // The window leaves out its end, and with it only arrivals that nothing followed.
+    let summary = Summary::of(records, first..last);
+    let rep = RepResult {
+        index: 0,
+        exit_status: i32::from(status),
+        run_time_ns: outcome.end,
+        host_time_ns: outcome.end,
+        phases: Vec::new(),
+        end_ns: outcome.end,
+        untimed_read_bytes: 0,
+        untimed_written_bytes: 0,
+        clock_counters: BTreeMap::new(),
+        model_statistics: outcome.model_statistics.iter().cloned().collect(),
+        store_bytes: outcome.store_bytes,
+        host_cpu: None,
+        log_file: stored::log_name(0),
+        server: Some(server_result(outcome, addresses)),
+        summary,
+    };
+    let name = directory.file_name().unwrap_or(directory.as_os_str());
+    RunResult {
+        schema: RUN_SCHEMA.to_owned(),
+        run_id: name.to_string_lossy().into_owned(),
+        started_at: runs::now_rfc3339(),
+        chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        command,
+        options_given: BTreeMap::new(),
+        options: BTreeMap::new(),
+        device: device.used(),
+        clock: ClockInfo { driver: "real".to_owned(), cpu: "wall".to_owned(), kernel_scale: None, trap_cost_ns: None },
+        guest: GuestInfo {
+            kernel: String::new(),
+            memory_bytes: 0,
+            cpus: 0,
+            file_system: "none".to_owned(),
+            mkfs_options: String::new(),
+            mount_options: String::new(),
+            scheduler: String::new(),
+        },
+        host: host_info(),
+        reps: vec![rep],
+        warnings: server_warnings(outcome),
+    }
+}
+
+fn server_result(outcome: &ServerOutcome, addresses: &[Address]) -> ServerResult {
+    let statistics = &outcome.statistics;
+    let unstolen = outcome.records.iter().filter(|record| record.is_completed() && !record.stolen);
+    let transports = statistics.clock.transports.iter().map(|transport| {
+        let result = TransportResult {
+            skew_woken_ns: transport.skew_woken,
+            skew_polled_ns: transport.skew_polled,
+            lead_ns: transport.lead,
+        };
+        (transport.name.clone(), result)
+    });
+    ServerResult {
+        addresses: addresses.iter().map(Address::to_string).collect(),
+        connections: statistics.connections,
+        connections_refused: statistics.connections_refused,
+        violations: statistics.violations,
+        refused_requests: statistics.refused_requests,
+        dropped_completions: statistics.dropped_completions,
+        realtime: statistics.realtime,
+        clamped_arrivals: statistics.engine.clamped_arrivals,
+        clamp_max_ns: statistics.engine.clamp_max,
+        early_max_ns: statistics.clock.early_max,
+        asleep_ns: statistics.pace.asleep,
+        spinning_ns: statistics.pace.spinning,
+        stolen_ns: statistics.pace.stolen,
+        stolen_max_ns: statistics.pace.gap_max,
+        stolen_requests: statistics.clock.stolen_requests,
+        lateness_unstolen_us: Distribution::of(unstolen.map(chronodisk_sim::RequestRecord::lateness)),
+        transports: transports.collect(),
+    }
+}
+
+/// What a reader of the figures should know of a device that was served.
+fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
+    let statistics = &outcome.statistics;
+    let reason = |first: &Option<String>| first.clone().unwrap_or_else(|| "no reason was given".to_owned());
+    let mut warnings = Vec::new();
+    if statistics.store_errors > 0 {
+        let first = reason(&statistics.first_store_error);
+        warnings.push(format!("{} requests failed because of the store: {first}", statistics.store_errors));
+    }
+    if statistics.violations > 0 {
+        let first = reason(&statistics.first_violation);
+        warnings.push(format!("{} connections broke the protocol: {first}", statistics.violations));
+    }
+    if statistics.connections_refused > 0 {
+        warnings.push(format!("{} connections were too many", statistics.connections_refused));
+    }
+    warnings
 }
 
 /// What each of the clock's counters grew by, under the names of its fields.

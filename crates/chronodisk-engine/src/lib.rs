@@ -31,7 +31,7 @@ pub use host::{HostClock, MonotonicClock};
 pub use log::RequestLog;
 pub use real::{
     ASLEEP_SHARE_PERCENT, Departure, Found, Gap, Pace, PaceStatistics, RealClock, RealId, RealOptions, RealStatistics,
-    TransportIndex, TransportStatistics, Wait, host as real_host,
+    Tracked, TransportIndex, TransportStatistics, Wait, host as real_host,
 };
 pub use twin::{Twin, TwinError, twin};
 pub use verify::{Difference, Verification, VerifyError, verify};

@@ -48,8 +48,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod session;
 pub mod nbd;
+pub mod server;
+mod session;
 pub mod vhost_user;
 pub mod virtio_blk;
 

@@ -32,7 +32,10 @@ pub use files::write_text;
 pub use log::{LOG_SCHEMA, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
-pub use schema::{ClockInfo, DeviceUsed, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult};
+pub use schema::{
+    ClockInfo, DeviceUsed, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult,
+    TransportResult,
+};
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};

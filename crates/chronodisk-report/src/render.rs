@@ -3,7 +3,7 @@
 use chronodisk_sim::{Nanos, Op};
 
 use crate::Simulation;
-use crate::schema::{PhaseName, RepResult, RunResult};
+use crate::schema::{PhaseName, RepResult, RunResult, ServerResult};
 use crate::statistics::Estimate;
 use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
@@ -14,13 +14,21 @@ pub fn render_run_summary(run: &RunResult) -> String {
     let mut text = String::new();
     let mut facts = facts_table();
     facts.row(["run", &run.run_id]);
-    facts.row(["command", &run.command.join(" ")]);
+    if !run.command.is_empty() {
+        facts.row(["command", &run.command.join(" ")]);
+    }
     facts.row([
         "device",
         &format!("{}, {}, seed {}", run.device.profile, size(run.device.capacity_bytes), run.device.seed),
     ]);
-    facts.row(["guest", &guest_line(run)]);
-    facts.row(["clock", &clock_line(run)]);
+    let served = run.reps.iter().find_map(|rep| rep.server.as_ref());
+    match served {
+        Some(server) => facts.row(["served at", &server.addresses.join(", ")]),
+        None => {
+            facts.row(["guest", &guest_line(run)]);
+            facts.row(["clock", &clock_line(run)]);
+        }
+    }
     text.push_str(&facts.render());
     for rep in &run.reps {
         text.push('\n');
@@ -65,8 +73,13 @@ pub fn render_simulation(simulation: &Simulation) -> String {
 
 fn render_rep(rep: &RepResult) -> String {
     let mut facts = facts_table();
-    let host = format!("{} in the guest, {} on the host in all", rep.run_time_ns, rep.host_time_ns);
-    facts.row(["run time", &host]);
+    match &rep.server {
+        Some(server) => push_server(&mut facts, server),
+        None => {
+            let host = format!("{} in the guest, {} on the host in all", rep.run_time_ns, rep.host_time_ns);
+            facts.row(["run time", &host]);
+        }
+    }
     facts.row(["exit status", &rep.exit_status.to_string()]);
     let around: Vec<String> = rep
         .phases
@@ -79,7 +92,9 @@ fn render_rep(rep: &RepResult) -> String {
     }
     push_rates(&mut facts, &rep.summary);
     let untimed = format!("{} read, {} written", size(rep.untimed_read_bytes), size(rep.untimed_written_bytes));
-    facts.row(["untimed host files", &untimed]);
+    if rep.server.is_none() {
+        facts.row(["untimed host files", &untimed]);
+    }
     let late = format!(
         "{:.2} % of the requests by more than 1 % of their service time and {:.0} µs",
         rep.summary.late_share * 100.0,
@@ -96,8 +111,40 @@ fn render_rep(rep: &RepResult) -> String {
         rep.summary.requests - rep.summary.unfinished,
         rep.summary.lateness_us,
     );
+    if let Some(server) = &rep.server {
+        let others = (rep.summary.requests - rep.summary.unfinished).saturating_sub(server.stolen_requests);
+        push_distribution(&mut distributions, "lateness, CPU not stolen", others, server.lateness_unstolen_us);
+    }
     text.push_str(&distributions.render());
     text
+}
+
+fn push_server(facts: &mut Table, server: &ServerResult) {
+    facts.row(["connections", &server.connections.to_string()]);
+    let priority = if server.realtime { "real-time" } else { "ordinary" };
+    let waiting = server.asleep_ns.saturating_add(server.spinning_ns).as_secs_f64();
+    let share = |part: Nanos| crate::summary::ratio(part.as_secs_f64(), waiting) * 100.0;
+    let threads = format!(
+        "{priority} priority; of their waiting {:.1} % asleep, {:.2} % stolen by the host (at most {} at once)",
+        share(server.asleep_ns),
+        share(server.stolen_ns),
+        server.stolen_max_ns
+    );
+    facts.row(["threads", &threads]);
+    for (name, transport) in &server.transports {
+        let estimates = format!(
+            "arrival skew {} asleep, {} awake; completion lead {} ({name})",
+            transport.skew_woken_ns, transport.skew_polled_ns, transport.lead_ns
+        );
+        facts.row(["measured", &estimates]);
+    }
+    if server.clamped_arrivals > 0 {
+        let clamped = format!("{} to the model's instant, by {} at most", server.clamped_arrivals, server.clamp_max_ns);
+        facts.row(["arrivals moved", &clamped]);
+    }
+    if server.early_max_ns > Nanos::ZERO {
+        facts.row(["early", &format!("by {} at most", server.early_max_ns)]);
+    }
 }
 
 fn guest_line(run: &RunResult) -> String {

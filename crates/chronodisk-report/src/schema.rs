@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
-use crate::{ReportError, Summary};
+use crate::{Distribution, ReportError, Summary};
 
 /// Name and version of [`RunResult`]'s form. The version changes when a reader of the old one
 /// would misread the new one; added fields don't change it.
@@ -140,8 +140,61 @@ pub struct RepResult {
     pub host_cpu: Option<u32>,
     /// Name of the request log, beside the file of this result.
     pub log_file: String,
+    /// How the device was served under the host's clock; not for a guest.
+    #[serde(default)]
+    pub server: Option<ServerResult>,
     /// The device's requests during the program's run.
     pub summary: Summary,
+}
+
+/// A device that was served under the host's clock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServerResult {
+    /// Where clients found it.
+    pub addresses: Vec<String>,
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Connections that were refused because there were too many.
+    pub connections_refused: u64,
+    /// Connections that ended because the client broke the protocol.
+    pub violations: u64,
+    /// Requests that were answered with an error before they reached the device.
+    pub refused_requests: u64,
+    /// Completions whose client was gone.
+    pub dropped_completions: u64,
+    /// Whether the threads that wait for completions had real-time priority.
+    pub realtime: bool,
+    /// Arrivals that were moved to the model's present instant.
+    pub clamped_arrivals: u64,
+    /// The largest such move.
+    pub clamp_max_ns: Nanos,
+    /// The most by which a completion left before it was due.
+    pub early_max_ns: Nanos,
+    /// Time in which the threads slept.
+    pub asleep_ns: Nanos,
+    /// Time in which they spun, stolen time included.
+    pub spinning_ns: Nanos,
+    /// Time in which the host ran something else while they wanted their CPU.
+    pub stolen_ns: Nanos,
+    /// The longest such stretch.
+    pub stolen_max_ns: Nanos,
+    /// Requests that were due in such a stretch.
+    pub stolen_requests: u64,
+    /// Lateness of the other requests.
+    pub lateness_unstolen_us: Distribution,
+    /// Arrival skew and completion lead at the end, in nanoseconds, by transport.
+    pub transports: BTreeMap<String, TransportResult>,
+}
+
+/// What a transport was found to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransportResult {
+    /// From a request to its reception where the receiver slept.
+    pub skew_woken_ns: Nanos,
+    /// The same where it was awake.
+    pub skew_polled_ns: Nanos,
+    /// From the decision to reply until the reply has left.
+    pub lead_ns: Nanos,
 }
 
 /// A stretch of the guest's life.

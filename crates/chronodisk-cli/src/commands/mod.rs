@@ -5,6 +5,7 @@ pub mod completions;
 pub mod devices;
 pub mod man;
 pub mod run;
+pub mod serve;
 pub mod simulate;
 pub mod validate;
 pub mod verify;

@@ -41,7 +41,8 @@ use crate::step::LATEST_ARRIVAL;
 /// let mut request = Request::new(0, Op::Read, 0, 8);
 /// request.id = RealId { transport, connection: 1, slot: 0 }.pack();
 /// let received = Nanos::from_micros(500);
-/// clock.arrive(received, Found::Woken, device, request, Bytes::MOVED);
+/// let asleep = Nanos::from_micros(400);
+/// clock.arrive(received, Found::Woken { asleep }, device, request, Bytes::MOVED);
 ///
 /// let mut leaving = Vec::new();
 /// let wake_at = clock.wake_at().expect("something is outstanding");
@@ -66,10 +67,29 @@ pub struct RealClock {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RealOptions {
     /// From a client's request to the instant at which it is received.
-    pub arrival_skew: Option<Nanos>,
+    pub arrival_skew: Tracked,
     /// From the decision to reply to the instant at which the reply has left, or at which the
     /// client sees it if that was measured.
-    pub completion_lead: Option<Nanos>,
+    pub completion_lead: Tracked,
+}
+
+/// Where an estimate comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracked {
+    /// The median of the last measurements.
+    #[default]
+    Auto,
+    /// Fixed by hand.
+    Fixed(Nanos),
+}
+
+impl Tracked {
+    fn or(self, measured: Nanos) -> Nanos {
+        match self {
+            Tracked::Auto => measured,
+            Tracked::Fixed(fixed) => fixed,
+        }
+    }
 }
 
 /// A way on which requests come, counted from 0 in the order of [`RealClock::add_transport`].
@@ -109,8 +129,11 @@ impl RealId {
 /// How a receiver noticed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It slept, and was woken.
-    Woken,
+    /// It slept so long, and was woken.
+    Woken {
+        /// How long it slept; the request can't have waited longer.
+        asleep: Nanos,
+    },
     /// It was awake and looked, for the last time before `since` ago.
     Polled {
         /// Time since the look before, which found nothing.
@@ -295,9 +318,9 @@ impl RealClock {
     pub fn statistics(&self) -> RealStatistics {
         let of = |transport: &Transport| TransportStatistics {
             name: transport.name.clone(),
-            skew_woken: transport.options.arrival_skew.unwrap_or(transport.woken.value()),
-            skew_polled: transport.options.arrival_skew.unwrap_or(transport.polled.value()),
-            lead: transport.options.completion_lead.unwrap_or(transport.leads.usual()),
+            skew_woken: transport.options.arrival_skew.or(transport.woken.value()),
+            skew_polled: transport.options.arrival_skew.or(transport.polled.value()),
+            lead: transport.options.completion_lead.or(transport.leads.usual()),
         };
         RealStatistics {
             stolen_requests: self.stolen_requests,
@@ -366,15 +389,15 @@ impl Transport {
             // It may have come at any time since the look before; half of that is the expectation.
             self.polled.add(Nanos::from_nanos(since.as_nanos() / 2));
         }
-        match (self.options.arrival_skew, found) {
-            (Some(fixed), _) => fixed,
-            (None, Found::Woken) => self.woken.value(),
-            (None, Found::Polled { .. } | Found::Busy) => self.polled.value(),
-        }
+        self.options.arrival_skew.or(match found {
+            // A wake-up after a short sleep is faster, because the CPU was not far away.
+            Found::Woken { asleep } => self.woken.value().min(Nanos::from_nanos(asleep.as_nanos() / 2)),
+            Found::Polled { .. } | Found::Busy => self.polled.value(),
+        })
     }
 
     fn lead(&self, class: usize) -> Nanos {
-        self.options.completion_lead.unwrap_or_else(|| self.leads.of_class(class))
+        self.options.completion_lead.or(self.leads.of_class(class))
     }
 
     fn lead_max(&self) -> Nanos {

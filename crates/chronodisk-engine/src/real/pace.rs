@@ -205,7 +205,7 @@ impl Pace {
     pub fn owes_sleep(&self, now: Nanos) -> bool {
         let elapsed = now.saturating_sub(self.window_begun);
         // A fresh window has not had the time to sleep.
-        elapsed > Nanos::from_nanos(WINDOW.as_nanos() / 2)
+        elapsed >= Nanos::from_nanos(WINDOW.as_nanos() / 2)
             && self.window_asleep.as_nanos() * 100 < elapsed.as_nanos() * ASLEEP_SHARE_PERCENT
     }
 

@@ -64,6 +64,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         store_bytes: Some(1 << 20),
         host_cpu: Some(1),
         log_file: format!("requests-{index}.parquet"),
+        server: None,
         summary: Summary::of(records, Nanos::ZERO..Nanos::from_millis(1)),
     };
     RunResult {

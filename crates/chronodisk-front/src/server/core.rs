@@ -1,0 +1,81 @@
+//! The device's time, as the connections share it.
+
+use chronodisk_engine::RealClock;
+use chronodisk_sim::Nanos;
+
+/// The clock, and who waits for it.
+pub(super) struct Core {
+    pub clock: RealClock,
+    /// The connection whose thread waits for the next completion.
+    pacer: Option<u32>,
+    /// When the pacer looks again at the latest; zero while it is awake.
+    pacer_sleeps_until: Nanos,
+}
+
+impl Core {
+    pub fn new(clock: RealClock) -> Self {
+        Core { clock, pacer: None, pacer_sleeps_until: Nanos::ZERO }
+    }
+
+    /// Decides whether this connection's thread waits for the next completion, which must leave at
+    /// `wake_at`: if nobody does, if it did so before, or if who does sleeps for too long.
+    pub fn settle(&mut self, connection: u32, wake_at: Option<Nanos>) -> bool {
+        let Some(wake_at) = wake_at else {
+            if self.pacer == Some(connection) {
+                self.pacer = None;
+            }
+            return false;
+        };
+        let mine = match self.pacer {
+            None => true,
+            Some(pacer) => pacer == connection || wake_at < self.pacer_sleeps_until,
+        };
+        if mine {
+            self.pacer = Some(connection);
+            self.pacer_sleeps_until = Nanos::ZERO;
+        }
+        mine
+    }
+
+    /// The pacer goes to sleep until then; false if somebody else has become it.
+    pub fn pacer_sleeps(&mut self, connection: u32, until: Nanos) -> bool {
+        let mine = self.pacer == Some(connection);
+        if mine {
+            self.pacer_sleeps_until = until;
+        }
+        mine
+    }
+
+    /// This connection's thread waits no longer; true if somebody else must.
+    pub fn resign(&mut self, connection: u32) -> bool {
+        let mine = self.pacer == Some(connection);
+        if mine {
+            self.pacer = None;
+        }
+        mine && self.clock.wake_at().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_engine::Engine;
+
+    use super::*;
+
+    #[test]
+    fn one_connection_paces_until_a_nearer_completion_comes_from_another() {
+        let micros = Nanos::from_micros;
+        let mut core = Core::new(RealClock::new(Engine::new()));
+        assert!(core.settle(1, Some(micros(1_000))));
+        assert!(!core.settle(2, Some(micros(1_000))), "the pacer is awake and sees it");
+        assert!(core.pacer_sleeps(1, micros(800)));
+        assert!(!core.settle(2, Some(micros(900))), "the pacer wakes in time");
+        assert!(core.settle(2, Some(micros(100))), "the pacer would sleep through it");
+        assert!(!core.pacer_sleeps(1, micros(800)), "it is another's now");
+        assert!(!core.settle(1, Some(micros(900))));
+        assert!(!core.settle(2, None));
+        assert!(core.settle(1, Some(micros(2_000))));
+        assert!(!core.resign(2));
+        assert!(!core.resign(1), "nothing is outstanding");
+    }
+}

@@ -1,0 +1,271 @@
+//! Addresses, listening and accepting.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
+
+use super::Shared;
+use super::nbd::RECEIVE_TIMEOUT;
+
+/// Where clients find a server: `unix:PATH`, `HOST:PORT`, or `PORT` on the loopback interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// A TCP port; port 0 lets the host choose one.
+    Tcp {
+        /// Name or number of the interface's host.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+/// A bare port listens on the loopback interface, so that nobody else can reach it unasked.
+const LOOPBACK: &str = "127.0.0.1";
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str = "expected unix:PATH, HOST:PORT or PORT";
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(format!("no path; {EXPECTED}")) } else { Ok(Address::Unix(path.into())) };
+        }
+        let (host, port) = text.rsplit_once(':').unwrap_or((LOOPBACK, text));
+        let port = port.parse().map_err(|_| format!("'{port}' is no port; {EXPECTED}"))?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(format!("no host; {EXPECTED}"));
+        }
+        Ok(Address::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl Address {
+    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`).
+    #[must_use]
+    pub fn nbd_uri(&self) -> String {
+        match self {
+            Address::Unix(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                format!("nbd+unix:///?socket={}", percent_encoded(&path))
+            }
+            Address::Tcp { .. } => format!("nbd://{self}"),
+        }
+    }
+}
+
+/// Everything but the unreserved characters of RFC 3986, section 2.3, and slashes.
+fn percent_encoded(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(char::from(*byte)),
+            byte => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// Why a server can't listen.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {action}: {source}")]
+pub struct ListenError {
+    /// Where.
+    pub address: String,
+    /// What was tried.
+    pub action: &'static str,
+    /// What the host said.
+    pub source: io::Error,
+}
+
+impl ListenError {
+    pub(super) fn new(address: &Address, action: &'static str, source: io::Error) -> Self {
+        ListenError { address: address.to_string(), action, source }
+    }
+}
+
+/// A socket that accepts.
+pub(super) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// Listens there; the second value is the address with the port that the host chose.
+pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError> {
+    let failed = |action| move |source| ListenError::new(address, action, source);
+    match address {
+        Address::Unix(path) => {
+            remove_stale(path);
+            let listener = UnixListener::bind(path).map_err(failed("listening"))?;
+            listener.set_nonblocking(true).map_err(failed("listening"))?;
+            Ok((Listener::Unix(listener), address.clone()))
+        }
+        Address::Tcp { host, port } => {
+            let resolved: Vec<SocketAddr> =
+                (host.as_str(), *port).to_socket_addrs().map_err(failed("finding the host"))?.collect();
+            let listener = TcpListener::bind(&*resolved).map_err(failed("listening"))?;
+            listener.set_nonblocking(true).map_err(failed("listening"))?;
+            let port = listener.local_addr().map_err(failed("listening"))?.port();
+            Ok((Listener::Tcp(listener), Address::Tcp { host: host.clone(), port }))
+        }
+    }
+}
+
+/// Removes a socket that a server left behind; one that somebody listens on stays.
+fn remove_stale(path: &Path) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<OwnedFd> {
+        match self {
+            Listener::Unix(listener) => {
+                let socket = listener.accept()?.0;
+                socket.set_nonblocking(false)?;
+                Ok(socket.into())
+            }
+            Listener::Tcp(listener) => {
+                let socket = listener.accept()?.0;
+                socket.set_nonblocking(false)?;
+                // A reply must not wait for another one to share a packet with.
+                set_tcp_nodelay(&socket, true)?;
+                Ok(socket.into())
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        match self {
+            Listener::Unix(listener) => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// Memory for a connection's stack, of which its thread uses a tenth.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Accepts connections and gives each a thread, until the server stops and all threads have ended.
+pub(super) fn accept<F>(shared: &Arc<Shared>, listener: &Listener, serve: F)
+where
+    F: Fn(&Arc<Shared>, u32, OwnedFd) + Send + Sync + Clone,
+{
+    std::thread::scope(|scope| {
+        while !shared.is_stopping() {
+            let mut waits = [
+                PollFd::from_borrowed_fd(shared.stop.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+            ];
+            if poll(&mut waits, None).is_err() || waits[1].revents().is_empty() {
+                continue;
+            }
+            let Ok(socket) = listener.accept() else {
+                // Without descriptors for more there is nothing to do but to wait for some.
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                continue;
+            };
+            if shared.connection_count.fetch_add(1, Ordering::Relaxed) >= shared.options.connections_max {
+                shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+                shared.totals().connections_refused += 1;
+                continue;
+            }
+            shared.totals().connections += 1;
+            // A client must see what was sent to it, and a thread that waits must see a second connection.
+            let _ = set_socket_timeout(&socket, Timeout::Recv, Some(RECEIVE_TIMEOUT));
+            let connection = shared.new_connection();
+            let serve = serve.clone();
+            let thread = std::thread::Builder::new().name(format!("client-{connection}")).stack_size(STACK_BYTES);
+            let spawned = thread.spawn_scoped(scope, move || {
+                let counted = Counted(shared);
+                serve(shared, connection, socket);
+                drop(counted);
+            });
+            if spawned.is_err() {
+                shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+                shared.totals().connections_refused += 1;
+            }
+        }
+    });
+}
+
+/// A connection that is counted for as long as its thread runs, however that ends.
+struct Counted<'a>(&'a Shared);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.connection_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// A number that no connection has: 24 bits, of which nobody uses many at a time.
+    fn new_connection(&self) -> u32 {
+        loop {
+            let number = self.next_connection.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+            if number != 0 && !self.peers().contains_key(&number) {
+                return number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in ["unix:/a b/c", "example.org:10809", "[::1]:5"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        assert_eq!("10809".parse::<Address>().unwrap().to_string(), "127.0.0.1:10809");
+        for text in ["unix:", "", "a:b", ":5", "70000", "host:"] {
+            assert!(text.parse::<Address>().unwrap_err().contains("expected unix:PATH, HOST:PORT or PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn uris_are_quoted() {
+        assert_eq!("unix:/a b/ü?".parse::<Address>().unwrap().nbd_uri(), "nbd+unix:///?socket=/a%20b/%C3%BC%3F");
+        assert_eq!("5".parse::<Address>().unwrap().nbd_uri(), "nbd://127.0.0.1:5");
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let address = Address::Unix(path.clone());
+        drop(bind(&address).unwrap());
+        assert!(path.exists());
+        let (_live, _) = bind(&address).unwrap();
+        assert!(bind(&address).is_err_and(|error| error.to_string().contains("listening")));
+    }
+}

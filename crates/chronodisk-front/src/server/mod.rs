@@ -1,0 +1,330 @@
+//! Serves a device to real clients: sockets and threads around the sans-I/O sessions.
+//!
+//! [`Server`] owns the engine on the host's clock and the store. Every connection has a thread of
+//! its own; a device that answers at once answers from that thread, without another one in
+//! between. Where completions lie ahead, one thread at a time is the *pacer*: it sleeps and spins
+//! until the next one must leave, and sends it itself, whosever connection it is. The thread whose
+//! request moved the next completion nearer becomes the pacer, because it is awake anyway, so no
+//! thread has to wake another one.
+//!
+//! A client that does not read its replies holds up nobody: nothing is ever sent but what fits
+//! into the socket at once, and the rest is left to that client's own thread.
+
+mod core;
+mod listen;
+mod nbd;
+mod peer;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use chronodisk_engine::real_host::KeepAwake;
+use chronodisk_engine::{
+    DeviceIndex, Engine, MonotonicClock, PaceStatistics, RealClock, RealOptions, RealStatistics, Statistics,
+};
+use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_store::Store;
+use rustix::event::{EventfdFlags, eventfd};
+
+use self::core::Core;
+pub use self::listen::{Address, ListenError};
+use self::peer::Peer;
+use crate::nbd::ServerOffer;
+
+/// A device that is being served.
+pub struct Server {
+    shared: Arc<Shared>,
+    offer: Arc<ServerOffer>,
+    acceptors: Vec<JoinHandle<()>>,
+    /// Sockets in the file system that are removed at the end.
+    paths: Vec<PathBuf>,
+}
+
+/// How a device is served.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// What is fixed by hand of arrival skew and completion lead.
+    pub timing: RealOptions,
+    /// Threads that wait for completions become real-time threads where that is permitted; where
+    /// it is not, the CPUs are kept awake.
+    pub realtime: bool,
+    /// CPU to which the threads are bound.
+    pub cpu: Option<usize>,
+    /// Most connections at a time; further ones are closed at once.
+    pub connections_max: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions { timing: RealOptions::default(), realtime: true, cpu: None, connections_max: 256 }
+    }
+}
+
+/// What a server did so far.
+#[derive(Clone, Debug, Default)]
+pub struct ServerStatistics {
+    /// Counters of the engine.
+    pub engine: Statistics,
+    /// Estimates and counters of the host's clock.
+    pub clock: RealStatistics,
+    /// What the threads did with their time.
+    pub pace: PaceStatistics,
+    /// Whether some thread was a real-time thread.
+    pub realtime: bool,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections that were refused because there were too many.
+    pub connections_refused: u64,
+    /// Connections that ended because the client broke the protocol.
+    pub violations: u64,
+    /// The first reason for one.
+    pub first_violation: Option<String>,
+    /// Requests that were answered with an error before they reached the device.
+    pub refused_requests: u64,
+    /// Requests that the store could not do.
+    pub store_errors: u64,
+    /// The first of these errors.
+    pub first_store_error: Option<String>,
+    /// Completions whose client was gone.
+    pub dropped_completions: u64,
+}
+
+/// What remains when a server has ended.
+#[derive(Debug)]
+pub struct ServerOutcome {
+    /// The requests in order of arrival.
+    pub records: Vec<RequestRecord>,
+    /// The instant of the end, to which the model was brought.
+    pub end: Nanos,
+    /// What was counted.
+    pub statistics: ServerStatistics,
+    /// Bytes that the store kept, if it could tell.
+    pub store_bytes: Option<u64>,
+    /// The model's own statistics.
+    pub model_statistics: Vec<(String, f64)>,
+}
+
+impl Server {
+    /// Serves device `device` of `engine` with the bytes of `store`, to NBD clients as `offer` says.
+    ///
+    /// # Errors
+    /// If the host refuses a descriptor or a thread.
+    pub fn new(
+        engine: Engine,
+        device: DeviceIndex,
+        store: Box<dyn Store>,
+        offer: ServerOffer,
+        host: MonotonicClock,
+        options: ServerOptions,
+    ) -> io::Result<Self> {
+        let shared = Shared {
+            host,
+            device,
+            options,
+            core: Mutex::new(Core::new(RealClock::new(engine))),
+            store: Mutex::new(store),
+            wake_at: AtomicU64::new(u64::MAX),
+            peers: Mutex::new(BTreeMap::new()),
+            next_connection: AtomicU32::new(1),
+            connection_count: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            keep_awake: Mutex::new(None),
+            totals: Mutex::new(Totals::default()),
+        };
+        Ok(Server { shared: Arc::new(shared), offer: Arc::new(offer), acceptors: Vec::new(), paths: Vec::new() })
+    }
+
+    /// Begins to accept NBD clients there. Returns the address under which they reach it, which
+    /// has the port that the host chose if none was asked for.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen_nbd(&mut self, address: &Address) -> Result<Address, ListenError> {
+        let (listener, bound) = listen::bind(address)?;
+        if let Address::Unix(path) = &bound {
+            self.paths.push(path.clone());
+        }
+        let transport = self.shared.core().clock.add_transport(&bound.to_string(), self.shared.options.timing);
+        let (shared, offer) = (self.shared.clone(), self.offer.clone());
+        let accept = move || {
+            listen::accept(&shared, &listener, |shared, connection, socket| {
+                nbd::serve(shared, connection, transport, socket, offer.clone())
+            });
+        };
+        let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
+        self.acceptors.push(acceptor.map_err(|source| ListenError::new(&bound, "starting a thread", source))?);
+        Ok(bound)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn statistics(&self) -> ServerStatistics {
+        self.shared.statistics()
+    }
+
+    /// Gives a look at the requests so far, in order of arrival; nothing is served meanwhile.
+    pub fn look_at_records<T>(&self, look: impl FnOnce(&[RequestRecord]) -> T) -> T {
+        look(self.shared.core().clock.engine().records())
+    }
+
+    /// The instant that the clients' requests are measured by.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.shared.now()
+    }
+
+    /// Accepts nobody any more, answers what is outstanding, closes the connections, and tells
+    /// what was done.
+    #[must_use]
+    pub fn stop(mut self) -> ServerOutcome {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        peer::raise(&self.shared.stop);
+        for peer in self.shared.peers().values() {
+            peer.end_input();
+        }
+        // An acceptor ends when its connections have.
+        for acceptor in self.acceptors.drain(..) {
+            let _ = acceptor.join();
+        }
+        for path in &self.paths {
+            // Somebody else may have removed it.
+            let _ = std::fs::remove_file(path);
+        }
+        let statistics = self.shared.statistics();
+        let store_bytes = {
+            let mut store = self.shared.store();
+            // What a client was told is written stays written.
+            if let Err(error) = store.flush() {
+                self.shared.totals().first_store_error.get_or_insert(error.to_string());
+            }
+            store.allocated_bytes().ok()
+        };
+        let now = self.shared.now();
+        let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
+        let mut probe = Collected::default();
+        clock.engine().model(self.shared.device).probe(&mut probe);
+        let (log, end) = clock.finish(now);
+        ServerOutcome { records: log.into_records(), end, statistics, store_bytes, model_statistics: probe.0 }
+    }
+}
+
+/// What all threads share.
+struct Shared {
+    host: MonotonicClock,
+    device: DeviceIndex,
+    options: ServerOptions,
+    core: Mutex<Core>,
+    store: Mutex<Box<dyn Store>>,
+    /// When the next completion must leave, in nanoseconds; all ones if nothing is outstanding.
+    /// The pacer looks here while it spins.
+    wake_at: AtomicU64,
+    peers: Mutex<BTreeMap<u32, Arc<dyn Peer>>>,
+    next_connection: AtomicU32,
+    connection_count: AtomicUsize,
+    stopping: AtomicBool,
+    stop: OwnedFd,
+    keep_awake: Mutex<Option<KeepAwake>>,
+    totals: Mutex<Totals>,
+}
+
+/// What threads leave behind.
+#[derive(Debug, Default)]
+struct Totals {
+    pace: PaceStatistics,
+    realtime: bool,
+    connections: u64,
+    connections_refused: u64,
+    violations: u64,
+    first_violation: Option<String>,
+    refused_requests: u64,
+    store_errors: u64,
+    first_store_error: Option<String>,
+    dropped_completions: u64,
+}
+
+impl Shared {
+    fn now(&self) -> Nanos {
+        use chronodisk_engine::HostClock;
+        self.host.now()
+    }
+
+    // A thread that panicked with a lock in hand has ended its own connection; the others go on.
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn store(&self) -> MutexGuard<'_, Box<dyn Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<dyn Peer>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is the only connection, so that its thread need not listen for others.
+    fn is_alone(&self) -> bool {
+        self.connection_count.load(Ordering::Relaxed) <= 1
+    }
+
+    /// Keeps the CPUs awake, or lets them sleep.
+    fn keep_awake(&self, awake: bool) {
+        let mut keep_awake = self.keep_awake.lock().unwrap_or_else(PoisonError::into_inner);
+        if keep_awake.is_none() && awake {
+            // Without them wake-ups are slower, and nothing else is different.
+            *keep_awake = KeepAwake::start().ok();
+        }
+        if let Some(keep_awake) = &*keep_awake {
+            keep_awake.want(awake);
+        }
+    }
+
+    fn statistics(&self) -> ServerStatistics {
+        let (engine, clock) = {
+            let core = self.core();
+            (core.clock.engine().statistics(), core.clock.statistics())
+        };
+        let totals = self.totals();
+        ServerStatistics {
+            engine,
+            clock,
+            pace: totals.pace,
+            realtime: totals.realtime,
+            connections: totals.connections,
+            connections_refused: totals.connections_refused,
+            violations: totals.violations,
+            first_violation: totals.first_violation.clone(),
+            refused_requests: totals.refused_requests,
+            store_errors: totals.store_errors,
+            first_store_error: totals.first_store_error.clone(),
+            dropped_completions: totals.dropped_completions,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected(Vec<(String, f64)>);
+
+impl chronodisk_device::Probe for Collected {
+    fn counter(&mut self, name: &str, value: u64) {
+        self.0.push((name.to_owned(), value as f64));
+    }
+
+    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
+        self.0.push((format!("{name} [{unit}]"), value));
+    }
+}

@@ -1,0 +1,91 @@
+//! Connections as the other threads see them.
+
+use std::os::fd::OwnedFd;
+
+use chronodisk_engine::Departure;
+use chronodisk_sim::Nanos;
+
+use super::Shared;
+
+/// A connection to which completions can be delivered from any thread.
+pub(super) trait Peer: Send + Sync {
+    /// Sends the completions, as far as the socket takes them at once; the connection's own thread
+    /// sends the rest. `foreign` says that this is another thread.
+    fn deliver(&self, shared: &Shared, departures: &[Departure], foreign: bool, left: &mut Left);
+
+    /// Wakes the connection's thread.
+    fn nudge(&self);
+
+    /// Nothing more shall be received.
+    fn end_input(&self);
+}
+
+/// What has left, until the clock is told.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    departures: Vec<Departure>,
+    calls: Vec<Call>,
+}
+
+/// How some of the departures left.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// The departure after the last of them.
+    end: usize,
+    begun: Nanos,
+    /// [`Nanos::MAX`] if the client is gone.
+    returned: Nanos,
+    /// One system call sent them and nothing else.
+    whole: bool,
+}
+
+impl Left {
+    /// They left with one system call and nothing else did.
+    pub fn sent(&mut self, departures: &[Departure], begun: Nanos, returned: Nanos) {
+        self.push(departures, Call { end: 0, begun, returned, whole: true });
+    }
+
+    /// They had left at `at`, by whatever calls.
+    pub fn seen(&mut self, departures: &[Departure], at: Nanos) {
+        self.push(departures, Call { end: 0, begun: at, returned: at, whole: false });
+    }
+
+    /// Nobody is there to see them.
+    pub fn dropped(&mut self, departures: &[Departure]) {
+        self.seen(departures, Nanos::MAX);
+    }
+
+    /// Tells the clock.
+    pub fn settle(&mut self, clock: &mut chronodisk_engine::RealClock) {
+        let mut start = 0;
+        for call in self.calls.drain(..) {
+            let departures = &self.departures[start..call.end];
+            start = call.end;
+            if call.whole {
+                clock.sent(departures, call.begun, call.returned);
+            } else {
+                departures.iter().for_each(|departure| clock.seen(departure, call.returned));
+            }
+        }
+        self.departures.clear();
+    }
+
+    fn push(&mut self, departures: &[Departure], call: Call) {
+        if departures.is_empty() {
+            return;
+        }
+        self.departures.extend_from_slice(departures);
+        self.calls.push(Call { end: self.departures.len(), ..call });
+    }
+}
+
+/// Makes an event descriptor readable.
+pub(super) fn raise(event: &OwnedFd) {
+    // It fails only if it is readable already, a great many times over.
+    let _ = rustix::io::write(event, &1u64.to_ne_bytes());
+}
+
+/// Makes an event descriptor unreadable.
+pub(super) fn lower(event: &OwnedFd) {
+    let _ = rustix::io::read(event, &mut [0; 8]);
+}

@@ -1,0 +1,278 @@
+//! What every connection's thread does: brings arrivals to the clock, takes what must leave, and
+//! waits.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use chronodisk_engine::{Bytes, Departure, Found, Pace, TransportIndex, Wait, real_host};
+use chronodisk_sim::{Nanos, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::Shared;
+use super::peer::{Left, Peer, lower};
+
+/// A connection's thread.
+pub(super) struct Worker {
+    pub shared: Arc<Shared>,
+    pub connection: u32,
+    transport: TransportIndex,
+    pace: Pace,
+    scheduling: real_host::Scheduling,
+    arrivals: Vec<(Request, Bytes)>,
+    leaving: Vec<Departure>,
+    group: Vec<Departure>,
+    left: Left,
+    /// When the next completion must leave, if this thread is the one that waits for it.
+    wake_at: Option<Nanos>,
+    timed: bool,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// A completion must leave, or somebody wants the thread's attention.
+    Look,
+    /// A descriptor is ready.
+    Ready(Found),
+}
+
+/// The longest sleep without a look at what others want: also the time within which a thread that
+/// was alone notices a second connection.
+pub(super) const ATTENTION: Nanos = Nanos::from_millis(100);
+/// So close to an instant no system call is begun that could pass it.
+const SPIN_ALONE: Nanos = Nanos::from_micros(2);
+/// A call that returns faster than this has not slept.
+pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, connection: u32, transport: TransportIndex) -> Self {
+        real_host::precise_timers();
+        if let Some(cpu) = shared.options.cpu {
+            // It was tried when the server started.
+            let _ = real_host::pin_to_cpu(cpu);
+        }
+        Worker {
+            shared,
+            connection,
+            transport,
+            pace: Pace::new(),
+            scheduling: real_host::Scheduling::default(),
+            arrivals: Vec::new(),
+            leaving: Vec::new(),
+            group: Vec::new(),
+            left: Left::default(),
+            wake_at: None,
+            timed: false,
+        }
+    }
+
+    /// A request came; it arrives with the next [`turn`](Self::turn).
+    pub fn arrived(&mut self, request: Request, bytes: Bytes) {
+        self.arrivals.push((request, bytes));
+    }
+
+    /// What has left, to be told with the next [`turn`](Self::turn).
+    pub fn left(&mut self) -> &mut Left {
+        &mut self.left
+    }
+
+    /// Tells the clock what came and what left, and sends what must leave, whosever it is.
+    pub fn turn(&mut self, own: &dyn Peer, received: Nanos, found: Found) {
+        self.pace.worked();
+        let shared = &*self.shared;
+        {
+            let mut core = shared.core();
+            self.left.settle(&mut core.clock);
+            for (request, bytes) in self.arrivals.drain(..) {
+                core.clock.arrive(received, found, shared.device, request, bytes);
+            }
+            core.clock.take(shared.now(), &mut self.leaving);
+            let wake_at = core.clock.wake_at();
+            shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
+            self.wake_at = wake_at.filter(|_| core.settle(self.connection, wake_at));
+        }
+        if self.leaving.is_empty() {
+            return;
+        }
+        if self.leaving.iter().all(|departure| departure.id.connection == self.connection) {
+            own.deliver(shared, &self.leaving, false, &mut self.left);
+            self.leaving.clear();
+        } else {
+            self.deliver_to_all(own);
+        }
+    }
+
+    fn deliver_to_all(&mut self, own: &dyn Peer) {
+        while let Some(first) = self.leaving.first() {
+            let connection = first.id.connection;
+            self.group.clear();
+            self.group.extend(self.leaving.iter().filter(|departure| departure.id.connection == connection));
+            self.leaving.retain(|departure| departure.id.connection != connection);
+            if connection == self.connection {
+                own.deliver(&self.shared, &self.group, false, &mut self.left);
+                continue;
+            }
+            let peer = self.shared.peers().get(&connection).cloned();
+            match peer {
+                Some(peer) => peer.deliver(&self.shared, &self.group, true, &mut self.left),
+                None => {
+                    self.shared.totals().dropped_completions += self.group.len() as u64;
+                    self.left.dropped(&self.group);
+                }
+            }
+        }
+    }
+
+    /// Whether there is nothing to wait for but the client.
+    pub fn waits_for_client_only(&self) -> bool {
+        self.wake_at.is_none()
+    }
+
+    /// Waits until a descriptor is ready as asked for, until the next completion must leave if
+    /// this thread is the one that waits for it, or until somebody wants its attention.
+    pub fn wait(&mut self, event: &OwnedFd, descriptors: &[(BorrowedFd<'_>, PollFlags)]) -> Woken {
+        let now = self.shared.now();
+        match self.pace.plan(now, self.wake_at) {
+            Wait::Now => Woken::Look,
+            Wait::Forever => {
+                self.relax();
+                self.sleep(now, None, event, descriptors)
+            }
+            Wait::Sleep { until } => {
+                self.prepare_for_time(now);
+                if !self.shared.core().pacer_sleeps(self.connection, until) {
+                    self.wake_at = None;
+                    return Woken::Look;
+                }
+                self.sleep(now, Some(until), event, descriptors)
+            }
+            Wait::Spin { .. } => {
+                self.prepare_for_time(now);
+                self.spin(descriptors)
+            }
+        }
+    }
+
+    /// Nothing was timed for a while: the CPUs may sleep.
+    pub fn relax(&mut self) {
+        if std::mem::take(&mut self.timed) && !self.scheduling.is_fifo() && self.shared.options.realtime {
+            self.shared.keep_awake(false);
+        }
+    }
+
+    fn sleep(
+        &mut self,
+        now: Nanos,
+        until: Option<Nanos>,
+        event: &OwnedFd,
+        descriptors: &[(BorrowedFd<'_>, PollFlags)],
+    ) -> Woken {
+        let mut waits: [PollFd<'_>; DESCRIPTORS_MAX + 1] =
+            std::array::from_fn(|_| PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN));
+        for (wait, (descriptor, flags)) in waits[1..].iter_mut().zip(descriptors) {
+            *wait = PollFd::from_borrowed_fd(*descriptor, *flags);
+        }
+        let length = until.map_or(ATTENTION, |until| until.saturating_sub(now).min(ATTENTION));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: length.as_nanos() as i64 };
+        let waits = &mut waits[..=descriptors.len()];
+        let polled = poll(waits, Some(&timeout));
+        let woke = self.shared.now();
+        let timer = (polled == Ok(0)).then(|| now.saturating_add(length));
+        self.pace.slept(now, woke, timer);
+        if let Some(timer) = timer {
+            let late = woke.saturating_sub(timer);
+            let gap = self.pace.last_gap();
+            let mut core = self.shared.core();
+            core.clock.woken_late(self.transport, late);
+            if gap.to == woke {
+                core.clock.note_gap(gap);
+            }
+        }
+        if let Ok(1..) | Err(Errno::INTR) = polled
+            && waits[0].revents().contains(PollFlags::IN)
+        {
+            lower(event);
+        }
+        let ready = polled.is_ok_and(|_| waits[1..].iter().any(|wait| !wait.revents().is_empty()));
+        let asleep = woke.saturating_sub(now);
+        match (ready, asleep > ASLEEP_MIN) {
+            (false, _) => Woken::Look,
+            (true, true) => Woken::Ready(Found::Woken { asleep }),
+            (true, false) => Woken::Ready(Found::Busy),
+        }
+    }
+
+    /// Looks at the clock, and at the descriptors as long as that can't make it miss the instant.
+    fn spin(&mut self, descriptors: &[(BorrowedFd<'_>, PollFlags)]) -> Woken {
+        let shared = self.shared.clone();
+        let mut waits: [PollFd<'_>; DESCRIPTORS_MAX] =
+            std::array::from_fn(|_| PollFd::from_borrowed_fd(shared.stop.as_fd(), PollFlags::IN));
+        for (wait, (descriptor, flags)) in waits.iter_mut().zip(descriptors) {
+            *wait = PollFd::from_borrowed_fd(*descriptor, *flags);
+        }
+        let waits = &mut waits[..descriptors.len()];
+        let mut last_look = self.shared.now();
+        loop {
+            let now = self.shared.now();
+            if let Some(gap) = self.pace.spun(now) {
+                self.shared.core().clock.note_gap(gap);
+            }
+            let wake_at = Nanos::from_nanos(self.shared.wake_at.load(Ordering::Acquire));
+            if wake_at <= now {
+                return Woken::Look;
+            }
+            let left = wake_at - now;
+            if left < SPIN_ALONE {
+                std::hint::spin_loop();
+                continue;
+            }
+            // Somebody took everything that was waited for, or it is far away again.
+            if left > self.pace.margin().saturating_add(ATTENTION) {
+                return Woken::Look;
+            }
+            if poll(waits, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0) {
+                return Woken::Ready(Found::Polled { since: self.shared.now().saturating_sub(last_look) });
+            }
+            last_look = now;
+        }
+    }
+
+    /// This thread waits for an instant: it wants priority, or CPUs that are awake.
+    fn prepare_for_time(&mut self, now: Nanos) {
+        if !self.shared.options.realtime {
+            return;
+        }
+        if self.pace.owes_sleep(now) {
+            self.scheduling.leave_fifo();
+            return;
+        }
+        if !std::mem::replace(&mut self.timed, true) && !self.scheduling.enter_fifo() {
+            self.shared.keep_awake(true);
+        }
+        if !self.scheduling.is_fifo() {
+            self.scheduling.enter_fifo();
+        }
+    }
+
+    /// The connection has ended: what it leaves to the others, and to the totals.
+    pub fn finish(mut self) {
+        self.relax();
+        let hand_over = {
+            let mut core = self.shared.core();
+            self.left.settle(&mut core.clock);
+            core.resign(self.connection)
+        };
+        if hand_over {
+            // Whoever wakes first takes over.
+            self.shared.peers().values().for_each(|peer| peer.nudge());
+        }
+        let mut totals = self.shared.totals();
+        totals.pace.add(&self.pace.statistics());
+        totals.realtime |= self.scheduling.is_fifo();
+    }
+}
+
+/// Most descriptors of a connection.
+const DESCRIPTORS_MAX: usize = 4;
