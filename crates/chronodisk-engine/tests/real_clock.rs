@@ -263,7 +263,7 @@ fn an_arrival_is_never_before_the_models_present() {
 fn a_server_by_the_pace_keeps_a_slow_device_punctual_and_mostly_sleeps() {
     // A host whose timers are 40 µs late, whose spin loop turns in 200 ns and whose sends take 3 µs.
     let mut server = Server::new(constant("constant-1ms"), RealOptions::default());
-    let mut pace = Pace::new();
+    let mut pace = Pace::new(Nanos::ZERO);
     for _ in 0..300 {
         server.receive(WOKEN, 64 * 3, false);
         loop {

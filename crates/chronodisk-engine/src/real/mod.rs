@@ -268,7 +268,8 @@ impl RealClock {
         [departing, possible].into_iter().flatten().min()
     }
 
-    /// These completions left with one system call, which began and returned at these instants.
+    /// These completions left with one system call, which returned at `returned`; that they must
+    /// leave was noticed at `begun`.
     ///
     /// # Panics
     /// If they are not of this clock.

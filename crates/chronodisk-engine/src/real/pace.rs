@@ -19,7 +19,7 @@ use super::median::RunningQuantile;
 /// use chronodisk_engine::{Pace, Wait};
 /// use chronodisk_sim::Nanos;
 ///
-/// let mut pace = Pace::new();
+/// let mut pace = Pace::new(Nanos::ZERO);
 /// let (now, due) = (Nanos::ZERO, Nanos::from_millis(10));
 /// let Wait::Sleep { until } = pace.plan(now, Some(due)) else { panic!("10 ms are worth a sleep") };
 /// assert!(until < due);
@@ -120,13 +120,13 @@ const SLEEP_MIN: Nanos = Nanos::from_micros(20);
 const GAP_MIN: Nanos = Nanos::from_micros(8);
 
 impl Pace {
-    /// Of a thread that begins to wait.
+    /// Of a thread that begins at `now`.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(now: Nanos) -> Self {
         Pace {
             oversleep: RunningQuantile::new(990, MARGIN_INITIAL),
             oversleep_median: RunningQuantile::median(Nanos::ZERO),
-            window_begun: Nanos::ZERO,
+            window_begun: now,
             window_asleep: Nanos::ZERO,
             last_spin: None,
             gap: Gap::default(),
@@ -237,12 +237,6 @@ impl Pace {
     }
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Pace::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,7 +247,7 @@ mod tests {
 
     #[test]
     fn short_waits_are_spun_and_long_ones_mostly_slept() {
-        let pace = Pace::new();
+        let pace = Pace::new(Nanos::ZERO);
         assert_eq!(pace.plan(micros(5), None), Wait::Forever);
         assert_eq!(pace.plan(micros(5), Some(micros(5))), Wait::Now);
         assert_eq!(pace.plan(micros(5), Some(micros(105))), Wait::Spin { until: micros(105) });
@@ -262,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_margin_follows_how_late_wake_ups_are_within_bounds() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Nanos::ZERO);
         let mut sleep = |late: u64| {
             for round in 0..200 {
                 let timer = micros(1_000 * round);
@@ -277,7 +271,7 @@ mod tests {
 
     #[test]
     fn gaps_are_found_where_the_loop_spins_and_nowhere_else() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Nanos::ZERO);
         assert_eq!(pace.spun(micros(10)), None);
         assert_eq!(pace.spun(micros(12)), None);
         assert_eq!(pace.spun(micros(1_012)), Some(Gap { from: micros(12), to: micros(1_012) }));
@@ -290,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_wake_up_beyond_the_margin_is_a_gap() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Nanos::ZERO);
         pace.slept(micros(0), micros(900), Some(micros(800)));
         assert_eq!(pace.statistics().gaps, 0);
         pace.slept(micros(1_000), micros(9_000), Some(micros(2_000)));
@@ -300,7 +294,7 @@ mod tests {
     #[test]
     fn who_never_sleeps_owes_sleep_and_who_sleeps_a_tenth_does_not() {
         let spin = |asleep_every_ms: u64| {
-            let mut pace = Pace::new();
+            let mut pace = Pace::new(Nanos::ZERO);
             let mut now = Nanos::ZERO;
             let mut owed = 0;
             for _ in 0..1_000 {
@@ -321,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_long_sleep_does_not_pay_for_ever() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Nanos::ZERO);
         pace.slept(Nanos::ZERO, Nanos::from_secs(10), None);
         let mut now = Nanos::from_secs(10);
         for _ in 0..2_000 {

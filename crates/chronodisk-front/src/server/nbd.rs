@@ -122,10 +122,7 @@ impl NbdPeer {
             let alone = worker.waits_for_client_only() && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
                 worker.relax();
-                match self.receive_alone(&shared) {
-                    Some((at, how)) => (received, found) = (at, how),
-                    None => received = shared.now(),
-                }
+                (received, found) = self.receive_alone(worker);
                 continue;
             }
             match worker.wait(&self.event, &[(self.socket.as_fd(), descriptor_flags)]) {
@@ -209,11 +206,15 @@ impl NbdPeer {
 
     /// Waits in the receiving call itself, for at most [`ATTENTION`]. The session is not held
     /// meanwhile, because a connection that comes now may have something to deliver.
-    fn receive_alone(&self, shared: &Shared) -> Option<(Nanos, Found)> {
+    fn receive_alone(&self, worker: &mut Worker) -> (Nanos, Found) {
         let mut buffer = [0; RECEIVE_ALONE_BYTES];
-        let begun = shared.now();
+        let begun = worker.shared.now();
         let received = recv(&self.socket, &mut buffer, RecvFlags::empty());
-        let now = shared.now();
+        let now = worker.shared.now();
+        let asleep = now.saturating_sub(begun);
+        if asleep > ASLEEP_MIN {
+            worker.slept(begun, now);
+        }
         let mut state = self.state();
         match received {
             Ok((_, 0)) => state.session.input_ended(),
@@ -230,11 +231,10 @@ impl NbdPeer {
                     self.receive(&mut state);
                 }
             }
-            Err(Errno::AGAIN | Errno::INTR) => return None,
+            Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => state.session.input_ended(),
         }
-        let asleep = now.saturating_sub(begun);
-        Some((now, if asleep > ASLEEP_MIN { Found::Woken { asleep } } else { Found::Busy }))
+        (now, if asleep > ASLEEP_MIN { Found::Woken { asleep } } else { Found::Busy })
     }
 
     /// Sends as much as the socket takes at once.
@@ -266,7 +266,7 @@ impl NbdPeer {
 }
 
 impl Peer for NbdPeer {
-    fn deliver(&self, shared: &Shared, departures: &[Departure], foreign: bool, left: &mut Left) {
+    fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left) {
         let mut state = self.state();
         let state = &mut *state;
         for departure in departures {
@@ -278,7 +278,6 @@ impl Peer for NbdPeer {
         let was_stuck = state.stuck;
         let fresh = !was_stuck && state.unsent.departures.is_empty();
         if fresh {
-            let begun = shared.now();
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = state.session.gather(&mut slices);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -286,7 +285,7 @@ impl Peer for NbdPeer {
             if let Ok(len) = sent {
                 state.session.sent(len);
                 if !state.session.has_output() {
-                    left.sent(departures, begun, shared.now());
+                    left.sent(departures, noticed, shared.now());
                     return;
                 }
             }

@@ -10,8 +10,9 @@ use super::Shared;
 /// A connection to which completions can be delivered from any thread.
 pub(super) trait Peer: Send + Sync {
     /// Sends the completions, as far as the socket takes them at once; the connection's own thread
-    /// sends the rest. `foreign` says that this is another thread.
-    fn deliver(&self, shared: &Shared, departures: &[Departure], foreign: bool, left: &mut Left);
+    /// sends the rest. That they must leave was noticed at `noticed`; `foreign` says that this is
+    /// another thread.
+    fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left);
 
     /// Wakes the connection's thread.
     fn nudge(&self);

@@ -53,11 +53,12 @@ impl Worker {
             // It was tried when the server started.
             let _ = real_host::pin_to_cpu(cpu);
         }
+        let now = shared.now();
         Worker {
             shared,
             connection,
             transport,
-            pace: Pace::new(),
+            pace: Pace::new(now),
             scheduling: real_host::Scheduling::default(),
             arrivals: Vec::new(),
             leaving: Vec::new(),
@@ -82,13 +83,15 @@ impl Worker {
     pub fn turn(&mut self, own: &dyn Peer, received: Nanos, found: Found) {
         self.pace.worked();
         let shared = &*self.shared;
+        let noticed;
         {
             let mut core = shared.core();
             self.left.settle(&mut core.clock);
             for (request, bytes) in self.arrivals.drain(..) {
                 core.clock.arrive(received, found, shared.device, request, bytes);
             }
-            core.clock.take(shared.now(), &mut self.leaving);
+            noticed = shared.now();
+            core.clock.take(noticed, &mut self.leaving);
             let wake_at = core.clock.wake_at();
             shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
             self.wake_at = wake_at.filter(|_| core.settle(self.connection, wake_at));
@@ -97,26 +100,26 @@ impl Worker {
             return;
         }
         if self.leaving.iter().all(|departure| departure.id.connection == self.connection) {
-            own.deliver(shared, &self.leaving, false, &mut self.left);
+            own.deliver(shared, &self.leaving, noticed, false, &mut self.left);
             self.leaving.clear();
         } else {
-            self.deliver_to_all(own);
+            self.deliver_to_all(own, noticed);
         }
     }
 
-    fn deliver_to_all(&mut self, own: &dyn Peer) {
+    fn deliver_to_all(&mut self, own: &dyn Peer, noticed: Nanos) {
         while let Some(first) = self.leaving.first() {
             let connection = first.id.connection;
             self.group.clear();
             self.group.extend(self.leaving.iter().filter(|departure| departure.id.connection == connection));
             self.leaving.retain(|departure| departure.id.connection != connection);
             if connection == self.connection {
-                own.deliver(&self.shared, &self.group, false, &mut self.left);
+                own.deliver(&self.shared, &self.group, noticed, false, &mut self.left);
                 continue;
             }
             let peer = self.shared.peers().get(&connection).cloned();
             match peer {
-                Some(peer) => peer.deliver(&self.shared, &self.group, true, &mut self.left),
+                Some(peer) => peer.deliver(&self.shared, &self.group, noticed, true, &mut self.left),
                 None => {
                     self.shared.totals().dropped_completions += self.group.len() as u64;
                     self.left.dropped(&self.group);
@@ -153,6 +156,11 @@ impl Worker {
                 self.spin(descriptors)
             }
         }
+    }
+
+    /// The thread slept outside of [`wait`](Self::wait).
+    pub fn slept(&mut self, from: Nanos, woke: Nanos) {
+        self.pace.slept(from, woke, None);
     }
 
     /// Nothing was timed for a while: the CPUs may sleep.
