@@ -7,7 +7,9 @@ as there are disks. The paper's array is Linux md over one request queue per dis
 What the paper does not say follows from its figures. All sequential rates lie between 118.6 and 120 requests a second,
 with 7,200 rpm being 120 turns a second: every request loses a turn. So the drives neither read ahead nor write back,
 a request is short against a track, and the kernel did not merge what several processes had waiting; the request size
-here is 4 KiB. `merging` repeats the sequential rows with the queue's merging as it comes.
+here is 4 KiB. A single process that writes at random is not held up by the queue's plug of 3 ms: it waits for its
+request, which starts the queue, as direct I/O does. `chronodisk_merging` in the result repeats the sequential rows with
+merging.
 """
 
 import argparse
@@ -40,6 +42,7 @@ source = "David, table I"
 validation = "unvalidated"
 member = "disk"
 merge = "{merge}"
+unplug-at = "all"
 {carried("disk", disk)}"""
 
 

@@ -14,7 +14,7 @@
 //! max-request = "512 KiB"           # of what is merged; longer requests are split (2)
 //! plug-delay = "3 ms"               # a queue that was empty waits for more; 0 ms: never (1)
 //! unplug-threshold = 4              # or until there are as many (2)
-//! unplug-at = "reads"               # or until somebody waits for a read; never
+//! unplug-at = "reads"               # or until somebody waits for a read; all (direct I/O), never
 //! device-depth = 1                  # requests in the device at once; 1 without command queueing
 //! ```
 //!
@@ -63,7 +63,7 @@ const ELEVATORS: &[(&str, Name)] =
 
 const MERGES: &[(&str, Merge)] = &[("both", Merge::Both), ("back", Merge::Back), ("none", Merge::Off)];
 
-const UNPLUGS: &[(&str, UnplugAt)] = &[("reads", UnplugAt::Reads), ("never", UnplugAt::Never)];
+const UNPLUGS: &[(&str, UnplugAt)] = &[("reads", UnplugAt::Reads), ("all", UnplugAt::All), ("never", UnplugAt::Never)];
 
 /// Most places of a queue; those that wait in them are searched one by one.
 const MOST_PLACES: u32 = 8_192;

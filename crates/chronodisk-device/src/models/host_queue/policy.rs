@@ -26,6 +26,8 @@ pub(crate) enum Merge {
 pub(crate) enum UnplugAt {
     /// A read: who issued it waits for it.
     Reads,
+    /// Every request: who issued it waits for it, as with direct I/O.
+    All,
     /// Nothing.
     Never,
 }
@@ -153,7 +155,11 @@ impl HostQueue {
         self.sequence += 1;
         self.statistics.most_used = self.statistics.most_used.max(self.lines[direction(request.op)].used());
         let enough = self.elevator.items().len() >= parameters.unplug_threshold as usize;
-        let awaited = request.op == Op::Read && parameters.unplug_at == UnplugAt::Reads;
+        let awaited = match parameters.unplug_at {
+            UnplugAt::Reads => request.op == Op::Read,
+            UnplugAt::All => true,
+            UnplugAt::Never => false,
+        };
         if enough || awaited {
             self.unplug();
         }

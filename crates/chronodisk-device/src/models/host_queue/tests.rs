@@ -79,6 +79,8 @@ fn a_write_waits_for_the_plug_and_a_read_does_not() {
     assert_eq!(complete(plugged.as_mut(), Request::new(3, Op::Flush, 0, 0)), MILLIS(1));
     let mut patient = queue("member = \"constant-1ms\"\nunplug-at = \"never\"");
     assert_eq!(complete(patient.as_mut(), Request::new(1, Op::Read, 0, 8)), MILLIS(4));
+    let mut direct = queue("member = \"constant-1ms\"\nunplug-at = \"all\"");
+    assert_eq!(complete(direct.as_mut(), Request::new(1, Op::Write, 0, 8)), MILLIS(1));
     // The fourth request starts the queue.
     let mut busy = queue("member = \"constant-1ms\"\nmerge = \"none\"");
     (0..4).for_each(|id| busy.submit(Request::new(id, Op::Write, id * 100, 8)));
