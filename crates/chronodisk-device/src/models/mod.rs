@@ -4,6 +4,7 @@ pub(crate) mod array;
 pub(crate) mod bus;
 pub(crate) mod constant;
 pub mod disk;
+pub(crate) mod eager_writing;
 pub(crate) mod host_queue;
 pub(crate) mod mems;
 pub(crate) mod nvram;

@@ -55,6 +55,8 @@ const SOURCES: &[Source] = sources![
     "disk/hitachi-hds728080pla380.toml",
     "disk/hitachi-hds721010kla330.toml",
     "disk/nearline-20tb.toml",
+    "disk/nearline-20tb-smr.toml",
+    "disk/cheetah-x15-eager.toml",
     "mems/mems-g1.toml",
     "mems/mems-g2.toml",
     "mems/mems-g3.toml",

@@ -1,7 +1,7 @@
 //! Which kinds of model a profile can ask for: to add one, add its line here.
 
 use super::{Blueprint, Fields, ProfileError};
-use crate::models::{array, constant, disk, host_queue, mems, nvram, shingled, simple_disk, table};
+use crate::models::{array, constant, disk, eager_writing, host_queue, mems, nvram, shingled, simple_disk, table};
 
 /// A kind of model: its name in `kind = ".."` and what reads its parameters.
 pub(super) struct Kind {
@@ -20,4 +20,5 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { name: "host-queue", parse: host_queue::parse },
     Kind { name: "mems", parse: mems::parse },
     Kind { name: "shingled-disk", parse: shingled::parse },
+    Kind { name: "eager-writing", parse: eager_writing::parse },
 ];

@@ -39,6 +39,7 @@ pub use error::ProfileError;
 pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
 
+use crate::models::disk::Drive;
 use crate::quantity::Bytes;
 use crate::queued::{QueuedDevice, Service};
 use crate::{DeviceInfo, DeviceModel};
@@ -206,6 +207,11 @@ impl Profile {
         u64::from(self.0.info.logical_block_bytes)
     }
 
+    /// The drive, if the device is of kind `disk`.
+    pub(crate) fn drive(&self) -> Option<Arc<Drive>> {
+        self.0.blueprint.drive.clone()
+    }
+
     /// Whether the queue of a host's kernel is part of the device: it serves traces, generated workloads and
     /// imitations of another kernel; a real kernel's own queue would count a second time.
     #[must_use]
@@ -291,6 +297,7 @@ pub(crate) struct Blueprint {
     logical_block_bytes: u64,
     physical_block_bytes: u64,
     host_queue: bool,
+    drive: Option<Arc<Drive>>,
 }
 
 /// Makes a device with these properties and this seed.
@@ -309,6 +316,7 @@ impl Blueprint {
             logical_block_bytes: SECTOR_BYTES,
             physical_block_bytes: SECTOR_BYTES,
             host_queue: false,
+            drive: None,
         }
     }
 
@@ -358,6 +366,16 @@ impl Blueprint {
             host_queue: self.host_queue || members.clone().any(Profile::has_host_queue),
             ..self
         }
+    }
+
+    /// A capacity where the profile names none, and another as the most that it may name.
+    pub(crate) fn sized_within(self, default_bytes: u64, most_bytes: u64) -> Self {
+        Blueprint { capacity_limit_bytes: Some(most_bytes), ..self.sized(default_bytes) }
+    }
+
+    /// The device is this drive and nothing else.
+    pub(crate) fn with_drive(self, drive: Arc<Drive>) -> Self {
+        Blueprint { drive: Some(drive), ..self }
     }
 
     /// The device has the queue of a host's kernel in it.

@@ -575,8 +575,9 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let drive = Arc::new(Drive::new(&parameters).map_err(|wrong| fields.error(wrong.to_string()))?);
     let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
     let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
+    let shared = Arc::clone(&drive);
     let make = move |info, seed| -> Box<dyn DeviceModel> { Box::new(Disk::new(info, Arc::clone(&drive), seed)) };
-    Ok(Blueprint::new(make).turning().with_volatile_cache(volatile).at_most(capacity_bytes))
+    Ok(Blueprint::new(make).with_drive(shared).turning().with_volatile_cache(volatile).at_most(capacity_bytes))
 }
 
 #[cfg(test)]

@@ -1,0 +1,419 @@
+//! Eager writing, kind `eager-writing`: a disk that writes each block where its heads are soonest, and remembers where.
+//!
+//! Griffin, Schindler, Schlosser, Bucy and Ganger, "Timing-accurate Storage Emulation" (FAST 2002), section 6.3: new data
+//! go "to an unused location near the disk head's current location", and the firmware maintains a mapping table. The
+//! host sees an ordinary device. The idea is Wang, Anderson and Patterson's, "Virtual Log Based File Systems for a
+//! Programmable Disk" (OSDI 1999).
+//!
+//! Modelled:
+//! - The host's requests are served one after the other, in order of arrival.
+//! - A write looks for the free block that passes under a head soonest: on the track where the heads are, and on the
+//!   `search-tracks` tracks around it that have free blocks, by what the disk says it needs to get there after its
+//!   command overhead and `margin`. From there on it takes all free blocks that follow each other, as far as it needs;
+//!   what is left begins anew when those are written. If there is nothing near, the nearest free block by address is
+//!   taken. The places that the data had before are free when the new ones are written.
+//! - A read is read from wherever its blocks are, runs of neighbours at once, several runs at a time. A block that was
+//!   never written has no place; it reads as zeros after the command overhead.
+//! - A discard and a write of zeros free the places; they cost the command overhead. A flush is the disk's.
+//!
+//! Not modelled: compaction of free space when idle (the paper has none) and the mapping table's own writes. The disk
+//! below must write through: with a write cache of its own it would move its heads at another time.
+//!
+//! ```toml
+//! kind = "eager-writing"
+//! member = "cheetah-x15"        # a profile of kind `disk`
+//! capacity = "16 GB"            # the disk keeps at least 1 % free; the default is 90 % of it
+//! logical-block = "4 KiB"       # the unit of the mapping table
+//! search-tracks = 8             # the default
+//! margin = "100 us"             # the default
+//! ```
+
+mod space;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
+
+use crate::cow_table::CowTable;
+use crate::models::disk::{Disk, Drive};
+use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
+use crate::{DeviceInfo, DeviceModel, Probe};
+use space::Space;
+
+/// What never changes.
+#[derive(Debug)]
+struct Parts {
+    drive: Arc<Drive>,
+    block_sectors: u64,
+    search_tracks: u32,
+    /// From the choice of a place to the earliest movement of the heads, and to be on the safe side.
+    lead: Nanos,
+    overhead: Nanos,
+}
+
+/// The layer and the disk in it.
+#[derive(Clone, Debug)]
+struct EagerWriting {
+    info: Arc<DeviceInfo>,
+    parts: Arc<Parts>,
+    now: Nanos,
+    disk: Disk,
+    /// By block of the host: the disk's block plus one, or zero without one.
+    map: CowTable<u32>,
+    space: Space,
+    /// The disk's block behind the last one that was accessed.
+    heads: u64,
+    waiting: VecDeque<Request>,
+    active: Option<Active>,
+    due: EventQueue<(RequestId, Status)>,
+    outstanding: u32,
+    /// Empty between calls; kept for its capacity.
+    answers: Vec<Completion>,
+    statistics: Statistics,
+}
+
+/// The request that is being served, in blocks of the host.
+#[derive(Clone, Copy, Debug)]
+struct Active {
+    request: Request,
+    next: u64,
+    end: u64,
+    /// Requests to the disk that are under way.
+    under_way: u32,
+    /// Where the run of a write that is under way goes, and its length.
+    run: (u64, u64),
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Statistics {
+    reads: u64,
+    writes: u64,
+    written_blocks: u64,
+    runs: u64,
+    far_runs: u64,
+}
+
+/// Runs of a read that the disk has at once.
+const READS_UNDER_WAY: u32 = 32;
+
+impl EagerWriting {
+    fn new(info: DeviceInfo, parts: Arc<Parts>, disk: Disk) -> Self {
+        let blocks = parts.drive.capacity_blocks() / parts.block_sectors;
+        EagerWriting {
+            map: CowTable::new(info.capacity_sectors.div_ceil(parts.block_sectors), 0),
+            info: Arc::new(info),
+            now: Nanos::ZERO,
+            disk,
+            space: Space::new(blocks),
+            heads: 0,
+            waiting: VecDeque::new(),
+            active: None,
+            due: EventQueue::new(),
+            outstanding: 0,
+            answers: Vec::new(),
+            statistics: Statistics::default(),
+            parts,
+        }
+    }
+
+    fn next_instant(&self) -> Nanos {
+        let due = self.due.next_at().unwrap_or(Nanos::MAX);
+        due.min(self.disk.completion_bound().unwrap_or(Nanos::MAX))
+    }
+
+    /// Serves what waits, until something is under way.
+    fn serve(&mut self) {
+        while self.active.is_none() {
+            let Some(request) = self.waiting.pop_front() else { return };
+            let (next, end) =
+                (request.lba.0 / self.parts.block_sectors, request.end().0.div_ceil(self.parts.block_sectors));
+            let active = Active { request, next, end, under_way: 0, run: (0, 0), status: Status::Ok };
+            match request.op {
+                Op::Read => self.read_on(active),
+                Op::Write => self.write_on(active),
+                Op::Flush => {
+                    self.send(Request::new(0, Op::Flush, 0, 0));
+                    self.active = Some(Active { under_way: 1, ..active });
+                }
+                Op::Discard | Op::WriteZeroes => {
+                    for block in next..end {
+                        self.unmap(block);
+                    }
+                    self.complete(&active, self.parts.overhead);
+                }
+            }
+        }
+    }
+
+    /// Asks the disk for more of a read, or completes it.
+    fn read_on(&mut self, mut active: Active) {
+        let mapped = active.under_way > 0 || active.next > active.request.lba.0 / self.parts.block_sectors;
+        while active.next < active.end && active.under_way < READS_UNDER_WAY {
+            let first = self.map.get(active.next);
+            let mut blocks = 1;
+            let follows = |blocks: u64, value: u32| match first {
+                0 => value == 0,
+                _ => u64::from(value) == u64::from(first) + blocks,
+            };
+            while active.next + blocks < active.end && follows(blocks, self.map.get(active.next + blocks)) {
+                blocks += 1;
+            }
+            if let Some(place) = first.checked_sub(1) {
+                self.access(&active.request, active.next, u64::from(place), blocks);
+                active.under_way += 1;
+            }
+            active.next += blocks;
+        }
+        match active.under_way {
+            0 => self.complete(&active, if mapped { Nanos::ZERO } else { self.parts.overhead }),
+            _ => self.active = Some(active),
+        }
+    }
+
+    /// Writes the next run of a write, or completes it.
+    fn write_on(&mut self, mut active: Active) {
+        if active.next == active.end {
+            return self.complete(&active, Nanos::ZERO);
+        }
+        let (place, near) = self.soonest();
+        let blocks = self.space.run(place, active.end - active.next);
+        self.space.take(place, blocks);
+        self.statistics.runs += 1;
+        self.statistics.far_runs += u64::from(!near);
+        self.statistics.written_blocks += blocks;
+        self.access(&active.request, active.next, place, blocks);
+        active.run = (place, blocks);
+        active.under_way = 1;
+        self.active = Some(active);
+    }
+
+    /// Has the disk read or write blocks; the tag is of no consequence, since answers are counted.
+    fn access(&mut self, request: &Request, block: u64, place: u64, blocks: u64) {
+        self.heads = place + blocks;
+        let sectors = self.parts.block_sectors;
+        self.send(Request {
+            id: RequestId(block),
+            lba: Lba(place * sectors),
+            sectors: u32::try_from(blocks * sectors).expect("a part of a request"),
+            ..*request
+        });
+    }
+
+    fn send(&mut self, request: Request) {
+        while self.disk.now() < self.now {
+            self.disk.step(self.now, &mut self.answers);
+        }
+        debug_assert!(self.answers.is_empty(), "the disk answered before its bound");
+        self.disk.submit(request);
+    }
+
+    /// The disk has answered one of the active request's.
+    fn answered(&mut self, status: Status) {
+        let Some(mut active) = self.active.take() else { return };
+        active.under_way -= 1;
+        active.status = active.status.max(status);
+        match active.request.op {
+            Op::Read => self.read_on(active),
+            Op::Write => {
+                let (place, blocks) = active.run;
+                for offset in 0..blocks {
+                    self.unmap(active.next + offset);
+                    self.map.set(active.next + offset, (place + offset) as u32 + 1);
+                }
+                active.next += blocks;
+                self.write_on(active);
+            }
+            Op::Flush | Op::Discard | Op::WriteZeroes => self.complete(&active, Nanos::ZERO),
+        }
+    }
+
+    /// Completes the request in `after`, at the earliest a nanosecond after now if the disk had no part in it.
+    fn complete(&mut self, active: &Active, after: Nanos) {
+        self.due.push(self.now.saturating_add(after), (active.request.id, active.status));
+    }
+
+    fn unmap(&mut self, block: u64) {
+        if let Some(place) = self.map.get(block).checked_sub(1) {
+            self.space.free(place.into());
+            self.map.set(block, 0);
+        }
+    }
+
+    /// The free block that the heads reach soonest, and whether it is near.
+    fn soonest(&self) -> (u64, bool) {
+        let at = self.now.saturating_add(self.parts.lead);
+        let mut best: Option<(Nanos, u64)> = None;
+        let mut found = 0;
+        // Track by track in both directions, by address: those next to each other are so on the disk as well.
+        let last = self.space.blocks() - 1;
+        let here = self.track(self.heads.min(last));
+        let (mut down, mut up) = (here.0, here.1);
+        let mut consider = |track: (u64, u64)| {
+            if let Some(candidate) = self.soonest_on(track, at) {
+                found += 1;
+                best = Some(best.map_or(candidate, |best| best.min(candidate)));
+            }
+            found > self.parts.search_tracks
+        };
+        let mut enough = consider(here);
+        for _ in 0..TRACKS_LOOKED_AT {
+            if !enough && up <= last {
+                let track = self.track(up);
+                (enough, up) = (consider(track), track.1);
+            }
+            if !enough && down > 0 {
+                let track = self.track(down - 1);
+                (enough, down) = (consider(track), track.0);
+            }
+        }
+        match best {
+            Some((_, place)) => (place, true),
+            None => (self.space.nearest(self.heads.min(last)).expect("a disk is never full"), false),
+        }
+    }
+
+    /// The blocks that begin on the track of `block`.
+    fn track(&self, block: u64) -> (u64, u64) {
+        let sectors = self.parts.block_sectors;
+        let place = self.parts.drive.geometry.locate(block * sectors);
+        let first = place.track_first.div_ceil(sectors).min(block);
+        let end = place.track_end.div_ceil(sectors).clamp(block + 1, self.space.blocks());
+        (first, end)
+    }
+
+    /// The free block of a track that is reached soonest, and when.
+    fn soonest_on(&self, (first, end): (u64, u64), at: Nanos) -> Option<(Nanos, u64)> {
+        self.space.next_free(first, end)?;
+        let reach = |block: u64| self.disk.time_to_reach(at, block * self.parts.block_sectors, true);
+        // Blocks pass in their order; the first one to pass is where the times fall.
+        let start = reach(first);
+        let (mut low, mut high) = (first, end);
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if reach(middle) >= start { low = middle } else { high = middle }
+        }
+        let block = self.space.next_free(high, end).or_else(|| self.space.next_free(first, high))?;
+        Some((reach(block), block))
+    }
+}
+
+/// Tracks on either side among which free ones are looked for.
+const TRACKS_LOOKED_AT: u32 = 64;
+
+impl DeviceModel for EagerWriting {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.outstanding += 1;
+        match request.op {
+            Op::Read => self.statistics.reads += 1,
+            Op::Write => self.statistics.writes += 1,
+            Op::Flush | Op::Discard | Op::WriteZeroes => {}
+        }
+        self.waiting.push_back(request);
+        self.serve();
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        Some(self.next_instant()).filter(|&at| at < Nanos::MAX)
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        if self.outstanding == 0 { None } else { self.next_event() }
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        let already = completed.len();
+        loop {
+            let next = self.next_instant();
+            if next > limit || completed.len() > already {
+                if completed.len() == already {
+                    self.now = self.now.max(limit);
+                }
+                return;
+            }
+            self.now = self.now.max(next);
+            while self.next_instant() <= self.now {
+                if self.disk.completion_bound().is_some_and(|at| at <= self.now) {
+                    let mut answers = std::mem::take(&mut self.answers);
+                    self.disk.step(self.now, &mut answers);
+                    for answer in answers.drain(..) {
+                        self.answered(answer.status);
+                    }
+                    self.answers = answers;
+                    self.serve();
+                }
+                while let Some((at, (id, status))) = self.due.pop_until(self.now) {
+                    self.outstanding -= 1;
+                    completed.push(Completion { id, at, status });
+                }
+            }
+        }
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(self.clone())
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        sink.counter("reads", self.statistics.reads);
+        sink.counter("writes", self.statistics.writes);
+        sink.counter("written-blocks", self.statistics.written_blocks);
+        sink.counter("written-runs", self.statistics.runs);
+        sink.counter("far-runs", self.statistics.far_runs);
+        sink.gauge("disk-in-use", "blocks", self.space.used() as f64);
+    }
+}
+
+/// Kind `eager-writing`: the keys as the module shows them.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
+    let mut found = MemberProfiles::new(fields)?;
+    let member = found.one(fields, "member")?;
+    found.finish(fields)?;
+    let Some(drive) = member.drive() else {
+        return Err(
+            fields.error_at("member", format!("of the kind {}; expected a profile of kind disk", member.kind()))
+        );
+    };
+    let search_tracks = fields.optional_count("search-tracks", 0..=TRACKS_LOOKED_AT)?.unwrap_or(8);
+    let margin: Nanos = fields.quantity_or("margin", Nanos::from_micros(100))?;
+    // In the largest blocks, so that they hold whatever the logical block is.
+    let whole = drive.capacity_blocks() * SECTOR_BYTES / LARGEST_BLOCK_BYTES;
+    let (most, default) = (whole * 99 / 100 * LARGEST_BLOCK_BYTES, whole * 9 / 10 * LARGEST_BLOCK_BYTES);
+    if default == 0 || whole * LARGEST_BLOCK_BYTES / SECTOR_BYTES > u64::from(u32::MAX) * 8 {
+        return Err(fields.error_at("member", "expected a disk of 128 KiB to 16 TiB"));
+    }
+    let overhead = drive.command_overhead();
+    let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
+        let disk_info = DeviceInfo { capacity_sectors: drive.capacity_blocks(), ..info.clone() };
+        let disk = Disk::new(disk_info, Arc::clone(&drive), seed);
+        let parts = Parts {
+            drive: Arc::clone(&drive),
+            block_sectors: u64::from(info.logical_block_bytes) / SECTOR_BYTES,
+            search_tracks,
+            lead: overhead.saturating_add(margin),
+            overhead: overhead.max(Nanos::from_nanos(1)),
+        };
+        let info = DeviceInfo { volatile_cache: disk.info().volatile_cache, ..info };
+        Box::new(EagerWriting::new(info, Arc::new(parts), disk))
+    };
+    Ok(Blueprint::new(make).over([&member].into_iter()).with_discard().sized_within(default, most))
+}
+
+/// The largest logical block that a profile can have.
+const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests;
