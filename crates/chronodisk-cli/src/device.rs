@@ -25,6 +25,17 @@ pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device
     Device::new(profile, BuildOptions { capacity_bytes, seed })
 }
 
+/// As [`load`], behind the queue of a host's kernel with this elevator.
+pub fn load_behind_host_queue(
+    name: &str,
+    elevator: &str,
+    capacity_bytes: Option<u64>,
+    seed: u64,
+) -> Result<Device, Failure> {
+    let profile = find(name)?.behind_host_queue(elevator).map_err(failure)?;
+    Device::new(profile, BuildOptions { capacity_bytes, seed })
+}
+
 /// The profile that the user named, by name or by path; a DiskSim parameter file is imported.
 pub fn find(name: &str) -> Result<Profile, Failure> {
     if !name.ends_with(".parv") && !name.ends_with(".diskspecs") {

@@ -64,6 +64,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
+    /// Puts a host kernel's request queue with this elevator in front of the device: merging, plugging
+    /// and a bounded number of requests, as in David (ACM TOS 2012)
+    #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
+    host_queue: Option<String>,
+
     /// Keeps the result and the log of all requests in this directory
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -80,7 +85,12 @@ fn workload_parser() -> impl TypedValueParser<Value = Workload> {
 
 /// Simulates, and writes the figures.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
+    let device = match &arguments.host_queue {
+        None => device::load(&arguments.device, arguments.capacity, arguments.seed)?,
+        Some(elevator) => {
+            device::load_behind_host_queue(&arguments.device, elevator, arguments.capacity, arguments.seed)?
+        }
+    };
     let generator = generator(&arguments, &device)?;
     let options = options(&arguments, generator.options());
     let directory = match &arguments.output {
@@ -160,6 +170,9 @@ fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<Stri
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if let Some(elevator) = &arguments.host_queue {
+        options.insert("host_queue".to_owned(), elevator.as_str().into());
+    }
     if reads_and_writes(arguments.workload) {
         options.insert("read_share".to_owned(), generator.read_share.into());
     }
