@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// An array of values by index, all the same at first.
 #[derive(Clone, Debug)]
 pub(crate) struct CowTable<T> {
-    root: Option<Arc<Page<T>>>,
+    root: Option<Page<T>>,
     /// Inner pages on the way to a leaf.
     height: u32,
     len: u64,
@@ -24,16 +24,22 @@ pub(crate) struct CowTable<T> {
 
 #[derive(Clone, Debug)]
 enum Page<T> {
-    Inner {
-        children: [Option<Arc<Page<T>>>; FANOUT],
-        /// Children that are there, at least one.
-        used: u32,
-    },
-    Leaf {
-        values: [T; LEAF],
-        /// Values that differ from the common one, at least one.
-        used: u32,
-    },
+    Inner(Arc<Inner<T>>),
+    Leaf(Arc<Leaf<T>>),
+}
+
+#[derive(Clone, Debug)]
+struct Inner<T> {
+    children: [Option<Page<T>>; FANOUT],
+    /// Children that are there, at least one.
+    used: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Leaf<T> {
+    values: [T; LEAF],
+    /// Values that differ from the common one, at least one.
+    used: u32,
 }
 
 const LEAF_BITS: u32 = 7;
@@ -59,11 +65,11 @@ impl<T: Copy + PartialEq> CowTable<T> {
         assert!(index < self.len, "index {index} in a table of {}", self.len);
         let (mut page, mut height) = (self.root.as_ref(), self.height);
         loop {
-            match page.map(Arc::as_ref) {
+            match page {
                 None => return self.common,
-                Some(Page::Leaf { values, .. }) => return values[index as usize % LEAF],
-                Some(Page::Inner { children, .. }) => {
-                    page = children[child_of(index, height)].as_ref();
+                Some(Page::Leaf(leaf)) => return leaf.values[index as usize % LEAF],
+                Some(Page::Inner(inner)) => {
+                    page = inner.children[child_of(index, height)].as_ref();
                     height -= 1;
                 }
             }
@@ -81,23 +87,24 @@ impl<T: Copy + PartialEq> CowTable<T> {
 }
 
 /// Sets the value below `page`, which is at `height` above the leaves and afterwards is there only if it is needed.
-fn set<T: Copy + PartialEq>(page: &mut Option<Arc<Page<T>>>, height: u32, index: u64, value: T, common: T) {
+fn set<T: Copy + PartialEq>(page: &mut Option<Page<T>>, height: u32, index: u64, value: T, common: T) {
     if page.is_none() && value == common {
         return;
     }
     let empty = || match height {
-        0 => Page::Leaf { values: [common; LEAF], used: 0 },
-        _ => Page::Inner { children: [const { None }; FANOUT], used: 0 },
+        0 => Page::Leaf(Arc::new(Leaf { values: [common; LEAF], used: 0 })),
+        _ => Page::Inner(Arc::new(Inner { children: [const { None }; FANOUT], used: 0 })),
     };
-    let inside = Arc::make_mut(page.get_or_insert_with(|| Arc::new(empty())));
-    let used = match inside {
-        Page::Leaf { values, used } => {
+    let used = match page.get_or_insert_with(empty) {
+        Page::Leaf(leaf) => {
+            let Leaf { values, used } = Arc::make_mut(leaf);
             let place = &mut values[index as usize % LEAF];
             *used = *used + u32::from(value != common) - u32::from(*place != common);
             *place = value;
             *used
         }
-        Page::Inner { children, used } => {
+        Page::Inner(inner) => {
+            let Inner { children, used } = Arc::make_mut(inner);
             let child = &mut children[child_of(index, height)];
             let before = u32::from(child.is_some());
             set(child, height - 1, index, value, common);
@@ -122,11 +129,18 @@ mod tests {
 
     use super::*;
 
-    fn pages<T>(page: Option<&Arc<Page<T>>>) -> usize {
-        match page.map(Arc::as_ref) {
+    fn pages<T>(page: Option<&Page<T>>) -> usize {
+        match page {
             None => 0,
-            Some(Page::Leaf { .. }) => 1,
-            Some(Page::Inner { children, .. }) => 1 + children.iter().map(|child| pages(child.as_ref())).sum::<usize>(),
+            Some(Page::Leaf(_)) => 1,
+            Some(Page::Inner(inner)) => 1 + inner.children.iter().map(|child| pages(child.as_ref())).sum::<usize>(),
+        }
+    }
+
+    fn root(table: &CowTable<u32>) -> &Arc<Inner<u32>> {
+        match &table.root {
+            Some(Page::Inner(inner)) => inner,
+            _ => panic!("a table of this length has inner pages"),
         }
     }
 
@@ -137,16 +151,14 @@ mod tests {
             table.set(index * 8_388_607, 1);
         }
         let mut clone = table.clone();
-        assert!(Arc::ptr_eq(table.root.as_ref().unwrap(), clone.root.as_ref().unwrap()));
+        assert!(Arc::ptr_eq(root(&table), root(&clone)));
         clone.set(5, 7);
         assert_eq!((table.get(5), clone.get(5)), (0, 7));
         let shared = |a: &CowTable<u32>, b: &CowTable<u32>| {
-            let (Some(Page::Inner { children: a, .. }), Some(Page::Inner { children: b, .. })) =
-                (a.root.as_deref(), b.root.as_deref())
-            else {
-                panic!("a table of this length has inner pages");
-            };
-            a.iter().zip(b).filter(|(a, b)| matches!((a, b), (Some(a), Some(b)) if Arc::ptr_eq(a, b))).count()
+            let pairs = root(a).children.iter().zip(&root(b).children);
+            pairs
+                .filter(|pair| matches!(pair, (Some(Page::Inner(a)), Some(Page::Inner(b))) if Arc::ptr_eq(a, b)))
+                .count()
         };
         assert_eq!(shared(&table, &clone) + 1, shared(&table, &table), "one page below the root is another");
     }

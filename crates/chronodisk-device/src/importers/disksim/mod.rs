@@ -6,8 +6,7 @@
 //!
 //! - [`syntax`] turns the file and those that it sources into a tree in which every node knows its place;
 //! - `reader` takes typed parameters out of it by name, and refuses what nobody asked for;
-//! - `disk` makes [`DiskParameters`](crate::models::disk::DiskParameters) of a drive, `mems` [`MemsParameters`] of a MEMS
-//!   device;
+//! - `disk` makes [`DiskParameters`] of a drive, `mems` [`MemsParameters`] of a MEMS device;
 //! - `unused` lists what is known and has no effect on the device, with reasons.
 //!
 //! What a file says and the device will not have (a host's scheduler, an array, a controller's cache) is a
@@ -173,7 +172,7 @@ impl Import {
             }
             Imported::Mems(parameters) => mems::profile(&comment, description, parameters),
         };
-        Profile::parse(&text, &description.name)?;
+        Profile::parse(&text, "the imported profile")?;
         Ok(text)
     }
 

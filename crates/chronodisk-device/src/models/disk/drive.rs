@@ -48,7 +48,8 @@ impl Drive {
     /// The longest time from the arrival of a write at an idle drive to the start of its arm.
     pub(crate) fn command_overhead(&self) -> chronodisk_sim::Nanos {
         let Control { per_request, write_hit, write_miss, data_preparation, .. } = self.control;
-        let command = write_hit.after(true).max(write_hit.after(false)).max(write_miss.after(true)).max(write_miss.after(false));
+        let command =
+            write_hit.after(true).max(write_hit.after(false)).max(write_miss.after(true)).max(write_miss.after(false));
         super::mechanics::nanos(per_request + command + data_preparation)
     }
 }

@@ -114,7 +114,7 @@ impl Medium {
         let tips_per_block = fields.count("tips-per-block", 1..=1_000_000)?;
         let usable_tips = fields.count("usable-tips", 1..=1_000_000)?;
         let active_tips = fields.count("active-tips", 1..=1_000_000)?;
-        let layout = choice(fields, "layout", &[("streaming", Layout::Streaming), ("simple", Layout::Simple)])?;
+        let layout = fields.choice("layout", &[("streaming", Layout::Streaming), ("simple", Layout::Simple)])?;
         let (columns, blocks_per_row) = (usable_tips / active_tips, active_tips / tips_per_block);
         if columns == 0 {
             return Err(fields.error_at("active-tips", "more than there are usable tips"));
@@ -174,8 +174,8 @@ impl Motion {
         if springs >= Share(1_000_000) {
             return Err(fields.error_at("springs", "as strong as the actuators, which then hold no sled at an end"));
         }
-        let bidirectional = choice(fields, "access", &[("bidirectional", true), ("one-way", false)])?;
-        let end_to_end = choice(fields, "idle-sweep", &[("end-to-end", true), ("scattered", false)])?;
+        let bidirectional = fields.choice("access", &[("bidirectional", true), ("one-way", false)])?;
+        let end_to_end = fields.choice("idle-sweep", &[("end-to-end", true), ("scattered", false)])?;
         // A time constant of an oscillation at f is 1/(2π f).
         let settling = constants as f64 / 1e3 / (TWO_PI * (millihertz as f64 / 1e3));
         Ok(Motion { acceleration_x, acceleration_y, tip_rate, settling, springs, bidirectional, end_to_end })
@@ -216,16 +216,7 @@ impl Motion {
 }
 
 /// 2π to the eight digits that the reference simulator has: its outputs can be followed to the picosecond.
-const TWO_PI: f64 = 6.283_185_3;
-
-/// One of some words.
-fn choice<T: Copy>(fields: &mut Fields<'_>, key: &'static str, words: &[(&str, T)]) -> Result<T, ProfileError> {
-    let text = fields.text(key)?;
-    words.iter().find(|(word, _)| *word == text).map(|&(_, value)| value).ok_or_else(|| {
-        let names: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        fields.error_at(key, format!("expected {}", names.join(" or ")))
-    })
-}
+const TWO_PI: f64 = 62_831_853.0 / 1e7;
 
 #[cfg(test)]
 mod tests;

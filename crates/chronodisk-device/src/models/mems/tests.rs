@@ -193,7 +193,7 @@ fn wrong_profiles_are_refused_with_their_place() {
         ("active-tips = 640", "active-tips = 63", "fewer than one block"),
         ("bit-length = \"50 nm\"", "bit-length = \"90 um\"", "the travel in X has 1 bits"),
         ("tip-sector-bits = 80", "tip-sector-bits = 2000", "room for a row"),
-        ("access = \"one-way\"", "access = \"both\"", "expected \"bidirectional\" or \"one-way\""),
+        ("access = \"one-way\"", "access = \"both\"", "bidirectional"),
         ("tip-rate = \"400 kbit/s\"", "tip-rate = 400", "a number without a unit"),
         ("capacity = \"2252800000 B\"", "capacity = \"2252800512 B\"", "geometry ends"),
         ("startup", "buffer-segments = 2\nstartup", "together with"),

@@ -23,14 +23,18 @@ macro_rules! quantity {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let (whole, part) = (self.0 / $scale, self.0 % $scale);
-                let digits = (part + $scale).to_string();
-                let decimals = digits[1..].trim_end_matches('0');
-                let point = if decimals.is_empty() { "" } else { "." };
-                f.pad(&format!("{whole}{point}{decimals} {}", $shown))
+                f.pad(&decimal(self.0, $scale, $shown))
             }
         }
     };
+}
+
+/// `count` of `1/scale`, a power of ten, with its unit.
+fn decimal(count: u64, scale: u64, unit: &str) -> String {
+    let digits = (count % scale + scale).to_string();
+    let decimals = digits[1..].trim_end_matches('0');
+    let point = if decimals.is_empty() { "" } else { "." };
+    format!("{}{point}{decimals} {unit}", count / scale)
 }
 
 quantity!(

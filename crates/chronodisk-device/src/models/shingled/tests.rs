@@ -149,7 +149,7 @@ fn random_writes_fall_to_the_rate_of_cleaning() {
     let mut anywhere = |id| write(id, stream.below(50), 4 * stream.below(256), 4);
     let fresh = closed_loop(disk.as_mut(), 1, 90, &mut anywhere);
     let start = disk.now();
-    let aged = closed_loop(disk.as_mut(), 1, 500, |id| anywhere(id));
+    let aged = closed_loop(disk.as_mut(), 1, 500, anywhere);
     let (fresh, aged) = (fresh.last.as_nanos() / 90, (aged.last - start).as_nanos() / 500);
     assert!(aged > 5 * fresh, "{aged} ns after {fresh} ns");
 }
