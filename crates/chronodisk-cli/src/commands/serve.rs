@@ -12,10 +12,10 @@ use std::thread;
 
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
-use chronodisk_front::server::{Address, Server, ServerOptions, ServerOutcome};
+use chronodisk_front::server::{Address, OverflowView, Preloaded, Server, ServerOptions, ServerOutcome};
 use chronodisk_report::render_run_summary;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
-use chronodisk_store::{FileStore, RamStore, Store};
+use chronodisk_store::{AccessList, FileStore, OverflowStore, RamStore, Store};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -52,13 +52,19 @@ pub struct Arguments {
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Where the device's bytes are: ram, or a file that keeps them
-    #[arg(long, value_name = "ram|FILE", default_value = "ram")]
+    /// Where the device's bytes are: ram, a file that keeps them, or a file with memory in front of
+    /// it (overflow:FILE)
+    #[arg(long, value_name = "ram|FILE|overflow:FILE", default_value = "ram")]
     store: OsString,
 
     /// Host memory that the device's bytes may fill; half of this host's, if not given
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
+
+    /// Brings the bytes that an earlier run used into memory ahead of their use in this one; of
+    /// --store overflow:FILE
+    #[arg(long, value_name = "RUN")]
+    preload: Option<String>,
 
     /// A flush of the client's reaches the medium of the host's file system
     #[arg(long)]
@@ -131,7 +137,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let options = server_options(&arguments)?;
     // Before any thread exists, so that none of them takes the signal.
     let signals = signals()?;
-    let mut server = start(&arguments, &device, options)?;
+    let (mut server, overflow) = start(&arguments, &device, options)?;
     let addresses = listen(&arguments, &mut server)?;
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
@@ -143,7 +149,10 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         }
     };
     drop(pidfile);
-    let outcome = server.stop();
+    let mut outcome = server.stop();
+    if let Some(overflow) = overflow {
+        outcome.model_statistics.extend(overflow_statistics(&overflow));
+    }
     keep(&arguments, given, &device, &directory, &addresses, &outcome, ended.status)?;
     Ok(ended.status)
 }
@@ -163,10 +172,14 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     })
 }
 
-fn start(arguments: &Arguments, device: &Device, options: ServerOptions) -> Result<Server, Failure> {
+fn start(
+    arguments: &Arguments,
+    device: &Device,
+    options: ServerOptions,
+) -> Result<(Server, Option<OverflowView>), Failure> {
     let info = device.info();
     let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-    let store = open_store(arguments, size_bytes)?;
+    let (store, overflow) = open_store(arguments, size_bytes)?;
     let export = Export {
         description: format!("chronodisk {}", info.name),
         block_bytes_min: info.logical_block_bytes.min(1 << 16),
@@ -187,29 +200,62 @@ fn start(arguments: &Arguments, device: &Device, options: ServerOptions) -> Resu
     let mut engine = Engine::new();
     engine.set_host_clock(Box::new(clock.clone()));
     let index = engine.attach(device.model());
-    Server::new(engine, index, store, offer, clock, options)
-        .map_err(|error| Failure::host(format!("can't start a server: {error}")))
+    let server = Server::new(engine, index, store, offer, clock, options)
+        .map_err(|error| Failure::host(format!("can't start a server: {error}")))?;
+    Ok((server, overflow))
 }
 
-fn open_store(arguments: &Arguments, capacity_bytes: u64) -> Result<Box<dyn Store>, Failure> {
-    let durable = arguments.durable;
-    match (arguments.store.to_str(), arguments.ram_budget) {
-        (Some("ram"), _) if durable => {
-            Err(Failure::usage("--durable needs a file; memory does not survive anything")
-                .help("name one with --store"))
-        }
-        (Some("ram"), budget) => Ok(Box::new(RamStore::new(capacity_bytes, budget.unwrap_or(host_memory_bytes() / 2)))),
-        (_, Some(_)) => Err(Failure::usage("--ram-budget is of --store ram; a file takes what it needs")),
-        (_, None) => {
-            let path = Path::new(&arguments.store);
-            let opened = if path.exists() {
-                FileStore::open(path, capacity_bytes, durable)
-            } else {
-                FileStore::create(path, capacity_bytes, durable)
-            };
-            Ok(Box::new(opened.map_err(Failure::usage)?))
-        }
+/// A store, and a view of it if it overflows.
+type Opened = (Box<dyn Store>, Option<OverflowView>);
+
+fn open_store(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failure> {
+    let name = arguments.store.to_string_lossy();
+    let overflow = name.strip_prefix("overflow:");
+    if arguments.preload.is_some() && overflow.is_none() {
+        return Err(Failure::usage(
+            "--preload is of --store overflow:FILE; in other stores all bytes are always there",
+        ));
     }
+    if let Some(path) = overflow {
+        let file = open_file(Path::new(path), capacity_bytes, arguments.durable)?;
+        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+        let mut store = OverflowStore::new(file, budget_bytes);
+        if let Some(run) = &arguments.preload {
+            store.set_preload(access_list(run)?);
+        }
+        let store = Preloaded::start(store).map_err(Failure::host)?;
+        let view = store.view();
+        return Ok((Box::new(store), Some(view)));
+    }
+    if name == "ram" {
+        if arguments.durable {
+            return Err(Failure::usage("--durable needs a file; memory does not survive anything")
+                .help("name one with --store"));
+        }
+        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+        return Ok((Box::new(RamStore::new(capacity_bytes, budget_bytes)), None));
+    }
+    if arguments.ram_budget.is_some() {
+        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
+    }
+    let file = open_file(Path::new(&arguments.store), capacity_bytes, arguments.durable)?;
+    Ok((Box::new(file), None))
+}
+
+fn open_file(path: &Path, capacity_bytes: u64, durable: bool) -> Result<FileStore, Failure> {
+    let opened = match path.exists() {
+        true => FileStore::open(path, capacity_bytes, durable),
+        false => FileStore::create(path, capacity_bytes, durable),
+    };
+    opened.map_err(Failure::usage)
+}
+
+/// What the requests of an earlier run used, in their order.
+fn access_list(run: &str) -> Result<AccessList, Failure> {
+    let replayable = stored::read_replayable(&runs::find(run)?)?;
+    let records = replayable.repetitions.into_iter().flat_map(|repetition| repetition.records);
+    let data = records.filter(|record| record.op.moves_data());
+    Ok(AccessList::new(data.map(|record| (record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES))))
 }
 
 fn listen(arguments: &Arguments, server: &mut Server) -> Result<Vec<Address>, Failure> {
@@ -372,6 +418,20 @@ impl Drop for PidFile<'_> {
     }
 }
 
+/// The store's figures, beside the model's.
+fn overflow_statistics(overflow: &OverflowView) -> Vec<(String, f64)> {
+    let statistics = overflow.statistics();
+    let named = [
+        ("store-hits", statistics.hits),
+        ("store-misses", statistics.misses),
+        ("store-evictions", statistics.evictions),
+        ("store-written-back", statistics.written_back),
+        ("store-preloaded", statistics.preloaded),
+        ("store-memory-bytes", overflow.memory_bytes()),
+    ];
+    named.map(|(name, value)| (name.to_owned(), value as f64)).into()
+}
+
 fn keep(
     arguments: &Arguments,
     given: &dyn Fn(&str) -> bool,
@@ -403,13 +463,14 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         Tracked::Fixed(duration) => json!(duration.as_nanos()),
     };
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
-    let entries: [(&str, Value); 17] = [
+    let entries: [(&str, Value); 18] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("capacity", json!(arguments.capacity)),
         ("seed", json!(arguments.seed)),
         ("store", json!(arguments.store.to_string_lossy())),
         ("ram-budget", json!(arguments.ram_budget)),
+        ("preload", json!(arguments.preload)),
         ("durable", json!(arguments.durable)),
         ("read-only", json!(arguments.read_only)),
         ("lock-memory", json!(arguments.lock_memory)),

@@ -96,8 +96,8 @@ impl LeadTable {
 
     /// The class with most samples: what this transport mostly sends.
     pub fn usual(&self) -> Nanos {
-        let usual = self.classes.iter().max_by_key(|class| class.count()).expect("there are classes");
-        usual.value()
+        let usual = self.classes.iter().filter(|class| class.count() > 0).max_by_key(|class| class.count());
+        usual.unwrap_or(&self.classes[0]).value()
     }
 }
 

@@ -14,6 +14,7 @@ mod core;
 mod listen;
 mod nbd;
 mod peer;
+mod preload;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use self::core::Core;
 pub use self::listen::{Address, ListenError};
 use self::peer::Peer;
+pub use self::preload::{OverflowView, Preloaded};
 use crate::nbd::ServerOffer;
 
 /// A device that is being served.
