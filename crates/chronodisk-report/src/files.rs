@@ -40,11 +40,12 @@ pub fn write_text(path: &Path, text: &str, replace: bool) -> Result<(), ReportEr
     }
     // A hard link refuses to replace what is there, even what came there a moment ago; a rename would not.
     let temporary = temporary_name(path);
-    let result = write_atomically(&temporary, |file| file.write_all(text.as_bytes()).map_err(failed))
-        .and_then(|()| fs::hard_link(&temporary, path).map_err(failed));
+    let written = File::create_new(&temporary)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::hard_link(&temporary, path));
     // Whatever became of it, its other name is not needed.
     let _ = fs::remove_file(&temporary);
-    result
+    written.map_err(failed)
 }
 
 /// Unique among the threads of this process and, by its number, among processes.

@@ -211,7 +211,7 @@ fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         write_text(path, &text, arguments.force).map_err(|error| unwritten(error, arguments.force))?;
     }
     if arguments.json {
-        return output::json(&imported(&import, arguments, &text)?);
+        return import_json(&import, arguments, &text);
     }
     match &arguments.output {
         Some(path) => {
@@ -222,14 +222,10 @@ fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     }
 }
 
-fn imported<'a>(
-    import: &'a Import,
-    arguments: &ImportArguments,
-    text: &'a str,
-) -> Result<impl Serialize + use<'a>, Failure> {
+fn import_json(import: &Import, arguments: &ImportArguments, text: &str) -> Result<(), Failure> {
     let profile = Profile::parse(text, "the imported profile").map_err(device::failure)?;
     let warnings = import.warnings.iter().map(|warning| ImportWarning { at: &warning.at, message: &warning.message });
-    Ok(serde_json::json!(Imported {
+    output::json(&Imported {
         schema: IMPORT_SCHEMA,
         name: profile.name(),
         kind: profile.kind(),
@@ -239,7 +235,7 @@ fn imported<'a>(
         warnings: warnings.collect(),
         output: arguments.output.as_ref().map(|path| path.display().to_string()),
         profile_toml: text,
-    }))
+    })
 }
 
 fn unwritten(error: ReportError, force: bool) -> Failure {
