@@ -119,6 +119,31 @@ fn a_written_profile_explains_its_keys_once() {
     assert!(text.lines().all(|line| line.len() <= 200), "{text}");
 }
 
+#[test]
+fn the_page_lists_every_key() {
+    let page = include_str!("../../../../../../docs/importing-a-disk.md");
+    let mut drive = plain_drive();
+    drive.controller.extra_write_disconnect = Some(ExtraDisconnect::default());
+    drive.nonvolatile = Some(NonvolatileParameters { blocks: 1, access: Picos::ZERO });
+    drive.queue.scheduler = Scheduler::AgedSptf { weight: Millionths(0) };
+    drive.mechanics.access = AccessTime::Constant(Picos::ZERO);
+    let hpl = HplCurve { single: Some(Picos::ZERO), ..HplCurve::default() };
+    for curve in [
+        SeekCurve::Constant(Picos::ZERO),
+        SeekCurve::Lee(ThreePoints::default()),
+        SeekCurve::HplPlus10 { first_ten: [Picos::ZERO; 10], rest: hpl },
+        SeekCurve::Extracted(vec![SeekPoint::default()]),
+    ] {
+        drive.mechanics.seek = curve;
+        let text = write(&heading(), &drive);
+        let parameters = text.lines().skip_while(|line| *line != "[geometry]");
+        for line in parameters.filter(|line| !line.starts_with(['#', ' ', ']'])) {
+            let name = line.split_once(" = ").map_or(line, |(key, _)| key);
+            assert!(name.is_empty() || page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}
+
 /// The folder of reference data, if it is beside the repository or named by the environment.
 fn reference() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
