@@ -7,7 +7,8 @@
 //! value: word | number | [ value, .. ] | type { .. } | type name { .. } | type name [ .. ]
 //! ```
 //!
-//! A comma may stand after the last entry. [`parse`] knows nothing of what parameters mean; see [`super::reader`].
+//! A comma may stand after the last entry. [`parse`] knows nothing of what parameters mean; see the
+//! module `reader`.
 
 use super::lexer::{self, Kind, Lexed, Place, Resolver, SourceFile, Token, shown};
 use crate::ProfileError;

@@ -231,7 +231,7 @@ fn a_profile_is_named_after_the_file_and_gives_the_device_again() {
     assert_eq!(description.source, "DiskSim 4.0 parameter files drive.parv, drive.diskspecs, drive.seek");
     let text = import.to_profile(&description).unwrap();
     assert!(text.contains("\n# drive.diskspecs:") && text.contains("the spindle turns at its nominal speed"), "{text}");
-    let profile = crate::Profile::parse(&text, "drive.toml").unwrap();
+    let profile = Profile::parse(&text, "drive.toml").unwrap();
     assert_eq!((profile.name(), profile.kind()), ("drive", "disk"));
     let blocks = 51 * 4 * 100 - 20 + 48 * 4 * 90 - 20;
     assert_eq!(profile.capacity_bytes(), blocks * 512);

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::super::*;
 use super::*;
 use crate::importers::disksim::{Imported, import_file};
 
@@ -232,54 +231,47 @@ fn mechanics_strategy() -> impl Strategy<Value = MechanicsParameters> {
     )
 }
 
-fn geometry_strategy() -> impl Strategy<Value = GeometryParameters> {
-    let zone = (1u32..50, 0u32..3, 8u32..400, prop::array::uniform3(0i64..1_000_000), 0u64..3, 0u64..4).prop_flat_map(
-        |parts| {
-            let slips = prop::collection::btree_set(0u64..8, 0..6);
-            let defects = prop::collection::vec((0u64..8, 0u64..8), 0..4);
-            (Just(parts), slips, defects)
-        },
-    );
-    (1u32..6, prop::collection::vec(zone, 1..5), 0usize..11, 0usize..3, any::<bool>()).prop_map(
-        |(surfaces, zones, sparing, order, turns)| {
-            let mut from = 0;
-            let zone = |((cylinders, gap, per_track, angles, empty, spares), slips, defects): (
-                (u32, u32, u32, [i64; 3], u64, u64),
-                std::collections::BTreeSet<u64>,
-                Vec<(u64, u64)>,
-            )| {
-                let first_cylinder = from + gap;
-                // Enough tracks for the positions above, whatever a position is.
-                let last_cylinder = first_cylinder + cylinders + 8;
-                from = last_cylinder + 1;
-                ZoneParameters {
-                    first_cylinder,
-                    last_cylinder,
-                    blocks_per_track: per_track,
-                    first_block_offset: Millionths(angles[0]),
-                    empty_blocks: empty,
-                    track_skew: Millionths(angles[1]),
-                    cylinder_skew: Millionths(angles[2]),
-                    spares,
-                    slips: slips.into_iter().collect(),
-                    defects: defects
-                        .into_iter()
-                        .map(|(original, replacement)| Defect { original, replacement })
-                        .collect(),
-                }
-            };
-            let zones: Vec<ZoneParameters> = zones.into_iter().map(zone).collect();
-            GeometryParameters {
-                surfaces,
-                cylinders: from,
-                track_order: TRACK_ORDERS[order].1,
-                sparing: Sparing::ALL[sparing],
-                spare_range_cylinders: 3,
-                skew_unit: if turns { SkewUnit::Revolutions } else { SkewUnit::Blocks },
-                zones,
-            }
+/// A zone that begins so many cylinders after the one before; its cylinders are counted from there.
+fn zone_strategy() -> impl Strategy<Value = ZoneParameters> {
+    let slips = prop::collection::btree_set(0u64..8, 0..6);
+    let defects = prop::collection::vec((0u64..8, 0u64..8), 0..4);
+    let angles = prop::array::uniform3(0i64..1_000_000);
+    (1u32..50, 0u32..3, 8u32..400, angles, 0u64..3, 0u64..4, slips, defects).prop_map(
+        |(cylinders, gap, blocks_per_track, angles, empty_blocks, spares, slips, defects)| ZoneParameters {
+            first_cylinder: gap,
+            // Enough tracks for the positions above, whatever a position is.
+            last_cylinder: gap + cylinders + 8,
+            blocks_per_track,
+            first_block_offset: Millionths(angles[0]),
+            empty_blocks,
+            track_skew: Millionths(angles[1]),
+            cylinder_skew: Millionths(angles[2]),
+            spares,
+            slips: slips.into_iter().collect(),
+            defects: defects.into_iter().map(|(original, replacement)| Defect { original, replacement }).collect(),
         },
     )
+}
+
+fn geometry_strategy() -> impl Strategy<Value = GeometryParameters> {
+    let zones = prop::collection::vec(zone_strategy(), 1..5);
+    (1u32..6, zones, 0usize..11, 0usize..3, any::<bool>()).prop_map(|(surfaces, mut zones, sparing, order, turns)| {
+        let mut cylinders = 0;
+        for zone in &mut zones {
+            zone.first_cylinder += cylinders;
+            zone.last_cylinder += cylinders;
+            cylinders = zone.last_cylinder + 1;
+        }
+        GeometryParameters {
+            surfaces,
+            cylinders,
+            track_order: TRACK_ORDERS[order].1,
+            sparing: Sparing::ALL[sparing],
+            spare_range_cylinders: 3,
+            skew_unit: if turns { SkewUnit::Revolutions } else { SkewUnit::Blocks },
+            zones,
+        }
+    })
 }
 
 fn controller_strategy() -> impl Strategy<Value = ControllerParameters> {
