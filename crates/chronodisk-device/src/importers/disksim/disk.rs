@@ -306,7 +306,8 @@ fn geometry(mut reader: Reader<'_>, surfaces: u32, origins: &mut Origins) -> Res
     let mut zones = Vec::new();
     for (index, entry) in list.iter().take(limits::ZONES + 1).enumerate() {
         let (_, zone_reader) = reader.as_block("Zones", entry, &["dm_layout_g1_zone"])?;
-        zones.push(zone(zone_reader, disk_unit, index, origins)?);
+        let tracks_slip = sparing == Sparing::TracksAtZoneEnd;
+        zones.push(zone(zone_reader, disk_unit, (surfaces, tracks_slip), index, origins)?);
     }
     reader.finish()?;
     let unit = zones.first().map_or(disk_unit, |first| first.1);
@@ -335,11 +336,12 @@ fn geometry(mut reader: Reader<'_>, surfaces: u32, origins: &mut Origins) -> Res
 fn zone(
     mut reader: Reader<'_>,
     disk_unit: SkewUnit,
+    (surfaces, tracks_slip): (u32, bool),
     index: usize,
     origins: &mut Origins,
 ) -> Result<(ZoneParameters, SkewUnit), ProfileError> {
     let unit = skew_unit(&mut reader)?.unwrap_or(disk_unit);
-    let zone = ZoneParameters {
+    let mut zone = ZoneParameters {
         first_cylinder: reader.whole("First cylinder number", 0, limits::CYLINDERS.into())? as u32,
         last_cylinder: reader.whole("Last cylinder number", 0, limits::CYLINDERS.into())? as u32,
         blocks_per_track: reader.whole("Blocks per track", 1, limits::BLOCKS_PER_TRACK.into())? as u32,
@@ -351,6 +353,9 @@ fn zone(
         slips: reader.wholes("slips", 0, i64::MAX)?.into_iter().map(|slip| slip.0 as u64).collect(),
         defects: defects(&mut reader)?,
     };
+    let tracks = u64::from(zone.last_cylinder.saturating_sub(zone.first_cylinder) + 1) * u64::from(surfaces);
+    let positions = if tracks_slip { tracks } else { tracks * u64::from(zone.blocks_per_track) };
+    tidy_slips(&reader, &mut zone.slips, positions);
     for (field, name) in [
         ("first_cylinder", "First cylinder number"),
         ("last_cylinder", "Last cylinder number"),
@@ -367,6 +372,25 @@ fn zone(
     }
     reader.finish()?;
     Ok((zone, unit))
+}
+
+/// Makes the slips an ascending list of positions of the zone, which has so many of them.
+fn tidy_slips(reader: &Reader<'_>, slips: &mut Vec<u64>, positions: u64) {
+    if !slips.is_sorted() {
+        reader.warn_at("slips", "not in ascending order; imported in that order");
+        slips.sort_unstable();
+    }
+    let listed = slips.len();
+    slips.dedup();
+    if slips.len() < listed {
+        reader.warn_at("slips", format!("{} are listed twice; imported once", listed - slips.len()));
+    }
+    let inside = slips.partition_point(|&slip| slip < positions);
+    if inside < slips.len() {
+        let message = format!("{} are beyond the zone's {positions} positions; left out", slips.len() - inside);
+        reader.warn_at("slips", message);
+        slips.truncate(inside);
+    }
 }
 
 /// Pairs of a bad position and its replacement.

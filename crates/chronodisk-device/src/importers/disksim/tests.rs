@@ -109,7 +109,7 @@ fn unknown_and_malformed_parameters_are_named_with_their_place() {
         ),
         ("read = 0.283620", "read = -0.283620", "`Read miss over. after read`: expected 0 to 10000 milliseconds"),
         ("read = 0.283620", "read = 0.28.3620", "`Read miss over. after read`: `0.28.3620`; expected a number"),
-        ("slips = [ 17, 99 ]", "slips = [ 99, 17 ]", "`slips`: 17, expected ascending positions"),
+        ("slips = [ 17, 99 ]", "slips = [ 17, -99 ]", "`slips`: `-99`; expected a whole number"),
         ("defects = [ 7, 4000 ]", "defects = [ 7 ]", "`defects`: 1 positions; expected pairs"),
         ("number = 52", "number = 50", "`First cylinder number`: 50, expected a cylinder from 51 on"),
         ("Low (write) water mark = 0.5", "Low (write) water mark = 1.5", "`Low (write) water mark`: expected 0 to 1"),
