@@ -131,7 +131,7 @@ impl Import {
     #[must_use]
     pub fn describe(&self) -> Description {
         let first = self.file_names().next().unwrap_or("device").to_ascii_lowercase();
-        let stem = first.split('.').next().unwrap_or_default();
+        let stem = first.rsplit_once('.').map_or(first.as_str(), |(stem, _)| stem);
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = stem.chars().map(plain).take(64).collect();
         let name = name.trim_matches('-');
