@@ -22,5 +22,9 @@ mod validate;
 pub use controller::Disk;
 #[allow(unused_imports)]
 pub use drive::Drive;
+pub(crate) use mechanics::{Access, nanos};
 #[allow(unused_imports)]
 pub use parameters::*;
+
+#[cfg(test)]
+mod tests;

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 
 use crate::cow_table::CowTable;
-use crate::models::disk::{Disk, Drive};
+use crate::models::disk::{Access, Disk, Drive, FastWrite, nanos};
 use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
 use crate::{DeviceInfo, DeviceModel, Probe};
 use space::Space;
@@ -50,6 +50,8 @@ struct Parts {
     /// From the choice of a place to the earliest movement of the heads, and to be on the safe side.
     lead: Nanos,
     overhead: Nanos,
+    /// A write is complete when all of it has passed under a head.
+    writes_through: bool,
 }
 
 /// The layer and the disk in it.
@@ -64,6 +66,8 @@ struct EagerWriting {
     space: Space,
     /// The disk's block behind the last one that was accessed.
     heads: u64,
+    /// The disk answers nothing before; what it says itself may be much earlier.
+    wake: Nanos,
     waiting: VecDeque<Request>,
     active: Option<Active>,
     due: EventQueue<(RequestId, Status)>,
@@ -108,6 +112,7 @@ impl EagerWriting {
             disk,
             space: Space::new(blocks),
             heads: 0,
+            wake: Nanos::ZERO,
             waiting: VecDeque::new(),
             active: None,
             due: EventQueue::new(),
@@ -120,7 +125,7 @@ impl EagerWriting {
 
     fn next_instant(&self) -> Nanos {
         let due = self.due.next_at().unwrap_or(Nanos::MAX);
-        due.min(self.disk.completion_bound().unwrap_or(Nanos::MAX))
+        due.min(self.disk.completion_bound().map_or(Nanos::MAX, |bound| bound.max(self.wake)))
     }
 
     /// Serves what waits, until something is under way.
@@ -134,6 +139,7 @@ impl EagerWriting {
                 Op::Read => self.read_on(active),
                 Op::Write => self.write_on(active),
                 Op::Flush => {
+                    self.wake = Nanos::ZERO;
                     self.send(Request::new(0, Op::Flush, 0, 0));
                     self.active = Some(Active { under_way: 1, ..active });
                 }
@@ -192,6 +198,8 @@ impl EagerWriting {
     /// Has the disk read or write blocks; the tag is of no consequence, since answers are counted.
     fn access(&mut self, request: &Request, block: u64, place: u64, blocks: u64) {
         self.heads = place + blocks;
+        self.wake =
+            if request.op == Op::Write { self.now + self.parts.shortest_write(place, blocks) } else { Nanos::ZERO };
         let sectors = self.parts.block_sectors;
         self.send(Request {
             id: RequestId(block),
@@ -299,6 +307,20 @@ impl EagerWriting {
     }
 }
 
+impl Parts {
+    /// The time that a write spends on the medium at least.
+    fn shortest_write(&self, place: u64, blocks: u64) -> Nanos {
+        let (first, last) = (place * self.block_sectors, (place + blocks) * self.block_sectors - 1);
+        let (geometry, mechanics) = (&self.drive.geometry, &self.drive.mechanics);
+        let per_track = geometry.blocks_per_track(first);
+        if !self.writes_through || per_track != geometry.blocks_per_track(last) {
+            return Nanos::ZERO;
+        }
+        // Without what rounding may add.
+        Nanos::from_nanos(nanos(mechanics.spindle().blocks(last - first, per_track)).as_nanos().saturating_sub(1))
+    }
+}
+
 /// Tracks on either side among which free ones are looked for.
 const TRACKS_LOOKED_AT: u32 = 64;
 
@@ -346,7 +368,7 @@ impl DeviceModel for EagerWriting {
             }
             self.now = self.now.max(next);
             while self.next_instant() <= self.now {
-                if self.disk.completion_bound().is_some_and(|at| at <= self.now) {
+                if self.disk.completion_bound().is_some_and(|bound| bound.max(self.wake) <= self.now) {
                     let mut answers = std::mem::take(&mut self.answers);
                     self.disk.step(self.now, &mut answers);
                     for answer in answers.drain(..) {
@@ -396,6 +418,9 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         return Err(fields.error_at("member", "expected a disk of 128 KiB to 16 TiB"));
     }
     let overhead = drive.command_overhead();
+    let writes_through = matches!(drive.mechanics.access, Access::Full)
+        && drive.cache.fast_write == FastWrite::Never
+        && drive.nonvolatile.is_none();
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let disk_info = DeviceInfo { capacity_sectors: drive.capacity_blocks(), ..info.clone() };
         let disk = Disk::new(disk_info, Arc::clone(&drive), seed);
@@ -405,6 +430,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
             search_tracks,
             lead: overhead.saturating_add(margin),
             overhead: overhead.max(Nanos::from_nanos(1)),
+            writes_through,
         };
         let info = DeviceInfo { volatile_cache: disk.info().volatile_cache, ..info };
         Box::new(EagerWriting::new(info, Arc::new(parts), disk))
