@@ -81,6 +81,11 @@ impl Device {
         self.profile.name()
     }
 
+    /// Whether a host's request queue is part of it.
+    pub fn has_host_queue(&self) -> bool {
+        self.profile.has_host_queue()
+    }
+
     /// Properties of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info

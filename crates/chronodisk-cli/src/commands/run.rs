@@ -165,6 +165,11 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
+    if device.has_host_queue() {
+        return Err(Failure::usage(format_args!("{} has a host's request queue in it", device.name())).help(
+            "the guest's kernel has a queue of its own, and requests would wait twice; take the device without it",
+        ));
+    }
     let options = run_options(&arguments, &device)?;
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
     let run = repeat(&arguments, given, &device, &options, &directory)?;
