@@ -25,6 +25,3 @@ pub use drive::Drive;
 pub(crate) use mechanics::{Access, nanos};
 #[allow(unused_imports)]
 pub use parameters::*;
-
-#[cfg(test)]
-mod tests;
