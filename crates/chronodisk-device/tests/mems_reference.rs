@@ -203,7 +203,7 @@ fn reference(below: &str) -> Option<PathBuf> {
     let root = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from);
     let directory = root.join(below);
     if !directory.is_dir() {
-        eprintln!("skipped: no reference data in {}; CHRONODISK_REFERENCE names their directory", directory.display());
+        eprintln!("SKIPPED: no reference data in {}; CHRONODISK_REFERENCE names their directory", directory.display());
         return None;
     }
     Some(directory)

@@ -92,7 +92,8 @@ fn untidy(text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         for (word, reason) in BANNED_WORDS {
-            if line.contains(word) {
+            // A test that can't run here has to say so.
+            if line.contains(word) && !line.contains("eprintln!(\"SKIPPED") {
                 complaints.push(format!("{number}: {word}: {reason}"));
             }
         }

@@ -8,8 +8,8 @@
 //!
 //! reads (`R`, or writes: `W`) 4 sectors of 512 bytes from sector 1975456 on; the tracer's class of the request (`Hit`,
 //! `Miss`, or `Doub` and `Trip` for writes with two and three disconnections from the bus); the drive's response took
-//! 15,362 µs; the next request was issued 56,074 µs after it. This is the format of the validation traces of the DiskSim
-//! distribution. Blank lines are passed over.
+//! 15,362 µs; the next request was issued 56,074 µs after it. This is the format of the validation traces of the
+//! DiskSim distribution. Blank lines are passed over.
 
 use std::fmt;
 use std::io::BufRead;
@@ -220,7 +220,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(prop_oneof![Just(b' '), Just(b'\n'), any::<u8>()], 0..200)) {
+        fn any_bytes_are_read_or_refused(
+            bytes in prop::collection::vec(prop_oneof![Just(b' '), Just(b'\n'), any::<u8>()], 0..200),
+        ) {
             if let Err(error) = read_measured(bytes.as_slice(), "x") {
                 prop_assert!(error.line as usize <= bytes.iter().filter(|&&byte| byte == b'\n').count() + 1);
             }

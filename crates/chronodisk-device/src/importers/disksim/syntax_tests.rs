@@ -110,7 +110,9 @@ fn bounds_hold() {
 proptest! {
     /// Any text gives a tree or an error with a place inside it, never a panic.
     #[test]
-    fn any_text_is_parsed_or_refused(text in "([a-z]{1,3}|[{}\\[\\],=#;:?.]|[ \n]|source|topology|instantiate|as|\\PC){0,60}") {
+    fn any_text_is_parsed_or_refused(
+        text in "([a-z]{1,3}|[{}\\[\\],=#;:?.]|[ \n]|source|topology|instantiate|as|\\PC){0,60}",
+    ) {
         if let Err(error) = parse_with(&text, &[("a", "b")]) {
             prop_assert!(error.line.is_none_or(|line| line as usize <= text.lines().count() + 1));
         }

@@ -246,7 +246,7 @@ fn reference() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    eprintln!("skipped: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
+    eprintln!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
     None
 }
 

@@ -1,8 +1,8 @@
 //! Eager writing, kind `eager-writing`: a disk that writes each block where its heads are soonest, and remembers where.
 //!
-//! Griffin, Schindler, Schlosser, Bucy and Ganger, "Timing-accurate Storage Emulation" (FAST 2002), section 6.3: new data
-//! go "to an unused location near the disk head's current location", and the firmware maintains a mapping table. The
-//! host sees an ordinary device. The idea is Wang, Anderson and Patterson's, "Virtual Log Based File Systems for a
+//! Griffin, Schindler, Schlosser, Bucy and Ganger, "Timing-accurate Storage Emulation" (FAST 2002), section 6.3: new
+//! data go "to an unused location near the disk head's current location", and the firmware maintains a mapping table.
+//! The host sees an ordinary device. The idea is Wang, Anderson and Patterson's, "Virtual Log Based File Systems for a
 //! Programmable Disk" (OSDI 1999).
 //!
 //! Modelled:

@@ -137,7 +137,8 @@ mod tests {
                 prop_assert!(!used.contains(&nearest));
                 // No region between them has room.
                 let regions = nearest / REGION..from / REGION;
-                prop_assert!(regions.skip(1).all(|r| (r * REGION..(r + 1) * REGION).all(|block| used.contains(&block))));
+                let full = |r: u64| (r * REGION..(r + 1) * REGION).all(|block| used.contains(&block));
+                prop_assert!(regions.skip(1).all(full));
             }
         }
     }

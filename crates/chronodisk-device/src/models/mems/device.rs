@@ -63,7 +63,8 @@ pub(super) struct Mems {
     now: Nanos,
     /// The inner instant of the last event or arrival.
     clock: Femtos,
-    /// What telling the last completion in whole nanoseconds took from its inner instant; the next arrivals get it back.
+    /// What telling the last completion in whole nanoseconds took from its inner instant; the next arrivals get it
+    /// back.
     carry: i64,
     jobs: Jobs,
     /// Requests in their command overhead, in order.
@@ -510,7 +511,8 @@ impl Sled {
 }
 
 impl Bus {
-    /// The first block of a job whose data are not in the device at `at`, which may lie ahead if the transfer has begun.
+    /// The first block of a job whose data are not in the device at `at`, which may lie ahead if the transfer has
+    /// begun.
     fn arrived(&self, job: &Job, number: u32, at: Femtos, block: Femtos) -> u64 {
         if job.op != Op::Write {
             return job.end;

@@ -2,9 +2,9 @@
 //! Devices" (SIGMETRICS 2000), section 2.2.
 //!
 //! A block (512 bytes) is striped over several tips, and the tips that work at once read several blocks side by side: a
-//! *row*. The rows that pass in one stroke of the sled in Y are a *column*; the columns that different sets of tips have
-//! at one place of the sled in X are a *cylinder*. Addresses grow along the row, then the column, then the cylinder,
-//! then X. Positions are in bits from the middle of the travel.
+//! *row*. The rows that pass in one stroke of the sled in Y are a *column*; the columns that different sets of tips
+//! have at one place of the sled in X are a *cylinder*. Addresses grow along the row, then the column, then the
+//! cylinder, then X. Positions are in bits from the middle of the travel.
 
 /// How rows of successive columns follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,29 +4,29 @@
 //!
 //! Modelled, a request at a time for each sled, in order of arrival:
 //! 1. Each request spends `command-overhead` in the controller, whatever else goes on.
-//! 2. The sled seeks in X and Y at the same time: accelerates, brakes, settles in X, turns round in Y where it must, with
-//!    or against its springs (`seek.rs`). A bidirectional device reads a row from whichever side is reached first.
-//! 3. The tips pass a servo burst and the sectors of one row of blocks at the speed of access (`geometry.rs`); a row that
-//!    follows in the same direction needs no seek.
-//! 4. Blocks cross the bus in `bus-time-per-block` each, one request at a time: what has been read crosses while the sled
-//!    goes on; a write begins to seek at once and writes, at each pass over a row, the blocks that had come when it set
-//!    out for it, at least the first.
+//! 2. The sled seeks in X and Y at the same time: accelerates, brakes, settles in X, turns round in Y where it must,
+//!    with or against its springs (`seek.rs`). A bidirectional device reads a row from whichever side is reached first.
+//! 3. The tips pass a servo burst and the sectors of one row of blocks at the speed of access (`geometry.rs`); a row
+//!    that follows in the same direction needs no seek.
+//! 4. Blocks cross the bus in `bus-time-per-block` each, one request at a time: what has been read crosses while the
+//!    sled goes on; a write begins to seek at once and writes, at each pass over a row, the blocks that had come when
+//!    it set out for it, at least the first.
 //! 5. A write completes `write-acknowledgement` after its last row, a read when its last block has crossed.
 //!
 //! A sled that nothing waits for sweeps on. After `park-after` it is parked in the middle, and the next request waits
 //! for `startup`; so does the first. `idle-sweep` says where a sweeping sled is found:
 //! - `"end-to-end"`: where the speed of access and the turns at both ends bring it.
-//! - `"scattered"`: as in DiskSim 4.0, whose formula for the duration of a sweep adds seconds to an integer quotient that
-//!   is mostly zero and is then compared with milliseconds. A sweep takes some tens of nanoseconds and the sled is found
-//!   practically anywhere. Published figures for G1 and G2 contain this.
+//! - `"scattered"`: as in DiskSim 4.0, whose formula for the duration of a sweep adds seconds to an integer quotient
+//!   that is mostly zero and is then compared with milliseconds. A sweep takes some tens of nanoseconds and the sled is
+//!   found practically anywhere. Published figures for G1 and G2 contain this.
 //!
-//! `buffer-segments` ranges of blocks that were read or written stay in the device; a read that lies in one of them only
-//! crosses the bus. A flush costs the overhead, since completed writes are on the medium.
+//! `buffer-segments` ranges of blocks that were read or written stay in the device; a read that lies in one of them
+//! only crosses the bus. A flush costs the overhead, since completed writes are on the medium.
 //!
 //! Not modelled: prefetching (DiskSim 4.0 has the parameter and does nothing with it), reordering of requests, energy,
-//! bad tips. Seeks are computed with floating point, of the kind that is the same everywhere (see `seek.rs`); time is in
-//! femtoseconds inside. A completion is told at the nearest nanosecond, and what that took or gave is given back to the
-//! arrivals that follow, so that a closed loop keeps the inner time.
+//! bad tips. Seeks are computed with floating point, of the kind that is the same everywhere (see `seek.rs`); time is
+//! in femtoseconds inside. A completion is told at the nearest nanosecond, and what that took or gave is given back to
+//! the arrivals that follow, so that a closed loop keeps the inner time.
 
 mod buffer;
 mod device;

@@ -5,7 +5,8 @@ use chronodisk_sim::{Nanos, Op, Request};
 use crate::models::testing::{build, build_text, closed_loop, complete};
 use crate::{DeviceModel, Probe, Profile, advance, contract};
 
-/// 1,000 bits of 100 nm each way, 100 rows of 10 bits without servo bursts, 2 blocks to a row, 3 columns; 1 µs to a bit.
+/// 1,000 bits of 100 nm each way, 100 rows of 10 bits without servo bursts, 2 blocks to a row, 3 columns; 1 µs to a
+/// bit.
 fn plain(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
     let mut text = String::from(
         "name = \"m\"\nkind = \"mems\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
@@ -13,7 +14,8 @@ fn plain(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
          tip-sector-bits = 10\nservo-burst-bits = 0\ntips-per-block = 4\nusable-tips = 24\nactive-tips = 8\n\
          layout = \"streaming\"\naccess = \"bidirectional\"\nacceleration-x = \"1000 m/s2\"\n\
          acceleration-y = \"1000 m/s2\"\ntip-rate = \"1 Mbit/s\"\nresonant-frequency = \"1 kHz\"\n\
-         settling = \"0 time constants\"\nsprings = \"0 %\"\ncommand-overhead = \"0 us\"\nbus-time-per-block = \"0 us\"\n\
+         settling = \"0 time constants\"\nsprings = \"0 %\"\ncommand-overhead = \"0 us\"\n\
+         bus-time-per-block = \"0 us\"\n\
          park-after = \"1 s\"\nstartup = \"0 us\"\nidle-sweep = \"end-to-end\"\n",
     );
     for (from, to) in change {

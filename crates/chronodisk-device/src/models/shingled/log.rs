@@ -1,7 +1,7 @@
 //! The persistent cache: a log of extents, and which block is where in it.
 //!
-//! Positions count blocks that were ever appended; position p is at block p modulo the log's size. The log's tail is the
-//! position behind which everything is in use or newer.
+//! Positions count blocks that were ever appended; position p is at block p modulo the log's size. The log's tail is
+//! the position behind which everything is in use or newer.
 
 use super::Layout;
 use crate::cow_table::CowTable;

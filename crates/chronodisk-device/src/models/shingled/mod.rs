@@ -6,10 +6,10 @@
 //!   at its beginning, the outer diameter.
 //! - Writes are appended to the cache, a log, in the order in which they come, and complete when they are there.
 //! - Reads are put together from bands and cache.
-//! - *Cleaning* takes the oldest data of the cache, reads the whole band to which they belong, and all that the cache has
-//!   of it, writes the result to a scratch area of the cache (so that no crash loses it) and then over the band. A drive
-//!   that is idle for `clean-after` cleans band after band (the drives' aggressive cleaning, first in, first out), and so
-//!   does one whose cache has no room for a write, which then waits.
+//! - *Cleaning* takes the oldest data of the cache, reads the whole band to which they belong, and all that the cache
+//!   has of it, writes the result to a scratch area of the cache (so that no crash loses it) and then over the band. A
+//!   drive that is idle for `clean-after` cleans band after band (the drives' aggressive cleaning, first in, first
+//!   out), and so does one whose cache has no room for a write, which then waits.
 //! - The cache's map has a limited number of entries, one to a write, as well as blocks.
 //! - A sequential stream bypasses the cache: once a host has written `stream-after` in a row, its writes go straight to
 //!   the bands from the next band's beginning on, until it jumps.

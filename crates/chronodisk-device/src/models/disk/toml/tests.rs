@@ -150,7 +150,7 @@ fn reference() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    eprintln!("skipped: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
+    eprintln!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
     None
 }
 
@@ -399,7 +399,9 @@ prop_compose! {
 proptest! {
     /// Whatever a drive is, its profile gives it again.
     #[test]
-    fn a_written_profile_gives_equal_parameters(drive in drives().prop_filter("legal", |drive| drive.validate().is_ok())) {
+    fn a_written_profile_gives_equal_parameters(
+        drive in drives().prop_filter("legal", |drive| drive.validate().is_ok()),
+    ) {
         let text = write(&heading(), &drive);
         match read_text(&text) {
             Ok(read) => prop_assert_eq!(read, drive),
@@ -409,7 +411,10 @@ proptest! {
 
     /// Lines of a profile taken out, doubled or swapped: an error or a drive, never a panic.
     #[test]
-    fn mutated_profiles_do_not_panic(drive in drives(), edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3), 1..4)) {
+    fn mutated_profiles_do_not_panic(
+        drive in drives(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3), 1..4),
+    ) {
         let text = write(&heading(), &drive);
         let mut lines: Vec<&str> = text.lines().collect();
         for (at, what) in edits {
