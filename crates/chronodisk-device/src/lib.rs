@@ -22,9 +22,9 @@
 //! contract's rules.
 #![forbid(unsafe_code)]
 
+mod composite;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
-mod composite;
 mod cow_table;
 pub mod importers;
 mod model;
