@@ -12,7 +12,7 @@
 //!   command overhead and `margin`. From there on it takes all free blocks that follow each other, as far as it needs;
 //!   what is left begins anew when those are written. If there is nothing near, the nearest free block by address is
 //!   taken. The places that the data had before are free when the new ones are written.
-//! - A read is read from wherever its blocks are, runs of neighbours at once, several runs at a time. A block that was
+//! - A read is read from wherever its blocks are, runs of neighbours at once, short runs in batches of up to 32. A block that was
 //!   never written has no place; it reads as zeros after the command overhead.
 //! - A discard and a write of zeros free the places; they cost the command overhead. A flush is the disk's.
 //!
@@ -52,6 +52,8 @@ struct Parts {
     overhead: Nanos,
     /// A write is complete when all of it has passed under a head.
     writes_through: bool,
+    /// Sectors in the disk's buffer.
+    buffer_sectors: u64,
 }
 
 /// The layer and the disk in it.
@@ -99,8 +101,10 @@ struct Statistics {
     far_runs: u64,
 }
 
-/// Runs of a read that the disk has at once.
-const READS_UNDER_WAY: u32 = 32;
+/// Most runs of a read that the disk has at once.
+const RUNS_OF_A_BATCH: u32 = 32;
+/// A longer run is read alone.
+const BLOCKS_OF_A_BATCH: u64 = 256;
 
 impl EagerWriting {
     fn new(info: DeviceInfo, parts: Arc<Parts>, disk: Disk) -> Self {
@@ -153,29 +157,43 @@ impl EagerWriting {
         }
     }
 
-    /// Asks the disk for more of a read, or completes it.
+    /// Asks the disk for the next batch of a read's runs when it has answered the last one, or completes the read.
     fn read_on(&mut self, mut active: Active) {
-        let mapped = active.under_way > 0 || active.next > active.request.lba.0 / self.parts.block_sectors;
-        while active.next < active.end && active.under_way < READS_UNDER_WAY {
-            let first = self.map.get(active.next);
-            let mut blocks = 1;
-            let follows = |blocks: u64, value: u32| match first {
-                0 => value == 0,
-                _ => u64::from(value) == u64::from(first) + blocks,
-            };
-            while active.next + blocks < active.end && follows(blocks, self.map.get(active.next + blocks)) {
-                blocks += 1;
-            }
-            if let Some(place) = first.checked_sub(1) {
-                self.access(&active.request, active.next, u64::from(place), blocks);
+        let asked = active.next > active.request.lba.0 / self.parts.block_sectors;
+        let mut batch = 0;
+        while active.next < active.end && active.under_way < RUNS_OF_A_BATCH && batch < BLOCKS_OF_A_BATCH {
+            let (place, blocks) = self.mapped_run(active.next, active.end);
+            if let Some(place) = place {
+                if batch > 0 && blocks > BLOCKS_OF_A_BATCH {
+                    break;
+                }
+                self.access(&active.request, active.next, place, blocks);
+                batch += blocks;
                 active.under_way += 1;
             }
             active.next += blocks;
         }
+        if active.under_way > 1 {
+            self.wake = Nanos::ZERO;
+        }
         match active.under_way {
-            0 => self.complete(&active, if mapped { Nanos::ZERO } else { self.parts.overhead }),
+            0 => self.complete(&active, if asked { Nanos::ZERO } else { self.parts.overhead }),
             _ => self.active = Some(active),
         }
+    }
+
+    /// Where `block` is, if it has a place, and how many blocks from it on, before `end`, follow it there.
+    fn mapped_run(&self, block: u64, end: u64) -> (Option<u64>, u64) {
+        let first = self.map.get(block);
+        let follows = |blocks: u64| match first {
+            0 => self.map.get(block + blocks) == 0,
+            _ => u64::from(self.map.get(block + blocks)) == u64::from(first) + blocks,
+        };
+        let mut blocks = 1;
+        while block + blocks < end && follows(blocks) {
+            blocks += 1;
+        }
+        (first.checked_sub(1).map(u64::from), blocks)
     }
 
     /// Writes the next run of a write, or completes it.
@@ -198,8 +216,7 @@ impl EagerWriting {
     /// Has the disk read or write blocks; the tag is of no consequence, since answers are counted.
     fn access(&mut self, request: &Request, block: u64, place: u64, blocks: u64) {
         self.heads = place + blocks;
-        self.wake =
-            if request.op == Op::Write { self.now + self.parts.shortest_write(place, blocks) } else { Nanos::ZERO };
+        self.wake = self.now.saturating_add(self.parts.shortest_time(request.op, place, blocks));
         let sectors = self.parts.block_sectors;
         self.send(Request {
             id: RequestId(block),
@@ -223,6 +240,7 @@ impl EagerWriting {
         active.under_way -= 1;
         active.status = active.status.max(status);
         match active.request.op {
+            Op::Read if active.under_way > 0 => self.active = Some(active),
             Op::Read => self.read_on(active),
             Op::Write => {
                 let (place, blocks) = active.run;
@@ -308,16 +326,18 @@ impl EagerWriting {
 }
 
 impl Parts {
-    /// The time that a write spends on the medium at least.
-    fn shortest_write(&self, place: u64, blocks: u64) -> Nanos {
+    /// The time that an access spends on the medium at least: a write all of it, a read what the buffer can't have.
+    fn shortest_time(&self, op: Op, place: u64, blocks: u64) -> Nanos {
         let (first, last) = (place * self.block_sectors, (place + blocks) * self.block_sectors - 1);
-        let (geometry, mechanics) = (&self.drive.geometry, &self.drive.mechanics);
-        let per_track = geometry.blocks_per_track(first);
-        if !self.writes_through || per_track != geometry.blocks_per_track(last) {
+        let (drive, cached) = (&self.drive, if op == Op::Read { self.buffer_sectors } else { 0 });
+        let per_track = drive.geometry.blocks_per_track(first);
+        let known = per_track == drive.geometry.blocks_per_track(last) && (self.writes_through || op == Op::Read);
+        if !known || !matches!(drive.mechanics.access, Access::Full) {
             return Nanos::ZERO;
         }
+        let passed = drive.mechanics.spindle().blocks((last - first).saturating_sub(cached), per_track);
         // Without what rounding may add.
-        Nanos::from_nanos(nanos(mechanics.spindle().blocks(last - first, per_track)).as_nanos().saturating_sub(1))
+        Nanos::from_nanos(nanos(passed).as_nanos().saturating_sub(1))
     }
 }
 
@@ -418,9 +438,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         return Err(fields.error_at("member", "expected a disk of 128 KiB to 16 TiB"));
     }
     let overhead = drive.command_overhead();
-    let writes_through = matches!(drive.mechanics.access, Access::Full)
-        && drive.cache.fast_write == FastWrite::Never
-        && drive.nonvolatile.is_none();
+    let writes_through = drive.cache.fast_write == FastWrite::Never && drive.nonvolatile.is_none();
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let disk_info = DeviceInfo { capacity_sectors: drive.capacity_blocks(), ..info.clone() };
         let disk = Disk::new(disk_info, Arc::clone(&drive), seed);
@@ -431,6 +449,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
             lead: overhead.saturating_add(margin),
             overhead: overhead.max(Nanos::from_nanos(1)),
             writes_through,
+            buffer_sectors: u64::from(drive.cache.segments) * u64::from(drive.cache.segment_blocks),
         };
         let info = DeviceInfo { volatile_cache: disk.info().volatile_cache, ..info };
         Box::new(EagerWriting::new(info, Arc::new(parts), disk))
