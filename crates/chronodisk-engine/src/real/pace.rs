@@ -23,8 +23,8 @@ use super::median::RunningQuantile;
 /// let (now, due) = (Nanos::ZERO, Nanos::from_millis(10));
 /// let Wait::Sleep { until } = pace.plan(now, Some(due)) else { panic!("10 ms are worth a sleep") };
 /// assert!(until < due);
-/// // It woke up 40 µs late, by a timer, and spins for the rest.
-/// let woke = until + Nanos::from_micros(40);
+/// // It woke up 140 µs late, by a timer, and spins for the rest.
+/// let woke = until + Nanos::from_micros(140);
 /// pace.slept(now, woke, Some(until));
 /// assert_eq!(pace.plan(woke, Some(due)), Wait::Spin { until: due });
 /// assert_eq!(pace.plan(due, Some(due)), Wait::Now);
