@@ -1,6 +1,6 @@
 //! A served device as its clients see it: how punctual each request is, and how many there can be.
 //! `cargo bench -p chronodisk-cli --bench serve`; `-- --quick` for a tenth of the requests,
-//! `-- --json` for the figures as JSON.
+//! `-- --accuracy` or `-- --peak` for one of the two parts, `-- --json` for the figures as JSON.
 //!
 //! *Accuracy* follows Griffin et al., "Timing-accurate storage emulation", FAST 2002, section 5.3
 //! and table 3: six workloads of 1,000 requests, one at a time, and per request the difference
@@ -51,8 +51,8 @@ fn main() {
     let has = |flag: &str| std::env::args().any(|argument| argument == flag);
     let (requests, rounds) = if has("--quick") { (REQUESTS / 10, 2) } else { (REQUESTS, ROUNDS) };
     let load_before = load_average();
-    let accuracy = accuracy(requests);
-    let peak = peak(rounds);
+    let accuracy = if has("--peak") { Vec::new() } else { accuracy(requests) };
+    let peak = if has("--accuracy") { Vec::new() } else { peak(rounds) };
     let result = Figures { schema: "chronodisk.bench.serve/1", requests, rounds, load_before, accuracy, peak };
     if has("--json") {
         println!("{}", serde_json::to_string_pretty(&result).expect("plain data"));
@@ -121,10 +121,10 @@ fn accuracy(requests: u64) -> Vec<Accuracy> {
             }
         }
     }
-    let delays = [("constant-10ms", 10_000), ("constant-1ms", 1_000)];
-    for (device, delay_us) in delays.into_iter().filter(|_| has_program("nbdkit", "nbdkit")) {
-        eprintln!("nbdkit's delay filter, {delay_us} us");
-        rows.push(nbdkit(device, delay_us, requests));
+    let delays = [("constant-10ms", 10), ("constant-1ms", 1)];
+    for (device, delay_ms) in delays.into_iter().filter(|_| has_program("nbdkit", "nbdkit")) {
+        eprintln!("nbdkit's delay filter, {delay_ms} ms");
+        rows.push(nbdkit(device, delay_ms, requests));
     }
     rows
 }
@@ -152,22 +152,21 @@ fn ours(device: &'static str, workload: Workload, client: &'static str, requests
     row("chronodisk", device, workload, client, service.zip(seen).collect(), Some(lateness), load)
 }
 
-fn nbdkit(device: &'static str, delay_us: u64, requests: u64) -> Accuracy {
+fn nbdkit(device: &'static str, delay_ms: u32, requests: u64) -> Accuracy {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("socket");
     let load = load_average();
-    let delay = format!("{}", delay_us as f64 / 1e6);
     let server = Server::start(
         Command::new("nbdkit")
             .args(["-f", "-U"])
             .arg(&socket)
             .args(["--filter=delay", "memory", "1G"])
-            .args([format!("rdelay={delay}"), format!("wdelay={delay}")]),
+            .args([format!("rdelay={delay_ms}ms"), format!("wdelay={delay_ms}ms")]),
         &socket,
     );
     let seen = drive(&socket, Workload::RandomSmall, false, requests);
     server.end(libc::SIGTERM);
-    let pairs = seen.into_iter().map(|seen| (delay_us as f64, seen)).collect();
+    let pairs = seen.into_iter().map(|seen| (f64::from(delay_ms) * 1e3, seen)).collect();
     row("nbdkit", device, Workload::RandomSmall, "blocking", pairs, None, load)
 }
 
@@ -324,7 +323,8 @@ fn peak(rounds: usize) -> Vec<Peak> {
 fn rate(server: &str, job: &Job) -> f64 {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("socket");
-    let null = "driver=null-co,size=1G,read-zeroes=on";
+    // With read-zeroes it would tell of a hole instead of sending data.
+    let null = "driver=null-co,size=1073741824,read-zeroes=off";
     let path = socket.display();
     let running = match server {
         "chronodisk null" => Server::chronodisk("null", folder.path()),
@@ -338,11 +338,13 @@ fn rate(server: &str, job: &Job) -> f64 {
             Command::new("qemu-storage-daemon")
                 .args(["--blockdev", &format!("{null},node-name=n")])
                 .args(["--nbd-server", &format!("addr.type=unix,addr.path={path}")])
-                .args(["--export", "type=nbd,id=e,node-name=n,name="]),
+                .args(["--export", "type=nbd,id=e,node-name=n,name=disk"]),
             &socket,
         ),
     };
-    let uri = format!("--uri=nbd+unix:///?socket={path}");
+    // The storage daemon knows no export without a name.
+    let export = if server.starts_with("qemu-storage-daemon") { "disk" } else { "" };
+    let uri = format!("--uri=nbd+unix:///{export}?socket={path}");
     let seconds = format!("--runtime={ROUND_SECONDS}");
     let fio = |arguments: &[&str]| {
         let output = Command::new("fio")
