@@ -6,42 +6,42 @@
 
 use super::buffer::{State, Use};
 use super::controller::{Disk, Hit, JobId};
-use super::geometry::{Place, Track, mul_div};
+use super::geometry::{Place, Track};
 use super::link::Phase;
 use super::mechanics::{Access, Ticks};
-use super::parameters::{FastWrite, Preseek, ReadAhead};
+use super::parameters::{Caching, FastWrite, Preseek, ReadAhead};
 
 /// The arm, and what it does.
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
     /// Where the heads are, or where they were when they left.
     pub(super) track: Track,
-    busy: bool,
+    pub(super) busy: bool,
     /// Whom it works for; nobody while it reads on after a request.
     pub(super) job: Option<JobId>,
     pub(super) segment: usize,
-    write: bool,
+    pub(super) write: bool,
     /// Nobody waits for the medium: the request is over, or its data are all there.
     pub(super) background: bool,
     /// The access begins with whatever wanted block passes first.
-    immediate: bool,
+    pub(super) immediate: bool,
     pub(super) motion: Motion,
     /// When the motion ends.
     pub(super) at: Ticks,
     /// A stopped access keeps the arm until then.
-    stopped_until: Ticks,
+    pub(super) stopped_until: Ticks,
     /// The track to which the arm goes or on which it is.
-    place: Place,
+    pub(super) place: Place,
     /// The block of which `place` tells the angle.
-    place_block: u64,
+    pub(super) place_block: u64,
     /// The block with which the access goes on.
-    target: u64,
+    pub(super) target: u64,
     /// Out of order: blocks from the first to before the second have passed already.
-    done_early: Option<(u64, u64)>,
+    pub(super) done_early: Option<(u64, u64)>,
     /// A write's block at which the access to a track began out of order.
-    entry: Option<u64>,
+    pub(super) entry: Option<u64>,
     /// The block behind the last one written, and when.
-    finished: (u64, Ticks),
+    pub(super) finished: (u64, Ticks),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,11 +65,11 @@ pub(super) enum Motion {
 /// Blocks that pass one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    first: u64,
-    count: u64,
-    since: Ticks,
+    pub(super) first: u64,
+    pub(super) count: u64,
+    pub(super) since: Ticks,
     /// Whether they count at once, or only when those before them have passed.
-    in_order: bool,
+    pub(super) in_order: bool,
 }
 
 impl Default for Arm {
@@ -100,7 +100,7 @@ impl Arm {
         self.busy
     }
 
-    fn set(&mut self, motion: Motion, at: Ticks) {
+    pub(super) fn set(&mut self, motion: Motion, at: Ticks) {
         self.motion = motion;
         self.at = at;
     }
@@ -110,7 +110,7 @@ impl Arm {
         self.target
     }
 
-    fn stand_still(&mut self) {
+    pub(super) fn stand_still(&mut self) {
         self.set(Motion::Still, Ticks::MAX);
     }
 }
@@ -144,7 +144,7 @@ impl Disk {
     }
 
     /// The next block of a job to cross the bus at present.
-    fn out_now(&self, job: JobId) -> u64 {
+    pub(super) fn out_now(&self, job: JobId) -> u64 {
         let current = &self.jobs[job];
         if self.link.owner != Some(job) {
             return current.out;
@@ -221,7 +221,7 @@ impl Disk {
         }
         let least = self.segments[segment].least_ahead;
         let usable = new.first < end || self.drive.cache.almost_read_hits;
-        if in_reach && usable && self.drive.cache.caching != super::parameters::Caching::None {
+        if in_reach && usable && self.drive.cache.caching != Caching::None {
             return self.next_pending().is_none_or(|next| next == job);
         }
         if let Some(current) = self.arm.job {
@@ -317,6 +317,23 @@ impl Disk {
         self.find_owner(segment);
     }
 
+    /// Takes the arm from whomever has it.
+    pub(super) fn abandon_arm(&mut self) {
+        self.arm.stand_still();
+        self.arm.busy = false;
+        self.arm.job = None;
+    }
+
+    /// Frees an arm whose reading on was stopped for a job that could not take it then.
+    pub(super) fn free_stopped_arm(&mut self) -> bool {
+        let stopped = self.arm.busy && self.arm.job.is_none() && self.arm.motion == Motion::Still;
+        if stopped {
+            self.leave_read_ahead();
+            self.start_arm(None, true);
+        }
+        stopped
+    }
+
     /// The access goes on for a job that wants what it reads.
     fn take_over_read_ahead(&mut self, job: JobId) {
         let forward = self.arm.job.is_none_or(|current| self.jobs[current].first < self.jobs[job].first);
@@ -385,10 +402,14 @@ impl Disk {
         self.arm.immediate = self.drive.cache.immediate_read;
         self.arm.background = false;
         let moving = self.arm.motion != Motion::Still;
+        let current = &self.jobs[job];
         let kept = &mut self.segments[segment];
         kept.state = State::Reading;
         kept.last_use = Some(Use::Read);
-        let current = &self.jobs[job];
+        if kept.start > current.out || kept.end < current.out {
+            kept.start = current.out;
+            kept.end = current.out;
+        }
         let next = if kept.end < current.end || kept.start > current.out {
             Next::Seek
         } else if kept.end < kept.most_ahead {
@@ -408,299 +429,33 @@ impl Disk {
         self.arm.immediate = self.drive.cache.immediate_write;
         self.arm.background = current.acknowledged;
         let kept = &mut self.segments[segment];
-        if !matches!(kept.state, State::Writing | State::Dirty) {
-            self.dirty_segments += 1;
-        }
         kept.state = State::Writing;
         kept.last_use = Some(Use::Write);
+        // What has crossed the bus is there, whoever had the segment then.
+        kept.end = kept.end.max(current.out);
+        kept.start = kept.start.min(current.written);
         (if current.written < current.end { Next::Seek } else { Next::Release }, least)
     }
 
-    /// Leaves for a block's track; false if reading on ends before it.
-    fn begin_seek(&mut self, block: u64, delay: Ticks, least: Ticks, first: bool) -> bool {
-        self.arm.stand_still();
-        self.arm.done_early = None;
-        self.arm.entry = None;
-        if block >= self.drive.capacity_blocks() {
-            return false;
-        }
-        let place = self.drive.geometry.locate(block);
-        let from = self.arm.track;
-        if self.arm.background && !self.arm.write {
-            let leaves = match self.drive.cache.read_ahead {
-                ReadAhead::ToTrackEnd => place.track != from,
-                ReadAhead::ToCylinderEnd => place.track.cylinder != from.cylinder,
-                _ => false,
-            };
-            if leaves {
-                return false;
-            }
-        }
-        let time = self.drive.mechanics.positioning(from, place.track, self.arm.write);
-        if first {
-            self.statistics.seek_cylinders += u64::from(from.cylinder.abs_diff(place.track.cylinder));
-            self.statistics.seek_time += time;
-        }
-        if first {
-            self.note_direction(from, block);
-        }
-        self.arm.place = place;
-        self.arm.place_block = block;
-        self.arm.target = block;
-        self.arm.set(Motion::Seek, self.clock + delay + least.max(time));
-        true
-    }
-
-    pub(super) fn arm_event(&mut self) {
-        self.update();
-        self.arm.at = Ticks::MAX;
-        match self.arm.motion {
-            Motion::Still => {}
-            Motion::Seek => self.arrive_on_track(),
-            Motion::Latency => match self.arm.entry.take() {
-                Some(entry) => self.enter_track(entry),
-                None => self.begin_pass(self.arm.target),
-            },
-            Motion::Rotate { since } => {
-                let per_track = self.arm.place.blocks_per_track;
-                self.lose_angle(self.drive.mechanics.spindle().passed(self.clock - since, per_track));
-                self.begin_pass(self.arm.target);
-            }
-            Motion::Pass(run) => self.pass_over(run),
-            Motion::Stopping => {
-                self.arm.stand_still();
-                self.arm.track = self.arm.place.track;
-                self.release_arm();
-            }
-            Motion::Fixed => self.fixed_access_over(),
-        }
-    }
-
-    /// The head is on the track: wait for the wanted block, or begin with one that comes earlier.
-    fn arrive_on_track(&mut self) {
-        let place = self.arm.place;
-        self.arm.track = place.track;
-        let reads_free = !self.arm.write && self.drive.cache.read_free_blocks && self.arm.target != place.track_first;
-        let latency = self.latency(self.clock, place.angle);
-        self.statistics.rotation_time += latency;
-        let immediate = (self.arm.immediate || reads_free) && self.drive.mechanics.access == Access::Full;
-        if immediate {
-            let turn = self.turn();
-            let behind = (self.angle(self.clock) + turn - place.angle) % turn;
-            let blocks = mul_div(behind, u64::from(place.blocks_per_track), turn);
-            let whole = mul_div(blocks, turn, u64::from(place.blocks_per_track));
-            let blocks = if behind > whole { blocks + 1 } else { blocks };
-            let entry = self.arm.target + blocks;
-            if blocks > 0 && entry < place.track_end {
-                self.arm.entry = Some(entry);
-                let until = self.clock + self.latency(self.clock, self.angle_on_track(entry));
-                return self.arm.set(Motion::Latency, until);
-            }
-        }
-        self.arm.set(Motion::Latency, self.clock + latency);
-    }
-
-    /// The angle of a block of the present track; blocks follow each other without gaps.
-    fn angle_on_track(&self, block: u64) -> u64 {
-        let per_track = u64::from(self.arm.place.blocks_per_track);
-        let (base, turn) = (self.arm.place_block, self.turn());
-        let ahead = match block >= base {
-            true => (block - base) % per_track,
-            false => (per_track - (base - block) % per_track) % per_track,
-        };
-        (self.arm.place.angle + mul_div(ahead, turn, per_track)) % turn
-    }
-
-    /// The access begins behind the wanted block: what passes now is done early, then the platter comes round.
-    fn enter_track(&mut self, entry: u64) {
-        let place = self.arm.place;
-        if self.arm.write {
-            self.arm.entry = Some(entry);
-            return self.pass_early(entry);
-        }
-        let segment = &self.segments[self.arm.segment];
-        if self.arm.immediate {
-            let limit = match self.arm.job.filter(|_| !self.arm.background) {
-                Some(job) => self.jobs[job].end,
-                None => segment.most_ahead,
-            };
-            let limit = limit.min(place.track_end).min(self.room_for_reading());
-            if entry < limit {
-                self.arm.done_early = Some((entry, limit));
-            }
-        }
-        let free = self.drive.cache.read_free_blocks && segment.start == segment.end;
-        self.arm.target = if free { place.track_first } else { self.arm.target };
-        self.rotate_to(self.arm.target);
-    }
-
-    /// Lets blocks pass until one begins.
-    fn rotate_to(&mut self, block: u64) {
-        self.arm.target = block;
-        let until = self.clock + self.latency(self.clock, self.angle_on_track(block));
-        self.arm.set(Motion::Rotate { since: self.clock }, until);
-    }
-
-    /// Writes out of order what is in the buffer from a block on.
-    fn pass_early(&mut self, block: u64) {
-        let entry = self.arm.entry.unwrap_or(block);
-        let there = self.segments[self.arm.segment].end.min(self.arm.place.track_end);
-        if there > block {
-            return self.pass(Run { first: block, count: there - block, since: self.clock, in_order: false });
-        }
-        self.arm.entry = None;
-        if block > entry {
-            self.arm.done_early = Some((entry, block));
-        }
-        self.rotate_to(self.arm.target);
-    }
-
-    fn pass(&mut self, run: Run) {
-        let time = self.drive.mechanics.spindle().blocks(run.count, self.arm.place.blocks_per_track);
-        self.arm.set(Motion::Pass(run), run.since + time);
-        self.watch_medium();
-    }
-
-    /// A wanted block begins to pass.
-    fn begin_pass(&mut self, block: u64) {
-        if !self.arm.write {
-            let kept = &mut self.segments[self.arm.segment];
-            if block < kept.start {
-                kept.start = block;
-                kept.end = block;
-            }
-        }
-        self.continue_pass(block);
-    }
-
-    /// A block begins to pass: plans the run up to the next decision, or waits a turn for room or data.
-    fn continue_pass(&mut self, block: u64) {
-        let limit = if self.arm.write { self.write_limit() } else { self.read_limit() };
-        let limit = limit.min(self.arm.place.track_end);
-        let limit = self.arm.done_early.map_or(limit, |(early, _)| limit.min(early.max(block)));
-        if limit > block {
-            self.pass(Run { first: block, count: limit - block, since: self.clock, in_order: true });
-        } else {
-            self.arm.target = block;
-            let until = self.clock + self.drive.mechanics.spindle().period();
-            self.arm.set(Motion::Rotate { since: self.clock }, until);
-            self.watch_medium();
-        }
-    }
-
-    /// A run's end may have changed with what its segment is for; the block under the head still counts.
-    fn plan_again(&mut self) {
-        let Motion::Pass(run) = self.arm.motion else { return };
-        if !run.in_order || self.arm.write {
-            return;
-        }
-        self.update();
-        let per_track = self.arm.place.blocks_per_track;
-        let passed = self.drive.mechanics.spindle().passed(self.clock - run.since, per_track);
-        let limit = self.read_limit().min(self.arm.place.track_end);
-        let limit = self.arm.done_early.map_or(limit, |(early, _)| limit.min(early));
-        let count = limit.saturating_sub(run.first).max(passed + 1).min(self.arm.place.track_end - run.first);
-        self.pass(Run { count: count.max(1), ..run });
-    }
-
-    fn read_limit(&self) -> u64 {
+    /// Whether the access has what it is for.
+    pub(super) fn is_done(&self) -> bool {
         let kept = &self.segments[self.arm.segment];
-        let limit = match self.arm.job.filter(|_| !self.arm.background) {
-            Some(job) if kept.end < self.jobs[job].end => self.jobs[job].end,
-            _ if kept.end < kept.least_ahead => kept.least_ahead,
-            _ => kept.most_ahead,
-        };
-        limit.min(self.room_for_reading())
-    }
-
-    /// The first block for which the buffer has no room, as data wait for the host.
-    fn room_for_reading(&self) -> u64 {
-        let size = u64::from(self.drive.cache.segment_blocks);
-        let readers = self.segments[self.arm.segment].jobs.iter();
-        let readers = readers.filter(|&&job| !self.jobs[job].write && !self.jobs[job].sent);
-        readers.map(|&job| self.out_now(job) + size).min().unwrap_or(u64::MAX)
-    }
-
-    fn write_limit(&self) -> u64 {
-        let kept = &self.segments[self.arm.segment];
-        let Some(job) = self.arm.job else { return 0 };
-        let current = &self.jobs[job];
-        if self.drive.control.extra.is_some() {
-            // Drives with the extra disconnection collect some blocks before they write (DiskSim 4.0 does so for all
-            // of them: a third of a short request's usual transfer, 15 blocks from 45 on).
-            let blocks = current.end - current.first;
-            let least = if blocks < 45 { blocks.min(10) } else { 15 };
-            if kept.end - kept.start < least {
-                return 0;
-            }
-        }
-        if self.arm.background { kept.end } else { kept.end.min(current.end) }
-    }
-
-    /// What the platter loses in comparisons with DiskSim while blocks pass; nothing otherwise.
-    fn lose_angle(&mut self, blocks: u64) {
-        if self.angle_lost > 0 {
-            let turn = self.turn();
-            self.phase = (self.phase + turn - self.angle_lost * blocks % turn) % turn;
-        }
-    }
-
-    /// A run has passed.
-    fn pass_over(&mut self, run: Run) {
-        let mut block = run.first + run.count;
-        self.lose_angle(run.count);
-        if !run.in_order {
-            return self.pass_early(block);
-        }
-        self.arm.target = block;
-        let jump = self.arm.done_early.filter(|&(early, _)| early == block);
-        if let Some((_, end)) = jump {
-            block = end;
-            self.arm.done_early = None;
-            // Until the platter has come round to it, the head passes blocks that are done.
-            self.arm.set(Motion::Rotate { since: self.clock }, Ticks::MAX);
-            match self.arm.job.filter(|_| self.arm.write) {
-                Some(job) => self.jobs[job].written = end,
-                None => {
-                    let size = u64::from(self.drive.cache.segment_blocks);
-                    let kept = &mut self.segments[self.arm.segment];
-                    kept.end = end;
-                    kept.wrap(size);
-                }
-            }
-        } else {
-            self.arm.set(Motion::Rotate { since: self.clock }, Ticks::MAX);
-        }
-        if self.made_progress(block) {
-            return;
-        }
-        if block >= self.arm.place.track_end {
-            if !self.begin_seek(block, 0, 0, false) {
-                self.release_arm();
-            }
-            self.watch_medium();
-        } else if jump.is_some() {
-            self.rotate_to(block);
-            self.watch_medium();
-        } else {
-            self.continue_pass(block);
+        match (self.arm.job.map(|job| &self.jobs[job]), self.arm.write) {
+            (_, false) if self.arm.background => kept.end >= kept.most_ahead,
+            (Some(job), false) => kept.end >= job.end,
+            (None, false) => kept.end >= kept.most_ahead,
+            (Some(job), true) if self.arm.background => kept.end <= job.written,
+            (Some(job), true) => job.written >= job.end,
+            (None, true) => true,
         }
     }
 
     /// Decides what a run's end means for the job; whether the arm's access is over.
-    fn made_progress(&mut self, block: u64) -> bool {
+    pub(super) fn made_progress(&mut self, block: u64) -> bool {
         let segment = self.arm.segment;
         let before = (self.arm.job, self.arm.segment);
         let reading = !self.arm.write;
-        let kept = &self.segments[segment];
-        let done = match (self.arm.job.map(|job| self.jobs[job]), reading) {
-            (_, true) if self.arm.background => kept.end >= kept.most_ahead,
-            (Some(job), true) => kept.end >= job.end,
-            (None, true) => kept.end >= kept.most_ahead,
-            (Some(job), false) if self.arm.background => kept.end <= job.written,
-            (Some(job), false) => job.written >= job.end,
-            (None, false) => true,
-        };
+        let done = self.is_done();
         if self.arm.background && reading && done {
             self.arm.stand_still();
             self.release_arm();
@@ -762,12 +517,11 @@ impl Disk {
                 self.arm.busy = false;
                 self.find_owner(segment);
             }
-            Some(job) if !self.arm.write => {
+            Some(_) if !self.arm.write => {
                 if !self.may_leave_early() {
                     return;
                 }
                 self.segments[segment].state = State::Clean;
-                let _ = job;
                 self.arm.busy = false;
             }
             Some(job) => {
@@ -803,7 +557,6 @@ impl Disk {
             self.segments[segment].state = State::Dirty;
         } else {
             self.segments[segment].state = self.state_after_write(segment);
-            self.dirty_segments -= 1;
         }
         if current.acknowledged {
             self.find_owner(segment);
@@ -834,7 +587,13 @@ impl Disk {
         let enabled = match current.segment {
             None => false,
             Some(segment) if !current.write => {
-                !matches!(self.segments[segment].state, State::Writing | State::Dirty) || current.hit == Hit::Whole
+                let kept = &self.segments[segment];
+                // What has passed out of the segment can be read again once nobody needs what is there.
+                let needed = |&other: &JobId| {
+                    other != job && !self.jobs[other].write && self.jobs[other].had_arm && !self.jobs[other].sent
+                };
+                let there = (kept.start..=kept.end).contains(&current.out) || current.hit == Hit::Miss;
+                !matches!(kept.state, State::Writing | State::Dirty) && (there || !kept.jobs.iter().any(needed))
             }
             Some(segment) => {
                 let owner = self.segment_owner(segment).filter(|&owner| owner != job);
@@ -852,70 +611,6 @@ impl Disk {
         enabled
     }
 
-    /// Plans when the link looks at the medium's progress again.
-    pub(super) fn watch_medium(&mut self) {
-        self.link.watch = Ticks::MAX;
-        if let (Phase::Hold { .. }, Some(owner)) = (self.link.phase, self.link.owner) {
-            return self.watch_for_holder(owner);
-        }
-        let Some(job) = self.arm.job.filter(|job| self.arm.busy && self.link.waiting.contains(job)) else { return };
-        let (current, kept) = (&self.jobs[job], &self.segments[self.arm.segment]);
-        let block = match current.write {
-            false => current.end.min(current.out + current.watermark.max(1)),
-            true if current.out < current.end => kept.end.saturating_sub(current.watermark),
-            true => return,
-        };
-        if let Some(at) = self.passes(block.saturating_sub(1)).filter(|&at| at > self.clock) {
-            self.link.watch = at;
-        }
-    }
-
-    /// The link holds on: until the next block, or if it keeps up with the medium until the run's last.
-    fn watch_for_holder(&mut self, owner: JobId) {
-        let current = self.jobs[owner];
-        let Some(segment) = current.segment else {
-            self.link.at = Ticks::MAX;
-            return;
-        };
-        let kept = &self.segments[segment];
-        let size = u64::from(self.drive.cache.segment_blocks);
-        // What has passed lets the link move a block that is so much further on.
-        let offset = if current.write { size } else { 0 };
-        let writer = self.segment_owner(segment).unwrap_or(owner);
-        let ready = match current.write {
-            false => kept.end > current.out,
-            true => current.out - self.jobs[writer].written < size,
-        };
-        let (mut at, mut skip) = (Ticks::MAX, 0);
-        if ready {
-            at = self.clock;
-        } else if let Motion::Pass(run) = self.arm.motion
-            && self.arm.segment == segment
-            && run.in_order
-        {
-            let keeps_up =
-                current.block_time <= self.drive.mechanics.spindle().blocks(1, self.arm.place.blocks_per_track);
-            let last = (run.first + run.count - 1 + offset).min(current.end - 1);
-            let block = if keeps_up { last.max(current.out) } else { current.out };
-            if let Some(passes) = self.passes(block - offset) {
-                at = passes;
-                skip = block;
-            }
-        }
-        self.link.phase = Phase::Hold { skip };
-        self.link.at = at;
-    }
-
-    /// When a block of the present run has passed.
-    fn passes(&self, block: u64) -> Option<Ticks> {
-        let Motion::Pass(run) = self.arm.motion else { return None };
-        if !run.in_order || block < run.first || block >= run.first + run.count {
-            return None;
-        }
-        let blocks = block - run.first + 1;
-        Some(run.since + self.drive.mechanics.spindle().blocks(blocks, self.arm.place.blocks_per_track))
-    }
-
     /// Starts the next access of a drive with a fixed access time.
     pub(super) fn start_without_mechanics(&mut self) {
         if let (Access::Constant(time), false) = (self.drive.mechanics.access, self.arm.busy) {
@@ -927,7 +622,7 @@ impl Disk {
         }
     }
 
-    fn fixed_access_over(&mut self) {
+    pub(super) fn fixed_access_over(&mut self) {
         if !self.link.is_free() {
             return self.arm.set(Motion::Fixed, self.link.at);
         }

@@ -55,6 +55,11 @@ impl Disk {
         self.drive.cache.caching != Caching::None
     }
 
+    /// Segments with data that are not on the medium.
+    fn dirty_segments(&self) -> usize {
+        self.segments.iter().filter(|kept| matches!(kept.state, State::Dirty | State::Writing)).count()
+    }
+
     fn is_write_segment(&self, segment: usize) -> bool {
         self.drive.cache.separate_write_segment && segment == WRITE_SEGMENT
     }
@@ -166,7 +171,7 @@ impl Disk {
     fn select_for_write(&mut self, job: JobId) -> (Hit, Option<usize>) {
         let (first, end) = (self.jobs[job].first, self.jobs[job].end);
         let size = u64::from(self.drive.cache.segment_blocks);
-        let room = self.dirty_segments < self.drive.cache.write_segments;
+        let room = self.dirty_segments() < self.drive.cache.write_segments as usize;
         let (mut best, mut found) = (0, (Hit::Miss, None));
         for index in 0..self.recency.len() {
             let segment = self.recency[index];
@@ -309,13 +314,13 @@ impl Disk {
         if current.hit == Hit::Miss {
             kept.least_ahead = 0;
             kept.most_ahead = 0;
-            kept.start = current.first;
-            kept.end = current.first;
+            kept.start = if current.write { current.written } else { current.out };
+            // A write's data may have come before the segment was its own.
+            kept.end = kept.start.max(current.out);
         }
         match current.write {
             true if current.hit == Hit::Miss => {
                 kept.state = State::Dirty;
-                self.dirty_segments += 1;
             }
             true => {}
             false => {

@@ -44,8 +44,6 @@ pub struct Disk {
     pub(super) segments: Vec<Segment>,
     /// Segments from the least to the most recently used.
     pub(super) recency: Vec<usize>,
-    /// Segments with data that are not on the medium.
-    pub(super) dirty_segments: u32,
     pub(super) arm: Arm,
     pub(super) link: Link,
     /// Whether the last request that completed was a write.
@@ -75,6 +73,19 @@ struct Flush {
     /// Writes with a smaller number must be on the medium.
     before: u64,
     earliest: Ticks,
+}
+
+/// Where the heads are and how far the platter has turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Cylinder.
+    pub cylinder: u32,
+    /// Head.
+    pub head: u32,
+    /// Angle of the platter, in parts of a turn.
+    pub angle: u64,
+    /// Parts of a whole turn.
+    pub turn: u64,
 }
 
 /// A request in the drive.
@@ -148,7 +159,6 @@ impl Disk {
             jobs: Vec::new(),
             free_jobs: Vec::new(),
             pending: Vec::new(),
-            dirty_segments: 0,
             arm: Arm::default(),
             link: Link::default(),
             last_was_write: false,
@@ -170,20 +180,27 @@ impl Disk {
         Disk { angle_lost: self.turn() >> 24, ..self }
     }
 
-    /// The track that the heads are on, and the platter's angle as parts of [`turn`](Self::turn), at an instant that
-    /// is not in the past.
-    pub(crate) fn position_at(&self, at: Nanos) -> (Track, u64) {
-        (self.arm.track, self.angle(ticks(at)))
+    /// Where the heads are and where the platter is at an instant that is not in the past, if nothing moves the arm
+    /// until then.
+    #[must_use]
+    pub fn position_at(&self, at: Nanos) -> Position {
+        let Track { cylinder, head } = self.arm.track;
+        Position { cylinder, head, angle: self.angle(ticks(at)), turn: self.turn() }
+    }
+
+    /// Time from `at` until the beginning of `block` is under the head, if the arm left then from where it is.
+    ///
+    /// # Panics
+    /// If the drive has no such block.
+    #[must_use]
+    pub fn time_to_reach(&self, at: Nanos, block: u64, write: bool) -> Nanos {
+        assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
+        nanos(self.positioning(self.arm.track, ticks(at), block, write))
     }
 
     /// Parts of a turn.
-    pub(crate) fn turn(&self) -> u64 {
+    pub(super) fn turn(&self) -> u64 {
         self.drive.mechanics.spindle().turn
-    }
-
-    /// Time from `at` until the heads, if they left then from where they are, are at the beginning of `block`.
-    pub(crate) fn time_to_reach(&self, at: Nanos, block: u64, write: bool) -> Nanos {
-        nanos(self.positioning(self.arm.track, ticks(at), block, write))
     }
 
     /// Seek, head switch, settling and rotation from a track at an instant to a block.
@@ -215,7 +232,12 @@ impl Disk {
     /// Handles what happens until an instant, that included; stops behind a completion if asked to.
     fn run(&mut self, until: Nanos, stop_at_completion: bool) {
         let limit = ticks(until);
-        while let Some(next) = self.next_tick().filter(|&next| next <= limit) {
+        loop {
+            let next = match self.next_tick() {
+                Some(next) if next <= limit => next,
+                None if self.in_drive > 0 && self.start_over() && self.next_tick().is_some() => continue,
+                _ => break,
+            };
             self.clock = self.clock.max(next);
             if self.link.at <= next {
                 self.link_event();
@@ -311,6 +333,11 @@ impl Disk {
         }
     }
 
+    /// The first tick of which the host has not been told yet.
+    pub(super) fn after_now(&self) -> Ticks {
+        ticks(self.now) + 1
+    }
+
     /// Completes the flushes whose writes are on the medium.
     fn check_flushes(&mut self) {
         self.flush_at = Ticks::MAX;
@@ -321,6 +348,7 @@ impl Disk {
             if in_drive || outside.into_iter().any(|waiting| waiting.request.op != Op::Read) {
                 return;
             }
+            let earliest = earliest.max(self.after_now());
             if earliest > self.clock {
                 self.flush_at = earliest;
                 return;

@@ -4,9 +4,10 @@
 //! A job that finds nothing either holds the bus until something comes or disconnects until the water mark.
 
 use super::arm::Motion;
+use super::buffer::State;
 use super::controller::{Disk, Hit, JobId, SHORTEST};
 use super::mechanics::{Ticks, ticks};
-use super::parameters::{FastWrite, Preseek, ReadAheadOver};
+use super::parameters::{Caching, FastWrite, Preseek, ReadAheadOver};
 
 /// The state of the bus.
 #[derive(Clone, Debug)]
@@ -211,7 +212,10 @@ impl Disk {
         self.link.owner = Some(job);
         let Some(segment) = self.jobs[job].segment else {
             // Only a drive that never disconnects gets here without a segment; the arm will find one.
-            return self.link.set(Phase::Hold { skip: 0 }, Ticks::MAX);
+            return match self.may_hold(job) {
+                true => self.link.set(Phase::Hold { skip: 0 }, Ticks::MAX),
+                false => self.begin_disconnect(job),
+            };
         };
         if self.drive.mechanics.is_constant() {
             return self.send_completion(job);
@@ -230,7 +234,7 @@ impl Disk {
             let ready = current.owns_segment || self.segments[segment].end >= current.out;
             match size.saturating_sub(used).min(current.end - current.out) {
                 blocks if blocks > 0 && ready => self.begin_chunk(job, blocks),
-                _ if self.drive.control.hold_for_write => self.hold(job),
+                _ if self.drive.control.hold_for_write && self.may_hold(job) => self.hold(job),
                 _ => self.begin_disconnect(job),
             }
         } else {
@@ -240,7 +244,7 @@ impl Disk {
             let there = self.segments[segment].end.min(current.end);
             match there.saturating_sub(current.out) {
                 blocks if blocks > 0 => self.begin_chunk(job, blocks),
-                _ if self.drive.control.hold_for_read => self.hold(job),
+                _ if self.drive.control.hold_for_read && self.may_hold(job) => self.hold(job),
                 _ => self.begin_disconnect(job),
             }
         }
@@ -249,6 +253,13 @@ impl Disk {
     fn begin_chunk(&mut self, job: JobId, blocks: u64) {
         let time = self.jobs[job].block_time * blocks;
         self.link.set(Phase::Chunk { since: self.clock, blocks }, self.clock + time);
+    }
+
+    /// Whether a job that holds the bus gets what it waits for without another job's having the bus first.
+    fn may_hold(&self, job: JobId) -> bool {
+        let segment = self.jobs[job].segment;
+        let has_arm = self.arm.is_busy() && self.arm.job == Some(job);
+        self.link.waiting.iter().all(|&other| has_arm && self.jobs[other].segment != segment)
     }
 
     fn hold(&mut self, job: JobId) {
@@ -373,6 +384,15 @@ impl Disk {
             }
         }
         let (_, job) = best?;
+        // Segments that were only looked at are not kept.
+        for index in 0..self.link.waiting.len() {
+            let other = self.link.waiting[index];
+            let kept = self.jobs[other].segment.filter(|&segment| self.segments[segment].jobs.contains(&other));
+            if other != job && kept.is_none() {
+                self.jobs[other].segment = None;
+                self.jobs[other].hit = Hit::Miss;
+            }
+        }
         if self.jobs[job].segment.is_some_and(|segment| !self.segments[segment].jobs.contains(&job)) {
             self.attach(job);
         }
@@ -409,6 +429,55 @@ impl Disk {
         })
     }
 
+    /// Nothing happens any more although jobs wait, each for what another one has: all of them start over with an
+    /// empty buffer. Whether there was such a knot to cut.
+    ///
+    /// Only drives whose options let several jobs share bus, arm and segments tie one.
+    pub(super) fn start_over(&mut self) -> bool {
+        if self.free_stopped_arm() {
+            return true;
+        }
+        match (self.link.phase, self.link.owner) {
+            (Phase::Hold { .. }, Some(owner)) => self.link.waiting.push(owner),
+            (Phase::Idle, _) => {}
+            _ => return false,
+        }
+        self.update();
+        self.link = Link { waiting: std::mem::take(&mut self.link.waiting), ..Link::default() };
+        self.abandon_arm();
+        for segment in &mut self.segments {
+            segment.state = State::Empty;
+            segment.jobs.clear();
+        }
+        for job in 0..self.jobs.len() {
+            let current = &mut self.jobs[job];
+            if !current.live {
+                continue;
+            }
+            current.segment = None;
+            if current.acknowledged {
+                self.pending.retain(|&other| other != job);
+                self.free_job(job);
+                continue;
+            }
+            current.owns_segment = false;
+            current.had_arm = false;
+            current.hit = Hit::Miss;
+            current.first = if current.write { current.written } else { current.out }.min(current.end - 1);
+            current.out = current.first;
+            current.written = current.first;
+            if !self.pending.contains(&job) {
+                self.pending.push(job);
+            }
+            if !self.link.waiting.contains(&job) {
+                self.link.waiting.push(job);
+            }
+        }
+        self.start_arm(None, true);
+        self.check_bus(None);
+        true
+    }
+
     /// All data have crossed: the completion goes to the host.
     fn send_completion(&mut self, job: JobId) {
         let write = self.jobs[job].write;
@@ -416,7 +485,8 @@ impl Disk {
         self.jobs[job].sent = true;
         let control = &self.drive.control;
         let overhead = if write { control.write_completion } else { control.read_completion };
-        let earliest = ticks(self.jobs[job].arrival + SHORTEST);
+        // What completes at the instant of an arrival has been told already.
+        let earliest = ticks(self.jobs[job].arrival + SHORTEST).max(self.after_now());
         self.link.set(Phase::Complete, (self.clock + overhead).max(earliest));
         if !write {
             self.pending.retain(|&other| other != job);
@@ -487,8 +557,8 @@ impl Disk {
 
     fn leave_segment(&mut self, segment: usize) {
         if self.segments[segment].jobs.is_empty() {
-            if self.drive.cache.caching == super::parameters::Caching::None {
-                self.segments[segment].state = super::buffer::State::Empty;
+            if self.drive.cache.caching == Caching::None {
+                self.segments[segment].state = State::Empty;
             }
         } else {
             self.find_owner(segment);

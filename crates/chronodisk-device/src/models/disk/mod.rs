@@ -1,9 +1,12 @@
-//! A disk drive in full: geometry, mechanics, controller, segmented cache, queue.
+//! A disk drive in full: geometry, mechanics, controller, segmented buffer, queue.
 //!
 //! [`DiskParameters`] says what the drive is, as plain data; [`Drive`] is made of it once and shared; [`Disk`] is the
-//! model.
-
-#![allow(dead_code)]
+//! model. The behaviour is that of DiskSim 4.0 (Bucy, Schindler, Schlosser, Ganger, CMU-PDL-08-101), whose drives it
+//! matches request by request, and of the drives that it was fitted to.
+//!
+//! Not modelled: prepending a write to one that waits in a segment; giving a segment that only waits for its completion
+//! to another request; gaps that slipped blocks leave within a run of blocks on a track (as in the reference);
+//! priorities; errors of the medium.
 
 mod arm;
 mod buffer;
@@ -12,16 +15,17 @@ mod drive;
 mod geometry;
 mod link;
 mod mechanics;
+mod medium;
 mod parameters;
 mod scheduler;
 mod statistics;
 pub(crate) mod toml;
 mod validate;
 
-#[allow(unused_imports)]
-pub use controller::Disk;
-#[allow(unused_imports)]
+pub use controller::{Disk, Position};
 pub use drive::Drive;
 pub(crate) use mechanics::{Access, nanos};
-#[allow(unused_imports)]
 pub use parameters::*;
+
+#[cfg(test)]
+mod tests;
