@@ -48,6 +48,10 @@ pub const USED: u64 = MEMORY_BASE + 0x2000;
 pub const BUFFERS: u64 = MEMORY_BASE + 0x4000;
 /// Size of the ring.
 pub const RING_SIZE: u16 = 256;
+/// Where the driver says after which used entry it wants a call, with `VIRTIO_RING_F_EVENT_IDX`.
+pub const USED_EVENT: u64 = AVAILABLE + 4 + 2 * RING_SIZE as u64;
+/// Where the device says after which available entry it wants a kick, with the same feature.
+pub const AVAILABLE_EVENT: u64 = USED + 4 + 8 * RING_SIZE as u64;
 
 /// Flag of a descriptor: another one follows.
 pub const NEXT: u16 = VRING_DESC_F_NEXT as u16;
@@ -116,6 +120,12 @@ impl MockDriver {
     #[must_use]
     pub fn new() -> (MockDriver, UnixStream) {
         let (socket, backend) = UnixStream::pair().expect("a socket pair");
+        (MockDriver::over(socket), backend)
+    }
+
+    /// A driver at this end of a connection.
+    #[must_use]
+    pub fn over(socket: UnixStream) -> MockDriver {
         let memory_file = memory_file();
         memory_file.set_len(MEMORY_BYTES + HIGH_MEMORY_BYTES).expect("memory");
         let part = |address, len: u64, offset| {
@@ -127,7 +137,7 @@ impl MockDriver {
             part(HIGH_MEMORY_BASE, HIGH_MEMORY_BYTES, MEMORY_BYTES),
         ])
         .expect("a mapping");
-        let driver = MockDriver {
+        MockDriver {
             socket,
             channel: None,
             memory_file,
@@ -136,8 +146,7 @@ impl MockDriver {
             next_buffer: BUFFERS,
             available: 0,
             used: 0,
-        };
-        (driver, backend)
+        }
     }
 
     /// The driver's end of the socket.

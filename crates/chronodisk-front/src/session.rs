@@ -12,6 +12,7 @@ use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 use chronodisk_store::Store;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send};
+use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::vhost_user::memory::GuestMemory;
@@ -166,6 +167,26 @@ impl Session {
     /// # Errors
     /// [`FrontError::Config`], [`FrontError::StoreSize`].
     pub fn new(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
+        let features = config.features();
+        Session::with_features(socket, config, store, features)
+    }
+
+    /// As [`new`](Self::new), and lets the guest leave out kicks and calls that tell nothing new
+    /// (`VIRTIO_RING_F_EVENT_IDX`): for a guest whose time is not stopped by kicks.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_event_idx(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
+        let features = config.features() | 1 << VIRTIO_RING_F_EVENT_IDX;
+        Session::with_features(socket, config, store, features)
+    }
+
+    fn with_features(
+        socket: UnixStream,
+        config: BlkConfig,
+        store: Box<dyn Store>,
+        features: u64,
+    ) -> Result<Self, FrontError> {
         config.check()?;
         let device_bytes = config.capacity_sectors * SECTOR_BYTES;
         let store_bytes = store.capacity_bytes();
@@ -175,7 +196,7 @@ impl Session {
         Ok(Session {
             socket,
             decoder: MessageDecoder::new(),
-            backend: Backend::new(config.features(), config.space()),
+            backend: Backend::new(features, config.space()),
             device: Device { config, store, bounce: Bounce::default() },
             next_id: 0,
             in_flight: BTreeMap::new(),
@@ -271,6 +292,11 @@ impl Session {
         if !std::mem::take(&mut self.call_pending) {
             return Ok(());
         }
+        if let Some(memory) = self.backend.memory().cloned()
+            && !self.backend.vring_mut(QUEUE).wants_call(&memory)
+        {
+            return Ok(());
+        }
         self.stats.calls += 1;
         let called = if let Some(call) = &self.backend.vring(QUEUE).call {
             call.ring()
@@ -361,8 +387,13 @@ impl Session {
         let memory = self.backend.memory().cloned().ok_or(RingError::NotRunning)?;
         let limits = Limits::new(&self.device.config, self.backend.features());
         // A guest that adds requests meanwhile must kick again.
-        for _ in 0..crate::vhost_user::QUEUE_SIZE_MAX {
-            let Some(chain) = self.backend.vring_mut(queue).pop(&memory)? else { break };
+        for _ in 0..LOOKS_MAX {
+            let Some(chain) = self.backend.vring_mut(queue).pop(&memory)? else {
+                if self.backend.vring_mut(queue).await_kick(&memory)? {
+                    continue;
+                }
+                break;
+            };
             let head = chain.head_index();
             let parsed = BlkRequest::parse(chain, memory.mapped(), &limits).and_then(|request| self.admit(request));
             match parsed {
@@ -513,6 +544,10 @@ impl SessionStats {
         }
     }
 }
+
+/// Looks at the available ring after one kick: for each of its entries one, and one at its end
+/// that may find another entry.
+const LOOKS_MAX: u32 = 2 * crate::vhost_user::QUEUE_SIZE_MAX as u32 + 1;
 
 /// The only ring so far.
 const QUEUE: usize = 0;

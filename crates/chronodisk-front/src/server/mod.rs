@@ -15,6 +15,7 @@ mod listen;
 mod nbd;
 mod peer;
 mod preload;
+mod vhost;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use self::core::Core;
 pub use self::listen::{Address, ListenError};
 use self::peer::Peer;
 pub use self::preload::{OverflowView, Preloaded};
+use crate::BlkConfig;
 use crate::nbd::ServerOffer;
 
 /// A device that is being served.
@@ -163,6 +165,31 @@ impl Server {
         let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
         self.acceptors.push(acceptor.map_err(|source| ListenError::new(&bound, "starting a thread", source))?);
         Ok(bound)
+    }
+
+    /// Begins to accept guests there that reach the device, described by `config`, as
+    /// vhost-user-blk.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    ///
+    /// # Panics
+    /// If the address is not in the file system.
+    pub fn listen_vhost_user(&mut self, address: &Address, config: BlkConfig) -> Result<(), ListenError> {
+        let Address::Unix(path) = address else { panic!("vhost-user passes descriptors, which TCP can't") };
+        let (listener, _) = listen::bind(address)?;
+        self.paths.push(path.clone());
+        let name = format!("vhost-user {address}");
+        let transport = self.shared.core().clock.add_transport(&name, self.shared.options.timing);
+        let shared = self.shared.clone();
+        let accept = move || {
+            listen::accept(&shared, &listener, |shared, connection, socket| {
+                vhost::serve(shared, connection, transport, socket, &config)
+            });
+        };
+        let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
+        self.acceptors.push(acceptor.map_err(|source| ListenError::new(address, "starting a thread", source))?);
+        Ok(())
     }
 
     /// What was done so far.

@@ -100,6 +100,10 @@ impl Store for Preloaded {
         lock(&self.store).write_zeroes(offset_bytes, len_bytes)
     }
 
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        lock(&self.store).reserve_zeroes(offset_bytes, len_bytes)
+    }
+
     fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         lock(&self.store).discard(offset_bytes, len_bytes)
     }

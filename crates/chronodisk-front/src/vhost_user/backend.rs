@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::SocketType;
+use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
 use super::Vring;
 use super::doorbell::Doorbell;
@@ -242,6 +243,9 @@ impl Backend {
     fn set_features(&mut self, asked: u64) -> Result<Effect, Refusal> {
         check_features(asked, self.offered_features)?;
         self.features = asked;
+        for vring in &mut self.vrings {
+            vring.set_event_idx(asked & 1 << VIRTIO_RING_F_EVENT_IDX != 0);
+        }
         if asked & 1 << F_PROTOCOL_FEATURES == 0 {
             // "Ring states" in the specification: without protocol features rings need no enabling.
             for vring in &mut self.vrings {

@@ -57,6 +57,8 @@ pub(crate) struct Vring {
     /// Started by a kick descriptor, or by being enabled where kicks come in band.
     started: bool,
     queue: Option<Queue>,
+    /// Whether either side says from which entry on it wants to be notified.
+    event_idx: bool,
     /// A bit for each descriptor that heads a chain in flight.
     in_flight: [u64; QUEUE_SIZE_MAX as usize / 64],
     /// Changes when the chains in flight are forgotten.
@@ -75,6 +77,7 @@ impl Vring {
             enabled: false,
             started: false,
             queue: None,
+            event_idx: false,
             in_flight: [0; QUEUE_SIZE_MAX as usize / 64],
             epoch: 0,
             kick: None,
@@ -95,6 +98,11 @@ impl Vring {
     /// Where kicks come while the ring runs.
     pub(crate) fn running_kick(&self) -> Option<&Doorbell> {
         self.kick.as_ref().filter(|_| self.is_running())
+    }
+
+    /// `VIRTIO_RING_F_EVENT_IDX`, virtio 1.2, section 2.7.10: to be set before the ring runs.
+    pub(crate) fn set_event_idx(&mut self, event_idx: bool) {
+        self.event_idx = event_idx;
     }
 
     pub(crate) fn set_size(&mut self, size: u32) -> Result<(), Refusal> {
@@ -189,6 +197,23 @@ impl Vring {
         Ok(())
     }
 
+    /// Whether the guest wants to be told of what was given back since the last time.
+    pub(crate) fn wants_call(&mut self, memory: &GuestMemory) -> bool {
+        // A ring that can't be read is told of once too often rather than never.
+        self.queue.as_mut().is_none_or(|queue| queue.needs_notification(memory.mapped()).unwrap_or(true))
+    }
+
+    /// All available chains were taken: the guest shall kick for the next one. True if there is
+    /// one already, of which it may not tell.
+    pub(crate) fn await_kick(&mut self, memory: &GuestMemory) -> Result<bool, RingError> {
+        if !self.event_idx {
+            return Ok(false);
+        }
+        let size = self.size;
+        let queue = self.queue.as_mut().ok_or(RingError::NotRunning)?;
+        queue.enable_notification(memory.mapped()).map_err(|_| RingError::AvailableIndex { size })
+    }
+
     fn refuse_if_running(&self) -> Result<(), Refusal> {
         if self.is_running() { Err(Refusal::RingRuns) } else { Ok(()) }
     }
@@ -229,6 +254,7 @@ impl Vring {
         queue.try_set_used_ring_address(used).map_err(invalid)?;
         queue.set_next_avail(self.base);
         queue.set_next_used(queue.used_idx(memory.mapped(), Ordering::Acquire).map_err(invalid)?.0);
+        queue.set_event_idx(self.event_idx);
         queue.set_ready(true);
         if !queue.is_valid(memory.mapped()) {
             return Err(Refusal::RingMemory);

@@ -1,0 +1,232 @@
+//! A guest that speaks vhost-user-blk: QEMU, for instance, with kicks and calls on event
+//! descriptors.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
+use chronodisk_sim::{Nanos, RequestId};
+use chronodisk_store::{Extent, Store, StoreError};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
+use rustix::net::{Shutdown, shutdown};
+
+use super::Shared;
+use super::peer::{Left, Peer, raise};
+use super::worker::{Woken, Worker};
+use crate::{Arrival, BlkConfig, Flow, RequestHandler, Session};
+
+/// A guest's connection, shared with the threads that deliver to it.
+struct VhostPeer {
+    /// The session's socket, to be waited for while another thread has the session in hand.
+    socket: OwnedFd,
+    event: OwnedFd,
+    state: Mutex<State>,
+}
+
+struct State {
+    session: Session,
+    /// The latest request; its upper half is that of all that are outstanding, or one more.
+    latest: u64,
+    broken: bool,
+}
+
+/// Serves a guest until it is gone or the server stops.
+pub(super) fn serve(
+    shared: &Arc<Shared>,
+    connection: u32,
+    transport: TransportIndex,
+    socket: OwnedFd,
+    config: &BlkConfig,
+) {
+    let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
+    let Ok(waited) = socket.try_clone() else { return };
+    let store = Box::new(SharedStore(shared.clone()));
+    let session = match Session::with_event_idx(UnixStream::from(socket), config.clone(), store) {
+        Ok(session) => session,
+        Err(error) => return note_end(shared, &error.to_string()),
+    };
+    let state = State { session, latest: 0, broken: false };
+    let peer = Arc::new(VhostPeer { socket: waited, event, state: Mutex::new(state) });
+    shared.peers().insert(connection, peer.clone());
+    // Stopping raises the flag first and looks for peers then.
+    if shared.is_stopping() {
+        peer.end_input();
+    }
+    let mut worker = Worker::new(shared.clone(), connection, transport);
+    peer.run(&mut worker, transport);
+    shared.peers().remove(&connection);
+    let stats = peer.state().session.stats().clone();
+    {
+        let mut totals = shared.totals();
+        totals.refused_requests += stats.bad_requests.values().sum::<u64>();
+        totals.store_errors += stats.store_errors;
+        if let Some(first) = stats.first_store_error {
+            totals.first_store_error.get_or_insert(first);
+        }
+        totals.dropped_completions += stats.dropped_completions;
+    }
+    worker.finish();
+}
+
+impl VhostPeer {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, worker: &mut Worker, transport: TransportIndex) {
+        let shared = worker.shared.clone();
+        let (mut received, mut found) = (shared.now(), Found::Busy);
+        let mut kick = None;
+        loop {
+            worker.turn(self, received, found);
+            let mut descriptors = vec![(self.socket.as_fd(), PollFlags::IN)];
+            descriptors.extend(kick.iter().map(|kick: &OwnedFd| (kick.as_fd(), PollFlags::IN)));
+            match worker.wait(&self.event, &descriptors) {
+                Woken::Look => (received, found) = (shared.now(), Found::Busy),
+                Woken::Ready(how) => {
+                    (received, found) = (shared.now(), how);
+                    match self.receive(worker, transport) {
+                        Ok(true) => {}
+                        Ok(false) => return,
+                        Err(error) => return note_end(&shared, &error.to_string()),
+                    }
+                    // Messages replace it; a duplicate can be waited for without the session in hand.
+                    let state = self.state();
+                    kick = state.session.kick_fd().and_then(|kick| kick.try_clone_to_owned().ok());
+                }
+            }
+            if self.state().broken {
+                return;
+            }
+        }
+    }
+
+    /// Takes a kick and a message, if they are there; false when the guest is gone.
+    fn receive(&self, worker: &mut Worker, transport: TransportIndex) -> Result<bool, crate::FrontError> {
+        let mut state = self.state();
+        let mut arrivals = Arrivals { worker, transport, latest: state.latest };
+        state.session.kicked(&mut arrivals)?;
+        let flow = state.session.readable(&mut arrivals)?;
+        state.latest = arrivals.latest;
+        Ok(flow == Flow::Continue)
+    }
+}
+
+/// Hands requests on to the worker.
+struct Arrivals<'a> {
+    worker: &'a mut Worker,
+    transport: TransportIndex,
+    latest: u64,
+}
+
+impl RequestHandler for Arrivals<'_> {
+    fn arrived(&mut self, arrival: Arrival) {
+        let mut request = arrival.request;
+        self.latest = request.id.0;
+        let took = arrival.store_time;
+        let bytes = if arrival.failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
+        let connection = self.worker.connection;
+        request.id = RealId { transport: self.transport, connection, slot: request.id.0 as u32 }.pack();
+        request.issuer = connection;
+        self.worker.arrived(request, bytes);
+    }
+
+    fn before_acknowledge(&mut self) {}
+}
+
+impl Peer for VhostPeer {
+    fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left) {
+        let mut state = self.state();
+        for departure in departures {
+            let id = whole_id(departure.id.slot, state.latest);
+            state.session.complete(id, departure.status);
+        }
+        if state.session.notify().is_err() {
+            state.broken = true;
+            if foreign {
+                raise(&self.event);
+            }
+        }
+        left.sent(departures, noticed, shared.now());
+    }
+
+    fn nudge(&self) {
+        raise(&self.event);
+    }
+
+    fn end_input(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        raise(&self.event);
+    }
+}
+
+/// The session's id of an outstanding request from its lower half: the last one with that half up
+/// to the latest.
+fn whole_id(slot: u32, latest: u64) -> RequestId {
+    let whole = (latest >> 32 << 32) | u64::from(slot);
+    RequestId(if whole > latest { whole - (1 << 32) } else { whole })
+}
+
+fn note_end(shared: &Shared, reason: &str) {
+    let mut totals = shared.totals();
+    totals.violations += 1;
+    totals.first_violation.get_or_insert_with(|| reason.to_owned());
+}
+
+/// The server's store as a session's own.
+struct SharedStore(Arc<Shared>);
+
+impl Store for SharedStore {
+    fn capacity_bytes(&self) -> u64 {
+        self.0.store().capacity_bytes()
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.0.store().read(offset_bytes, bytes)
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0.store().write(offset_bytes, bytes)
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.store().write_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.store().reserve_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.store().discard(offset_bytes, len_bytes)
+    }
+
+    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
+        self.0.store().extent(offset_bytes, len_bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.0.store().flush()
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        self.0.store().allocated_bytes()
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        self.0.store().budget_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_by_their_lower_half() {
+        assert_eq!(whole_id(5, 9), RequestId(5));
+        assert_eq!(whole_id(u32::MAX, (1 << 32) + 3), RequestId(u64::from(u32::MAX)));
+        assert_eq!(whole_id(3, (1 << 32) + 3), RequestId((1 << 32) + 3));
+    }
+}
