@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
+use chronodisk_device::DeviceInfo;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Preloaded, Server, ServerOptions, ServerOutcome};
+use chronodisk_front::{BlkConfig, SEG_MAX_DEFAULT};
 use chronodisk_report::render_run_summary;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::{AccessList, FileStore, OverflowStore, RamStore, Store};
@@ -41,8 +43,12 @@ pub struct Arguments {
 
     /// Where NBD clients find it; a bare PORT listens on the loopback interface. Can be given more
     /// than once
-    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required = true)]
+    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present = "vhost_user")]
     nbd: Vec<Address>,
+
+    /// Socket at which a virtual machine finds it as vhost-user-blk
+    #[arg(long, value_name = "PATH")]
+    vhost_user: Option<PathBuf>,
 
     /// Capacity of the device, such as 8GiB, instead of the profile's
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
@@ -138,13 +144,17 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     // Before any thread exists, so that none of them takes the signal.
     let signals = signals()?;
     let (mut server, overflow) = start(&arguments, &device, options)?;
-    let addresses = listen(&arguments, &mut server)?;
+    let addresses = listen(&arguments, &device, &mut server)?;
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
     let ended = match &arguments.run {
         Some(command) => captive(&arguments, command, &addresses, &server, signals)?,
         None => {
-            addresses.iter().for_each(|address| output::note(format_args!("serving at {}", address.nbd_uri())));
+            let nbd = addresses.iter().take(arguments.nbd.len());
+            nbd.for_each(|address| output::note(format_args!("serving at {}", address.nbd_uri())));
+            if let Some(path) = &arguments.vhost_user {
+                output::note(format_args!("serving vhost-user-blk at {}", path.display()));
+            }
             wait(&arguments, &server, signals, None)?
         }
     };
@@ -258,9 +268,34 @@ fn access_list(run: &str) -> Result<AccessList, Failure> {
     Ok(AccessList::new(data.map(|record| (record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES))))
 }
 
-fn listen(arguments: &Arguments, server: &mut Server) -> Result<Vec<Address>, Failure> {
+fn listen(arguments: &Arguments, device: &Device, server: &mut Server) -> Result<Vec<Address>, Failure> {
     let listened = arguments.nbd.iter().map(|address| server.listen_nbd(address));
-    listened.collect::<Result<_, _>>().map_err(|error| Failure::host(format!("--nbd {error}")))
+    let mut addresses: Vec<Address> =
+        listened.collect::<Result<_, _>>().map_err(|error| Failure::host(format!("--nbd {error}")))?;
+    if let Some(path) = &arguments.vhost_user {
+        let address = Address::Unix(path.clone());
+        let listened = server.listen_vhost_user(&address, blk_config(device.info(), arguments.read_only)?);
+        listened.map_err(|error| Failure::host(format!("--vhost-user {error}")))?;
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+/// The device as a virtual machine sees it.
+fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> {
+    if read_only {
+        return Err(Failure::usage("--read-only is of --nbd; let the virtual machine open the device read-only"));
+    }
+    Ok(BlkConfig {
+        capacity_sectors: info.capacity_sectors,
+        logical_block_bytes: info.logical_block_bytes,
+        physical_block_bytes: info.physical_block_bytes,
+        serial: info.name.clone(),
+        discard_unit_sectors: info.discard_unit_sectors,
+        write_zeroes: true,
+        volatile_cache: info.volatile_cache,
+        seg_max: SEG_MAX_DEFAULT,
+    })
 }
 
 /// How serving ended.
@@ -289,7 +324,10 @@ fn captive(
 ) -> Result<Ended, Failure> {
     let first = addresses.first().expect("the command line asks for one");
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command).env("uri", first.nbd_uri());
+    shell.arg("-c").arg(command);
+    if !arguments.nbd.is_empty() {
+        shell.env("uri", first.nbd_uri());
+    }
     match first {
         Address::Unix(path) => {
             shell.env("unixsocket", path);
@@ -463,9 +501,10 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         Tracked::Fixed(duration) => json!(duration.as_nanos()),
     };
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
-    let entries: [(&str, Value); 18] = [
+    let entries: [(&str, Value); 19] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
+        ("vhost-user", json!(arguments.vhost_user)),
         ("capacity", json!(arguments.capacity)),
         ("seed", json!(arguments.seed)),
         ("store", json!(arguments.store.to_string_lossy())),
