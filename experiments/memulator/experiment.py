@@ -6,7 +6,7 @@ the host's part, which the null device shows; what can be compared is what a cha
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ POSTMARK = ["postmark", str(Path(__file__).with_name("postmark.conf"))]
 
 
 def fio(**options: object) -> list[str]:
-    """One job of fio on a file of the emulated device."""
-    job = {"name": "job", "directory": "/mnt", "ioengine": "psync", "randseed": 42, **options}
+    """One job of fio on the bare device, or on a file where `directory` names its file system."""
+    place = {} if "directory" in options else {"filename": "/dev/vda", "direct": 1}
+    job = {"name": "job", "ioengine": "psync", "randseed": 42, **place, **options}
     return ["fio", *(f"--{key}={value}" for key, value in job.items())]
 
 
@@ -33,7 +34,8 @@ class Experiment:
     devices: list[str]
     command: list[str]
     #: Run times in seconds that the paper gives, by device.
-    paper: dict[str, float]
+    paper: dict[str, float] = field(default_factory=dict)
+    file_system: str = "ext2"
 
 
 EXPERIMENTS = [
@@ -62,35 +64,34 @@ EXPERIMENTS = [
         "large-transfers",
         "Zero-latency access where the paper expects it to show: random reads of 512 KiB",
         ["cheetah-x15", "cheetah-x15-zero-latency"],
-        fio(rw="randread", bs="512k", size="1g", number_ios=1000, direct=1),
-        {},
+        fio(rw="randread", bs="512k", size="16g", number_ios=2000),
+        file_system="none",
     ),
     Experiment(
         "synchronous-writes",
         "MEMS and battery-backed RAM where the paper expects it to show: random writes of 4 KiB, each synchronous",
         ["cheetah-x15", "mems-g2", "battery-backed-ram"],
-        fio(rw="randwrite", bs="4k", size="256m", number_ios=2000, fsync=1),
-        {},
+        fio(directory="/mnt", rw="randwrite", bs="4k", size="256m", number_ios=2000, fsync=1),
     ),
     Experiment(
         "shingled",
         "A drive of 2016 that the authors could not know: random writes of 64 KiB on a shingled disk and its sibling",
         ["nearline-20tb", "nearline-20tb-smr"],
-        fio(rw="randwrite", bs="64k", size="2g", number_ios=20000, direct=1),
-        {},
+        fio(rw="randwrite", bs="64k", size="60g", number_ios=20000),
+        file_system="none",
     ),
 ]
 
 
-def measure(device: str, command: list[str], reps: int, measured: dict[tuple[str, ...], dict[str, Any]]) -> Any:
-    """Run the command on a device; what was measured once is not measured again."""
-    key = (device, *command)
+def measure(device: str, experiment: Experiment, reps: int, measured: dict[tuple[str, ...], dict[str, Any]]) -> Any:
+    """Run the program on a device; what was measured once is not measured again."""
+    key = (device, experiment.file_system, *experiment.command)
     if key not in measured:
-        note(f"  {device}: {' '.join(command[:1])} x {reps}")
-        options = ["--device", device, "--fs", "ext2", "--memory", "256MiB", "--reps", str(reps)]
+        note(f"  {device}: {experiment.command[0]} x {reps}")
+        options = ["--device", device, "--fs", experiment.file_system, "--memory", "256MiB", "--reps", str(reps)]
         if capacity := CAPACITIES.get(device):
             options += ["--capacity", capacity]
-        measured[key] = chronodisk("run", *options, "--", *command)
+        measured[key] = chronodisk("run", *options, "--", *experiment.command)
     return measured[key]
 
 
@@ -103,7 +104,7 @@ def perform(experiment: Experiment, reps: int, measured: dict[tuple[str, ...], d
     note(experiment.title)
     rows = []
     for device in experiment.devices:
-        result = measure(device, experiment.command, reps, measured)
+        result = measure(device, experiment, reps, measured)
         times = run_times_seconds(result)
         responses = Sample([rep["summary"]["service_time_us"]["mean"] / 1e3 for rep in result["reps"]])
         rows.append(
