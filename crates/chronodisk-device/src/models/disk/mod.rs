@@ -24,7 +24,6 @@ mod validate;
 
 pub use controller::{Disk, Position};
 pub use drive::Drive;
-pub(crate) use mechanics::{Access, nanos};
 pub use parameters::*;
 
 #[cfg(test)]

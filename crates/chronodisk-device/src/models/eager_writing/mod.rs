@@ -12,7 +12,7 @@
 //!   command overhead and `margin`. From there on it takes all free blocks that follow each other, as far as it needs;
 //!   what is left begins anew when those are written. If there is nothing near, the nearest free block by address is
 //!   taken. The places that the data had before are free when the new ones are written.
-//! - A read is read from wherever its blocks are, runs of neighbours at once, short runs in batches of up to 32. A block that was
+//! - A read is read from wherever its blocks are, runs of neighbours at once, in batches of up to 32. A block that was
 //!   never written has no place; it reads as zeros after the command overhead.
 //! - A discard and a write of zeros free the places; they cost the command overhead. A flush is the disk's.
 //!
@@ -36,7 +36,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 
 use crate::cow_table::CowTable;
-use crate::models::disk::{Access, Disk, Drive, FastWrite, nanos};
+use crate::models::disk::{Disk, Drive};
 use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
 use crate::{DeviceInfo, DeviceModel, Probe};
 use space::Space;
@@ -50,10 +50,6 @@ struct Parts {
     /// From the choice of a place to the earliest movement of the heads, and to be on the safe side.
     lead: Nanos,
     overhead: Nanos,
-    /// A write is complete when all of it has passed under a head.
-    writes_through: bool,
-    /// Sectors in the disk's buffer.
-    buffer_sectors: u64,
 }
 
 /// The layer and the disk in it.
@@ -68,8 +64,6 @@ struct EagerWriting {
     space: Space,
     /// The disk's block behind the last one that was accessed.
     heads: u64,
-    /// The disk answers nothing before; what it says itself may be much earlier.
-    wake: Nanos,
     waiting: VecDeque<Request>,
     active: Option<Active>,
     due: EventQueue<(RequestId, Status)>,
@@ -85,8 +79,8 @@ struct Active {
     request: Request,
     next: u64,
     end: u64,
-    /// Requests to the disk that are under way.
-    under_way: u32,
+    /// When the disk has answered what it was asked.
+    ready: Nanos,
     /// Where the run of a write that is under way goes, and its length.
     run: (u64, u64),
     status: Status,
@@ -103,8 +97,6 @@ struct Statistics {
 
 /// Most runs of a read that the disk has at once.
 const RUNS_OF_A_BATCH: u32 = 32;
-/// A longer run is read alone.
-const BLOCKS_OF_A_BATCH: u64 = 256;
 
 impl EagerWriting {
     fn new(info: DeviceInfo, parts: Arc<Parts>, disk: Disk) -> Self {
@@ -116,7 +108,6 @@ impl EagerWriting {
             disk,
             space: Space::new(blocks),
             heads: 0,
-            wake: Nanos::ZERO,
             waiting: VecDeque::new(),
             active: None,
             due: EventQueue::new(),
@@ -129,7 +120,7 @@ impl EagerWriting {
 
     fn next_instant(&self) -> Nanos {
         let due = self.due.next_at().unwrap_or(Nanos::MAX);
-        due.min(self.disk.completion_bound().map_or(Nanos::MAX, |bound| bound.max(self.wake)))
+        due.min(self.active.map_or(Nanos::MAX, |active| active.ready))
     }
 
     /// Serves what waits, until something is under way.
@@ -138,14 +129,13 @@ impl EagerWriting {
             let Some(request) = self.waiting.pop_front() else { return };
             let (next, end) =
                 (request.lba.0 / self.parts.block_sectors, request.end().0.div_ceil(self.parts.block_sectors));
-            let active = Active { request, next, end, under_way: 0, run: (0, 0), status: Status::Ok };
+            let active = Active { request, next, end, ready: Nanos::MAX, run: (0, 0), status: Status::Ok };
             match request.op {
                 Op::Read => self.read_on(active),
                 Op::Write => self.write_on(active),
                 Op::Flush => {
-                    self.wake = Nanos::ZERO;
                     self.send(Request::new(0, Op::Flush, 0, 0));
-                    self.active = Some(Active { under_way: 1, ..active });
+                    self.await_disk(active);
                 }
                 Op::Discard | Op::WriteZeroes => {
                     for block in next..end {
@@ -161,24 +151,17 @@ impl EagerWriting {
     fn read_on(&mut self, mut active: Active) {
         let asked = active.next > active.request.lba.0 / self.parts.block_sectors;
         let mut batch = 0;
-        while active.next < active.end && active.under_way < RUNS_OF_A_BATCH && batch < BLOCKS_OF_A_BATCH {
+        while active.next < active.end && batch < RUNS_OF_A_BATCH {
             let (place, blocks) = self.mapped_run(active.next, active.end);
             if let Some(place) = place {
-                if batch > 0 && blocks > BLOCKS_OF_A_BATCH {
-                    break;
-                }
                 self.access(&active.request, active.next, place, blocks);
-                batch += blocks;
-                active.under_way += 1;
+                batch += 1;
             }
             active.next += blocks;
         }
-        if active.under_way > 1 {
-            self.wake = Nanos::ZERO;
-        }
-        match active.under_way {
+        match batch {
             0 => self.complete(&active, if asked { Nanos::ZERO } else { self.parts.overhead }),
-            _ => self.active = Some(active),
+            _ => self.await_disk(active),
         }
     }
 
@@ -209,14 +192,12 @@ impl EagerWriting {
         self.statistics.written_blocks += blocks;
         self.access(&active.request, active.next, place, blocks);
         active.run = (place, blocks);
-        active.under_way = 1;
-        self.active = Some(active);
+        self.await_disk(active);
     }
 
     /// Has the disk read or write blocks; the tag is of no consequence, since answers are counted.
     fn access(&mut self, request: &Request, block: u64, place: u64, blocks: u64) {
         self.heads = place + blocks;
-        self.wake = self.now.saturating_add(self.parts.shortest_time(request.op, place, blocks));
         let sectors = self.parts.block_sectors;
         self.send(Request {
             id: RequestId(block),
@@ -230,17 +211,27 @@ impl EagerWriting {
         while self.disk.now() < self.now {
             self.disk.step(self.now, &mut self.answers);
         }
-        debug_assert!(self.answers.is_empty(), "the disk answered before its bound");
         self.disk.submit(request);
     }
 
-    /// The disk has answered one of the active request's.
-    fn answered(&mut self, status: Status) {
+    /// Lets the disk serve what it was asked for the active request.
+    ///
+    /// It gets nothing more until it has answered, whatever the host does, so its answers can be had at once.
+    fn await_disk(&mut self, mut active: Active) {
+        while self.disk.outstanding() > 0 {
+            self.disk.step(Nanos::MAX, &mut self.answers);
+        }
+        for answer in self.answers.drain(..) {
+            active.status = active.status.max(answer.status);
+        }
+        active.ready = self.disk.now();
+        self.active = Some(active);
+    }
+
+    /// The disk has answered all that it was asked for the active request.
+    fn answered(&mut self) {
         let Some(mut active) = self.active.take() else { return };
-        active.under_way -= 1;
-        active.status = active.status.max(status);
         match active.request.op {
-            Op::Read if active.under_way > 0 => self.active = Some(active),
             Op::Read => self.read_on(active),
             Op::Write => {
                 let (place, blocks) = active.run;
@@ -325,22 +316,6 @@ impl EagerWriting {
     }
 }
 
-impl Parts {
-    /// The time that an access spends on the medium at least: a write all of it, a read what the buffer can't have.
-    fn shortest_time(&self, op: Op, place: u64, blocks: u64) -> Nanos {
-        let (first, last) = (place * self.block_sectors, (place + blocks) * self.block_sectors - 1);
-        let (drive, cached) = (&self.drive, if op == Op::Read { self.buffer_sectors } else { 0 });
-        let per_track = drive.geometry.blocks_per_track(first);
-        let known = per_track == drive.geometry.blocks_per_track(last) && (self.writes_through || op == Op::Read);
-        if !known || !matches!(drive.mechanics.access, Access::Full) {
-            return Nanos::ZERO;
-        }
-        let passed = drive.mechanics.spindle().blocks((last - first).saturating_sub(cached), per_track);
-        // Without what rounding may add.
-        Nanos::from_nanos(nanos(passed).as_nanos().saturating_sub(1))
-    }
-}
-
 /// Tracks on either side among which free ones are looked for.
 const TRACKS_LOOKED_AT: u32 = 64;
 
@@ -388,13 +363,8 @@ impl DeviceModel for EagerWriting {
             }
             self.now = self.now.max(next);
             while self.next_instant() <= self.now {
-                if self.disk.completion_bound().is_some_and(|bound| bound.max(self.wake) <= self.now) {
-                    let mut answers = std::mem::take(&mut self.answers);
-                    self.disk.step(self.now, &mut answers);
-                    for answer in answers.drain(..) {
-                        self.answered(answer.status);
-                    }
-                    self.answers = answers;
+                if self.active.is_some_and(|active| active.ready <= self.now) {
+                    self.answered();
                     self.serve();
                 }
                 while let Some((at, (id, status))) = self.due.pop_until(self.now) {
@@ -438,7 +408,6 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         return Err(fields.error_at("member", "expected a disk of 128 KiB to 16 TiB"));
     }
     let overhead = drive.command_overhead();
-    let writes_through = drive.cache.fast_write == FastWrite::Never && drive.nonvolatile.is_none();
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let disk_info = DeviceInfo { capacity_sectors: drive.capacity_blocks(), ..info.clone() };
         let disk = Disk::new(disk_info, Arc::clone(&drive), seed);
@@ -448,8 +417,6 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
             search_tracks,
             lead: overhead.saturating_add(margin),
             overhead: overhead.max(Nanos::from_nanos(1)),
-            writes_through,
-            buffer_sectors: u64::from(drive.cache.segments) * u64::from(drive.cache.segment_blocks),
         };
         let info = DeviceInfo { volatile_cache: disk.info().volatile_cache, ..info };
         Box::new(EagerWriting::new(info, Arc::new(parts), disk))
