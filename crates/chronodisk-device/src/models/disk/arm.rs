@@ -118,6 +118,10 @@ impl Arm {
 impl Disk {
     /// Brings segments up to the present: what has come over the bus and from the medium.
     pub(super) fn update(&mut self) {
+        if self.updated == self.clock {
+            return;
+        }
+        self.updated = self.clock;
         let size = u64::from(self.drive.cache.segment_blocks);
         if let (Phase::Chunk { .. }, Some(owner)) = (self.link.phase, self.link.owner)
             && self.jobs[owner].write
@@ -138,6 +142,8 @@ impl Disk {
                     let kept = &mut self.segments[self.arm.segment];
                     kept.end = reached;
                     kept.wrap(size);
+                    let wanted = self.arm.job.map_or(reached, |job| self.jobs[job].end);
+                    self.arm.background |= (wanted..kept.most_ahead).contains(&reached);
                 }
             }
         }
@@ -398,7 +404,10 @@ impl Disk {
 
     fn prepare_read(&mut self, job: JobId) -> (Next, Ticks) {
         let segment = self.arm.segment;
-        self.extend_read_ahead(job, segment);
+        if self.jobs[job].hit != Hit::Miss {
+            // Who starts with an empty segment has just said how far it goes.
+            self.extend_read_ahead(job, segment);
+        }
         self.arm.immediate = self.drive.cache.immediate_read;
         self.arm.background = false;
         let moving = self.arm.motion != Motion::Still;

@@ -344,21 +344,27 @@ impl Disk {
     }
 
     /// Where reading on after a job ends.
-    pub(super) fn most_ahead(&self, job: JobId, segment: usize) -> u64 {
-        let (cache, job) = (&self.drive.cache, &self.jobs[job]);
-        let size = u64::from(cache.segment_blocks);
+    fn most_ahead(&mut self, job: JobId, segment: usize) -> u64 {
+        let (first, end) = (self.jobs[job].first, self.jobs[job].end);
+        let cache = &self.drive.cache;
         match cache.read_ahead {
-            ReadAhead::None => return job.end,
-            ReadAhead::ToTrackEndOrNext if job.end < self.drive.capacity_blocks() => {
-                let place = self.drive.geometry.locate(job.end);
+            ReadAhead::None => return end,
+            ReadAhead::ToTrackEndOrNext if end < self.drive.capacity_blocks() => {
+                // Most requests end on the track on which they begin, to which the arm will go.
+                let mut place = self.locate(first);
+                if end >= place.track_end {
+                    place = self.drive.geometry.locate(end);
+                }
                 return match self.segments[segment].start < place.track_first {
-                    true => place.track_end + u64::from(self.drive.geometry.blocks_per_track(job.first)),
+                    true => place.track_end + u64::from(self.drive.geometry.blocks_per_track(first)),
                     false => place.track_end,
                 };
             }
-            ReadAhead::ToTrackEndOrNext => return job.end,
+            ReadAhead::ToTrackEndOrNext => return end,
             _ => {}
         }
+        let job = &self.jobs[job];
+        let size = u64::from(cache.segment_blocks);
         if cache.maximum_read_ahead > 0 {
             return job.end + u64::from(cache.maximum_read_ahead);
         }

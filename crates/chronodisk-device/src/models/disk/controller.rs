@@ -13,7 +13,7 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, St
 use super::arm::Arm;
 use super::buffer::Segment;
 use super::drive::Drive;
-use super::geometry::Track;
+use super::geometry::{Place, Track};
 use super::link::Link;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{FastWrite, InitialPhase};
@@ -56,6 +56,10 @@ pub struct Disk {
     completed: Vec<Completion>,
     pub(super) statistics: Statistics,
     pub(super) scan_upwards: bool,
+    /// When progress was brought up to date last.
+    pub(super) updated: Ticks,
+    /// The block that was located last, and where it is.
+    pub(super) located: (u64, Place),
 }
 
 pub(super) type JobId = usize;
@@ -168,6 +172,8 @@ impl Disk {
             completed: Vec::new(),
             statistics: Statistics::default(),
             scan_upwards: true,
+            updated: Ticks::MAX,
+            located: (u64::MAX, Place::default()),
         }
     }
 

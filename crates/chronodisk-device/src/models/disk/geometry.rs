@@ -329,13 +329,30 @@ impl Zone {
     /// The first block on a track and the one after its last, defects not counted; `block` is on it.
     fn track_bounds(&self, track: u64, block: u64) -> (u64, u64) {
         let per_track = u64::from(self.blocks_per_track);
-        let block_before = |position| {
-            let rank = self.ranks_before(position).saturating_sub(self.empty);
-            self.first_block + rank.min(self.blocks)
+        let block_before = |rank: u64| self.first_block + rank.saturating_sub(self.empty).min(self.blocks);
+        let (start, end) = (track * per_track, (track + 1) * per_track);
+        let (first, end) = match self.unit.grain == 1 && start / self.unit.gross == (end - 1) / self.unit.gross {
+            // Slips on the track are few: they are found from those before it on.
+            true => {
+                let first = self.ranks_before(start);
+                (first, self.ranks_to_end(first, start, end))
+            }
+            false => (self.ranks_before(start), self.ranks_before(end)),
         };
-        let (first, end) = (block_before(track * per_track), block_before((track + 1) * per_track));
+        let (first, end) = (block_before(first), block_before(end));
         // More slips than spares in a unit would push blocks over others.
         (first.min(block), end.max(block + 1))
+    }
+
+    /// Ranks before `end`, `first` of them before `start` on the same track.
+    fn ranks_to_end(&self, first: u64, start: u64, end: u64) -> u64 {
+        let whole = self.unit.front == 0 && self.unit.net == self.unit.gross && !self.unit.to_end;
+        if !whole {
+            return self.ranks_before(end);
+        }
+        let before = (start - first) as usize;
+        let slips = self.slips.positions[before..].iter().take_while(|&&slip| slip < end).count();
+        first + (end - start) - slips as u64
     }
 
     /// Where the contents of a position are.
@@ -376,6 +393,9 @@ impl Slips {
 
     /// Slips before a position.
     fn before_position(&self, position: u64) -> u64 {
+        if self.positions.first().is_none_or(|&first| first >= position) {
+            return 0;
+        }
         self.positions.partition_point(|&slip| slip < position) as u64
     }
 

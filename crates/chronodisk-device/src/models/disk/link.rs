@@ -241,12 +241,26 @@ impl Disk {
             if current.out >= current.end {
                 return self.send_completion(job);
             }
-            let there = self.segments[segment].end.min(current.end);
+            let there = self.readable(job, segment).min(current.end);
             match there.saturating_sub(current.out) {
                 blocks if blocks > 0 => self.begin_chunk(job, blocks),
                 _ if self.drive.control.hold_for_read && self.may_hold(job) => self.hold(job),
                 _ => self.begin_disconnect(job),
             }
+        }
+    }
+
+    /// The block before which all will be in the buffer when the bus gets to them: a bus that is slower than the medium
+    /// never catches up with a run.
+    fn readable(&self, job: JobId, segment: usize) -> u64 {
+        let (there, current) = (self.segments[segment].end, &self.jobs[job]);
+        match self.arm.motion {
+            Motion::Pass(run) if run.in_order && there > current.out && self.arm.job == Some(job) => {
+                let per_track = self.arm.place.blocks_per_track;
+                let slower = current.block_time >= self.drive.mechanics.spindle().blocks(1, per_track);
+                if slower && self.arm.segment == segment { there.max(run.first + run.count) } else { there }
+            }
+            _ => there,
         }
     }
 

@@ -2,12 +2,20 @@
 
 use super::arm::{Motion, Run};
 use super::controller::{Disk, JobId};
-use super::geometry::mul_div;
+use super::geometry::{Place, mul_div};
 use super::link::Phase;
 use super::mechanics::{Access, Ticks};
-use super::parameters::ReadAhead;
+use super::parameters::{Preseek, ReadAhead};
 
 impl Disk {
+    /// Where a block is; the last answer is kept, as questions come in pairs.
+    pub(super) fn locate(&mut self, block: u64) -> Place {
+        if self.located.0 != block {
+            self.located = (block, self.drive.geometry.locate(block));
+        }
+        self.located.1
+    }
+
     /// Leaves for a block's track; false if reading on ends before it.
     pub(super) fn begin_seek(&mut self, block: u64, delay: Ticks, least: Ticks, first: bool) -> bool {
         self.arm.stand_still();
@@ -16,7 +24,7 @@ impl Disk {
         if block >= self.drive.capacity_blocks() {
             return false;
         }
-        let place = self.drive.geometry.locate(block);
+        let place = self.locate(block);
         let from = self.arm.track;
         if self.arm.background && !self.arm.write {
             let leaves = match self.drive.cache.read_ahead {
@@ -34,7 +42,7 @@ impl Disk {
             self.statistics.seek_time += time;
         }
         if first {
-            self.note_direction(from, block);
+            self.note_direction(from, place.track);
         }
         self.arm.place = place;
         self.arm.place_block = block;
@@ -207,7 +215,12 @@ impl Disk {
     fn read_limit(&self, block: u64) -> u64 {
         let kept = &self.segments[self.arm.segment];
         let limit = match self.arm.job.filter(|_| !self.arm.background) {
-            Some(job) if kept.end < self.jobs[job].end => self.jobs[job].end,
+            Some(job) if kept.end < self.jobs[job].end => {
+                // Nothing is decided at the request's end if the arm may not leave then and reads on anyway.
+                let end = self.jobs[job].end;
+                let decides = self.drive.control.preseek != Preseek::AfterAcknowledgement || kept.least_ahead > end;
+                if decides { end } else { end.max(kept.most_ahead) }
+            }
             _ if kept.end < kept.least_ahead => kept.least_ahead,
             _ => kept.most_ahead,
         };
@@ -344,6 +357,10 @@ impl Disk {
         self.link.watch = Ticks::MAX;
         if let (Phase::Hold { .. }, Some(owner)) = (self.link.phase, self.link.owner) {
             return self.watch_for_holder(owner);
+        }
+        // Who has the bus looks for itself when it is done.
+        if self.link.phase != Phase::Idle || self.link.waiting.is_empty() {
+            return;
         }
         let Some(job) = self.arm.job.filter(|job| self.arm.busy && self.link.waiting.contains(job)) else { return };
         let (current, kept) = (&self.jobs[job], &self.segments[self.arm.segment]);

@@ -99,9 +99,8 @@ impl Disk {
         self.arm.last_block()
     }
 
-    /// The scheduler's choice begins: an elevator that had to turn has turned.
-    pub(super) fn note_direction(&mut self, from: Track, block: u64) {
-        let to = self.drive.geometry.locate(block).track;
+    /// An access begins: an elevator that had to turn has turned.
+    pub(super) fn note_direction(&mut self, from: Track, to: Track) {
         if to.cylinder != from.cylinder {
             self.scan_upwards = to.cylinder > from.cylinder;
         }

@@ -1,0 +1,140 @@
+//! What a request costs in instructions, counted by valgrind's callgrind, with a gate that fails.
+//!
+//! ```console
+//! $ cargo bench -p chronodisk-device --bench instructions
+//! ```
+//!
+//! The program runs itself under valgrind with two numbers of requests; the difference is the cost of the requests
+//! without set-up. Without valgrind, or without the reference drive's files (`CHRONODISK_REFERENCE`, or
+//! `../shared/reference` beside the repository), it says what it skips. Requests per second are told too, not gated.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use chronodisk_device::disk::{Disk, DiskParameters, Drive};
+use chronodisk_device::importers::disksim::{Imported, import_file};
+use chronodisk_device::{DeviceInfo, DeviceModel};
+use chronodisk_sim::{Op, RandomStream, Request};
+
+/// A case: its name, blocks of a request, whether the drive is stretched to 20 TB, most instructions a request.
+struct Case {
+    name: &'static str,
+    sectors: u32,
+    huge: bool,
+    most_instructions: u64,
+}
+
+/// The reference simulator takes 111,400 instructions for a random read of 4 KiB on this drive.
+const CASES: [Case; 3] = [
+    Case { name: "4 KiB random reads", sectors: 8, huge: false, most_instructions: 5_000 },
+    Case { name: "128 KiB random reads", sectors: 256, huge: false, most_instructions: 11_140 },
+    Case { name: "4 KiB random reads on 20 TB", sectors: 8, huge: true, most_instructions: 5_000 },
+];
+
+const FEW: u64 = 2_000;
+const MANY: u64 = 12_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(file) = reference() else { return };
+    if let [run, case, count] = arguments.as_slice()
+        && run == "--run"
+    {
+        let case = &CASES[case.parse::<usize>().expect("a case's number")];
+        return serve(&file, case, count.parse().expect("a number of requests"));
+    }
+    let mut failed = false;
+    for (index, case) in CASES.iter().enumerate() {
+        let started = Instant::now();
+        const TIMED: u64 = 200_000;
+        serve(&file, case, TIMED);
+        let per_second = TIMED as f64 / started.elapsed().as_secs_f64();
+        let (Some(few), Some(many)) = (instructions(index, FEW), instructions(index, MANY)) else {
+            println!("{}: {per_second:.0} requests/s; no valgrind, instructions are not counted", case.name);
+            continue;
+        };
+        let each = (many - few) / (MANY - FEW);
+        let verdict = if each <= case.most_instructions { "ok" } else { "FAILED" };
+        failed |= each > case.most_instructions;
+        println!(
+            "{}: {each} instructions a request, at most {}: {verdict}; {per_second:.0} requests/s",
+            case.name, case.most_instructions
+        );
+    }
+    if failed {
+        std::process::exit(1);
+    }
+}
+
+/// Instructions of a run of this program.
+fn instructions(case: usize, count: u64) -> Option<u64> {
+    let program = std::env::current_exe().ok()?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["--run", &case.to_string(), &count.to_string()])
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find_map(|line| line.split_once("Collected :"))?;
+    line.1.trim().parse().ok()
+}
+
+/// The drive's file, if it is there.
+fn reference() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from);
+    let file = folder.join("disks/valid/cheetah9LP.parv");
+    if file.is_file() {
+        return Some(file);
+    }
+    eprintln!("skipped: no {}; set CHRONODISK_REFERENCE", file.display());
+    None
+}
+
+/// The same drive with so many more cylinders that it holds 20 TB.
+fn stretch(parameters: &mut DiskParameters) {
+    const FACTOR: u32 = 2_200;
+    let mut first = 0;
+    for zone in &mut parameters.geometry.zones {
+        let cylinders = (zone.last_cylinder - zone.first_cylinder + 1) * FACTOR;
+        zone.first_cylinder = first;
+        zone.last_cylinder = first + cylinders - 1;
+        first += cylinders;
+    }
+    parameters.geometry.cylinders = first;
+}
+
+/// One request after the other.
+fn serve(file: &Path, case: &Case, count: u64) {
+    let import = import_file(file).unwrap_or_else(|error| panic!("{error}"));
+    let Imported::Disk(mut parameters) = import.device else { panic!("{} is no disk", file.display()) };
+    if case.huge {
+        stretch(&mut parameters);
+    }
+    let drive = Arc::new(Drive::new(&parameters).unwrap_or_else(|error| panic!("{error}")));
+    let capacity_sectors = drive.capacity_blocks();
+    let info = DeviceInfo {
+        name: "drive".to_owned(),
+        capacity_sectors,
+        logical_block_bytes: 512,
+        physical_block_bytes: 512,
+        volatile_cache: false,
+        discard_unit_sectors: None,
+        rotational: true,
+    };
+    let mut disk = Disk::new(info, drive, 0);
+    let mut stream = RandomStream::new(1, "bench", "addresses");
+    let mut completed = Vec::with_capacity(4);
+    for id in 0..count {
+        let lba = stream.below((capacity_sectors - u64::from(case.sectors)) / 8) * 8;
+        disk.submit(Request::new(id, Op::Read, lba, case.sectors));
+        completed.clear();
+        while completed.is_empty() {
+            let next = disk.next_event().expect("an outstanding request has an event before it");
+            disk.step(next, &mut completed);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Simple models and the disk allocate nothing once they have held as much at once as they ever will.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chronodisk_device::disk::*;
+use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile};
+use chronodisk_sim::{Completion, Op, RandomStream, Request};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `System.alloc` with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the pointer came from `System.alloc` with this layout.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Serves `count` requests, so many outstanding at once.
+fn serve(
+    device: &mut dyn DeviceModel,
+    stream: &mut RandomStream,
+    depth: u32,
+    count: u64,
+    completed: &mut Vec<Completion>,
+) {
+    let capacity = device.info().capacity_sectors;
+    let mut submitted = 0;
+    while submitted < count || device.outstanding() > 0 {
+        while submitted < count && device.outstanding() < depth {
+            let sectors = 8 * (1 + stream.below(30));
+            let op = [Op::Read, Op::Write, Op::WriteZeroes, Op::Flush][stream.below(4) as usize];
+            let (lba, sectors) =
+                if op == Op::Flush { (0, 0) } else { (8 * stream.below((capacity - 400) / 8), sectors) };
+            device.submit(Request::new(submitted, op, lba, sectors as u32));
+            submitted += 1;
+        }
+        let next = device.next_event().expect("an outstanding request has an event before it");
+        device.step(next, completed);
+        completed.clear();
+    }
+}
+
+/// A drive with a queue, read-ahead and a write cache.
+fn disk(scheduler: Scheduler) -> Box<dyn DeviceModel> {
+    let zone = ZoneParameters { last_cylinder: 999, blocks_per_track: 200, ..ZoneParameters::default() };
+    let seek = [1, 1_000].map(|n| SeekPoint { cylinders: n, time: Picos::from_micros(1_000 + 8 * i64::from(n)) });
+    let parameters = DiskParameters {
+        geometry: GeometryParameters {
+            surfaces: 4,
+            cylinders: 1_000,
+            track_order: TrackOrder::HeadsAscending,
+            sparing: Sparing::None,
+            spare_range_cylinders: 0,
+            skew_unit: SkewUnit::Blocks,
+            zones: vec![zone],
+        },
+        mechanics: MechanicsParameters {
+            access: AccessTime::Full,
+            seek: SeekCurve::Extracted(seek.to_vec()),
+            head_switch: Picos::from_micros(500),
+            write_settle: Picos::from_micros(200),
+            rotation: Rpm { numerator: 10_000, denominator: 1 },
+            initial_phase: InitialPhase::Index,
+        },
+        controller: ControllerParameters { overhead_scale: Millionths::ONE, ..ControllerParameters::default() },
+        cache: CacheParameters {
+            segments: 8,
+            write_segments: 4,
+            segment_blocks: 500,
+            read_ahead: ReadAhead::UntilFull,
+            fast_write: FastWrite::Always,
+            combine_writes: true,
+            read_hits_on_write_data: true,
+            ..CacheParameters::default()
+        },
+        queue: QueueParameters { depth: 16, scheduler, knowledge: GeometryKnowledge::Exact, ..Default::default() },
+        bus: BusParameters { read_block: Picos::from_micros(5), write_block: Picos::from_micros(5) },
+        nonvolatile: None,
+    };
+    let drive = Arc::new(Drive::new(&parameters).expect("the parameters are valid"));
+    let info = DeviceInfo {
+        name: "disk".to_owned(),
+        capacity_sectors: drive.capacity_blocks(),
+        logical_block_bytes: 512,
+        physical_block_bytes: 512,
+        volatile_cache: true,
+        discard_unit_sectors: None,
+        rotational: true,
+    };
+    Box::new(Disk::new(info, drive, 0))
+}
+
+/// One test, because the counter is the whole process's.
+#[test]
+fn nothing_is_allocated_in_the_steady_state() {
+    let built = |name: &str| Profile::find(name).unwrap().build(&BuildOptions::default()).unwrap();
+    let devices = [
+        ("null", built("null")),
+        ("constant", built("constant-1ms")),
+        ("table", built("wu-tsai-baseline")),
+        ("disk, FCFS", disk(Scheduler::Fcfs)),
+        ("disk, SPTF", disk(Scheduler::Sptf)),
+    ];
+    for (name, mut device) in devices {
+        let mut stream = RandomStream::new(1, name, "allocations");
+        let mut completed = Vec::with_capacity(64);
+        serve(device.as_mut(), &mut stream, 24, 5_000, &mut completed);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        serve(device.as_mut(), &mut stream, 24, 5_000, &mut completed);
+        let after = ALLOCATIONS.load(Ordering::Relaxed);
+        assert_eq!(after - before, 0, "{name} allocates while it serves");
+    }
+    // The counter must be able to see something.
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drop(std::hint::black_box(vec![1_u8; 100]));
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);
+}
