@@ -143,7 +143,9 @@ impl Disk {
                     kept.end = reached;
                     kept.wrap(size);
                     let wanted = self.arm.job.map_or(reached, |job| self.jobs[job].end);
-                    self.arm.background |= (wanted..kept.most_ahead).contains(&reached);
+                    // A run's end is decided on by itself.
+                    let goes_on = passed < run.count && (wanted..kept.most_ahead).contains(&reached);
+                    self.arm.background |= goes_on;
                 }
             }
         }

@@ -16,6 +16,7 @@ mod geometry;
 mod link;
 mod mechanics;
 mod medium;
+mod nonvolatile;
 mod parameters;
 mod scheduler;
 mod statistics;
@@ -25,6 +26,21 @@ mod validate;
 pub use controller::{Disk, Position};
 pub use drive::Drive;
 pub use parameters::*;
+
+use std::sync::Arc;
+
+use crate::{DeviceInfo, DeviceModel};
+
+/// A model of a drive at instant zero, with its non-volatile write cache if it has one.
+#[must_use]
+pub fn model(info: DeviceInfo, drive: Arc<Drive>, seed: u64) -> Box<dyn DeviceModel> {
+    let nonvolatile = drive.nonvolatile;
+    let disk = Disk::new(info, drive, seed);
+    match nonvolatile {
+        Some(memory) => Box::new(nonvolatile::NonvolatileDisk::new(disk, memory)),
+        None => Box::new(disk),
+    }
+}
 
 #[cfg(test)]
 mod tests;

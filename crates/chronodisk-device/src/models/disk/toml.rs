@@ -25,8 +25,7 @@ use std::sync::Arc;
 use chronodisk_sim::SECTOR_BYTES;
 
 use super::parameters::*;
-use super::{Disk, Drive};
-use crate::DeviceModel;
+use super::{Drive, model};
 use crate::profile::{Blueprint, Fields, ProfileError};
 use read::Reader;
 pub(crate) use write::{Heading, write};
@@ -576,7 +575,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
     let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
     let shared = Arc::clone(&drive);
-    let make = move |info, seed| -> Box<dyn DeviceModel> { Box::new(Disk::new(info, Arc::clone(&drive), seed)) };
+    let make = move |info, seed| model(info, Arc::clone(&drive), seed);
     Ok(Blueprint::new(make).with_drive(shared).turning().with_volatile_cache(volatile).at_most(capacity_bytes))
 }
 

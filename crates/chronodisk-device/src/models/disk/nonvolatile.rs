@@ -1,0 +1,235 @@
+//! A write cache that survives loss of power, in front of a drive: the case study of Thekkath, Wilkes and Lazowska,
+//! "Techniques for File System Simulation" (Software: Practice and Experience, 1994).
+//!
+//! A write completes when its data are in the memory. They go to the disk in C-SCAN order (upwards from where the last
+//! one ended, then back to the lowest), and only while no read waits: a read that arrives goes before all that is not
+//! on its way. A read whose blocks are all in the memory does not need the disk. Writes that find no room wait, in
+//! order of arrival; one that is larger than the memory goes to the disk itself.
+//!
+//! Not modelled: a read that finds part of its blocks in the memory reads them all from the disk.
+
+use std::collections::VecDeque;
+
+use chronodisk_sim::{Completion, EventQueue, Nanos, Op, Request, RequestId, Status};
+
+use super::controller::{Disk, SHORTEST};
+use super::mechanics::{Ticks, duration, nanos, ticks};
+use super::parameters::NonvolatileParameters;
+use crate::{DeviceInfo, DeviceModel, Probe, advance};
+
+/// A drive behind a non-volatile write cache.
+#[derive(Clone, Debug)]
+pub(super) struct NonvolatileDisk {
+    info: DeviceInfo,
+    disk: Disk,
+    now: Nanos,
+    capacity: u64,
+    access: Ticks,
+    read_block: Ticks,
+    write_block: Ticks,
+    /// Blocks that are not on the disk, as ranges that neither touch nor overlap, ascending.
+    dirty: Vec<(u64, u64)>,
+    /// On its way to the disk.
+    destaging: Option<(u64, u64)>,
+    /// Where the last destage ended.
+    head: u64,
+    bus_free: Ticks,
+    waiting: VecDeque<Request>,
+    due: EventQueue<RequestId>,
+    /// What the disk serves, by its number there; no name for a destage.
+    at_disk: Vec<(u64, Option<RequestId>)>,
+    next_number: u64,
+    outstanding: u32,
+    scratch: Vec<Completion>,
+    hits: u64,
+    destages: u64,
+}
+
+/// Longest write to the disk, so that a read does not wait for a memory full of consecutive blocks.
+const LONGEST_DESTAGE: u64 = 256;
+
+impl NonvolatileDisk {
+    pub(super) fn new(disk: Disk, parameters: NonvolatileParameters) -> Self {
+        let (control, info) = (&disk.drive.control, disk.info().clone());
+        NonvolatileDisk {
+            info: DeviceInfo { volatile_cache: false, ..info },
+            capacity: parameters.blocks.into(),
+            access: duration(parameters.access),
+            read_block: control.read_block,
+            write_block: control.write_block,
+            disk,
+            now: Nanos::ZERO,
+            dirty: Vec::new(),
+            destaging: None,
+            head: 0,
+            bus_free: 0,
+            waiting: VecDeque::new(),
+            due: EventQueue::new(),
+            at_disk: Vec::new(),
+            next_number: 0,
+            outstanding: 0,
+            scratch: Vec::new(),
+            hits: 0,
+            destages: 0,
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.dirty.iter().chain(&self.destaging).map(|&(first, end)| end - first).sum()
+    }
+
+    fn holds(&self, first: u64, end: u64) -> bool {
+        self.dirty.iter().chain(&self.destaging).any(|range| range.0 <= first && end <= range.1)
+    }
+
+    /// Completes a request with data that cross the bus, or none.
+    fn complete_from_memory(&mut self, id: RequestId, blocks: u64, block_time: Ticks) {
+        self.bus_free = self.bus_free.max(ticks(self.now)) + blocks * block_time;
+        let at = nanos(self.bus_free + self.access).max(self.now + SHORTEST);
+        self.due.push(at, id);
+    }
+
+    fn send_to_disk(&mut self, request: Request, name: Option<RequestId>) {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.at_disk.push((number, name));
+        self.disk.submit(Request { id: RequestId(number), ..request });
+    }
+
+    /// Takes the writes that have room, then lets the disk work if no read keeps it busy.
+    fn go_on(&mut self) {
+        while let Some(&request) = self.waiting.front() {
+            let (first, end) = (request.lba.0, request.end().0);
+            let blocks = end - first;
+            if blocks > self.capacity {
+                self.forget(first, end);
+                self.send_to_disk(request, Some(request.id));
+            } else if self.used() + blocks <= self.capacity {
+                self.remember(first, end);
+                let time = if request.op == Op::Write { self.write_block } else { 0 };
+                self.complete_from_memory(request.id, blocks, time);
+            } else {
+                break;
+            }
+            self.waiting.pop_front();
+        }
+        if self.at_disk.is_empty() && !self.dirty.is_empty() {
+            let next = self.dirty.iter().position(|range| range.1 > self.head).unwrap_or(0);
+            let (first, end) = self.dirty[next];
+            let first = if (first..end).contains(&self.head) { self.head } else { first };
+            let end = end.min(first + LONGEST_DESTAGE);
+            self.forget(first, end);
+            self.destaging = Some((first, end));
+            self.head = end;
+            self.destages += 1;
+            let write = Request { fua: true, ..Request::new(0, Op::Write, first, (end - first) as u32) };
+            self.send_to_disk(write, None);
+        }
+    }
+
+    fn remember(&mut self, mut first: u64, mut end: u64) {
+        let from = self.dirty.partition_point(|range| range.1 < first);
+        let to = self.dirty.partition_point(|range| range.0 <= end);
+        for &(other_first, other_end) in &self.dirty[from..to] {
+            first = first.min(other_first);
+            end = end.max(other_end);
+        }
+        self.dirty.splice(from..to, [(first, end)]);
+    }
+
+    fn forget(&mut self, first: u64, end: u64) {
+        let from = self.dirty.partition_point(|range| range.1 <= first);
+        let to = self.dirty.partition_point(|range| range.0 < end);
+        if from >= to {
+            return;
+        }
+        let before = (self.dirty[from].0, first);
+        let after = (end, self.dirty[to - 1].1);
+        let left = [before, after].into_iter().filter(|range| range.0 < range.1);
+        self.dirty.splice(from..to, left);
+    }
+
+    /// The disk's answers of the present instant.
+    fn collect(&mut self, completed: &mut Vec<Completion>) {
+        advance(&mut self.disk, self.now, &mut self.scratch);
+        for index in 0..self.scratch.len() {
+            let done = self.scratch[index];
+            let Some(at) = self.at_disk.iter().position(|&(number, _)| number == done.id.0) else { continue };
+            match self.at_disk.swap_remove(at).1 {
+                Some(id) => self.finish(Completion { id, ..done }, completed),
+                None => self.destaging = None,
+            }
+        }
+        self.scratch.clear();
+        while let Some((at, id)) = self.due.pop_until(self.now) {
+            self.finish(Completion { id, at, status: Status::Ok }, completed);
+        }
+    }
+
+    fn finish(&mut self, completion: Completion, completed: &mut Vec<Completion>) {
+        self.outstanding -= 1;
+        completed.push(completion);
+    }
+}
+
+impl DeviceModel for NonvolatileDisk {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.outstanding += 1;
+        let (first, end) = (request.lba.0, request.end().0);
+        match request.op {
+            // What has completed is safe.
+            Op::Flush => self.due.push(self.now + SHORTEST, request.id),
+            Op::Read if self.holds(first, end) => {
+                self.hits += 1;
+                self.complete_from_memory(request.id, end - first, self.read_block);
+            }
+            Op::Read => self.send_to_disk(request, Some(request.id)),
+            _ => self.waiting.push_back(request),
+        }
+        self.go_on();
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        [self.disk.next_event(), self.due.next_at()].into_iter().flatten().min()
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        if self.outstanding == 0 { None } else { self.next_event() }
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        let (limit, already) = (limit.max(self.now), completed.len());
+        loop {
+            let next = self.next_event().unwrap_or(limit).min(limit);
+            self.now = next.max(self.now);
+            self.collect(completed);
+            self.go_on();
+            if self.now == limit || completed.len() > already {
+                return;
+            }
+        }
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(self.clone())
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        sink.counter("memory-read-hits", self.hits);
+        sink.counter("memory-destages", self.destages);
+        sink.gauge("memory-used", "sectors", self.used() as f64);
+        self.disk.probe(sink);
+    }
+}
