@@ -10,7 +10,8 @@
 //! Both are ranges of slots, because slots are numbered by die, then block, page, plane and unit:
 //!
 //! ```text
-//!  slot = (((die · blocks_per_plane + block) · pages_per_block + page) · planes_per_die + plane) · units_per_page + unit
+//!  row  = (die · blocks_per_plane + block) · pages_per_block + page
+//!  slot = (row · planes_per_die + plane) · units_per_page + unit
 //! ```
 //!
 //! Within a superpage of more than one page per plane, the units of the first page of all planes come first.
