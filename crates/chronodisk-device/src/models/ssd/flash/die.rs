@@ -1,0 +1,128 @@
+//! A die: what it does, what waits for it.
+
+use chronodisk_sim::Nanos;
+
+use super::{AWAITED_READS, BACKGROUND, CLASSES, Class, URGENT_ORDER};
+
+/// The number of no transaction.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// What a die is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing.
+    Idle,
+    /// Takes the pages of a program.
+    DataIn,
+    /// Reads, programs or erases, until `until`; the command is still on its way before `array_since`.
+    Array,
+    /// Holds data that leave until `until`.
+    DataOut,
+    /// Is about to suspend a program or an erase.
+    Suspending,
+}
+
+/// Transactions in the order in which they came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    pub(super) first: u32,
+    pub(super) last: u32,
+}
+
+/// The state of a die.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Die {
+    pub(super) phase: Phase,
+    pub(super) urgent: bool,
+    /// Whether an event will look at the die when its data have left.
+    pub(super) wakes: bool,
+    /// Class of what it does, or did last.
+    pub(super) doing: Class,
+    pub(super) running: u32,
+    pub(super) until: Nanos,
+    /// Since when it does it.
+    pub(super) since: Nanos,
+    pub(super) array_since: Nanos,
+    /// When the register that data leave from is free.
+    pub(super) register_free: Nanos,
+    pub(super) generation: u32,
+    pub(super) pages_left: u32,
+    /// Times that what it does was suspended.
+    pub(super) suspensions: u32,
+    pub(super) reads_in_a_row: u32,
+    /// What was suspended: transaction, class, time left.
+    pub(super) suspended: Option<(u32, Class, Nanos)>,
+    /// A bit for each class of which transactions wait.
+    pub(super) waiting: u32,
+    pub(super) lines: [Line; CLASSES],
+}
+
+impl Die {
+    pub(super) fn new() -> Self {
+        Die {
+            phase: Phase::Idle,
+            urgent: false,
+            wakes: false,
+            doing: Class::HostRead,
+            running: NONE,
+            until: Nanos::ZERO,
+            since: Nanos::ZERO,
+            array_since: Nanos::ZERO,
+            register_free: Nanos::ZERO,
+            generation: 0,
+            pages_left: 0,
+            suspensions: 0,
+            reads_in_a_row: 0,
+            suspended: None,
+            waiting: 0,
+            lines: [Line { first: NONE, last: NONE }; CLASSES],
+        }
+    }
+
+    /// Which class of those that wait goes next; none if what was suspended does.
+    pub(super) fn next_class(&self, most_reads: u32) -> Option<Class> {
+        let patient = self.reads_in_a_row < most_reads;
+        let allowed = match self.suspended {
+            Some(_) if patient => self.waiting & AWAITED_READS,
+            Some(_) => 0,
+            None if patient || self.waiting & BACKGROUND == 0 => self.waiting,
+            None => self.waiting & BACKGROUND,
+        };
+        if allowed == 0 {
+            return None;
+        }
+        if self.urgent {
+            return URGENT_ORDER.into_iter().find(|&class| allowed & (1 << class as u32) != 0);
+        }
+        Some(IN_ORDER[allowed.trailing_zeros() as usize])
+    }
+
+    /// Takes the first transaction of a class.
+    pub(super) fn take(&mut self, class: Class, next: impl Fn(u32) -> u32) -> u32 {
+        let line = &mut self.lines[class as usize];
+        let number = line.first;
+        line.first = next(number);
+        if line.first == NONE {
+            line.last = NONE;
+            self.waiting &= !(1 << class as u32);
+        }
+        number
+    }
+
+    /// Whether it would take a command if the bus were free.
+    pub(super) fn wants_command(&self) -> bool {
+        self.waiting != 0 && self.phase == Phase::Idle
+    }
+}
+
+const IN_ORDER: [Class; CLASSES] = [
+    Class::MappingRead,
+    Class::HostReadFirst,
+    Class::HostRead,
+    Class::ReadAhead,
+    Class::CollectorRead,
+    Class::MappingProgram,
+    Class::HostProgram,
+    Class::CollectorProgram,
+    Class::Erase,
+];

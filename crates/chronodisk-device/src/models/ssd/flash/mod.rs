@@ -1,0 +1,550 @@
+//! The flash of a drive: dies that work, buses that they share. It knows transactions and no addresses of a host.
+//!
+//! A die takes one command at a time. What it does next is decided when it becomes free, by the classes of the
+//! transactions that wait for it ([`Class`]), so a later but more urgent one overtakes. A read may suspend a program or
+//! an erase, which goes on afterwards for as long as it still had to.
+//!
+//! ```text
+//!  read:    command on the bus ─► array reads ─► data out, page by page ─► die free
+//!  program: command and data in, page by page ─► array programs ─► die free
+//!  erase:   command on the bus ─► array erases ─► die free
+//! ```
+//!
+//! A bus is a [`Timeline`]: a reservation takes the first gap and is never moved. Data of a program are reserved a page
+//! at a time, so that reads get in between. With a cache register a die reads on while its last data cross the bus.
+//!
+//! Formulae of command overheads: ONFI 4.0 NV-DDR2 as MQSim has them (Tavakkol et al., FAST 2018); the constants are the
+//! profile's.
+
+mod die;
+mod timeline;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use chronodisk_sim::Nanos;
+
+use super::events::{Event, Events};
+use super::geometry::{DieIndex, Geometry};
+use die::{Die, NONE, Phase};
+pub(crate) use timeline::Timeline;
+
+/// What a transaction is for, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    /// A page of the mapping table, without which somebody can't go on.
+    MappingRead,
+    /// A read of high priority for the host.
+    HostReadFirst,
+    /// A read for the host.
+    HostRead,
+    /// A read of low priority, or ahead of the host.
+    ReadAhead,
+    /// A read of the collector.
+    CollectorRead,
+    /// A program of a mapping page.
+    MappingProgram,
+    /// A program of the host's data.
+    HostProgram,
+    /// A program of the collector's data.
+    CollectorProgram,
+    /// An erase.
+    Erase,
+}
+
+/// Number of classes.
+const CLASSES: usize = 9;
+
+/// As [`Class`] orders them, but the collector's work goes before the host's.
+const URGENT_ORDER: [Class; CLASSES] = [
+    Class::MappingRead,
+    Class::CollectorRead,
+    Class::CollectorProgram,
+    Class::Erase,
+    Class::HostReadFirst,
+    Class::HostRead,
+    Class::ReadAhead,
+    Class::MappingProgram,
+    Class::HostProgram,
+];
+
+const fn set_of(classes: &[Class]) -> u32 {
+    let (mut set, mut index) = (0, 0);
+    while index < classes.len() {
+        set |= 1 << classes[index] as u32;
+        index += 1;
+    }
+    set
+}
+
+/// Reads that somebody waits for: they may suspend a program or an erase.
+const AWAITED_READS: u32 = set_of(&[Class::MappingRead, Class::HostReadFirst, Class::HostRead]);
+
+/// What reads must not keep waiting for ever.
+const BACKGROUND: u32 =
+    set_of(&[Class::CollectorRead, Class::MappingProgram, Class::HostProgram, Class::CollectorProgram, Class::Erase]);
+
+/// The collector's.
+const COLLECTOR: u32 = set_of(&[Class::CollectorRead, Class::CollectorProgram, Class::Erase]);
+
+/// What a die does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Reads pages of as many planes.
+    Read,
+    /// Programs them.
+    Program,
+    /// Erases their blocks.
+    Erase,
+}
+
+/// A command for a die; `owner` is told when it is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transaction<O> {
+    pub(crate) work: Work,
+    pub(crate) class: Class,
+    pub(crate) die: DieIndex,
+    /// Pages that cross the bus, or planes of an erase.
+    pub(crate) pages: u32,
+    /// Bytes that cross the bus in all.
+    pub(crate) bytes: u32,
+    /// What the array takes.
+    pub(crate) array: Nanos,
+    pub(crate) owner: O,
+}
+
+/// Something of a transaction is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done<O> {
+    pub(crate) owner: O,
+    /// When it is; a read's data may still be crossing the bus at present.
+    pub(crate) at: Nanos,
+    /// Bytes that a read has brought.
+    pub(crate) bytes: u32,
+    /// Whether that was all.
+    pub(crate) last: bool,
+}
+
+/// The times of the flash that don't depend on the page.
+#[derive(Clone, Debug)]
+pub(crate) struct FlashTiming {
+    /// Bytes per second of a bus.
+    pub(crate) bus_rate: u64,
+    /// Command and address of a read.
+    pub(crate) read_command: Nanos,
+    /// The same for each plane after the first.
+    pub(crate) read_command_plane: Nanos,
+    /// From the end of a read to its data.
+    pub(crate) data_out: Nanos,
+    /// The same for each page after the first.
+    pub(crate) data_out_page: Nanos,
+    /// Command and address of a program.
+    pub(crate) program_command: Nanos,
+    /// The same for each page after the first.
+    pub(crate) program_command_page: Nanos,
+    /// Command and address of an erase.
+    pub(crate) erase_command: Nanos,
+    /// The same for each plane after the first.
+    pub(crate) erase_command_plane: Nanos,
+    /// Whether a die has a register that holds data while it reads on.
+    pub(crate) cache_register: bool,
+    /// Whether the dies of a chip take commands only when all of it is idle, and a bus passes commands only when no
+    /// data wait: the schedule of MQSim.
+    pub(crate) commands_wait_for_bus: bool,
+    /// How a read suspends a program.
+    pub(crate) program_suspend: Option<Suspend>,
+    /// How a read suspends an erase.
+    pub(crate) erase_suspend: Option<Suspend>,
+    /// Reads in a row while something of the background waits.
+    pub(crate) most_reads_in_a_row: u32,
+}
+
+/// How something is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Suspend {
+    /// Until the die can read.
+    pub(crate) latency: Nanos,
+    /// What it takes to go on, before the time that was left.
+    pub(crate) resume: Nanos,
+    /// With less left than this it is not suspended.
+    pub(crate) least_left: Nanos,
+    /// Times that one operation is suspended at most.
+    pub(crate) most_times: u32,
+}
+
+impl FlashTiming {
+    /// The time in which bytes cross a bus, to the nearest nanosecond.
+    pub(crate) fn transfer(&self, bytes: u32) -> Nanos {
+        Nanos::from_nanos((u64::from(bytes) * 1_000_000_000 + self.bus_rate / 2) / self.bus_rate)
+    }
+
+    fn suspend(&self, work: Work) -> Option<&Suspend> {
+        match work {
+            Work::Read => None,
+            Work::Program => self.program_suspend.as_ref(),
+            Work::Erase => self.erase_suspend.as_ref(),
+        }
+    }
+}
+
+/// Where the time of the awaited reads went, and what the dies did, in nanoseconds and counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FlashStatistics {
+    /// Waits of awaited reads for their die, behind other transactions of the host.
+    pub(crate) die_wait: u64,
+    /// The same behind the collector.
+    pub(crate) collector_wait: u64,
+    /// Waits of data and commands of awaited reads for their bus.
+    pub(crate) bus_wait: u64,
+    /// Reads, programs and erases begun.
+    pub(crate) works: [u64; 3],
+    /// Suspensions.
+    pub(crate) suspensions: u64,
+    /// Time in which the dies worked or held data.
+    pub(crate) die_busy: u64,
+}
+
+/// The dies and buses of a drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Flash<O> {
+    timing: Arc<FlashTiming>,
+    channels: u32,
+    dies: Vec<Die>,
+    buses: Vec<Timeline>,
+    /// For each bus whether it is known when commands can pass again, where they wait for that, and whose turn it is.
+    gates: Vec<Gate>,
+    pool: Vec<Entry<O>>,
+    free: u32,
+    statistics: FlashStatistics,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Gate {
+    planned: bool,
+    turn: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<O> {
+    transaction: Transaction<O>,
+    queued: Nanos,
+    /// Behind the collector when it came.
+    behind_collector: bool,
+    next: u32,
+}
+
+impl<O: Copy> Flash<O> {
+    pub(crate) fn new(geometry: &Geometry, timing: Arc<FlashTiming>) -> Self {
+        Flash {
+            timing,
+            channels: geometry.channels,
+            dies: vec![Die::new(); geometry.dies() as usize],
+            buses: vec![Timeline::new(); geometry.channels as usize],
+            gates: vec![Gate::default(); geometry.channels as usize],
+            pool: Vec::new(),
+            free: NONE,
+            statistics: FlashStatistics::default(),
+        }
+    }
+
+    /// What was counted.
+    pub(crate) fn statistics(&self) -> &FlashStatistics {
+        &self.statistics
+    }
+
+    /// All that the buses were reserved for.
+    pub(crate) fn bus_busy(&self) -> u64 {
+        self.buses.iter().map(|bus| bus.busy().as_nanos()).sum()
+    }
+
+    /// Whether the collector's work on a die goes before the host's.
+    pub(crate) fn set_urgent(&mut self, die: DieIndex, urgent: bool) {
+        self.dies[die as usize].urgent = urgent;
+    }
+
+    /// A transaction waits for its die from now on.
+    pub(crate) fn submit(&mut self, now: Nanos, transaction: Transaction<O>, events: &mut Events) {
+        let (die, class) = (transaction.die, transaction.class);
+        let state = &self.dies[die as usize];
+        let behind_collector = COLLECTOR & (1 << state.doing as u32) != 0 && state.phase != Phase::Idle;
+        let entry = Entry { transaction, queued: now, behind_collector, next: NONE };
+        let number = match self.free {
+            NONE => {
+                self.pool.push(entry);
+                self.pool.len() as u32 - 1
+            }
+            number => {
+                self.free = self.pool[number as usize].next;
+                self.pool[number as usize] = entry;
+                number
+            }
+        };
+        let line = &mut self.dies[die as usize].lines[class as usize];
+        if line.last == NONE {
+            line.first = number;
+        } else {
+            self.pool[line.last as usize].next = number;
+        }
+        line.last = number;
+        self.dies[die as usize].waiting |= 1 << class as u32;
+        self.consider(now, die, events);
+    }
+
+    /// What happens at one of the flash's events; what is done is appended to `done`.
+    pub(crate) fn happen(&mut self, now: Nanos, event: Event, events: &mut Events, done: &mut Vec<Done<O>>) {
+        match event {
+            Event::Array { die, generation } => {
+                if self.dies[die as usize].generation == generation {
+                    self.array_ended(now, die, events, done);
+                }
+            }
+            Event::PageIn { die } => self.page_in(now, die, events),
+            Event::DieFree { die } => {
+                let state = &mut self.dies[die as usize];
+                state.wakes = false;
+                if state.phase == Phase::DataOut && state.until <= now {
+                    state.phase = Phase::Idle;
+                }
+                self.consider(now, die, events);
+            }
+            Event::Suspended { die } => {
+                self.dies[die as usize].phase = Phase::Idle;
+                self.consider(now, die, events);
+            }
+            Event::BusFree { channel } => self.pass_commands(now, channel, events),
+            Event::Decoded(_) | Event::Arrived { .. } | Event::Completed(_) => unreachable!("no event of the flash"),
+        }
+    }
+
+    /// Gives a die something to do, if it can do something.
+    fn consider(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
+        let state = &mut self.dies[die as usize];
+        match state.phase {
+            Phase::Idle => self.start(now, die, events),
+            Phase::DataOut if state.until <= now => {
+                state.phase = Phase::Idle;
+                self.start(now, die, events);
+            }
+            Phase::DataOut => {
+                let until = state.until;
+                self.look_again(until, die, events);
+            }
+            Phase::Array => self.suspend(now, die, events),
+            Phase::DataIn | Phase::Suspending => {}
+        }
+    }
+
+    /// Begins what a free die does next.
+    fn start(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
+        let most_reads = self.timing.most_reads_in_a_row;
+        let state = &mut self.dies[die as usize];
+        let Some(class) = state.next_class(most_reads) else {
+            if state.suspended.is_some() {
+                self.resume(now, die, events);
+            }
+            return;
+        };
+        let channel = die % self.channels;
+        if self.timing.commands_wait_for_bus && self.buses[channel as usize].busy_until() > now {
+            self.wait_for_bus(channel, events);
+            return;
+        }
+        let number = state.take(class, |number| self.pool[number as usize].next);
+        let entry = self.pool[number as usize];
+        let transaction = entry.transaction;
+        if 1 << class as u32 & AWAITED_READS != 0 {
+            let waited = (now - entry.queued).as_nanos();
+            let wait = match entry.behind_collector {
+                true => &mut self.statistics.collector_wait,
+                false => &mut self.statistics.die_wait,
+            };
+            *wait += waited;
+        }
+        self.statistics.works[transaction.work as usize] += 1;
+        let state = &mut self.dies[die as usize];
+        state.doing = class;
+        state.running = number;
+        state.since = now;
+        match transaction.work {
+            Work::Read => {
+                state.reads_in_a_row += 1;
+                let timing = &self.timing;
+                let command = times(timing.read_command, timing.read_command_plane, transaction.pages);
+                let begun = self.reserve(now, now, channel, command, class);
+                self.run_array(die, begun + command, transaction.array, events);
+            }
+            Work::Program => {
+                state.reads_in_a_row = 0;
+                state.pages_left = transaction.pages;
+                state.suspensions = 0;
+                state.phase = Phase::DataIn;
+                self.page_in(now, die, events);
+            }
+            Work::Erase => {
+                state.reads_in_a_row = 0;
+                state.suspensions = 0;
+                let command = times(self.timing.erase_command, self.timing.erase_command_plane, transaction.pages);
+                let begun = self.reserve(now, now, channel, command, class);
+                self.run_array(die, begun + command, transaction.array, events);
+            }
+        }
+    }
+
+    fn run_array(&mut self, die: DieIndex, begun: Nanos, time: Nanos, events: &mut Events) {
+        let state = &mut self.dies[die as usize];
+        state.phase = Phase::Array;
+        state.array_since = begun;
+        state.until = begun + time;
+        state.generation = state.generation.wrapping_add(1);
+        events.push(state.until, Event::Array { die, generation: state.generation });
+        if state.waiting & AWAITED_READS != 0 && self.pool[state.running as usize].transaction.work != Work::Read {
+            self.look_again(begun, die, events);
+        }
+    }
+
+    /// Looks at a die again when its array has begun, or its data have left.
+    fn look_again(&mut self, at: Nanos, die: DieIndex, events: &mut Events) {
+        let state = &mut self.dies[die as usize];
+        if !state.wakes {
+            state.wakes = true;
+            events.push(at, Event::DieFree { die });
+        }
+    }
+
+    /// The next page of a program goes over the bus.
+    fn page_in(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
+        let state = &mut self.dies[die as usize];
+        let transaction = self.pool[state.running as usize].transaction;
+        let first = state.pages_left == transaction.pages;
+        state.pages_left -= 1;
+        let last = state.pages_left == 0;
+        let overhead = if first { self.timing.program_command } else { self.timing.program_command_page };
+        let length = overhead + self.timing.transfer(transaction.bytes / transaction.pages);
+        let begun = self.reserve(now, now, die % self.channels, length, transaction.class);
+        if last {
+            self.run_array(die, begun + length, transaction.array, events);
+        } else {
+            events.push(begun + length, Event::PageIn { die });
+        }
+    }
+
+    fn array_ended(&mut self, now: Nanos, die: DieIndex, events: &mut Events, done: &mut Vec<Done<O>>) {
+        let state = &self.dies[die as usize];
+        let (number, register_free) = (state.running, state.register_free);
+        let transaction = self.pool[number as usize].transaction;
+        let mut free_at = now;
+        if transaction.work == Work::Read {
+            let mut ready = now.max(register_free);
+            let mut sent = 0;
+            for page in 1..=transaction.pages {
+                let upto = (u64::from(transaction.bytes) * u64::from(page) / u64::from(transaction.pages)) as u32;
+                let bytes = upto - sent;
+                sent = upto;
+                let overhead = if page == 1 { self.timing.data_out } else { self.timing.data_out_page };
+                let length = overhead + self.timing.transfer(bytes);
+                ready = self.reserve(now, ready, die % self.channels, length, transaction.class) + length;
+                let last = page == transaction.pages;
+                done.push(Done { owner: transaction.owner, at: ready, bytes, last });
+            }
+            free_at = if self.timing.cache_register { now.max(register_free) } else { ready };
+            self.dies[die as usize].register_free = ready;
+        } else {
+            done.push(Done { owner: transaction.owner, at: now, bytes: 0, last: true });
+        }
+        self.pool[number as usize].next = self.free;
+        self.free = number;
+        let state = &mut self.dies[die as usize];
+        self.statistics.die_busy += (free_at - state.since).as_nanos();
+        state.running = NONE;
+        state.until = free_at;
+        state.phase = if free_at > now { Phase::DataOut } else { Phase::Idle };
+        if state.waiting != 0 || state.suspended.is_some() {
+            self.consider(now, die, events);
+        }
+    }
+
+    /// Reserves a bus and notes how long an awaited read waits for it.
+    fn reserve(&mut self, now: Nanos, ready: Nanos, channel: u32, length: Nanos, class: Class) -> Nanos {
+        let begun = self.buses[channel as usize].reserve(now, ready, length);
+        if 1 << class as u32 & AWAITED_READS != 0 {
+            self.statistics.bus_wait += (begun - ready).as_nanos();
+        }
+        begun
+    }
+
+    /// Suspends what a die does if a read that somebody waits for is worth it.
+    fn suspend(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
+        let state = &mut self.dies[die as usize];
+        if state.waiting & AWAITED_READS == 0 || state.suspended.is_some() {
+            return;
+        }
+        let work = self.pool[state.running as usize].transaction.work;
+        let Some(suspend) = self.timing.suspend(work) else { return };
+        let begun = state.array_since;
+        if begun > now {
+            return self.look_again(begun, die, events);
+        }
+        let left = state.until - now;
+        let forbidden = state.urgent && COLLECTOR & (1 << state.doing as u32) != 0;
+        if left < suspend.least_left || state.suspensions >= suspend.most_times || forbidden {
+            return;
+        }
+        self.statistics.suspensions += 1;
+        self.statistics.die_busy += (now - state.since).as_nanos();
+        state.suspensions += 1;
+        state.suspended = Some((state.running, state.doing, left));
+        state.running = NONE;
+        state.reads_in_a_row = 0;
+        // The end that was planned no longer is one.
+        state.generation = state.generation.wrapping_add(1);
+        state.phase = Phase::Suspending;
+        events.push(now + suspend.latency, Event::Suspended { die });
+    }
+
+    fn resume(&mut self, now: Nanos, die: DieIndex, events: &mut Events) {
+        let state = &mut self.dies[die as usize];
+        let (number, class, left) = state.suspended.take().expect("something is suspended");
+        state.running = number;
+        state.doing = class;
+        state.since = now;
+        state.reads_in_a_row = 0;
+        let work = self.pool[number as usize].transaction.work;
+        let resume = self.timing.suspend(work).map_or(Nanos::ZERO, |suspend| suspend.resume);
+        self.run_array(die, now, resume + left, events);
+    }
+
+    fn wait_for_bus(&mut self, channel: u32, events: &mut Events) {
+        let gate = &mut self.gates[channel as usize];
+        if !gate.planned {
+            gate.planned = true;
+            events.push(self.buses[channel as usize].busy_until(), Event::BusFree { channel });
+        }
+    }
+
+    /// Nothing passes over a bus: the next die in turn may have its command.
+    fn pass_commands(&mut self, now: Nanos, channel: u32, events: &mut Events) {
+        self.gates[channel as usize].planned = false;
+        let per_channel = self.dies.len() as u32 / self.channels;
+        for _ in 0..per_channel {
+            let gate = &mut self.gates[channel as usize];
+            let die = channel + self.channels * gate.turn;
+            gate.turn = (gate.turn + 1) % per_channel;
+            if self.dies[die as usize].waiting != 0 {
+                self.consider(now, die, events);
+            }
+            if self.buses[channel as usize].busy_until() > now {
+                break;
+            }
+        }
+        let anyone = (0..per_channel).any(|turn| self.dies[(channel + self.channels * turn) as usize].wants_command());
+        if anyone && self.buses[channel as usize].busy_until() > now {
+            self.wait_for_bus(channel, events);
+        }
+    }
+}
+
+fn times(first: Nanos, each_more: Nanos, count: u32) -> Nanos {
+    Nanos::from_nanos(first.as_nanos() + each_more.as_nanos() * u64::from(count.saturating_sub(1)))
+}
