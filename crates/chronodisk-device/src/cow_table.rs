@@ -84,6 +84,40 @@ impl<T: Copy + PartialEq> CowTable<T> {
         assert!(index < self.len, "index {index} in a table of {}", self.len);
         set(&mut self.root, self.height, index, value, self.common);
     }
+
+    /// Whether all values are the common one.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    /// Hands out every value that differs from the common one with its index, in order.
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(u64, T)) {
+        for_each(self.root.as_ref(), self.height, 0, self.common, visit);
+    }
+}
+
+/// Visits what is below `page`, whose first index is `first`.
+fn for_each<T: Copy + PartialEq>(
+    page: Option<&Page<T>>,
+    height: u32,
+    first: u64,
+    common: T,
+    visit: &mut dyn FnMut(u64, T),
+) {
+    match page {
+        None => {}
+        Some(Page::Leaf(leaf)) => {
+            let differ = leaf.values.iter().zip(first..).filter(|(value, _)| **value != common);
+            differ.for_each(|(&value, index)| visit(index, value));
+        }
+        Some(Page::Inner(inner)) => {
+            let step = 1 << (LEAF_BITS + FANOUT_BITS * (height - 1));
+            for (child, first) in inner.children.iter().zip((first..).step_by(step)) {
+                for_each(child.as_ref(), height - 1, first, common, visit);
+            }
+        }
+    }
 }
 
 /// Sets the value below `page`, which is at `height` above the leaves and afterwards is there only if it is needed.
@@ -204,6 +238,11 @@ mod tests {
                     prop_assert_eq!(table.get(index), value);
                 }
                 let different = model.values().filter(|&&value| value != 0).count();
+                let mut visited = Vec::new();
+                table.for_each(&mut |index, value| visited.push((index, value)));
+                let kept = model.iter().filter(|(_, value)| **value != 0).map(|(&index, &value)| (index, value));
+                prop_assert_eq!(visited, kept.collect::<Vec<_>>());
+                prop_assert_eq!(table.is_empty(), different == 0);
                 prop_assert!(pages(table.root.as_ref()) <= different * (table.height as usize + 1));
             }
         }

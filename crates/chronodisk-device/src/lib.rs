@@ -26,6 +26,8 @@ mod composite;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cow_table;
+#[allow(dead_code)]
+mod flat_table;
 pub mod importers;
 mod model;
 mod models;
@@ -33,6 +35,7 @@ mod profile;
 mod quantity;
 mod queued;
 
+pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, Probe, advance};
 pub use models::disk;
 pub use profile::{BuildOptions, BuiltinProfile, Profile, ProfileError, Validation};

@@ -5,4 +5,5 @@
 
 mod events;
 mod flash;
+mod ftl;
 mod geometry;

@@ -1,0 +1,207 @@
+//! What is known of each superblock, and the free ones.
+
+use super::super::geometry::{DieIndex, Geometry};
+use crate::flat_table::FlatTable;
+
+/// Number of a superblock in the drive: by die, then block.
+pub(crate) type SuperblockIndex = u32;
+
+/// What a superblock is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockUse {
+    /// Erased.
+    Free,
+    /// Being written.
+    Open,
+    /// Written; may be collected once all its programs have ended.
+    Closed,
+    /// Being collected.
+    Victim,
+}
+
+/// The superblocks of a drive: a record of words for each, and for each die its free ones by erase count.
+#[derive(Clone, Debug)]
+pub(super) struct Blocks {
+    blocks_per_die: u32,
+    records: FlatTable,
+    /// First free superblock of each wear class of each die, plus one.
+    free_heads: FlatTable,
+    /// By die.
+    wear: Vec<DieWear>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct DieWear {
+    free: u32,
+    /// Erase count of the class that is taken next; classes are erase counts modulo [`WEAR_CLASSES`].
+    least: u32,
+    most: u32,
+    /// Superblocks closed so far, modulo 2^32.
+    closings: u32,
+}
+
+/// Erase counts that are told apart among the free superblocks of a die; static levelling keeps them closer together.
+const WEAR_CLASSES: u32 = 256;
+
+/// Words of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Field {
+    /// Valid units.
+    Valid,
+    /// Programs that have not ended, and the use.
+    State,
+    /// Erases.
+    Erases,
+    /// Following superblock in the list that it is in, plus one.
+    Next,
+    /// Preceding one, plus one.
+    Previous,
+    /// Number of its closing among those of its die.
+    Closing,
+    /// Its place among its die's candidates.
+    Place,
+}
+
+/// Words of a record, a power of two for the sake of addressing.
+const RECORD_WORDS: u32 = 8;
+
+const USE_BITS: u32 = 2;
+
+/// The state of a closed superblock without programs.
+const CLOSED: u32 = 2;
+
+impl Blocks {
+    pub(super) fn new(geometry: &Geometry) -> Self {
+        let (dies, blocks) = (geometry.dies(), geometry.blocks_per_plane);
+        let mut all = Blocks {
+            records: FlatTable::new(u64::from(geometry.superblocks()) * u64::from(RECORD_WORDS)),
+            free_heads: FlatTable::new(u64::from(dies) * u64::from(WEAR_CLASSES)),
+            wear: vec![DieWear::default(); dies as usize],
+            blocks_per_die: blocks,
+        };
+        for die in 0..dies {
+            // The one put in last is taken first.
+            (0..blocks).rev().for_each(|block| all.put_free(die, die * blocks + block, true));
+        }
+        all
+    }
+
+    #[inline]
+    pub(super) fn get(&self, superblock: SuperblockIndex, field: Field) -> u32 {
+        self.records.get(superblock * RECORD_WORDS + field as u32)
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, superblock: SuperblockIndex, field: Field, word: u32) {
+        self.records.set(superblock * RECORD_WORDS + field as u32, word);
+    }
+
+    pub(super) fn use_of(&self, superblock: SuperblockIndex) -> BlockUse {
+        match self.get(superblock, Field::State) & ((1 << USE_BITS) - 1) {
+            0 => BlockUse::Free,
+            1 => BlockUse::Open,
+            CLOSED => BlockUse::Closed,
+            _ => BlockUse::Victim,
+        }
+    }
+
+    pub(super) fn set_use(&mut self, superblock: SuperblockIndex, new: BlockUse) {
+        let programs = self.get(superblock, Field::State) >> USE_BITS;
+        let code = match new {
+            BlockUse::Free => 0,
+            BlockUse::Open => 1,
+            BlockUse::Closed => CLOSED,
+            BlockUse::Victim => 3,
+        };
+        self.set(superblock, Field::State, programs << USE_BITS | code);
+    }
+
+    /// Programs that were begun and have not ended.
+    pub(super) fn programs(&self, superblock: SuperblockIndex) -> u32 {
+        self.get(superblock, Field::State) >> USE_BITS
+    }
+
+    pub(super) fn begin_program(&mut self, superblock: SuperblockIndex) {
+        let state = self.get(superblock, Field::State);
+        self.set(superblock, Field::State, state + (1 << USE_BITS));
+    }
+
+    pub(super) fn end_program(&mut self, superblock: SuperblockIndex) {
+        assert!(self.programs(superblock) > 0, "no program of superblock {superblock} was begun");
+        let state = self.get(superblock, Field::State);
+        self.set(superblock, Field::State, state - (1 << USE_BITS));
+    }
+
+    /// Free superblocks of a die.
+    pub(super) fn free(&self, die: DieIndex) -> u32 {
+        self.wear[die as usize].free
+    }
+
+    /// Largest erase count in a die.
+    pub(super) fn most_erases(&self, die: DieIndex) -> u32 {
+        self.wear[die as usize].most
+    }
+
+    /// Takes a free superblock: the least erased, or the most erased for data that don't change.
+    pub(super) fn take_free(&mut self, die: DieIndex, most_erased: bool) -> Option<SuperblockIndex> {
+        let wear = self.wear[die as usize];
+        if wear.free == 0 {
+            return None;
+        }
+        for step in 0..WEAR_CLASSES {
+            let erases = if most_erased { wear.least + WEAR_CLASSES - 1 - step } else { wear.least + step };
+            let head = die * WEAR_CLASSES + erases % WEAR_CLASSES;
+            if let Some(superblock) = self.free_heads.get(head).checked_sub(1) {
+                let next = self.get(superblock, Field::Next);
+                self.free_heads.set(head, next);
+                let wear = &mut self.wear[die as usize];
+                wear.free -= 1;
+                if !most_erased {
+                    wear.least = erases;
+                }
+                return Some(superblock);
+            }
+        }
+        unreachable!("a die with free superblocks has one in some class")
+    }
+
+    /// A superblock is free again.
+    pub(super) fn put_free(&mut self, die: DieIndex, superblock: SuperblockIndex, by_wear: bool) {
+        let erases = self.get(superblock, Field::Erases);
+        let wear = &mut self.wear[die as usize];
+        wear.free += 1;
+        wear.most = wear.most.max(erases);
+        let class = if by_wear { erases.clamp(wear.least, wear.least + WEAR_CLASSES - 1) } else { wear.least };
+        let head = die * WEAR_CLASSES + class % WEAR_CLASSES;
+        let next = self.free_heads.get(head);
+        self.set(superblock, Field::Next, next);
+        self.free_heads.set(head, superblock + 1);
+        self.set_use(superblock, BlockUse::Free);
+    }
+
+    /// A superblock is written.
+    pub(super) fn close(&mut self, die: DieIndex, superblock: SuperblockIndex) {
+        let wear = &mut self.wear[die as usize];
+        wear.closings = wear.closings.wrapping_add(1);
+        let closing = wear.closings;
+        self.set(superblock, Field::Closing, closing);
+        self.set_use(superblock, BlockUse::Closed);
+    }
+
+    /// Superblocks of a die closed since this one was, it included.
+    pub(super) fn age(&self, die: DieIndex, superblock: SuperblockIndex) -> u32 {
+        self.wear[die as usize].closings.wrapping_sub(self.get(superblock, Field::Closing)) + 1
+    }
+
+    /// Whether a superblock may be collected: written, and all its programs have ended.
+    #[inline]
+    pub(super) fn is_candidate(&self, superblock: SuperblockIndex) -> bool {
+        self.get(superblock, Field::State) == CLOSED
+    }
+
+    /// The superblocks of a die.
+    pub(super) fn of_die(&self, die: DieIndex) -> std::ops::Range<SuperblockIndex> {
+        die * self.blocks_per_die..(die + 1) * self.blocks_per_die
+    }
+}

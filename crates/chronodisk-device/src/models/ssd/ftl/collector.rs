@@ -1,0 +1,188 @@
+//! Winning space back, and levelling wear.
+
+use super::super::geometry::{DieIndex, Slot};
+use super::blocks::{BlockUse, Field, SuperblockIndex};
+use super::{Appended, COLLECTOR_RESERVE, Ftl, Stream, Unit};
+
+/// How much the collector's work on a die matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// Nothing to do.
+    None,
+    /// To be done when the host leaves time.
+    Background,
+    /// To be done before the host's work.
+    Urgent,
+}
+
+/// Why a superblock is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CollectionReason {
+    /// Space.
+    Space,
+    /// Its data don't change, and it has few erases.
+    Wear,
+}
+
+/// A superblock whose valid units are to be moved before it is erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Collection {
+    /// The superblock.
+    pub(crate) superblock: SuperblockIndex,
+    /// Valid units at present.
+    pub(crate) valid: u32,
+    /// Why.
+    pub(crate) reason: CollectionReason,
+}
+
+/// A unit to be read from a slot and relocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// The unit.
+    pub(crate) unit: Unit,
+    /// Where it is.
+    pub(crate) from: Slot,
+}
+
+/// The superblock of a die that is being collected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Victim {
+    superblock: SuperblockIndex,
+    /// Units looked at.
+    passed: u32,
+    reason: CollectionReason,
+}
+
+/// A die's search for superblocks whose data don't change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LevellingSearch {
+    /// Superblock of the die that is looked at next.
+    cursor: u32,
+    found: Option<SuperblockIndex>,
+}
+
+/// Superblocks looked at for each erase: a pass over a die takes an eighth of its superblocks in erases.
+const LOOKED_AT_PER_ERASE: u32 = 8;
+
+impl Ftl {
+    /// How much a collection on a die matters, one that is under way included.
+    pub(crate) fn urgency(&self, die: DieIndex) -> Urgency {
+        let collector = &self.parameters.collector;
+        let free = self.blocks.free(die);
+        if free < collector.start_below {
+            let urgent = !collector.preemptible || free < collector.urgent_below || free <= COLLECTOR_RESERVE;
+            return if urgent { Urgency::Urgent } else { Urgency::Background };
+        }
+        let state = &self.dies[die as usize];
+        let cold = state.levelling.found.is_some_and(|found| self.blocks.is_candidate(found));
+        if state.victim.is_some() || cold { Urgency::Background } else { Urgency::None }
+    }
+
+    /// Chooses a superblock of a die and begins to collect it. `None` if one is being collected there already, or
+    /// nothing could be won.
+    pub(crate) fn start_collection(&mut self, die: DieIndex) -> Option<Collection> {
+        if self.dies[die as usize].victim.is_some() {
+            return None;
+        }
+        let (superblock, reason) = match self.take_levelling(die) {
+            Some(superblock) => (superblock, CollectionReason::Wear),
+            None => (self.victims.choose(&mut self.blocks, die)?, CollectionReason::Space),
+        };
+        self.victims.remove(&mut self.blocks, die, superblock);
+        self.blocks.set_use(superblock, BlockUse::Victim);
+        self.dies[die as usize].victim = Some(Victim { superblock, passed: 0, reason });
+        match reason {
+            CollectionReason::Space => self.counters.collections += 1,
+            CollectionReason::Wear => self.counters.levellings += 1,
+        }
+        Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
+    }
+
+    /// The superblock being collected on a die.
+    pub(crate) fn victim(&self, die: DieIndex) -> Option<SuperblockIndex> {
+        self.dies[die as usize].victim.map(|victim| victim.superblock)
+    }
+
+    /// Appends to `moves` the next valid units of the die's victim, `most` at most, in the order of their slots.
+    /// Fewer than `most` means that these were the last: when all have been relocated, the victim can be erased.
+    ///
+    /// # Panics
+    /// If nothing is being collected on the die.
+    pub(crate) fn next_moves(&mut self, die: DieIndex, most: usize, moves: &mut Vec<Move>) -> usize {
+        let victim = self.dies[die as usize].victim.expect("a superblock is being collected");
+        let first = victim.superblock * self.sizes.units_per_superblock;
+        let (mut passed, mut found) = (victim.passed, 0);
+        while passed < self.sizes.units_per_superblock && found < most {
+            let from = first + passed;
+            passed += 1;
+            if let Some(unit) = self.reverse.get(from).checked_sub(1)
+                && self.lookup(unit) == Some(from)
+            {
+                moves.push(Move { unit, from });
+                found += 1;
+            }
+        }
+        self.dies[die as usize].victim = Some(Victim { passed, ..victim });
+        found
+    }
+
+    /// Appends a unit that was read from the die's victim; `None` if it was overwritten or trimmed meanwhile.
+    ///
+    /// # Panics
+    /// If nothing is being collected on the die.
+    pub(crate) fn relocate(&mut self, die: DieIndex, unit_move: Move) -> Option<Appended> {
+        let victim = self.dies[die as usize].victim.expect("a superblock is being collected");
+        if self.lookup(unit_move.unit) != Some(unit_move.from) {
+            return None;
+        }
+        let stream = match victim.reason {
+            CollectionReason::Space => Stream::Collector,
+            CollectionReason::Wear => Stream::Levelling,
+        };
+        let appended = self.append(stream, die, unit_move.unit);
+        self.mapping_changed(unit_move.unit);
+        Some(appended.expect("a victim holds no more than the frontier and the reserve take"))
+    }
+
+    /// The die's victim was erased.
+    ///
+    /// # Panics
+    /// If nothing is being collected on the die, or a unit in the victim is still valid.
+    pub(crate) fn erased(&mut self, die: DieIndex) {
+        let victim = self.dies[die as usize].victim.take().expect("a superblock is being collected");
+        let superblock = victim.superblock;
+        assert_eq!(self.blocks.get(superblock, Field::Valid), 0, "superblock {superblock} holds valid units");
+        let erases = self.blocks.get(superblock, Field::Erases);
+        self.blocks.set(superblock, Field::Erases, erases + 1);
+        self.blocks.put_free(die, superblock, self.parameters.wear.dynamic);
+        self.counters.erases += 1;
+        self.look_for_cold(die);
+    }
+
+    /// The superblock to level, if it still can be and there is space to spare for it.
+    fn take_levelling(&mut self, die: DieIndex) -> Option<SuperblockIndex> {
+        if self.blocks.free(die) <= COLLECTOR_RESERVE + 1 {
+            return None;
+        }
+        let found = self.dies[die as usize].levelling.found.take()?;
+        self.blocks.is_candidate(found).then_some(found)
+    }
+
+    /// Looks at some more superblocks of a die for one that was erased much less than another.
+    fn look_for_cold(&mut self, die: DieIndex) {
+        let Some(difference) = self.parameters.wear.move_at_difference else {
+            return;
+        };
+        let most = self.blocks.most_erases(die);
+        let mut search = self.dies[die as usize].levelling;
+        for _ in 0..LOOKED_AT_PER_ERASE {
+            let superblock = die * self.sizes.blocks_per_die + search.cursor;
+            search.cursor = (search.cursor + 1) % self.sizes.blocks_per_die;
+            let erases = self.blocks.get(superblock, Field::Erases);
+            if self.blocks.is_candidate(superblock) && most - erases >= difference {
+                search.found = Some(superblock);
+            }
+        }
+        self.dies[die as usize].levelling = search;
+    }
+}

@@ -1,0 +1,59 @@
+//! What a flash translation layer has done.
+
+use super::Stream;
+
+/// Counts from the erased drive on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FtlCounters {
+    /// Units that the host had written.
+    pub(crate) host_units: u64,
+    /// Units moved to win space.
+    pub(crate) moved_units: u64,
+    /// Units of the mapping table written.
+    pub(crate) mapping_units: u64,
+    /// Units moved to level wear.
+    pub(crate) levelled_units: u64,
+    /// Slots that were programmed with nothing.
+    pub(crate) padded_units: u64,
+    /// Units that a trim unmapped.
+    pub(crate) trimmed_units: u64,
+    /// Superblocks collected to win space.
+    pub(crate) collections: u64,
+    /// Superblocks collected to level wear.
+    pub(crate) levellings: u64,
+    /// Superblocks erased.
+    pub(crate) erases: u64,
+}
+
+impl FtlCounters {
+    pub(super) fn count(&mut self, stream: Stream) {
+        *match stream {
+            Stream::Host => &mut self.host_units,
+            Stream::Collector => &mut self.moved_units,
+            Stream::Mapping => &mut self.mapping_units,
+            Stream::Levelling => &mut self.levelled_units,
+        } += 1;
+    }
+
+    /// Units programmed for one that the host wrote; 1 before anything was written.
+    pub(crate) fn write_amplification(&self) -> f64 {
+        let programmed =
+            self.host_units + self.moved_units + self.mapping_units + self.levelled_units + self.padded_units;
+        if self.host_units == 0 { 1.0 } else { programmed as f64 / self.host_units as f64 }
+    }
+
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &FtlCounters) -> FtlCounters {
+        FtlCounters {
+            host_units: self.host_units - earlier.host_units,
+            moved_units: self.moved_units - earlier.moved_units,
+            mapping_units: self.mapping_units - earlier.mapping_units,
+            levelled_units: self.levelled_units - earlier.levelled_units,
+            padded_units: self.padded_units - earlier.padded_units,
+            trimmed_units: self.trimmed_units - earlier.trimmed_units,
+            collections: self.collections - earlier.collections,
+            levellings: self.levellings - earlier.levellings,
+            erases: self.erases - earlier.erases,
+        }
+    }
+}

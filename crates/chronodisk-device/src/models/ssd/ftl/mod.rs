@@ -1,0 +1,375 @@
+//! The flash translation layer: where each unit is, and how space is won back. It knows no time.
+//!
+//! A state machine that is told what happens and answers what follows. Who calls it decides when: the device model
+//! gives every read, program and erase its time, and ageing makes the same calls as fast as they can be made.
+//!
+//! ```text
+//!  write:    append ──► superpage complete? ──► (program) ──► programmed
+//!  collect:  start_collection ──► next_moves ──► (read) ──► relocate ──► superpage complete? ──► as above
+//!                                     └─ none left, all relocated ──► (erase) ──► erased
+//! ```
+//!
+//! Modelled: a page map, ideal or demand-cached; a map from slots back to units; for each die a frontier per
+//! [`Stream`], superblocks by use, free ones by wear, collection by policy, static and dynamic wear levelling, TRIM.
+//! A unit is mapped to its new slot as soon as it is appended, while its data are still in the controller: who reads it
+//! before the program has ended gets it from there, or waits. A unit that is overwritten or trimmed between a
+//! collector's read and its [`Ftl::relocate`] is stale and goes nowhere.
+//!
+//! Not modelled: what data are (that is the store's); bad blocks; the power failure that a half-written superpage would
+//! have to survive.
+//!
+//! Bounded: no call does more than the units of a superblock or the superblocks of a die, but for [`Ftl::trim`], which
+//! does what its range holds. As [`FtlParameters::check`] keeps superblocks back in every die, a collection always
+//! wins something, so the host is never refused for ever ([`Ftl::has_room`]).
+//!
+//! A clone shares all tables, so it costs the same whatever the capacity.
+
+// Who drives it needs these names.
+#![allow(unused_imports)]
+
+mod blocks;
+mod collector;
+mod counters;
+mod mapping_cache;
+mod parameters;
+#[cfg(test)]
+mod tests;
+mod untimed;
+mod victims;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use chronodisk_sim::RandomStream;
+
+use super::geometry::{DieIndex, Slot};
+use crate::flat_table::FlatTable;
+pub(crate) use blocks::SuperblockIndex;
+use blocks::{BlockUse, Blocks, Field};
+pub(crate) use collector::{Collection, CollectionReason, Move, Urgency};
+pub(crate) use counters::FtlCounters;
+use mapping_cache::MappingCache;
+pub(crate) use mapping_cache::{MappingAccess, TranslationUnit};
+pub(crate) use parameters::{
+    Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, VictimPolicy, WearLevelling,
+};
+pub(crate) use untimed::Untimed;
+use victims::Victims;
+
+/// Number of a unit with an address: the host's from 0, then those that hold the mapping table, if it is in flash.
+pub(crate) type Unit = u32;
+
+/// Who writes: each stream has a superblock of its own open in each die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Stream {
+    /// The host's data.
+    Host,
+    /// Data that the collector moves to win space.
+    Collector,
+    /// Pages of the mapping table.
+    Mapping,
+    /// Data that don't change, moved to superblocks with many erases.
+    Levelling,
+}
+
+impl Stream {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Stream; 4] = [Stream::Host, Stream::Collector, Stream::Mapping, Stream::Levelling];
+}
+
+/// The slots of one program command, all appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Superpage {
+    /// The superblock.
+    pub(crate) superblock: SuperblockIndex,
+    /// Its number in the superblock.
+    pub(crate) index: u32,
+}
+
+/// Where a unit was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appended {
+    /// Its slot.
+    pub(crate) slot: Slot,
+    /// The superpage, if this was its last slot: it can be programmed, and [`Ftl::programmed`] is to be called when
+    /// that has been done.
+    pub(crate) completed: Option<Superpage>,
+}
+
+/// The state of a flash translation layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Ftl {
+    parameters: Arc<FtlParameters>,
+    sizes: Sizes,
+    /// Slot of each unit, plus one; zero if it has none.
+    map: FlatTable,
+    /// Unit appended last to each slot, plus one; valid only if that unit is mapped to the slot.
+    reverse: FlatTable,
+    blocks: Blocks,
+    victims: Victims,
+    dies: Vec<Die>,
+    cache: Option<MappingCache>,
+    counters: FtlCounters,
+}
+
+/// What the geometry says, worked out once.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    units_per_superblock: u32,
+    units_per_superpage: u32,
+    blocks_per_die: u32,
+    valid_limit: u32,
+}
+
+/// The state of a die.
+#[derive(Clone, Copy, Debug, Default)]
+struct Die {
+    /// Valid units.
+    valid: u32,
+    /// By stream.
+    frontiers: [Option<Frontier>; Stream::ALL.len()],
+    victim: Option<collector::Victim>,
+    levelling: collector::LevellingSearch,
+}
+
+/// An open superblock.
+#[derive(Clone, Copy, Debug)]
+struct Frontier {
+    superblock: SuperblockIndex,
+    /// Units appended, fewer than the superblock has.
+    appended: u32,
+}
+
+/// Free superblocks of a die that only the collector may take: with one, it can always empty a victim.
+const COLLECTOR_RESERVE: u32 = 1;
+
+impl Ftl {
+    /// An erased drive.
+    ///
+    /// # Panics
+    /// If the parameters don't [`check`](FtlParameters::check).
+    pub(crate) fn new(parameters: Arc<FtlParameters>, seed: u64) -> Self {
+        if let Err((key, problem)) = parameters.check() {
+            panic!("{key}: {problem}");
+        }
+        let geometry = parameters.geometry;
+        let sizes = Sizes {
+            units_per_superblock: geometry.units_per_superblock(),
+            units_per_superpage: geometry.units_per_superpage(),
+            blocks_per_die: geometry.blocks_per_plane,
+            valid_limit: parameters.valid_units_per_die_limit(),
+        };
+        Ftl {
+            sizes,
+            map: FlatTable::new(u64::from(parameters.addressed_units())),
+            reverse: FlatTable::new(u64::from(geometry.slots())),
+            blocks: Blocks::new(&geometry),
+            victims: Victims::new(
+                parameters.collector.policy,
+                geometry.dies(),
+                geometry.blocks_per_plane,
+                sizes.units_per_superblock,
+                RandomStream::new(seed, "ssd", "victims"),
+            ),
+            dies: vec![Die::default(); geometry.dies() as usize],
+            cache: MappingCache::new(&parameters),
+            counters: FtlCounters::default(),
+            parameters,
+        }
+    }
+
+    /// What it was told.
+    pub(crate) fn parameters(&self) -> &FtlParameters {
+        &self.parameters
+    }
+
+    /// What it has done so far.
+    pub(crate) fn counters(&self) -> &FtlCounters {
+        &self.counters
+    }
+
+    /// The slot of a unit, if it was written and not trimmed since. What it costs to know that is told by
+    /// [`access_mapping`](Self::access_mapping).
+    #[inline]
+    pub(crate) fn lookup(&self, unit: Unit) -> Option<Slot> {
+        self.map.get(unit).checked_sub(1)
+    }
+
+    /// The die on which a unit of the host must be written, if allocation is static.
+    pub(crate) fn bound_die(&self, unit: Unit) -> Option<DieIndex> {
+        self.parameters.bound_die(unit)
+    }
+
+    /// Whether the stream's next unit can be appended on a die. It can if its superpage is begun; else the collector
+    /// may first have to free a superblock there, or the die has its share of valid data.
+    pub(crate) fn has_room(&self, stream: Stream, die: DieIndex) -> bool {
+        let state = &self.dies[die as usize];
+        let frontier = state.frontiers[stream as usize];
+        if frontier.is_some_and(|frontier| !frontier.appended.is_multiple_of(self.sizes.units_per_superpage)) {
+            return true;
+        }
+        let free = self.blocks.free(die);
+        match stream {
+            Stream::Host | Stream::Mapping => {
+                state.valid + self.sizes.units_per_superpage <= self.sizes.valid_limit
+                    && (frontier.is_some() || free > COLLECTOR_RESERVE)
+            }
+            Stream::Collector | Stream::Levelling => frontier.is_some() || free > 0,
+        }
+    }
+
+    /// The first die with room from `start` on, in the order of numbers and around.
+    pub(crate) fn die_with_room(&self, stream: Stream, start: DieIndex) -> Option<DieIndex> {
+        let dies = self.dies.len() as DieIndex;
+        (start..dies).chain(0..start.min(dies)).find(|&die| self.has_room(stream, die))
+    }
+
+    /// Units that the stream's begun superpage on a die still takes; zero if none is begun.
+    pub(crate) fn begun(&self, stream: Stream, die: DieIndex) -> u32 {
+        let per_superpage = self.sizes.units_per_superpage;
+        let appended = self.dies[die as usize].frontiers[stream as usize].map_or(0, |frontier| frontier.appended);
+        (per_superpage - appended % per_superpage) % per_superpage
+    }
+
+    /// Puts a unit into the next slot of a stream on a die, from where on it is mapped there. `None` if there is no
+    /// room.
+    ///
+    /// # Panics
+    /// If there is no such unit.
+    pub(crate) fn append(&mut self, stream: Stream, die: DieIndex, unit: Unit) -> Option<Appended> {
+        if !self.has_room(stream, die) {
+            return None;
+        }
+        let frontier = self.frontier(stream, die);
+        let slot = frontier.superblock * self.sizes.units_per_superblock + frontier.appended;
+        self.reverse.set(slot, unit + 1);
+        let before = self.map.get(unit);
+        self.map.set(unit, slot + 1);
+        if let Some(before) = before.checked_sub(1) {
+            self.invalidate(before);
+        }
+        let valid = self.blocks.get(frontier.superblock, Field::Valid);
+        self.blocks.set(frontier.superblock, Field::Valid, valid + 1);
+        self.dies[die as usize].valid += 1;
+        self.counters.count(stream);
+        Some(Appended { slot, completed: self.advance(stream, die, frontier) })
+    }
+
+    /// Completes the superpage that a stream has begun on a die with nothing, so that it can be programmed; `None` if
+    /// none is begun.
+    pub(crate) fn pad(&mut self, stream: Stream, die: DieIndex) -> Option<Superpage> {
+        let padding = self.begun(stream, die);
+        let mut completed = None;
+        for _ in 0..padding {
+            let frontier = self.frontier(stream, die);
+            self.reverse.set(frontier.superblock * self.sizes.units_per_superblock + frontier.appended, 0);
+            completed = self.advance(stream, die, frontier);
+        }
+        self.counters.padded_units += u64::from(padding);
+        completed
+    }
+
+    /// The program of a superpage has ended.
+    ///
+    /// # Panics
+    /// If the superblock has no program under way.
+    pub(crate) fn programmed(&mut self, superpage: Superpage) {
+        let superblock = superpage.superblock;
+        self.blocks.end_program(superblock);
+        if self.blocks.is_candidate(superblock) {
+            let die = self.die_of(superblock);
+            self.victims.add(&mut self.blocks, die, superblock);
+        }
+    }
+
+    /// The host needs the data of these units no longer.
+    ///
+    /// # Panics
+    /// If there are no such units.
+    pub(crate) fn trim(&mut self, units: Range<Unit>) {
+        for unit in units {
+            if let Some(slot) = self.lookup(unit) {
+                self.map.set(unit, 0);
+                self.invalidate(slot);
+                self.counters.trimmed_units += 1;
+                self.mapping_changed(unit);
+            }
+        }
+    }
+
+    /// Dies of the drive.
+    pub(crate) fn dies(&self) -> u32 {
+        self.dies.len() as u32
+    }
+
+    /// Units that are mapped on a die.
+    pub(crate) fn valid_units(&self, die: DieIndex) -> u32 {
+        self.dies[die as usize].valid
+    }
+
+    /// Free superblocks of a die.
+    pub(crate) fn free_superblocks(&self, die: DieIndex) -> u32 {
+        self.blocks.free(die)
+    }
+
+    /// Times that a superblock was erased.
+    pub(crate) fn erases(&self, superblock: SuperblockIndex) -> u32 {
+        self.blocks.get(superblock, Field::Erases)
+    }
+
+    /// Valid units of a superblock.
+    pub(crate) fn valid_in(&self, superblock: SuperblockIndex) -> u32 {
+        self.blocks.get(superblock, Field::Valid)
+    }
+
+    /// The stream's open superblock on a die, one that is opened now if need be. Only if there is room.
+    fn frontier(&mut self, stream: Stream, die: DieIndex) -> Frontier {
+        if let Some(frontier) = self.dies[die as usize].frontiers[stream as usize] {
+            return frontier;
+        }
+        let superblock = self.blocks.take_free(die, stream == Stream::Levelling).expect("there is room");
+        self.blocks.set_use(superblock, BlockUse::Open);
+        Frontier { superblock, appended: 0 }
+    }
+
+    /// A slot of the frontier was used: says which superpage that completed.
+    fn advance(&mut self, stream: Stream, die: DieIndex, frontier: Frontier) -> Option<Superpage> {
+        let Frontier { superblock, appended } = frontier;
+        let appended = appended + 1;
+        let closed = appended == self.sizes.units_per_superblock;
+        self.dies[die as usize].frontiers[stream as usize] =
+            if closed { None } else { Some(Frontier { superblock, appended }) };
+        if !appended.is_multiple_of(self.sizes.units_per_superpage) {
+            return None;
+        }
+        self.blocks.begin_program(superblock);
+        if closed {
+            self.blocks.close(die, superblock);
+        }
+        Some(Superpage { superblock, index: appended / self.sizes.units_per_superpage - 1 })
+    }
+
+    /// A slot that was valid is so no longer.
+    fn invalidate(&mut self, slot: Slot) {
+        let superblock = slot / self.sizes.units_per_superblock;
+        let die = self.die_of(superblock);
+        self.dies[die as usize].valid -= 1;
+        if self.blocks.is_candidate(superblock) {
+            self.victims.invalidated(&mut self.blocks, die, superblock);
+        } else {
+            let valid = self.blocks.get(superblock, Field::Valid);
+            self.blocks.set(superblock, Field::Valid, valid - 1);
+        }
+    }
+
+    /// The controller itself changed where a unit is.
+    fn mapping_changed(&mut self, unit: Unit) {
+        if let Some(cache) = &mut self.cache {
+            cache.changed_if_cached(unit);
+        }
+    }
+
+    fn die_of(&self, superblock: SuperblockIndex) -> DieIndex {
+        superblock / self.sizes.blocks_per_die
+    }
+}

@@ -1,0 +1,248 @@
+//! What a flash translation layer can be told.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::super::geometry::{DieIndex, Geometry};
+
+/// The choices of a flash translation layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FtlParameters {
+    /// The flash.
+    pub(crate) geometry: Geometry,
+    /// Units that a host can address, numbered from 0.
+    pub(crate) logical_units: u32,
+    /// On which die a unit is written.
+    pub(crate) allocation: Allocation,
+    /// How space is won back.
+    pub(crate) collector: CollectorParameters,
+    /// How erases are spread.
+    pub(crate) wear: WearLevelling,
+    /// Where the mapping table is kept.
+    pub(crate) mapping: Mapping,
+}
+
+/// On which die a host's unit is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allocation {
+    /// Fixed by the unit's number.
+    Static(AllocationOrder),
+    /// Any die that has room; who calls chooses, a superpage at a time.
+    Dynamic,
+}
+
+/// The order in which neighbouring pages go over the parts of the flash: the first letter varies fastest.
+///
+/// The letters are those of MQSim (Tavakkol et al., FAST 2018): `C` channel, `W` chip ("way"), `D` die, `P` plane. As
+/// the planes of a die are written together, the plane is the one that is next in the die's superpage: `P` says only
+/// how many neighbours stay on one die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AllocationOrder([Level; 4]);
+
+/// A level of the flash below which pages are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Channel,
+    Chip,
+    Die,
+    Plane,
+}
+
+impl Level {
+    const ALL: [(char, Level); 4] = [('C', Level::Channel), ('W', Level::Chip), ('D', Level::Die), ('P', Level::Plane)];
+}
+
+impl AllocationOrder {
+    /// The die of page `page` of the logical space.
+    pub(crate) fn die_of_page(self, geometry: &Geometry, page: u32) -> DieIndex {
+        let (mut rest, mut channel, mut chip, mut die_in_chip) = (page, 0, 0, 0);
+        for level in self.0 {
+            let (place, count) = match level {
+                Level::Channel => (&mut channel, geometry.channels),
+                Level::Chip => (&mut chip, geometry.chips_per_channel),
+                Level::Die => (&mut die_in_chip, geometry.dies_per_chip),
+                Level::Plane => {
+                    rest /= geometry.planes_per_die;
+                    continue;
+                }
+            };
+            *place = rest % count;
+            rest /= count;
+        }
+        geometry.die(channel, chip, die_in_chip)
+    }
+}
+
+impl FromStr for AllocationOrder {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}'; expected each of the letters C, W, D and P once, such as CWDP");
+        let mut order = [Level::Plane; 4];
+        let mut letters = text.chars();
+        for place in &mut order {
+            let letter = letters.next().ok_or_else(wrong)?;
+            *place = Level::ALL.into_iter().find(|(known, _)| *known == letter).ok_or_else(wrong)?.1;
+        }
+        let each_once = Level::ALL.iter().all(|(_, level)| order.contains(level));
+        if each_once && letters.next().is_none() { Ok(AllocationOrder(order)) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for AllocationOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter =
+            |level: Level| Level::ALL.into_iter().find(|(_, known)| *known == level).map_or(' ', |pair| pair.0);
+        f.pad(&self.0.map(letter).iter().collect::<String>())
+    }
+}
+
+/// How space is won back. Free blocks are counted in superblocks of one die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CollectorParameters {
+    /// Which superblock is collected.
+    pub(crate) policy: VictimPolicy,
+    /// The collector works while fewer are free (the soft threshold).
+    pub(crate) start_below: u32,
+    /// The collector goes before the host while fewer are free (the hard threshold).
+    pub(crate) urgent_below: u32,
+    /// Whether the host's work goes first as long as the collector is not urgent.
+    pub(crate) preemptible: bool,
+}
+
+/// Which of a die's closed superblocks is collected. Ties go to what was closed first, or to the smaller number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VictimPolicy {
+    /// The one with the fewest valid units.
+    Greedy,
+    /// The one with the largest (1 - u) / 2u · age, u the valid share and age counted in superblocks closed since
+    /// (Kawaguchi, Nishioka, Motoda, USENIX 1995).
+    CostBenefit,
+    /// The one with the fewest valid units of so many drawn at random (Van Houdt, SIGMETRICS 2013; Li, Lee, Lui,
+    /// SIGMETRICS 2013; MQSim's RGA).
+    Choices(u32),
+    /// The one closed first that has anything to win.
+    Fifo,
+}
+
+impl VictimPolicy {
+    /// Any one at random.
+    pub(crate) const RANDOM: VictimPolicy = VictimPolicy::Choices(1);
+}
+
+/// How erases are spread over the superblocks of a die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WearLevelling {
+    /// Whether the least erased free superblock is written first; else the one freed last.
+    pub(crate) dynamic: bool,
+    /// Difference of erase counts in a die from which on a superblock with few erases, whose data don't change, is
+    /// moved to the most erased free one; `None` never.
+    pub(crate) move_at_difference: Option<u32>,
+}
+
+/// Where the mapping table is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapping {
+    /// All of it in the controller's memory.
+    Ideal,
+    /// In flash, with so many entries in memory (DFTL: Gupta, Kim, Urgaonkar, ASPLOS 2009).
+    DemandCached {
+        /// Entries in memory.
+        entries: u32,
+    },
+}
+
+/// Bytes of an entry of the mapping table in flash.
+pub(crate) const ENTRY_BYTES: u32 = 4;
+
+impl FtlParameters {
+    /// Units that hold the mapping table; none if it is all in memory. They are addressed after the host's.
+    pub(crate) fn translation_units(&self) -> u32 {
+        match self.mapping {
+            Mapping::Ideal => 0,
+            Mapping::DemandCached { .. } => self.logical_units.div_ceil(self.entries_per_unit()),
+        }
+    }
+
+    /// Entries of the mapping table in a unit.
+    pub(crate) fn entries_per_unit(&self) -> u32 {
+        self.geometry.unit_bytes / ENTRY_BYTES
+    }
+
+    /// All units that have an address.
+    pub(crate) fn addressed_units(&self) -> u32 {
+        self.logical_units + self.translation_units()
+    }
+
+    /// Most valid units that a die may hold, so that the collector always finds something to win: a superblock each for
+    /// the open ones and the collector's reserve stays out of use, and one superpage's worth.
+    pub(crate) fn valid_units_per_die_limit(&self) -> u32 {
+        let mapping = u32::from(self.mapping != Mapping::Ideal);
+        let levelling = u32::from(self.wear.move_at_difference.is_some());
+        let kept_back = 3 + mapping + levelling;
+        let usable = self.geometry.blocks_per_plane.saturating_sub(kept_back);
+        (usable * self.geometry.units_per_superblock()).saturating_sub(self.geometry.units_per_superpage())
+    }
+
+    /// The die to which allocation binds an addressed unit, if it does. Translation units are never bound.
+    pub(crate) fn bound_die(&self, unit: u32) -> Option<DieIndex> {
+        match self.allocation {
+            Allocation::Static(order) if unit < self.logical_units => {
+                Some(order.die_of_page(&self.geometry, unit / self.geometry.units_per_page()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the choices fit together.
+    ///
+    /// # Errors
+    /// The key of the profile that does not fit, and a sentence that says why.
+    pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
+        let geometry = &self.geometry;
+        geometry.check()?;
+        let per_die = self.valid_units_per_die_limit();
+        // Static allocation may be uneven by a round over all planes, and translation units go anywhere.
+        let uneven = match self.allocation {
+            Allocation::Static(_) => geometry.units_per_superpage() + self.translation_units(),
+            Allocation::Dynamic => geometry.units_per_superpage(),
+        };
+        let most = u64::from(geometry.dies()) * u64::from(per_die.saturating_sub(uneven));
+        if self.logical_units == 0 || u64::from(self.addressed_units()) > most {
+            return Err((
+                "capacity",
+                format!(
+                    "{} mapping units, of which the flash with what the collector needs can hold {most}",
+                    self.addressed_units()
+                ),
+            ));
+        }
+        let collector = &self.collector;
+        if !(2..geometry.blocks_per_plane).contains(&collector.start_below) {
+            let blocks = geometry.blocks_per_plane;
+            return Err((
+                "collect-below",
+                format!("{} free superblocks; expected 2 to {}", collector.start_below, blocks - 1),
+            ));
+        }
+        // With this many kept free, what is left must hold the data with something to win; one is kept back anyway.
+        let kept_free = u64::from(collector.start_below - 2) * u64::from(geometry.dies());
+        if u64::from(self.addressed_units()) + kept_free * u64::from(geometry.units_per_superblock()) > most {
+            return Err(("collect-below", "keeps more superblocks free than the capacity leaves".to_owned()));
+        }
+        if collector.urgent_below > collector.start_below {
+            return Err(("collect-urgently-below", "expected at most what starts the collector".to_owned()));
+        }
+        if collector.policy == VictimPolicy::Choices(0) {
+            return Err(("collector", "expected at least one choice".to_owned()));
+        }
+        if let Mapping::DemandCached { entries } = self.mapping
+            && !(16..=MOST_CACHED_ENTRIES).contains(&entries)
+        {
+            return Err(("mapping-cache", format!("{entries} entries; expected 16 to {MOST_CACHED_ENTRIES}")));
+        }
+        Ok(())
+    }
+}
+
+/// As many entries as the largest mapping table has are no cache any more.
+const MOST_CACHED_ENTRIES: u32 = 1 << 28;

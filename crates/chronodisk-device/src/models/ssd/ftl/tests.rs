@@ -1,0 +1,261 @@
+//! The flash translation layer against a shadow of it.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::super::geometry::CellKind;
+use super::*;
+
+/// Two channels of two dies with few small superblocks: 24 units in a superpage, 192 in a superblock.
+pub(super) fn small_geometry() -> super::super::geometry::Geometry {
+    super::super::geometry::Geometry {
+        channels: 2,
+        chips_per_channel: 1,
+        dies_per_chip: 2,
+        planes_per_die: 2,
+        blocks_per_plane: 24,
+        pages_per_block: 24,
+        page_bytes: 16_384,
+        unit_bytes: 4_096,
+        cells: CellKind::Tlc,
+        one_shot_pages: 3,
+    }
+}
+
+pub(super) fn parameters(policy: VictimPolicy) -> FtlParameters {
+    let geometry = small_geometry();
+    FtlParameters {
+        geometry,
+        logical_units: geometry.slots() / 100 * 66,
+        allocation: Allocation::Dynamic,
+        collector: CollectorParameters { policy, start_below: 3, urgent_below: 2, preemptible: true },
+        wear: WearLevelling { dynamic: true, move_at_difference: None },
+        mapping: Mapping::Ideal,
+    }
+}
+
+/// As many units as the checks allow.
+fn to_the_last_page(mut parameters: FtlParameters) -> FtlParameters {
+    let fits = |units| FtlParameters { logical_units: units, ..parameters.clone() }.check().is_ok();
+    parameters.logical_units = (1..parameters.geometry.slots()).rev().find(|&units| fits(units)).unwrap();
+    parameters
+}
+
+fn any_parameters() -> impl Strategy<Value = FtlParameters> {
+    let policy = prop_oneof![
+        Just(VictimPolicy::Greedy),
+        Just(VictimPolicy::CostBenefit),
+        Just(VictimPolicy::Choices(5)),
+        Just(VictimPolicy::RANDOM),
+        Just(VictimPolicy::Fifo),
+    ];
+    let allocation = prop_oneof![
+        Just(Allocation::Dynamic),
+        prop_oneof![Just("CWDP"), Just("PDWC"), Just("WPCD")]
+            .prop_map(|order| Allocation::Static(order.parse().unwrap())),
+    ];
+    let mapping = prop_oneof![Just(Mapping::Ideal), Just(Mapping::DemandCached { entries: 64 })];
+    (policy, allocation, mapping, prop::option::of(2u32..6), any::<bool>(), any::<bool>()).prop_map(
+        |(policy, allocation, mapping, move_at_difference, dynamic, full)| {
+            let wear = WearLevelling { dynamic, move_at_difference };
+            let parameters = FtlParameters { allocation, mapping, wear, ..parameters(policy) };
+            if full { to_the_last_page(parameters) } else { parameters }
+        },
+    )
+}
+
+/// That the tables agree with each other, and with what was written.
+fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
+    let geometry = ftl.parameters().geometry;
+    let mut valid = vec![0; geometry.superblocks() as usize];
+    for unit in 0..ftl.parameters().addressed_units() {
+        let slot = ftl.lookup(unit);
+        if unit < ftl.parameters().logical_units {
+            assert_eq!(slot.is_some(), written.contains_key(&unit), "unit {unit}");
+        }
+        if let Some(slot) = slot {
+            assert_eq!(ftl.reverse.get(slot), unit + 1, "slot {slot}");
+            valid[geometry.superblock_of(slot) as usize] += 1;
+        }
+    }
+    for die in 0..geometry.dies() {
+        let blocks = ftl.blocks.of_die(die);
+        let count = |of: BlockUse| blocks.clone().filter(|&block| ftl.blocks.use_of(block) == of).count() as u32;
+        assert_eq!(count(BlockUse::Free), ftl.free_superblocks(die));
+        let open = ftl.dies[die as usize].frontiers.iter().flatten().count() as u32;
+        assert_eq!(count(BlockUse::Open), open);
+        assert_eq!(blocks.clone().map(|block| ftl.valid_in(block)).sum::<u32>(), ftl.valid_units(die));
+        for block in blocks {
+            assert_eq!(ftl.valid_in(block), valid[block as usize], "superblock {block}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn each_unit_is_where_it_was_written_last(
+        parameters in any_parameters(),
+        seed in any::<u64>(),
+        rounds in prop::collection::vec((0u8..4, 1u32..2_000), 1..8),
+    ) {
+        prop_assert_eq!(parameters.check(), Ok(()));
+        let parameters = Arc::new(parameters);
+        let units = parameters.logical_units;
+        let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), seed));
+        let mut random = RandomStream::new(seed, "test", "units");
+        let mut written = HashMap::new();
+        for unit in 0..units {
+            drive.write(unit);
+            written.insert(unit, 0);
+        }
+        check(drive.ftl(), &written);
+        for (what, count) in rounds {
+            let kept = drive.clone();
+            let kept_written = written.clone();
+            let first = random.below(u64::from(units)) as u32;
+            for step in 0..count {
+                let unit = match what {
+                    0 | 3 => random.below(u64::from(units)) as u32,
+                    1 => (first + step) % units,
+                    _ => (first + random.below(u64::from(units / 10 + 1)) as u32) % units,
+                };
+                if what == 3 {
+                    drive.trim(unit);
+                    written.remove(&unit);
+                } else {
+                    drive.write(unit);
+                    written.insert(unit, step);
+                }
+            }
+            check(drive.ftl(), &written);
+            check(kept.ftl(), &kept_written);
+            if random.chance(0.3) {
+                (drive, written) = (kept, kept_written);
+            }
+        }
+    }
+}
+
+#[test]
+fn orders_of_allocation_are_those_of_their_letters() {
+    let geometry = small_geometry();
+    let dies = |order: &str| {
+        let order: AllocationOrder = order.parse().unwrap();
+        assert_eq!(order.to_string().len(), 4);
+        (0..8).map(|page| order.die_of_page(&geometry, page)).collect::<Vec<_>>()
+    };
+    assert_eq!(dies("CWDP"), [0, 1, 2, 3, 0, 1, 2, 3]);
+    assert_eq!(dies("PDWC"), [0, 0, 2, 2, 1, 1, 3, 3]);
+    assert_eq!(dies("DPWC"), [0, 2, 0, 2, 1, 3, 1, 3]);
+    for wrong in ["", "CWD", "CWDD", "CWDPP", "cwdp"] {
+        assert!(wrong.parse::<AllocationOrder>().unwrap_err().contains("such as CWDP"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_host_is_refused_only_until_the_collector_has_worked() {
+    let parameters = Arc::new(to_the_last_page(parameters(VictimPolicy::Greedy)));
+    let mut ftl = Ftl::new(Arc::clone(&parameters), 0);
+    let mut random = RandomStream::new(3, "test", "units");
+    let end = |appended: Option<Appended>, ftl: &mut Ftl| {
+        if let Some(Appended { completed: Some(superpage), .. }) = appended {
+            ftl.programmed(superpage);
+        }
+    };
+    let mut refused = 0;
+    for write in 0..3 * parameters.logical_units {
+        let unit = if write < parameters.logical_units {
+            write
+        } else {
+            random.below(u64::from(parameters.logical_units)) as u32
+        };
+        let die = match ftl.die_with_room(Stream::Host, write / 24 % 4) {
+            Some(die) => die,
+            None => {
+                // Nobody collected so far: one collection must do.
+                refused += 1;
+                let die = (0..4).max_by_key(|&die| ftl.parameters().geometry.slots() - ftl.valid_units(die)).unwrap();
+                assert_eq!(ftl.urgency(die), Urgency::Urgent);
+                let collection = ftl.start_collection(die).expect("something can be won");
+                assert!(collection.valid < parameters.geometry.units_per_superblock());
+                assert_eq!(ftl.start_collection(die), None, "one at a time");
+                let mut moves = Vec::new();
+                while ftl.next_moves(die, 7, &mut moves) == 7 {}
+                for unit_move in moves {
+                    let appended = ftl.relocate(die, unit_move);
+                    end(appended, &mut ftl);
+                }
+                ftl.erased(die);
+                continue;
+            }
+        };
+        let appended = ftl.append(Stream::Host, die, unit);
+        end(appended, &mut ftl);
+    }
+    assert!(refused > 0);
+}
+
+#[test]
+fn what_is_overwritten_between_read_and_move_is_stale() {
+    let parameters = Arc::new(parameters(VictimPolicy::Greedy));
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
+    (0..parameters.logical_units).for_each(|unit| drive.write(unit));
+    drive.write(0);
+    let mut ftl = drive.into_ftl();
+    let die = parameters.geometry.die_of_superblock(0);
+    let collection = ftl.start_collection(die).unwrap();
+    let mut moves = Vec::new();
+    ftl.next_moves(die, usize::MAX, &mut moves);
+    assert_eq!(moves.len() as u32, collection.valid);
+    let [overwritten, trimmed] = [moves[0], moves[1]];
+    ftl.append(Stream::Host, die, overwritten.unit).unwrap();
+    ftl.trim(trimmed.unit..trimmed.unit + 1);
+    assert_eq!(ftl.relocate(die, overwritten), None);
+    assert_eq!(ftl.relocate(die, trimmed), None);
+    assert!(ftl.relocate(die, moves[2]).is_some());
+}
+
+#[test]
+fn wear_is_levelled_where_data_never_change() {
+    let spread = |move_at_difference| {
+        let wear = WearLevelling { dynamic: true, move_at_difference };
+        let parameters = Arc::new(FtlParameters { wear, ..parameters(VictimPolicy::Greedy) });
+        let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
+        (0..parameters.logical_units).for_each(|unit| drive.write(unit));
+        let mut random = RandomStream::new(1, "test", "units");
+        for _ in 0..60 * parameters.logical_units / 10 {
+            drive.write(random.below(u64::from(parameters.logical_units / 10)) as u32);
+        }
+        let erases: Vec<u32> = drive.ftl().blocks.of_die(0).map(|block| drive.ftl().erases(block)).collect();
+        (erases.iter().max().unwrap() - erases.iter().min().unwrap(), drive.ftl().counters().levellings)
+    };
+    let (apart, none) = spread(None);
+    let (together, some) = spread(Some(4));
+    assert_eq!(none, 0);
+    assert!(some > 0 && together <= 8 && apart > 2 * together, "{apart} without, {together} with {some} levellings");
+}
+
+#[test]
+fn a_cached_mapping_costs_what_it_has_to() {
+    let mapping = Mapping::DemandCached { entries: 16 };
+    let parameters = Arc::new(FtlParameters { mapping, ..parameters(VictimPolicy::Greedy) });
+    let mut ftl = Ftl::new(Arc::clone(&parameters), 0);
+    let translation = |part: u32, slot| Some(TranslationUnit { unit: parameters.logical_units + part, slot });
+    // A first access reads a part of the table that was never written; a second one is in memory.
+    let first = ftl.access_mapping(5, true);
+    assert_eq!(first, MappingAccess { write_back: None, read: translation(0, None) });
+    assert_eq!(ftl.access_mapping(5, false), MappingAccess::default());
+    // Fifteen more fill the cache; the next one takes the place of the oldest, whose part has to be written.
+    for unit in 1_024..1_039 {
+        assert_eq!(ftl.access_mapping(unit, false).write_back, None);
+    }
+    let next = ftl.access_mapping(2_048, false);
+    assert_eq!(next, MappingAccess { write_back: translation(0, None), read: translation(2, None) });
+    let put = ftl.append(Stream::Mapping, 1, parameters.logical_units).unwrap();
+    // An entry that did not change goes for nothing; what was written is read.
+    let back = ftl.access_mapping(5, false);
+    assert_eq!(back, MappingAccess { write_back: None, read: translation(0, Some(put.slot)) });
+}

@@ -1,0 +1,82 @@
+//! A flash translation layer driven as fast as it goes: every program and erase ends at once.
+
+use super::super::geometry::DieIndex;
+use super::{Appended, Ftl, Move, Stream, Unit, Urgency};
+
+/// Writes for the host, and collects whenever the thresholds ask for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Untimed {
+    ftl: Ftl,
+    /// The die that dynamic allocation writes to.
+    die: DieIndex,
+    /// Its own, so that it is allocated once.
+    moves: Vec<Move>,
+}
+
+impl Untimed {
+    /// Drives `ftl`, none of whose programs or collections are under way.
+    pub(crate) fn new(ftl: Ftl) -> Self {
+        Untimed { ftl, die: 0, moves: Vec::new() }
+    }
+
+    /// The state.
+    pub(crate) fn ftl(&self) -> &Ftl {
+        &self.ftl
+    }
+
+    /// The state, at rest.
+    pub(crate) fn into_ftl(self) -> Ftl {
+        self.ftl
+    }
+
+    /// The host writes a unit.
+    pub(crate) fn write(&mut self, unit: Unit) {
+        let access = self.ftl.access_mapping(unit, true);
+        if let Some(part) = access.write_back {
+            self.put(Stream::Mapping, part.unit % self.ftl.dies(), part.unit);
+        }
+        match self.ftl.bound_die(unit) {
+            Some(die) => self.put_on(Stream::Host, die, unit),
+            None => self.put(Stream::Host, self.die, unit),
+        }
+    }
+
+    /// The host trims a unit.
+    pub(crate) fn trim(&mut self, unit: Unit) {
+        self.ftl.trim(unit..unit + 1);
+    }
+
+    /// Appends on the first die that has room; the next superpage goes to the next die.
+    fn put(&mut self, stream: Stream, start: DieIndex, unit: Unit) {
+        let die = self.ftl.die_with_room(stream, start).expect("a checked drive has a die with room");
+        self.put_on(stream, die, unit);
+        if stream == Stream::Host {
+            self.die = if self.ftl.begun(stream, die) == 0 { (die + 1) % self.ftl.dies() } else { die };
+        }
+    }
+
+    fn put_on(&mut self, stream: Stream, die: DieIndex, unit: Unit) {
+        let appended = self.ftl.append(stream, die, unit).expect("the collector keeps room");
+        self.end_program(appended);
+        self.collect(die);
+    }
+
+    /// Collects on a die until the collector is content.
+    fn collect(&mut self, die: DieIndex) {
+        while self.ftl.urgency(die) != Urgency::None && self.ftl.start_collection(die).is_some() {
+            self.moves.clear();
+            self.ftl.next_moves(die, usize::MAX, &mut self.moves);
+            for index in 0..self.moves.len() {
+                let appended = self.ftl.relocate(die, self.moves[index]);
+                self.end_program(appended.expect("nothing changes between read and move"));
+            }
+            self.ftl.erased(die);
+        }
+    }
+
+    fn end_program(&mut self, appended: Appended) {
+        if let Some(superpage) = appended.completed {
+            self.ftl.programmed(superpage);
+        }
+    }
+}
