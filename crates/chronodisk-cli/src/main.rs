@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod device;
 mod failure;
+mod http;
 mod output;
 mod quantity;
 mod run_result;

@@ -90,24 +90,25 @@ pub fn repetition(result: &mut RunResult, index: u32, outcome: &RunOutcome) {
     }
 }
 
+/// What is known of a device that was served under the host's clock.
+pub struct Served<'a> {
+    pub directory: &'a Path,
+    pub device: &'a Device,
+    pub started_at: String,
+    pub addresses: &'a [Address],
+    pub outcome: &'a ServerOutcome,
+    pub summary: Summary,
+    pub lateness_unstolen: Distribution,
+    pub command: Vec<String>,
+    pub status: u8,
+}
+
 /// The result of a device that was served under the host's clock; without options.
-pub fn served(
-    directory: &Path,
-    device: &Device,
-    outcome: &ServerOutcome,
-    addresses: &[Address],
-    command: Vec<String>,
-    status: u8,
-) -> RunResult {
-    let records = &outcome.records;
-    let first = records.iter().map(|record| record.arrival).min().unwrap_or_default();
-    let seen = records.iter().filter(|record| record.is_completed());
-    let last = seen.map(|record| record.completed).max().unwrap_or(first);
-    // The window leaves out its end, and with it only arrivals that nothing followed.
-    let summary = Summary::of(records, first..last);
+pub fn served(served: &Served<'_>) -> RunResult {
+    let Served { directory, device, outcome, .. } = served;
     let rep = RepResult {
         index: 0,
-        exit_status: i32::from(status),
+        exit_status: i32::from(served.status),
         run_time_ns: outcome.end,
         host_time_ns: outcome.end,
         phases: Vec::new(),
@@ -119,17 +120,17 @@ pub fn served(
         store_bytes: outcome.store_bytes,
         host_cpu: None,
         log_file: stored::log_name(0),
-        server: Some(server_result(outcome, addresses)),
-        summary,
+        server: Some(server_result(served)),
+        summary: served.summary.clone(),
     };
     let name = directory.file_name().unwrap_or(directory.as_os_str());
     RunResult {
         schema: RUN_SCHEMA.to_owned(),
         run_id: name.to_string_lossy().into_owned(),
-        started_at: runs::now_rfc3339(),
+        started_at: served.started_at.clone(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-        command,
+        command: served.command.clone(),
         options_given: BTreeMap::new(),
         options: BTreeMap::new(),
         device: device.used(),
@@ -149,9 +150,8 @@ pub fn served(
     }
 }
 
-fn server_result(outcome: &ServerOutcome, addresses: &[Address]) -> ServerResult {
-    let statistics = &outcome.statistics;
-    let unstolen = outcome.records.iter().filter(|record| record.is_completed() && !record.stolen);
+fn server_result(served: &Served<'_>) -> ServerResult {
+    let statistics = &served.outcome.statistics;
     let transports = statistics.clock.transports.iter().map(|transport| {
         let result = TransportResult {
             skew_woken_ns: transport.skew_woken,
@@ -161,9 +161,10 @@ fn server_result(outcome: &ServerOutcome, addresses: &[Address]) -> ServerResult
         (transport.name.clone(), result)
     });
     ServerResult {
-        addresses: addresses.iter().map(Address::to_string).collect(),
+        addresses: served.addresses.iter().map(Address::to_string).collect(),
         connections: statistics.connections,
         connections_refused: statistics.connections_refused,
+        handshakes_given_up: statistics.handshakes_given_up,
         violations: statistics.violations,
         refused_requests: statistics.refused_requests,
         dropped_completions: statistics.dropped_completions,
@@ -176,7 +177,7 @@ fn server_result(outcome: &ServerOutcome, addresses: &[Address]) -> ServerResult
         stolen_ns: statistics.pace.stolen,
         stolen_max_ns: statistics.pace.gap_max,
         stolen_requests: statistics.clock.stolen_requests,
-        lateness_unstolen_us: Distribution::of(unstolen.map(chronodisk_sim::RequestRecord::lateness)),
+        lateness_unstolen_us: served.lateness_unstolen,
         transports: transports.collect(),
     }
 }
@@ -193,6 +194,15 @@ fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     if statistics.violations > 0 {
         let first = reason(&statistics.first_violation);
         warnings.push(format!("{} connections broke the protocol: {first}", statistics.violations));
+    }
+    if statistics.clock.unseen > 0 {
+        warnings.push(format!(
+            "{} requests count as unfinished: their clients did not take the replies while 65,536 others passed",
+            statistics.clock.unseen
+        ));
+    }
+    if statistics.handshakes_given_up > 0 {
+        warnings.push(format!("{} clients took too long for negotiation", statistics.handshakes_given_up));
     }
     if statistics.connections_refused > 0 {
         warnings.push(format!("{} connections were too many", statistics.connections_refused));

@@ -1,5 +1,14 @@
 //! `chronodisk serve` from outside: how it begins and ends, what it keeps, what survives it.
 
+#[path = "../../chronodisk-front/tests/common/certificates.rs"]
+mod certificates;
+#[path = "serve/encrypted.rs"]
+mod encrypted;
+#[path = "serve/long.rs"]
+mod long;
+#[path = "serve/metrics.rs"]
+mod metrics;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -30,10 +39,14 @@ impl Place {
         self.chronodisk(arguments).output().unwrap()
     }
 
-    /// Starts a server, and waits until clients can connect.
+    /// Starts a server of 16 MiB, and waits until clients can connect.
     fn serve(&self, arguments: &[&str]) -> Serving {
+        self.serve_exactly(&[&["--capacity", "16MiB"], arguments].concat())
+    }
+
+    fn serve_exactly(&self, arguments: &[&str]) -> Serving {
         let pidfile = self.path("pid");
-        let mut all = vec!["serve", "--capacity", "16MiB", "--nbd", "unix:socket", "--pidfile", "pid", "--no-realtime"];
+        let mut all = vec!["serve", "--nbd", "unix:socket", "--pidfile", "pid", "--no-realtime"];
         all.extend(arguments);
         let mut child = self.chronodisk(&all).spawn().unwrap();
         for _ in 0..2_000 {
@@ -85,8 +98,7 @@ impl Client {
         Client(socket)
     }
 
-    /// Sends a request and receives the reply; the error in it, and the data of a read.
-    fn ask(&mut self, command: u16, offset_bytes: u64, len_bytes: u32, data: &[u8]) -> (u32, Vec<u8>) {
+    fn send(&mut self, command: u16, offset_bytes: u64, len_bytes: u32, data: &[u8]) {
         let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
         request.extend([0; 2]);
         request.extend(command.to_be_bytes());
@@ -95,12 +107,22 @@ impl Client {
         request.extend(len_bytes.to_be_bytes());
         request.extend(data);
         self.0.write_all(&request).unwrap();
+    }
+
+    /// Receives a reply with so many bytes of data, if it is no error.
+    fn receive(&mut self, len: usize) -> (u32, Vec<u8>) {
         let mut reply = [0; 16];
         self.0.read_exact(&mut reply).unwrap();
         let error = u32::from_be_bytes(reply[4..8].try_into().unwrap());
-        let mut data = vec![0; if command == READ && error == 0 { len_bytes as usize } else { 0 }];
+        let mut data = vec![0; if error == 0 { len } else { 0 }];
         self.0.read_exact(&mut data).unwrap();
         (error, data)
+    }
+
+    /// Sends a request and receives the reply; the error in it, and the data of a read.
+    fn ask(&mut self, command: u16, offset_bytes: u64, len_bytes: u32, data: &[u8]) -> (u32, Vec<u8>) {
+        self.send(command, offset_bytes, len_bytes, data);
+        self.receive(if command == READ { len_bytes as usize } else { 0 })
     }
 
     fn write(&mut self, offset_bytes: u64, data: &[u8]) -> u32 {
@@ -255,12 +277,17 @@ fn wrong_usage_says_what_was_expected() {
         (&["--nbd", "0", "--store", "overflow:f", "--preload", "nowhere"], "no run 'nowhere'"),
         (&["--nbd", "0", "--cpu", "4000"], "--cpu 4000: this process may use CPUs"),
         (&["--nbd", "0", "--arrival-skew", "soon"], "--arrival-skew"),
+        (&["--nbd", "0", "--tls", "require"], "--tls-certificates"),
+        (&["--nbd", "0", "--tls-certificates", "nowhere"], "nowhere/server-cert.pem"),
+        (&["--vhost-user", "v", "--tls-certificates", "nowhere"], "--nbd"),
+        (&["--nbd", "0", "--metrics", "unix:m"], "expected HOST:PORT or PORT"),
     ] {
         let output = place.run(&[&base[..], arguments].concat());
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
         assert!(errors.contains(message), "{arguments:?}: {errors}");
     }
-    let output = place.run(&[&base[..], &["--nbd", "unix:no/such/folder"]].concat());
+    let output = place.run(&[&base[..], &["--nbd", "unix:no/such/folder", "--output", "result"]].concat());
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(!place.path("result").exists(), "nothing is left of a server that never was");
 }

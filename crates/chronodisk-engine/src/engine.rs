@@ -289,10 +289,12 @@ impl Engine {
     /// A completion that was taken was seen at `at`, and the host had taken the CPU away while it was due
     /// if `stolen`. Tells by how much it was early.
     ///
+    /// Nothing is noted if the record was moved out of the log meanwhile.
+    ///
     /// # Panics
     /// If no request of that order was taken.
     pub fn seen(&mut self, order: u64, at: Nanos, stolen: bool) -> Nanos {
-        let record = self.log.record_mut(order);
+        let Some(record) = self.log.get_mut(order) else { return Nanos::ZERO };
         assert!(record.is_completed(), "request {order} was not taken");
         // Nobody sees a completion before the request; a lead that was overestimated can't change that.
         record.completed = at.max(record.arrival.saturating_add(Nanos::from_nanos(1)));
@@ -325,6 +327,11 @@ impl Engine {
     #[must_use]
     pub fn records(&self) -> &[RequestRecord] {
         self.log.records()
+    }
+
+    /// The log, for its owner's clock to take records out.
+    pub(crate) fn log_mut(&mut self) -> &mut RequestLog {
+        &mut self.log
     }
 
     /// The log, at the end of a run.

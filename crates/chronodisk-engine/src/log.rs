@@ -1,15 +1,22 @@
 //! The log of a run's requests.
 
+use std::collections::VecDeque;
+
 use chronodisk_sim::{Nanos, Request, RequestRecord, Status};
 
 /// Every request of a run in order of arrival, whether it completed or not.
 ///
 /// A record has a fixed size and owns nothing, so the log's memory is bounded by the number of
-/// requests. A request that the run's end cut off keeps [`Nanos::MAX`] as its completion: it
-/// belongs in the log, because it may have held up others.
+/// requests; whoever serves without end takes the oldest ones out as they are finished
+/// ([`RealClock::take_settled`](crate::RealClock::take_settled)). A request that the run's end cut
+/// off keeps [`Nanos::MAX`] as its completion: it belongs in the log, because it may have held up
+/// others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestLog {
-    records: Vec<RequestRecord>,
+    /// Contiguous as long as none was taken out.
+    records: VecDeque<RequestRecord>,
+    /// Order of the first of them.
+    first_order: u64,
 }
 
 impl RequestLog {
@@ -20,26 +27,52 @@ impl RequestLog {
     }
 
     /// The records in order of arrival; a record's `order` is its index.
+    ///
+    /// # Panics
+    /// If some were taken out.
     #[must_use]
     pub fn records(&self) -> &[RequestRecord] {
-        &self.records
+        assert!(self.first_order == 0, "the oldest {} records were taken out", self.first_order);
+        self.records.as_slices().0
     }
 
-    /// The records, without a copy.
+    /// The records that were not taken out, without a copy.
     #[must_use]
     pub fn into_records(self) -> Vec<RequestRecord> {
-        self.records
+        self.records.into()
+    }
+
+    /// Number of records that were not taken out.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
     }
 
     /// Appends an arrival and tells its order.
     pub(crate) fn arrived(&mut self, device: u16, arrival: Nanos, request: &Request) -> u64 {
-        let order = self.records.len() as u64;
-        self.records.push(new_record(device, order, arrival, request));
+        let order = self.first_order + self.records.len() as u64;
+        self.records.push_back(new_record(device, order, arrival, request));
         order
     }
 
+    /// A record by its order; `None` once it was taken out.
+    pub(crate) fn get_mut(&mut self, order: u64) -> Option<&mut RequestRecord> {
+        let index = order.checked_sub(self.first_order)?;
+        self.records.get_mut(index as usize)
+    }
+
     pub(crate) fn record_mut(&mut self, order: u64) -> &mut RequestRecord {
-        &mut self.records[order as usize]
+        self.get_mut(order).expect("the record of a request in flight stays in the log")
+    }
+
+    pub(crate) fn front(&self) -> Option<&RequestRecord> {
+        self.records.front()
+    }
+
+    /// Takes the oldest record out.
+    pub(crate) fn pop_front(&mut self) -> Option<RequestRecord> {
+        let record = self.records.pop_front()?;
+        self.first_order += 1;
+        Some(record)
     }
 }
 

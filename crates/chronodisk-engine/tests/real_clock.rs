@@ -301,6 +301,39 @@ fn a_server_by_the_pace_keeps_a_slow_device_punctual_and_mostly_sleeps() {
 }
 
 #[test]
+fn what_is_settled_leaves_the_log_in_order_and_a_reply_that_nobody_takes_does_not_stop_it() {
+    let null = || Profile::find("null").unwrap().build(&BuildOptions::default()).unwrap();
+    let mut server = Server::new(null(), RealOptions::default());
+    let (mut taken, mut stuck) = (Vec::new(), None);
+    for index in 0..70_000 {
+        server.receive(WOKEN, index % 64, false);
+        server.pass(30_000);
+        let mut left = Vec::new();
+        server.clock.take(server.now, &mut left);
+        assert_eq!(left.len(), 1);
+        if index == 5 {
+            stuck = Some(left[0]);
+        } else {
+            server.clock.sent(&left, server.now, server.now + micros(1));
+        }
+        server.clock.take_settled(usize::MAX, &mut taken);
+        if index == 1_000 {
+            assert_eq!(taken.len(), 5, "the others wait for it");
+        }
+    }
+    assert!(taken.iter().enumerate().all(|(index, record)| record.order == index as u64));
+    assert_eq!(taken.len(), 70_000);
+    assert!(!taken[5].is_completed() && taken[5].due != Nanos::MAX, "nobody saw it in time");
+    assert!(taken.iter().all(|record| record.order == 5 || record.is_completed()));
+    assert_eq!(server.clock.statistics().unseen, 1);
+    // Late news of it changes nothing.
+    server.clock.seen(&stuck.unwrap(), server.now);
+    let (log, end) = server.clock.finish(server.now);
+    assert!(log.into_records().is_empty());
+    assert!(verify(&mut [null()], &taken, Some(end)).unwrap().identical());
+}
+
+#[test]
 fn ids_come_back_as_they_were_packed() {
     let mut clock = RealClock::new(Engine::new());
     clock.add_transport("first", RealOptions::default());

@@ -1,10 +1,15 @@
 //! Protocols through which a system reaches an emulated device.
 //!
-//! So far one: vhost-user-blk, for a guest kernel that runs as a process. [`Session`] is one
-//! guest's connection: it owns the socket and the store, takes requests off the guest's ring,
-//! moves their bytes at arrival, tells a [`RequestHandler`] of them, and puts completions back
-//! when it is told that they are due. It knows nothing of time: when something is due, the caller
-//! decides.
+//! - [`Session`] is a guest's connection by vhost-user-blk: it owns the socket and the store,
+//!   takes requests off the guest's ring, moves their bytes at arrival, tells a
+//!   [`RequestHandler`] of them, and puts completions back when it is told that they are due.
+//! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without
+//!   its socket: bytes in, requests out, completions in, bytes out.
+//! - [`server`] serves both to real clients, in real time: sockets, threads, and the engine on the
+//!   host's clock.
+//!
+//! Sessions know nothing of time: when something is due, their owner decides. What a client sends
+//! is hostile: bounded, checked, never a panic.
 //!
 //! ```no_run
 //! use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, SEG_MAX_DEFAULT, Session};

@@ -253,6 +253,78 @@ fn connections_beyond_the_limit_are_closed_and_the_others_served() {
 }
 
 #[test]
+fn a_client_that_never_gets_through_negotiation_is_sent_away() {
+    let options = ServerOptions { handshake_max: Nanos::from_millis(300), realtime: false, ..ServerOptions::default() };
+    let served = serve_with("null", options);
+    let Address::Unix(path) = &served.address else { unreachable!() };
+    let mut silent = UnixStream::connect(path).unwrap();
+    let mut slow = UnixStream::connect(path).unwrap();
+    slow.write_all(&client_flags()).unwrap();
+    slow.write_all(b"IHAVE").unwrap();
+    let mut patient = served.connect();
+    for client in [&mut silent, &mut slow] {
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).unwrap();
+        assert_eq!(said.len(), 18, "a greeting, and then the end");
+    }
+    // Who has negotiated may be silent for as long as it likes.
+    patient.write(0, &[1; 512]);
+    assert_eq!(served.stop().statistics.handshakes_given_up, 2);
+}
+
+#[test]
+fn a_thousand_connections_and_none_is_left() {
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    if !enough_descriptors(4_200) {
+        println!("SKIPPED: this process may not have 4,200 descriptors (ulimit -n)");
+        return;
+    }
+    let before = (threads(), files());
+    let options = ServerOptions { connections_max: 1_200, realtime: false, ..ServerOptions::default() };
+    let served = serve_with("constant-1ms", options);
+    let mut clients: Vec<Client> = (0..1_000).map(|_| served.connect()).collect();
+    // A third leaves with a request under way, a third in the middle of one, a third stays.
+    for (index, client) in clients.iter_mut().enumerate() {
+        match index % 3 {
+            0 => drop(client.send(command::READ, index as u64 * 4096, 4096, &[])),
+            1 => client.socket.write_all(&[0x25, 0x60, 0x95]).unwrap(),
+            _ => client.write(index as u64 * 4096, &[index as u8; 4096]),
+        }
+    }
+    let mut kept = Vec::new();
+    for (index, client) in clients.into_iter().enumerate() {
+        if index % 3 == 2 {
+            kept.push((index, client));
+        }
+    }
+    for (index, client) in &mut kept {
+        assert_eq!(client.read(*index as u64 * 4096, 4096), [*index as u8; 4096]);
+    }
+    served.until(|served| served.statistics().engine.completions == 334 + 2 * 333);
+    drop(kept);
+    let outcome = served.stop();
+    assert_eq!((outcome.statistics.connections, outcome.statistics.connections_refused), (1_000, 0));
+    // Other tests of this process come and go.
+    for _ in 0..1_000 {
+        let now = (threads(), files());
+        if now.0 < before.0 + 100 && now.1 < before.1 + 300 {
+            return;
+        }
+        thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{before:?} threads and files became {:?}", (threads(), files()));
+}
+
+/// Raises the limit on descriptors as far as needed and permitted.
+fn enough_descriptors(count: u64) -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: Some(limit.current.unwrap_or(u64::MAX).max(count)), ..limit };
+    setrlimit(Resource::Nofile, wanted).is_ok()
+}
+
+#[test]
 fn a_client_that_breaks_the_protocol_ends_alone() {
     let served = serve("constant-100us");
     let mut good = served.connect();

@@ -7,25 +7,54 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ReportError;
 
-/// Writes a file under a temporary name beside `path`, and renames it when it is complete; what
-/// was at `path` stays until then, and nothing is left behind on failure.
+/// A file that is written under a temporary name beside its path; what was at the path stays until
+/// it is kept, and nothing is left behind if it is not.
+pub(crate) struct AtomicFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl AtomicFile {
+    pub fn create(path: &Path) -> Result<Self, ReportError> {
+        let temporary = temporary_name(path);
+        let failed = |source| ReportError::Io { path: path.to_owned(), action: "create", source };
+        let file = BufWriter::new(File::create_new(&temporary).map_err(failed)?);
+        Ok(AtomicFile { path: path.to_owned(), temporary, file })
+    }
+
+    /// It is complete.
+    pub fn keep(mut self) -> Result<(), ReportError> {
+        let renamed = self.file.flush().and_then(|()| fs::rename(&self.temporary, &self.path));
+        renamed.map_err(|source| ReportError::Io { path: self.path.clone(), action: "write", source })
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        // Under this name there is nothing any more once it was kept.
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// Writes a file as an [`AtomicFile`].
 pub(crate) fn write_atomically(
     path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), ReportError>,
+    write: impl FnOnce(&mut AtomicFile) -> Result<(), ReportError>,
 ) -> Result<(), ReportError> {
-    let temporary = temporary_name(path);
-    let failed = |action| move |source| ReportError::Io { path: path.to_owned(), action, source };
-    let result = (|| {
-        let mut file = BufWriter::new(File::create_new(&temporary).map_err(failed("create"))?);
-        write(&mut file)?;
-        file.flush().map_err(failed("write"))?;
-        fs::rename(&temporary, path).map_err(failed("write"))
-    })();
-    if result.is_err() {
-        // The first failure is the one to tell; this one can only follow from it.
-        let _ = fs::remove_file(&temporary);
-    }
-    result
+    let mut file = AtomicFile::create(path)?;
+    write(&mut file)?;
+    file.keep()
 }
 
 /// Writes `text` to a file that is there whole or not at all; unless it is to replace what is there, an existing file

@@ -1,8 +1,9 @@
 //! What remains of a run: results with a schema, request logs, tables and plots.
 //!
 //! - [`RunResult`] is everything that is known of a run but its requests, as JSON.
-//! - [`write_log`] and [`read_log`] keep the requests as Parquet.
+//! - [`write_log`] and [`read_log`] keep the requests as Parquet, [`LogWriter`] as they come.
 //! - [`Summary`] condenses requests to figures; percentiles are exact, over all requests.
+//!   [`StreamedSummary`] does it request by request, in bounded memory.
 //! - [`Simulation`] is the result of a simulation without a guest.
 //! - [`Fidelity`] sets a model beside a measured drive.
 //! - [`compare`](compare()) sets runs side by side, with paired differences.
@@ -22,6 +23,7 @@ mod render;
 mod schema;
 mod simulation;
 mod statistics;
+mod streamed;
 mod summary;
 mod table;
 
@@ -29,7 +31,7 @@ pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
 pub use files::write_text;
-pub use log::{LOG_SCHEMA, read_log, write_log};
+pub use log::{LOG_SCHEMA, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
 pub use schema::{
@@ -38,5 +40,6 @@ pub use schema::{
 };
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
+pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
 pub use table::{Align, Table};

@@ -5,9 +5,8 @@
 //! has no `completed_ns`, and no `due_ns` either if its model had not completed it.
 
 use std::fs::File;
-use std::io::Write;
 use std::panic;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::types::{ArrowPrimitiveType, UInt16Type, UInt32Type, UInt64Type};
@@ -21,7 +20,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use crate::ReportError;
-use crate::files::write_atomically;
+use crate::files::AtomicFile;
 
 /// Name and version of the log's form, in the file's metadata under `chronodisk.schema`.
 pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
@@ -29,35 +28,102 @@ pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
 /// Key of the schema's name in the file's metadata.
 const SCHEMA_KEY: &str = "chronodisk.schema";
 
-/// Rows of a batch, and of a row group: what is held in memory besides the records.
-const BATCH_ROWS: usize = 65_536;
+/// Rows of a row group.
+const ROW_GROUP_ROWS: usize = 65_536;
+/// Rows of a batch: what is held in memory besides the row group's compressed columns.
+const BATCH_ROWS: usize = 8_192;
 
 /// Writes a log; the file is there whole or not at all. Equal records give equal bytes.
 ///
 /// # Errors
 /// If the file can't be written.
 pub fn write_log(path: &Path, records: &[RequestRecord]) -> Result<(), ReportError> {
-    write_atomically(path, |file| {
-        let failed = |error: parquet::errors::ParquetError| match error {
-            parquet::errors::ParquetError::External(source) => {
-                ReportError::Io { path: path.to_owned(), action: "write", source: std::io::Error::other(source) }
-            }
-            other => ReportError::Parquet { path: path.to_owned(), message: other.to_string() },
-        };
+    let mut writer = LogWriter::create(path)?;
+    writer.append(records)?;
+    writer.finish()
+}
+
+/// Writes a log piece by piece, in memory that does not grow with it. The file is there whole
+/// after [`finish`](Self::finish), or not at all.
+pub struct LogWriter {
+    path: PathBuf,
+    schema: Arc<Schema>,
+    /// The last writes may still fail: the file gets its name after them.
+    writer: Option<ArrowWriter<AtomicFile>>,
+    /// Fewer than a batch.
+    waiting: Vec<RequestRecord>,
+}
+
+impl LogWriter {
+    /// Begins a log at `path`.
+    ///
+    /// # Errors
+    /// If the file can't be made.
+    pub fn create(path: &Path) -> Result<Self, ReportError> {
+        let file = AtomicFile::create(path)?;
         let schema = Arc::new(schema());
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_max_row_group_row_count(Some(BATCH_ROWS))
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_key_value_metadata(Some(vec![KeyValue::new(SCHEMA_KEY.to_owned(), LOG_SCHEMA.to_owned())]))
             .build();
-        let mut writer = ArrowWriter::try_new(&mut *file, schema.clone(), Some(properties)).map_err(failed)?;
-        for chunk in records.chunks(BATCH_ROWS) {
-            let batch = RecordBatch::try_new(schema.clone(), columns(chunk)).expect("the columns are of the schema");
-            writer.write(&batch).map_err(failed)?;
+        let writer =
+            ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(|error| failed(path, error))?;
+        Ok(LogWriter { path: path.to_owned(), schema, writer: Some(writer), waiting: Vec::new() })
+    }
+
+    /// Appends the next records in order of arrival.
+    ///
+    /// # Errors
+    /// If they can't be written; there will be no file then.
+    pub fn append(&mut self, mut records: &[RequestRecord]) -> Result<(), ReportError> {
+        if !self.waiting.is_empty() {
+            let (fill, rest) = records.split_at(records.len().min(BATCH_ROWS - self.waiting.len()));
+            self.waiting.extend_from_slice(fill);
+            records = rest;
+            if self.waiting.len() < BATCH_ROWS {
+                return Ok(());
+            }
+            let batch = std::mem::take(&mut self.waiting);
+            self.write(&batch)?;
+            self.waiting = batch;
+            self.waiting.clear();
         }
-        writer.close().map_err(failed)?;
-        file.flush().map_err(|source| ReportError::Io { path: path.to_owned(), action: "write", source })
-    })
+        let whole = records.len() / BATCH_ROWS * BATCH_ROWS;
+        for batch in records[..whole].chunks(BATCH_ROWS) {
+            self.write(batch)?;
+        }
+        self.waiting.extend_from_slice(&records[whole..]);
+        Ok(())
+    }
+
+    /// Writes what is left, and gives the file its name.
+    ///
+    /// # Errors
+    /// If that fails; there is no file then.
+    pub fn finish(mut self) -> Result<(), ReportError> {
+        let rest = std::mem::take(&mut self.waiting);
+        if !rest.is_empty() {
+            self.write(&rest)?;
+        }
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        writer.into_inner().map_err(|error| failed(&self.path, error))?.keep()
+    }
+
+    fn write(&mut self, records: &[RequestRecord]) -> Result<(), ReportError> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let batch = RecordBatch::try_new(self.schema.clone(), columns(records)).expect("the columns are of the schema");
+        writer.write(&batch).map_err(|error| failed(&self.path, error))
+    }
+}
+
+fn failed(path: &Path, error: parquet::errors::ParquetError) -> ReportError {
+    match error {
+        parquet::errors::ParquetError::External(source) => {
+            ReportError::Io { path: path.to_owned(), action: "write", source: std::io::Error::other(source) }
+        }
+        other => ReportError::Parquet { path: path.to_owned(), message: other.to_string() },
+    }
 }
 
 /// Reads a log. The file may come from anywhere: whatever is in it, the answer is records that

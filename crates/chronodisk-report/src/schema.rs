@@ -156,6 +156,9 @@ pub struct ServerResult {
     pub connections: u64,
     /// Connections that were refused because there were too many.
     pub connections_refused: u64,
+    /// Connections that ended because the client took too long for negotiation.
+    #[serde(default)]
+    pub handshakes_given_up: u64,
     /// Connections that ended because the client broke the protocol.
     pub violations: u64,
     /// Requests that were answered with an error before they reached the device.

@@ -151,11 +151,11 @@ fn nearest_rank(sorted: &[Nanos], per_mille: usize) -> Nanos {
     sorted[rank - 1]
 }
 
-fn bytes(record: &RequestRecord) -> u64 {
+pub(crate) fn bytes(record: &RequestRecord) -> u64 {
     u64::from(record.sectors) * SECTOR_BYTES
 }
 
-fn is_late(record: &RequestRecord) -> bool {
+pub(crate) fn is_late(record: &RequestRecord) -> bool {
     let lateness = record.lateness();
     lateness > LATENESS_UNNOTICED
         && u128::from(lateness.as_nanos()) * 100 > u128::from(record.service_time().as_nanos())

@@ -1,29 +1,33 @@
 //! `chronodisk serve`: an emulated device for any client, in real time.
 
+mod ending;
+mod metrics;
+mod recording;
+mod store;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
 
 use chronodisk_device::DeviceInfo;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
+use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
-use chronodisk_front::server::{Address, OverflowView, Preloaded, Server, ServerOptions, ServerOutcome};
+use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_front::{BlkConfig, SEG_MAX_DEFAULT};
 use chronodisk_report::render_run_summary;
-use chronodisk_sim::{Nanos, SECTOR_BYTES};
-use chronodisk_store::{AccessList, FileStore, OverflowStore, RamStore, Store};
-use clap::Args;
+use chronodisk_sim::SECTOR_BYTES;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use self::ending::PidFile;
+use self::metrics::Metrics;
+use self::recording::Gathered;
 use crate::device::{self, Device};
-use crate::failure::{Failure, Outcome, status};
-use crate::run_result::{host_memory_bytes, served};
+use crate::failure::{Failure, Outcome};
+use crate::http::{Page, PageServer};
+use crate::run_result::{Served, served};
 use crate::{output, quantity, runs, stored};
 
 /// Serves an emulated device in real time
@@ -104,9 +108,28 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 
+    /// Whether NBD clients may or must encrypt; must, if there are certificates
+    #[arg(long, value_name = "allow|require", requires = "tls_certificates")]
+    tls: Option<TlsChoice>,
+
+    /// Directory with the server's certificate and key (server-cert.pem, server-key.pem), and for
+    /// --tls-verify-peer with the authority of the clients' (ca-cert.pem, ca-crl.pem)
+    #[arg(long, value_name = "DIR", requires = "nbd")]
+    tls_certificates: Option<PathBuf>,
+
+    /// Serves only clients with a certificate by the authority in ca-cert.pem. Keys that both sides
+    /// know (PSK) are not possible
+    #[arg(long, requires = "tls_certificates")]
+    tls_verify_peer: bool,
+
     /// Prints a line of figures every second
     #[arg(long)]
     stats: bool,
+
+    /// Shows figures to Prometheus at http://HOST:PORT/metrics; a bare PORT listens on the loopback
+    /// interface
+    #[arg(long, value_name = "HOST:PORT|PORT", value_parser = metrics_address)]
+    metrics: Option<Address>,
 
     /// Runs a shell command with the device's address in $uri (and a socket's path in $unixsocket),
     /// and ends with its exit status
@@ -136,35 +159,119 @@ fn tracked(text: &str) -> Result<Tracked, String> {
     quantity::duration(text).map(Tracked::Fixed)
 }
 
+fn metrics_address(text: &str) -> Result<Address, String> {
+    match text.parse()? {
+        Address::Unix(_) => Err("expected HOST:PORT or PORT; Prometheus reaches no socket in the file system".into()),
+        address => Ok(address),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TlsChoice {
+    /// Clients choose
+    Allow,
+    /// Nothing is told or served without
+    Require,
+}
+
+impl Arguments {
+    fn nbd_uri(&self, address: &Address) -> String {
+        address.nbd_uri(self.tls_certificates.is_some())
+    }
+}
+
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+    let started_at = runs::now_rfc3339();
     let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
     let options = server_options(&arguments)?;
     // Before any thread exists, so that none of them takes the signal.
-    let signals = signals()?;
+    let signals = ending::signals()?;
+    // Declared before what writes into it, and so dropped after that.
+    let unused = FreshDirectory::make(&directory)?;
     let (mut server, overflow) = start(&arguments, &device, options)?;
+    let gathered = Gathered::new(&directory.join(stored::log_name(0)))?;
+    let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
+    server.record_to(gathered.recorder()).map_err(cant_start)?;
     let addresses = listen(&arguments, &device, &mut server)?;
+    let metrics = arguments.metrics.as_ref().map(|address| {
+        let profile = device.name().to_owned();
+        let (server, gathered, overflow) = (server.view(), gathered.clone(), overflow.clone());
+        show_metrics(address, Metrics { profile, server, gathered, overflow })
+    });
+    let metrics = metrics.transpose()?;
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
-    let ended = match &arguments.run {
-        Some(command) => captive(&arguments, command, &addresses, &server, signals)?,
+    let child = match &arguments.run {
+        Some(command) => Some(ending::captive(&arguments, command, &addresses[0])?),
         None => {
-            let nbd = addresses.iter().take(arguments.nbd.len());
-            nbd.for_each(|address| output::note(format_args!("serving at {}", address.nbd_uri())));
-            if let Some(path) = &arguments.vhost_user {
-                output::note(format_args!("serving vhost-user-blk at {}", path.display()));
-            }
-            wait(&arguments, &server, signals, None)?
+            announce(&arguments, &addresses);
+            None
         }
     };
-    drop(pidfile);
+    let mut show = || show_figures(&server, &gathered);
+    let status = ending::wait(signals, child, arguments.stats.then_some(&mut show as &mut dyn FnMut()))?;
+    drop((pidfile, metrics));
     let mut outcome = server.stop();
     if let Some(overflow) = overflow {
-        outcome.model_statistics.extend(overflow_statistics(&overflow));
+        outcome.model_statistics.extend(store::overflow_statistics(&overflow));
     }
-    keep(&arguments, given, &device, &directory, &addresses, &outcome, ended.status)?;
-    Ok(ended.status)
+    gathered.finish_log()?;
+    let keeping = Keeping { arguments: &arguments, given, device: &device, directory: &directory, started_at };
+    keep(keeping, &addresses, &outcome, &gathered, status)?;
+    drop(unused);
+    Ok(status)
+}
+
+fn announce(arguments: &Arguments, addresses: &[Address]) {
+    let nbd = addresses.iter().take(arguments.nbd.len());
+    nbd.for_each(|address| output::note(format_args!("serving at {}", arguments.nbd_uri(address))));
+    if let Some(path) = &arguments.vhost_user {
+        output::note(format_args!("serving vhost-user-blk at {}", path.display()));
+    }
+}
+
+/// The run's directory, which is removed again if nothing comes into it.
+struct FreshDirectory(Option<PathBuf>);
+
+impl FreshDirectory {
+    fn make(path: &Path) -> Result<Self, Failure> {
+        let fresh = !path.exists();
+        runs::make(path)?;
+        Ok(FreshDirectory(fresh.then(|| path.to_owned())))
+    }
+}
+
+impl Drop for FreshDirectory {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // It fails, as it should, where something is in it.
+            let _ = fs::remove_dir(path);
+        }
+    }
+}
+
+fn show_metrics(address: &Address, metrics: Metrics) -> Result<PageServer, Failure> {
+    let Address::Tcp { host, port } = address else { unreachable!("other addresses are refused") };
+    let render = Box::new(move || metrics.render());
+    let page = Page { path: "/metrics", content_type: metrics::CONTENT_TYPE, render };
+    let server = PageServer::start((host.as_str(), *port), page)
+        .map_err(|error| Failure::host(format!("--metrics {address}: {error}")))?;
+    output::note(format_args!("metrics at http://{}/metrics", server.address()));
+    Ok(server)
+}
+
+/// What `--stats` prints: a line for the second that has passed.
+fn show_figures(server: &Server, gathered: &Gathered) {
+    let engine = server.statistics().engine;
+    let (requests, bytes, lateness) = gathered.recent();
+    output::note(format_args!(
+        "{requests} requests/s, {:.1} MB/s, {} outstanding, lateness p50 {}",
+        bytes as f64 / 1e6,
+        engine.arrivals - engine.completions,
+        lateness.map_or("-".to_owned(), |lateness| lateness.to_string()),
+    ));
 }
 
 fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
@@ -179,6 +286,7 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         realtime: !arguments.no_realtime,
         cpu: arguments.cpu,
         connections_max: arguments.connections as usize,
+        ..ServerOptions::default()
     })
 }
 
@@ -189,7 +297,7 @@ fn start(
 ) -> Result<(Server, Option<OverflowView>), Failure> {
     let info = device.info();
     let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-    let (store, overflow) = open_store(arguments, size_bytes)?;
+    let (store, overflow) = store::open(arguments, size_bytes)?;
     let export = Export {
         description: format!("chronodisk {}", info.name),
         block_bytes_min: info.logical_block_bytes.min(1 << 16),
@@ -199,7 +307,7 @@ fn start(
         trim: info.discard_unit_sectors.is_some(),
         ..Export::new("", size_bytes)
     };
-    let offer = ServerOffer::new(vec![export], Tls::Off).map_err(Failure::usage)?;
+    let offer = ServerOffer::new(vec![export], tls(arguments)?).map_err(Failure::usage)?;
     if arguments.lock_memory {
         real_host::lock_memory().map_err(|error| {
             Failure::host(format!("can't lock memory: {error}"))
@@ -215,57 +323,15 @@ fn start(
     Ok((server, overflow))
 }
 
-/// A store, and a view of it if it overflows.
-type Opened = (Box<dyn Store>, Option<OverflowView>);
-
-fn open_store(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failure> {
-    let name = arguments.store.to_string_lossy();
-    let overflow = name.strip_prefix("overflow:");
-    if arguments.preload.is_some() && overflow.is_none() {
-        return Err(Failure::usage(
-            "--preload is of --store overflow:FILE; in other stores all bytes are always there",
-        ));
-    }
-    if let Some(path) = overflow {
-        let file = open_file(Path::new(path), capacity_bytes, arguments.durable)?;
-        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
-        let mut store = OverflowStore::new(file, budget_bytes);
-        if let Some(run) = &arguments.preload {
-            store.set_preload(access_list(run)?);
-        }
-        let store = Preloaded::start(store).map_err(Failure::host)?;
-        let view = store.view();
-        return Ok((Box::new(store), Some(view)));
-    }
-    if name == "ram" {
-        if arguments.durable {
-            return Err(Failure::usage("--durable needs a file; memory does not survive anything")
-                .help("name one with --store"));
-        }
-        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
-        return Ok((Box::new(RamStore::new(capacity_bytes, budget_bytes)), None));
-    }
-    if arguments.ram_budget.is_some() {
-        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
-    }
-    let file = open_file(Path::new(&arguments.store), capacity_bytes, arguments.durable)?;
-    Ok((Box::new(file), None))
-}
-
-fn open_file(path: &Path, capacity_bytes: u64, durable: bool) -> Result<FileStore, Failure> {
-    let opened = match path.exists() {
-        true => FileStore::open(path, capacity_bytes, durable),
-        false => FileStore::create(path, capacity_bytes, durable),
-    };
-    opened.map_err(Failure::usage)
-}
-
-/// What the requests of an earlier run used, in their order.
-fn access_list(run: &str) -> Result<AccessList, Failure> {
-    let replayable = stored::read_replayable(&runs::find(run)?)?;
-    let records = replayable.repetitions.into_iter().flat_map(|repetition| repetition.records);
-    let data = records.filter(|record| record.op.moves_data());
-    Ok(AccessList::new(data.map(|record| (record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES))))
+fn tls(arguments: &Arguments) -> Result<Tls, Failure> {
+    let Some(directory) = &arguments.tls_certificates else { return Ok(Tls::Off) };
+    let verify = if arguments.tls_verify_peer { VerifyPeer::Yes } else { VerifyPeer::No };
+    let config =
+        server_config(directory, verify).map_err(|error| Failure::usage(format!("--tls-certificates: {error}")))?;
+    Ok(match arguments.tls {
+        Some(TlsChoice::Allow) => Tls::Allowed(config),
+        None | Some(TlsChoice::Require) => Tls::Required(config),
+    })
 }
 
 fn listen(arguments: &Arguments, device: &Device, server: &mut Server) -> Result<Vec<Address>, Failure> {
@@ -298,195 +364,41 @@ fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> 
     })
 }
 
-/// How serving ended.
-struct Ended {
-    status: u8,
-}
-
-/// A descriptor that gets a byte for every signal that ends the server.
-fn signals() -> Result<UnixStream, Failure> {
-    let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
-    let (reader, writer) = UnixStream::pair().map_err(failed)?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let writer = writer.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
-    }
-    Ok(reader)
-}
-
-/// Runs the command, and serves until it has ended.
-fn captive(
-    arguments: &Arguments,
-    command: &OsString,
-    addresses: &[Address],
-    server: &Server,
-    signals: UnixStream,
-) -> Result<Ended, Failure> {
-    let first = addresses.first().expect("the command line asks for one");
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command);
-    if !arguments.nbd.is_empty() {
-        shell.env("uri", first.nbd_uri());
-    }
-    match first {
-        Address::Unix(path) => {
-            shell.env("unixsocket", path);
-        }
-        Address::Tcp { port, .. } => {
-            shell.env("port", port.to_string());
-        }
-    }
-    if arguments.json {
-        // Standard output is the result's.
-        shell.stdout(Stdio::from(std::io::stderr()));
-    }
-    let child = shell.spawn().map_err(|error| Failure::host(format!("can't start a shell: {error}")))?;
-    wait(arguments, server, signals, Some(child))
-}
-
-/// Waits for a signal, or for the child's end; shows figures meanwhile if asked to.
-fn wait(
-    arguments: &Arguments,
-    server: &Server,
-    mut signals: UnixStream,
-    child: Option<Child>,
-) -> Result<Ended, Failure> {
-    let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
-    let (mut news, tell) = UnixStream::pair().map_err(failed)?;
-    let tick = arguments.stats.then_some(std::time::Duration::from_secs(1));
-    news.set_read_timeout(tick).map_err(failed)?;
-    let mut by_signal = tell.try_clone().map_err(failed)?;
-    // These two end with the process at the latest.
-    thread::spawn(move || {
-        let mut byte = [0];
-        if signals.read_exact(&mut byte).is_ok() {
-            let _ = std::io::Write::write_all(&mut by_signal, b"s");
-        }
-    });
-    let child_number = child.as_ref().map(Child::id);
-    let waiting = child.map(|mut child| {
-        let mut by_child = tell;
-        thread::spawn(move || {
-            let status = child.wait();
-            let _ = std::io::Write::write_all(&mut by_child, b"c");
-            status
-        })
-    });
-    let mut figures = Figures::default();
-    let mut byte = [0];
-    loop {
-        match news.read(&mut byte) {
-            Ok(1) if byte == *b"s" => break,
-            Ok(_) => {
-                let status = waiting.map(thread::JoinHandle::join);
-                return match status {
-                    Some(Ok(Ok(status))) => Ok(Ended { status: exit_status(status) }),
-                    _ => Err(Failure::host("can't wait for the command")),
-                };
-            }
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
-                figures.show(server);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    // A signal ends the command, too, if there is one: it would be left without its device.
-    if let Some(number) = child_number.and_then(|number| i32::try_from(number).ok())
-        && let Some(process) = rustix::process::Pid::from_raw(number)
-    {
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
-        let status = waiting.map(thread::JoinHandle::join);
-        if let Some(Ok(Ok(status))) = status {
-            return Ok(Ended { status: exit_status(status) });
-        }
-    }
-    Ok(Ended { status: status::FINE })
-}
-
-/// As a shell has it: 128 and the signal's number if one ended the process.
-fn exit_status(status: ExitStatus) -> u8 {
-    let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
-}
-
-/// What `--stats` prints: a line for the second that has passed.
-#[derive(Default)]
-struct Figures {
-    seen: usize,
-}
-
-impl Figures {
-    fn show(&mut self, server: &Server) {
-        let statistics = server.statistics();
-        let first = self.seen;
-        let (count, bytes, lateness) = server.look_at_records(|records| {
-            self.seen = records.len();
-            let fresh = &records[first.min(records.len())..];
-            let bytes: u64 = fresh.iter().map(|record| u64::from(record.sectors) * SECTOR_BYTES).sum();
-            let seen = fresh.iter().filter(|record| record.is_completed());
-            let mut lateness: Vec<Nanos> = seen.map(chronodisk_sim::RequestRecord::lateness).collect();
-            let median = lateness.len() / 2;
-            let median = (!lateness.is_empty()).then(|| *lateness.select_nth_unstable(median).1);
-            (fresh.len(), bytes, median)
-        });
-        let outstanding = statistics.engine.arrivals - statistics.engine.completions;
-        output::note(format_args!(
-            "{count} requests/s, {:.1} MB/s, {outstanding} outstanding, lateness p50 {}",
-            bytes as f64 / 1e6,
-            lateness.map_or("-".to_owned(), |lateness| lateness.to_string()),
-        ));
-    }
-}
-
-/// A file with this process's number, removed when this value is dropped.
-struct PidFile<'a>(&'a Path);
-
-impl<'a> PidFile<'a> {
-    fn write(path: &'a Path) -> Result<Self, Failure> {
-        fs::write(path, format!("{}\n", std::process::id()))
-            .map_err(|error| Failure::host(format!("--pidfile {}: {error}", path.display())))?;
-        Ok(PidFile(path))
-    }
-}
-
-impl Drop for PidFile<'_> {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(self.0);
-    }
-}
-
-/// The store's figures, beside the model's.
-fn overflow_statistics(overflow: &OverflowView) -> Vec<(String, f64)> {
-    let statistics = overflow.statistics();
-    let named = [
-        ("store-hits", statistics.hits),
-        ("store-misses", statistics.misses),
-        ("store-evictions", statistics.evictions),
-        ("store-written-back", statistics.written_back),
-        ("store-preloaded", statistics.preloaded),
-        ("store-memory-bytes", overflow.memory_bytes()),
-    ];
-    named.map(|(name, value)| (name.to_owned(), value as f64)).into()
+/// What is known before serving begins.
+struct Keeping<'a> {
+    arguments: &'a Arguments,
+    given: &'a dyn Fn(&str) -> bool,
+    device: &'a Device,
+    directory: &'a Path,
+    started_at: String,
 }
 
 fn keep(
-    arguments: &Arguments,
-    given: &dyn Fn(&str) -> bool,
-    device: &Device,
-    directory: &Path,
+    keeping: Keeping<'_>,
     addresses: &[Address],
     outcome: &ServerOutcome,
+    gathered: &Gathered,
     status: u8,
 ) -> Result<(), Failure> {
+    let Keeping { arguments, given, device, directory, started_at } = keeping;
     let all = all_options(arguments);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
-    let command = arguments.run.iter().map(|command| command.to_string_lossy().into_owned()).collect();
     let options_given = options_given.collect();
-    let mut result = served(directory, device, outcome, addresses, command, status);
+    let command = arguments.run.iter().map(|command| command.to_string_lossy().into_owned()).collect();
+    let state = gathered.state();
+    let mut result = served(&Served {
+        directory,
+        device,
+        started_at,
+        addresses,
+        outcome,
+        summary: state.summary.finish(),
+        lateness_unstolen: state.summary.lateness_unstolen(),
+        command,
+        status,
+    });
+    drop(state);
     (result.options_given, result.options) = (options_given, all);
-    runs::make(directory)?;
-    stored::write_repetition(directory, 0, &outcome.records)?;
     stored::write_run(directory, &result)?;
     runs::remember(directory);
     output::note(render_run_summary(&result).trim_end());
@@ -501,7 +413,9 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         Tracked::Fixed(duration) => json!(duration.as_nanos()),
     };
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
-    let entries: [(&str, Value); 19] = [
+    let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
+    let tls = tls.and_then(|choice| choice.to_possible_value());
+    let entries: [(&str, Value); 23] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("vhost-user", json!(arguments.vhost_user)),
@@ -518,7 +432,11 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         ("completion-lead", tracked(arguments.completion_lead)),
         ("no-realtime", json!(arguments.no_realtime)),
         ("cpu", json!(arguments.cpu)),
+        ("tls", json!(tls.map(|choice| choice.get_name().to_owned()))),
+        ("tls-certificates", json!(arguments.tls_certificates)),
+        ("tls-verify-peer", json!(arguments.tls_verify_peer)),
         ("stats", json!(arguments.stats)),
+        ("metrics", json!(arguments.metrics.as_ref().map(Address::to_string))),
         ("run", json!(arguments.run.as_ref().map(|command| command.to_string_lossy()))),
         ("json", json!(arguments.json)),
     ];

@@ -9,9 +9,9 @@ mod median;
 mod pace;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
-use chronodisk_sim::{Nanos, Op, Request, RequestId, Status};
+use chronodisk_sim::{Nanos, Op, Request, RequestId, RequestRecord, Status};
 
 use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class};
 pub use self::pace::{ASLEEP_SHARE_PERCENT, Gap, Pace, PaceStatistics, Wait};
@@ -59,9 +59,16 @@ pub struct RealClock {
     gap: Gap,
     stolen_requests: u64,
     early_max: Nanos,
+    /// Of each record in the log, whether nothing more will become known of it.
+    settled: VecDeque<bool>,
+    unseen: u64,
     /// Reused, so that the steady state allocates nothing.
     due: Vec<Due>,
 }
+
+/// Requests that wait in the log behind one whose client does not take its reply. Beyond that the
+/// log goes on without it.
+const UNSEEN_WINDOW: usize = 1 << 16;
 
 /// What is fixed by hand; the rest is tracked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,6 +173,9 @@ pub struct RealStatistics {
     pub stolen_requests: u64,
     /// The most by which a completion left before it was due.
     pub early_max: Nanos,
+    /// Requests that the log says nobody saw completed, because too many others had to wait for
+    /// their clients to take the replies.
+    pub unseen: u64,
     /// Per transport, in their order.
     pub transports: Vec<TransportStatistics>,
 }
@@ -194,6 +204,8 @@ impl RealClock {
             gap: Gap::default(),
             stolen_requests: 0,
             early_max: Nanos::ZERO,
+            settled: VecDeque::new(),
+            unseen: 0,
             due: Vec::new(),
         }
     }
@@ -225,6 +237,7 @@ impl RealClock {
         let skew = transport.skew(found);
         transport.begin(size_class(reply_bytes(request.op, request.len_bytes())));
         let at = received.saturating_sub(skew).min(LATEST_ARRIVAL);
+        self.settled.push_back(false);
         self.engine.arrive(at, device, request, bytes)
     }
 
@@ -290,6 +303,36 @@ impl RealClock {
     pub fn seen(&mut self, departure: &Departure, at: Nanos) {
         let early = self.engine.seen(departure.order, at, departure.stolen);
         self.early_max = self.early_max.max(early);
+        let first_order = self.engine.log_mut().front().map_or(0, |first| first.order);
+        let settled = departure.order.checked_sub(first_order).and_then(|index| self.settled.get_mut(index as usize));
+        if let Some(settled) = settled {
+            *settled = true;
+        }
+    }
+
+    /// Takes the oldest records out of the log, at most so many, in order of arrival and as far as
+    /// nothing more will become known of them: they completed, and the completion was seen or
+    /// given up.
+    ///
+    /// A request whose client does not take its reply holds the others up only until 65,536 of
+    /// them wait. Then it goes as one whose completion nobody saw.
+    pub fn take_settled(&mut self, count_max: usize, records: &mut Vec<RequestRecord>) {
+        for _ in 0..count_max {
+            let Some(settled) = self.settled.front() else { return };
+            let log = self.engine.log_mut();
+            let given_up =
+                !settled && log.len() > UNSEEN_WINDOW && log.front().is_some_and(RequestRecord::is_completed);
+            if !settled && !given_up {
+                return;
+            }
+            self.settled.pop_front();
+            let mut record = log.pop_front().expect("the log has a record of each");
+            if given_up {
+                record.completed = Nanos::MAX;
+                self.unseen += 1;
+            }
+            records.push(record);
+        }
     }
 
     /// A thread that waited for completions was kept from its CPU: those due meanwhile are marked.
@@ -326,6 +369,7 @@ impl RealClock {
         RealStatistics {
             stolen_requests: self.stolen_requests,
             early_max: self.early_max,
+            unseen: self.unseen,
             transports: self.transports.iter().map(of).collect(),
         }
     }
@@ -341,7 +385,7 @@ impl RealClock {
 
     /// A completion that the engine let go waits for its own lead.
     fn prepare(&mut self, due: Due) {
-        let record = &self.engine.records()[due.order as usize];
+        let record = self.engine.log_mut().record_mut(due.order);
         let reply_bytes = reply_bytes(record.op, u64::from(record.sectors) * chronodisk_sim::SECTOR_BYTES);
         let id = RealId::unpack(due.id);
         let transport = &mut self.transports[usize::from(id.transport.0)];

@@ -37,9 +37,11 @@ impl Core {
         mine
     }
 
-    /// The pacer goes to sleep until then; false if somebody else has become it.
+    /// The pacer goes to sleep until then; false if it must not, because somebody else has become
+    /// it or something nearer came while it was awake.
     pub fn pacer_sleeps(&mut self, connection: u32, until: Nanos) -> bool {
-        let mine = self.pacer == Some(connection);
+        let overslept = self.clock.wake_at().is_some_and(|wake_at| wake_at < until);
+        let mine = self.pacer == Some(connection) && !overslept;
         if mine {
             self.pacer_sleeps_until = until;
         }

@@ -63,15 +63,17 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`).
+    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), who are told to
+    /// encrypt or not.
     #[must_use]
-    pub fn nbd_uri(&self) -> String {
+    pub fn nbd_uri(&self, tls: bool) -> String {
+        let scheme = if tls { "nbds" } else { "nbd" };
         match self {
             Address::Unix(path) => {
                 let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-                format!("nbd+unix:///?socket={}", percent_encoded(&path))
+                format!("{scheme}+unix:///?socket={}", percent_encoded(&path))
             }
-            Address::Tcp { .. } => format!("nbd://{self}"),
+            Address::Tcp { .. } => format!("{scheme}://{self}"),
         }
     }
 }
@@ -254,8 +256,8 @@ mod tests {
 
     #[test]
     fn uris_are_quoted() {
-        assert_eq!("unix:/a b/ü?".parse::<Address>().unwrap().nbd_uri(), "nbd+unix:///?socket=/a%20b/%C3%BC%3F");
-        assert_eq!("5".parse::<Address>().unwrap().nbd_uri(), "nbd://127.0.0.1:5");
+        assert_eq!("unix:/a b/ü?".parse::<Address>().unwrap().nbd_uri(false), "nbd+unix:///?socket=/a%20b/%C3%BC%3F");
+        assert_eq!("5".parse::<Address>().unwrap().nbd_uri(true), "nbds://127.0.0.1:5");
     }
 
     #[test]

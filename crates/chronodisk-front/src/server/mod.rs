@@ -15,6 +15,7 @@ mod listen;
 mod nbd;
 mod peer;
 mod preload;
+mod recording;
 mod vhost;
 mod worker;
 
@@ -38,6 +39,8 @@ use self::core::Core;
 pub use self::listen::{Address, ListenError};
 use self::peer::Peer;
 pub use self::preload::{OverflowView, Preloaded};
+pub use self::recording::Recorder;
+use self::recording::Recording;
 use crate::BlkConfig;
 use crate::nbd::ServerOffer;
 
@@ -46,6 +49,7 @@ pub struct Server {
     shared: Arc<Shared>,
     offer: Arc<ServerOffer>,
     acceptors: Vec<JoinHandle<()>>,
+    recording: Option<Recording>,
     /// Sockets in the file system that are removed at the end.
     paths: Vec<PathBuf>,
 }
@@ -62,11 +66,19 @@ pub struct ServerOptions {
     pub cpu: Option<usize>,
     /// Most connections at a time; further ones are closed at once.
     pub connections_max: usize,
+    /// How long a client has for negotiation; one that takes longer is disconnected.
+    pub handshake_max: Nanos,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        ServerOptions { timing: RealOptions::default(), realtime: true, cpu: None, connections_max: 256 }
+        ServerOptions {
+            timing: RealOptions::default(),
+            realtime: true,
+            cpu: None,
+            connections_max: 256,
+            handshake_max: Nanos::from_secs(10),
+        }
     }
 }
 
@@ -85,6 +97,8 @@ pub struct ServerStatistics {
     pub connections: u64,
     /// Connections that were refused because there were too many.
     pub connections_refused: u64,
+    /// Connections that ended because the client took too long for negotiation.
+    pub handshakes_given_up: u64,
     /// Connections that ended because the client broke the protocol.
     pub violations: u64,
     /// The first reason for one.
@@ -102,7 +116,7 @@ pub struct ServerStatistics {
 /// What remains when a server has ended.
 #[derive(Debug)]
 pub struct ServerOutcome {
-    /// The requests in order of arrival.
+    /// The requests in order of arrival, unless a [`Recorder`] got them.
     pub records: Vec<RequestRecord>,
     /// The instant of the end, to which the model was brought.
     pub end: Nanos,
@@ -142,7 +156,23 @@ impl Server {
             keep_awake: Mutex::new(None),
             totals: Mutex::new(Totals::default()),
         };
-        Ok(Server { shared: Arc::new(shared), offer: Arc::new(offer), acceptors: Vec::new(), paths: Vec::new() })
+        Ok(Server {
+            shared: Arc::new(shared),
+            offer: Arc::new(offer),
+            acceptors: Vec::new(),
+            recording: None,
+            paths: Vec::new(),
+        })
+    }
+
+    /// Hands the requests to `recorder` as they are finished, from a thread of its own, instead of
+    /// keeping them to the end: memory does not grow with their number any more.
+    ///
+    /// # Errors
+    /// If the host refuses a thread.
+    pub fn record_to(&mut self, recorder: Box<dyn Recorder>) -> io::Result<()> {
+        self.recording = Some(Recording::start(self.shared.clone(), recorder)?);
+        Ok(())
     }
 
     /// Begins to accept NBD clients there. Returns the address under which they reach it, which
@@ -198,9 +228,10 @@ impl Server {
         self.shared.statistics()
     }
 
-    /// Gives a look at the requests so far, in order of arrival; nothing is served meanwhile.
-    pub fn look_at_records<T>(&self, look: impl FnOnce(&[RequestRecord]) -> T) -> T {
-        look(self.shared.core().clock.engine().records())
+    /// A look at the statistics for who outlives this value or is in another thread.
+    #[must_use]
+    pub fn view(&self) -> ServerView {
+        ServerView(self.shared.clone())
     }
 
     /// The instant that the clients' requests are measured by.
@@ -226,7 +257,7 @@ impl Server {
             // Somebody else may have removed it.
             let _ = std::fs::remove_file(path);
         }
-        let statistics = self.shared.statistics();
+        let recorder = self.recording.take().map(Recording::stop);
         let store_bytes = {
             let mut store = self.shared.store();
             // What a client was told is written stays written.
@@ -235,12 +266,30 @@ impl Server {
             }
             store.allocated_bytes().ok()
         };
+        let statistics = self.shared.statistics();
         let now = self.shared.now();
         let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
         let mut probe = Collected::default();
         clock.engine().model(self.shared.device).probe(&mut probe);
         let (log, end) = clock.finish(now);
-        ServerOutcome { records: log.into_records(), end, statistics, store_bytes, model_statistics: probe.0 }
+        let mut records = log.into_records();
+        if let Some(mut recorder) = recorder {
+            recorder.record(&records);
+            records = Vec::new();
+        }
+        ServerOutcome { records, end, statistics, store_bytes, model_statistics: probe.0 }
+    }
+}
+
+/// Shows what a server did so far.
+#[derive(Clone)]
+pub struct ServerView(Arc<Shared>);
+
+impl ServerView {
+    /// What was done so far.
+    #[must_use]
+    pub fn statistics(&self) -> ServerStatistics {
+        self.0.statistics()
     }
 }
 
@@ -270,6 +319,7 @@ struct Totals {
     realtime: bool,
     connections: u64,
     connections_refused: u64,
+    handshakes_given_up: u64,
     violations: u64,
     first_violation: Option<String>,
     refused_requests: u64,
@@ -335,6 +385,7 @@ impl Shared {
             realtime: totals.realtime,
             connections: totals.connections,
             connections_refused: totals.connections_refused,
+            handshakes_given_up: totals.handshakes_given_up,
             violations: totals.violations,
             first_violation: totals.first_violation.clone(),
             refused_requests: totals.refused_requests,

@@ -28,6 +28,10 @@ struct State {
     /// The keys of the outstanding requests by their slots.
     keys: Vec<Option<RequestKey>>,
     unsent: Unsent,
+    /// Negotiation is over.
+    negotiated: bool,
+    /// The connection's thread waits for what the client sends. If not, it waits for replies to leave.
+    listening: bool,
     /// The client does not read, or is gone.
     stuck: bool,
     broken: bool,
@@ -62,6 +66,8 @@ pub(super) fn serve(
         session: NbdSession::new(offer),
         keys: Vec::new(),
         unsent: Unsent::default(),
+        negotiated: false,
+        listening: true,
         stuck: false,
         broken: false,
     };
@@ -96,9 +102,11 @@ impl NbdPeer {
         let shared = worker.shared.clone();
         let (mut received, mut found) = (shared.now(), Found::Busy);
         let mut farewell = None;
+        let handshake_end = shared.now().saturating_add(shared.options.handshake_max);
         loop {
             self.take_requests(worker, transport);
             worker.turn(self, received, found);
+            let negotiated;
             let descriptor_flags = {
                 let mut state = self.state();
                 // Replies may have made room for requests that waited.
@@ -108,11 +116,17 @@ impl NbdPeer {
                 if state.stuck {
                     self.flush(&shared, &mut state, worker.left());
                 }
+                negotiated = state.negotiated;
                 let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, state.session.state().wants_input);
+                state.listening = state.session.state().wants_input;
+                flags.set(PollFlags::IN, state.listening);
                 flags.set(PollFlags::OUT, state.stuck);
                 flags
             };
+            if !negotiated && shared.now() > handshake_end {
+                shared.totals().handshakes_given_up += 1;
+                return;
+            }
             if shared.is_stopping() {
                 let now = shared.now();
                 if now > *farewell.get_or_insert(now + FAREWELL) {
@@ -125,7 +139,9 @@ impl NbdPeer {
                 (received, found) = self.receive_alone(worker);
                 continue;
             }
-            match worker.wait(&self.event, &[(self.socket.as_fd(), descriptor_flags)]) {
+            // Who has nothing to wait for but its client is woken by nothing else: idle connections cost nothing.
+            let impatient = !negotiated || shared.is_stopping();
+            match worker.wait(&self.event, &[(self.socket.as_fd(), descriptor_flags)], impatient) {
                 Woken::Look => (received, found) = (shared.now(), Found::Busy),
                 Woken::Ready(how) => {
                     if descriptor_flags.contains(PollFlags::IN) {
@@ -150,7 +166,10 @@ impl NbdPeer {
         while let Some(event) = state.session.next_event() {
             let request = match event {
                 Event::Request(request) => request,
-                Event::Negotiated { .. } => continue,
+                Event::Negotiated { .. } => {
+                    state.negotiated = true;
+                    continue;
+                }
                 Event::Closing(reason) => {
                     note_end(&shared, reason);
                     continue;
@@ -286,6 +305,10 @@ impl Peer for NbdPeer {
                 state.session.sent(len);
                 if !state.session.has_output() {
                     left.sent(departures, noticed, shared.now());
+                    // There may be room for what the client sent meanwhile, or nothing left to do.
+                    if foreign && !state.listening {
+                        raise(&self.event);
+                    }
                     return;
                 }
             }
@@ -294,7 +317,7 @@ impl Peer for NbdPeer {
         if !was_stuck {
             self.flush(shared, state, left);
         }
-        if foreign && (state.stuck || state.broken) {
+        if foreign && (state.stuck || state.broken || !state.listening) {
             raise(&self.event);
         }
     }

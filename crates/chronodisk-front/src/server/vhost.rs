@@ -82,7 +82,7 @@ impl VhostPeer {
             worker.turn(self, received, found);
             let mut descriptors = vec![(self.socket.as_fd(), PollFlags::IN)];
             descriptors.extend(kick.iter().map(|kick: &OwnedFd| (kick.as_fd(), PollFlags::IN)));
-            match worker.wait(&self.event, &descriptors) {
+            match worker.wait(&self.event, &descriptors, false) {
                 Woken::Look => (received, found) = (shared.now(), Found::Busy),
                 Woken::Ready(how) => {
                     (received, found) = (shared.now(), how);

@@ -38,8 +38,8 @@ pub(super) enum Woken {
     Ready(Found),
 }
 
-/// The longest sleep without a look at what others want: also the time within which a thread that
-/// was alone notices a second connection.
+/// The longest sleep of a thread that waits for an instant, and the time within which one that was
+/// alone notices a second connection.
 pub(super) const ATTENTION: Nanos = Nanos::from_millis(100);
 /// So close to an instant no system call is begun that could pass it.
 const SPIN_ALONE: Nanos = Nanos::from_micros(2);
@@ -94,7 +94,9 @@ impl Worker {
             core.clock.take(noticed, &mut self.leaving);
             let wake_at = core.clock.wake_at();
             shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
-            self.wake_at = wake_at.filter(|_| core.settle(self.connection, wake_at));
+            // Also told when there is nothing to wait for: another thread must not rely on this one then.
+            let mine = core.settle(self.connection, wake_at);
+            self.wake_at = wake_at.filter(|_| mine);
         }
         if self.leaving.is_empty() {
             return;
@@ -134,14 +136,15 @@ impl Worker {
     }
 
     /// Waits until a descriptor is ready as asked for, until the next completion must leave if
-    /// this thread is the one that waits for it, or until somebody wants its attention.
-    pub fn wait(&mut self, event: &OwnedFd, descriptors: &[(BorrowedFd<'_>, PollFlags)]) -> Woken {
+    /// this thread is the one that waits for it, or until somebody wants its attention; if it is
+    /// impatient, for at most [`ATTENTION`].
+    pub fn wait(&mut self, event: &OwnedFd, descriptors: &[(BorrowedFd<'_>, PollFlags)], impatient: bool) -> Woken {
         let now = self.shared.now();
         match self.pace.plan(now, self.wake_at) {
             Wait::Now => Woken::Look,
             Wait::Forever => {
                 self.relax();
-                self.sleep(now, None, event, descriptors)
+                self.sleep(now, impatient.then(|| now.saturating_add(ATTENTION)), event, descriptors)
             }
             Wait::Sleep { until } => {
                 self.prepare_for_time(now);
@@ -182,12 +185,12 @@ impl Worker {
         for (wait, (descriptor, flags)) in waits[1..].iter_mut().zip(descriptors) {
             *wait = PollFd::from_borrowed_fd(*descriptor, *flags);
         }
-        let length = until.map_or(ATTENTION, |until| until.saturating_sub(now).min(ATTENTION));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: length.as_nanos() as i64 };
+        let length = until.map(|until| until.saturating_sub(now).min(ATTENTION));
+        let timeout = length.map(|length| Timespec { tv_sec: 0, tv_nsec: length.as_nanos() as i64 });
         let waits = &mut waits[..=descriptors.len()];
-        let polled = poll(waits, Some(&timeout));
+        let polled = poll(waits, timeout.as_ref());
         let woke = self.shared.now();
-        let timer = (polled == Ok(0)).then(|| now.saturating_add(length));
+        let timer = length.filter(|_| polled == Ok(0)).map(|length| now.saturating_add(length));
         self.pace.slept(now, woke, timer);
         if let Some(timer) = timer {
             let late = woke.saturating_sub(timer);

@@ -1,0 +1,80 @@
+//! Where a served device's bytes are.
+
+use std::path::Path;
+
+use chronodisk_front::server::{OverflowView, Preloaded};
+use chronodisk_sim::SECTOR_BYTES;
+use chronodisk_store::{AccessList, FileStore, OverflowStore, RamStore, Store};
+
+use super::Arguments;
+use crate::failure::Failure;
+use crate::run_result::host_memory_bytes;
+use crate::{runs, stored};
+
+/// A store, and a view of it if it overflows.
+pub type Opened = (Box<dyn Store>, Option<OverflowView>);
+
+/// Opens the store that was asked for.
+pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failure> {
+    let name = arguments.store.to_string_lossy();
+    let overflow = name.strip_prefix("overflow:");
+    if arguments.preload.is_some() && overflow.is_none() {
+        return Err(Failure::usage(
+            "--preload is of --store overflow:FILE; in other stores all bytes are always there",
+        ));
+    }
+    if let Some(path) = overflow {
+        let file = open_file(Path::new(path), capacity_bytes, arguments.durable)?;
+        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+        let mut store = OverflowStore::new(file, budget_bytes);
+        if let Some(run) = &arguments.preload {
+            store.set_preload(access_list(run)?);
+        }
+        let store = Preloaded::start(store).map_err(Failure::host)?;
+        let view = store.view();
+        return Ok((Box::new(store), Some(view)));
+    }
+    if name == "ram" {
+        if arguments.durable {
+            return Err(Failure::usage("--durable needs a file; memory does not survive anything")
+                .help("name one with --store"));
+        }
+        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+        return Ok((Box::new(RamStore::new(capacity_bytes, budget_bytes)), None));
+    }
+    if arguments.ram_budget.is_some() {
+        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
+    }
+    let file = open_file(Path::new(&arguments.store), capacity_bytes, arguments.durable)?;
+    Ok((Box::new(file), None))
+}
+
+fn open_file(path: &Path, capacity_bytes: u64, durable: bool) -> Result<FileStore, Failure> {
+    let opened = match path.exists() {
+        true => FileStore::open(path, capacity_bytes, durable),
+        false => FileStore::create(path, capacity_bytes, durable),
+    };
+    opened.map_err(Failure::usage)
+}
+
+/// What the requests of an earlier run used, in their order.
+fn access_list(run: &str) -> Result<AccessList, Failure> {
+    let replayable = stored::read_replayable(&runs::find(run)?)?;
+    let records = replayable.repetitions.into_iter().flat_map(|repetition| repetition.records);
+    let data = records.filter(|record| record.op.moves_data());
+    Ok(AccessList::new(data.map(|record| (record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES))))
+}
+
+/// The store's figures, beside the model's.
+pub fn overflow_statistics(overflow: &OverflowView) -> Vec<(String, f64)> {
+    let statistics = overflow.statistics();
+    let named = [
+        ("store-hits", statistics.hits),
+        ("store-misses", statistics.misses),
+        ("store-evictions", statistics.evictions),
+        ("store-written-back", statistics.written_back),
+        ("store-preloaded", statistics.preloaded),
+        ("store-memory-bytes", overflow.memory_bytes()),
+    ];
+    named.map(|(name, value)| (name.to_owned(), value as f64)).into()
+}

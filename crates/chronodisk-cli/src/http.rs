@@ -1,0 +1,236 @@
+//! The least of HTTP that a scraper needs: one page at one path, one request a connection.
+//!
+//! Whoever asks is hostile: requests are bounded in length and time, connections in number, and
+//! nothing of a request is ever used but its method and path.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A page that is rendered anew for everybody who asks.
+pub struct Page {
+    /// Where it is, beginning with a slash.
+    pub path: &'static str,
+    /// What it is.
+    pub content_type: &'static str,
+    /// The page.
+    pub render: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+/// A server of one page; it ends with this value.
+pub struct PageServer {
+    address: SocketAddr,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Longest request, headers included.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 64;
+/// How long a client has for asking and for taking the answer, each.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most clients at a time; further ones are closed at once.
+const CLIENTS_MAX: usize = 8;
+
+impl PageServer {
+    /// Serves `page` at `HOST:PORT`; port 0 lets the host choose one.
+    pub fn start(address: impl ToSocketAddrs, page: Page) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let stopping = Arc::new(AtomicBool::new(false));
+        let stop = stopping.clone();
+        let thread =
+            std::thread::Builder::new().name("metrics".into()).spawn(move || accept(&listener, &page, &stop))?;
+        Ok(PageServer { address, stopping, thread: Some(thread) })
+    }
+
+    /// Where it is, with the port that the host chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for PageServer {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            let loopback = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+            address.set_ip(loopback);
+        }
+        // A connection wakes who waits for one.
+        let woken = TcpStream::connect_timeout(&address, PATIENCE).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| woken) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, page: &Page, stopping: &AtomicBool) {
+    let clients = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        loop {
+            let accepted = listener.accept();
+            if stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok((socket, _)) = accepted else {
+                // Without descriptors for more there is nothing to do but to wait for some.
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            };
+            if clients.load(Ordering::SeqCst) >= CLIENTS_MAX {
+                continue;
+            }
+            clients.fetch_add(1, Ordering::SeqCst);
+            let clients = &clients;
+            let answering = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || {
+                // A client that hangs up is no matter.
+                let _ = answer(socket, page);
+                clients.fetch_sub(1, Ordering::SeqCst);
+            });
+            if answering.is_err() {
+                clients.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    });
+}
+
+fn answer(mut socket: TcpStream, page: &Page) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut request = Vec::new();
+    let (status, with_body) = loop {
+        if let Some(found) = judge(&request, page.path) {
+            break found;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break (Status::TooSlow, true);
+        }
+        socket.set_read_timeout(Some(left))?;
+        let mut piece = [0; 1024];
+        match socket.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(len) => request.extend_from_slice(&piece[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let (content_type, body) = match status {
+        Status::Fine => (page.content_type, (page.render)()),
+        other => ("text/plain; charset=utf-8", format!("{}\n", other.line())),
+    };
+    let allow = if status == Status::WrongMethod { "Allow: GET, HEAD\r\n" } else { "" };
+    let mut reply = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
+        status.line(),
+        body.len()
+    );
+    if with_body {
+        reply.push_str(&body);
+    }
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.write_all(reply.as_bytes())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Fine,
+    Malformed,
+    NotFound,
+    WrongMethod,
+    TooSlow,
+    TooLong,
+}
+
+impl Status {
+    /// RFC 9110, section 15.
+    fn line(self) -> &'static str {
+        match self {
+            Status::Fine => "200 OK",
+            Status::Malformed => "400 Bad Request",
+            Status::NotFound => "404 Not Found",
+            Status::WrongMethod => "405 Method Not Allowed",
+            Status::TooSlow => "408 Request Timeout",
+            Status::TooLong => "431 Request Header Fields Too Large",
+        }
+    }
+}
+
+/// What a request deserves, and whether a body goes with it; `None` if it is not whole yet.
+fn judge(request: &[u8], path: &str) -> Option<(Status, bool)> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut headers);
+    match parsed.parse(request) {
+        Ok(httparse::Status::Partial) if request.len() <= REQUEST_BYTES_MAX => return None,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => return Some((Status::TooLong, true)),
+        Ok(httparse::Status::Complete(_)) => {}
+        Err(_) => return Some((Status::Malformed, true)),
+    }
+    let asked = parsed.path.unwrap_or_default();
+    let here = asked.split('?').next() == Some(path);
+    Some(match parsed.method {
+        Some("GET") if here => (Status::Fine, true),
+        Some("HEAD") if here => (Status::Fine, false),
+        Some("GET") => (Status::NotFound, true),
+        Some("HEAD") => (Status::NotFound, false),
+        _ => (Status::WrongMethod, true),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page { path: "/metrics", content_type: "text/plain", render: Box::new(|| "hello\n".repeat(1000)) }
+    }
+
+    #[test]
+    fn requests_are_judged_whatever_their_pieces() {
+        for (request, expected) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", (Status::Fine, true)),
+            ("GET /metrics?x=y HTTP/1.0\r\n\r\n", (Status::Fine, true)),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", (Status::Fine, false)),
+            ("GET / HTTP/1.1\r\n\r\n", (Status::NotFound, true)),
+            ("POST /metrics HTTP/1.1\r\n\r\n", (Status::WrongMethod, true)),
+            ("\u{1}\u{2}\u{3}\r\n\r\n", (Status::Malformed, true)),
+        ] {
+            assert_eq!(judge(request.as_bytes(), "/metrics"), Some(expected), "{request}");
+            let cut = (0..request.len()).find_map(|len| judge(&request.as_bytes()[..len], "/metrics"));
+            assert!(cut.is_none() || cut == Some(expected), "{request}");
+        }
+        let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "y".repeat(REQUEST_BYTES_MAX));
+        assert_eq!(judge(endless.as_bytes(), "/metrics"), Some((Status::TooLong, true)));
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(HEADERS_MAX + 1));
+        assert_eq!(judge(many.as_bytes(), "/metrics"), Some((Status::TooLong, true)));
+    }
+
+    #[test]
+    fn silent_clients_do_not_keep_others_from_the_page() {
+        let server = PageServer::start("127.0.0.1:0", page()).unwrap();
+        let ask = |request: &str| {
+            let mut socket = TcpStream::connect(server.address()).unwrap();
+            socket.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let silent: Vec<TcpStream> =
+            (0..CLIENTS_MAX - 1).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let answer = ask("GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6000\r\n"),
+            "{answer}"
+        );
+        assert!(answer.ends_with("\r\n\r\nhello\n") || answer.ends_with("hello\n"));
+        assert!(ask("DELETE /metrics HTTP/1.1\r\n\r\n").contains("Allow: GET, HEAD\r\n"));
+        drop(silent);
+        drop(server);
+    }
+}

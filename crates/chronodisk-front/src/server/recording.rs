@@ -1,0 +1,70 @@
+//! What becomes of the requests while a server runs: they leave the log as they are finished.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use chronodisk_sim::RequestRecord;
+
+use super::Shared;
+
+/// Gets a server's requests, each once and in order of arrival, as soon as nothing more will
+/// become known of it and of those before it.
+pub trait Recorder: Send {
+    /// The next ones. Serving goes on meanwhile.
+    fn record(&mut self, records: &[RequestRecord]);
+}
+
+/// The thread that brings them there; it ends with this value.
+pub(super) struct Recording {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<Box<dyn Recorder>>>,
+}
+
+/// Pause between two looks at the log: a hundredth of what a person or a scraper notices, and
+/// 4,000 requests of the fastest device.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Records that are copied while the clock is in hand, which takes about a microsecond: so much
+/// later may a completion be noticed.
+const AT_ONCE: usize = 64;
+
+impl Recording {
+    pub fn start(shared: Arc<Shared>, mut recorder: Box<dyn Recorder>) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
+            let mut records = Vec::with_capacity(AT_ONCE);
+            while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                loop {
+                    shared.core().clock.take_settled(AT_ONCE, &mut records);
+                    if records.is_empty() {
+                        break;
+                    }
+                    recorder.record(&records);
+                    records.clear();
+                }
+            }
+            recorder
+        })?;
+        Ok(Recording { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Ends it; what is still in the log is the caller's to hand over.
+    pub fn stop(mut self) -> Box<dyn Recorder> {
+        self.stop.take();
+        match self.thread.take().expect("only this and the end take it").join() {
+            Ok(recorder) => recorder,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
