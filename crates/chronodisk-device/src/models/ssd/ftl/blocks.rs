@@ -8,6 +8,7 @@ pub(crate) type SuperblockIndex = u32;
 
 /// What a superblock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(crate) enum BlockUse {
     /// Erased.
     Free,
@@ -17,6 +18,13 @@ pub(crate) enum BlockUse {
     Closed,
     /// Being collected.
     Victim,
+}
+
+impl BlockUse {
+    /// The use with this number.
+    pub(super) fn from_code(code: u32) -> Option<Self> {
+        [BlockUse::Free, BlockUse::Open, BlockUse::Closed, BlockUse::Victim].into_iter().nth(code as usize)
+    }
 }
 
 /// The superblocks of a drive: a record of words for each, and for each die its free ones by erase count.
@@ -68,23 +76,35 @@ const RECORD_WORDS: u32 = 8;
 
 const USE_BITS: u32 = 2;
 
-/// The state of a closed superblock without programs.
-const CLOSED: u32 = 2;
-
 impl Blocks {
+    /// All erased.
     pub(super) fn new(geometry: &Geometry) -> Self {
-        let (dies, blocks) = (geometry.dies(), geometry.blocks_per_plane);
-        let mut all = Blocks {
+        let mut blocks = Blocks::in_use(geometry);
+        for die in 0..geometry.dies() {
+            // The one put in last is taken first.
+            blocks.of_die(die).rev().for_each(|superblock| blocks.put_free(die, superblock, true));
+        }
+        blocks
+    }
+
+    /// None of them among the free ones yet.
+    pub(super) fn in_use(geometry: &Geometry) -> Self {
+        let dies = geometry.dies();
+        Blocks {
             records: FlatTable::new(u64::from(geometry.superblocks()) * u64::from(RECORD_WORDS)),
             free_heads: FlatTable::new(u64::from(dies) * u64::from(WEAR_CLASSES)),
             wear: vec![DieWear::default(); dies as usize],
-            blocks_per_die: blocks,
-        };
-        for die in 0..dies {
-            // The one put in last is taken first.
-            (0..blocks).rev().for_each(|block| all.put_free(die, die * blocks + block, true));
+            blocks_per_die: geometry.blocks_per_plane,
         }
-        all
+    }
+
+    /// The erase counts of a die's superblocks are known: the free ones are put into classes from the least on.
+    pub(super) fn begin_wear_at_least(&mut self, die: DieIndex) {
+        let erases = |superblock| self.get(superblock, Field::Erases);
+        let least = self.of_die(die).map(erases).min().unwrap_or(0);
+        let most = self.of_die(die).map(erases).max().unwrap_or(0);
+        let wear = &mut self.wear[die as usize];
+        (wear.least, wear.most) = (least, most);
     }
 
     #[inline]
@@ -98,23 +118,13 @@ impl Blocks {
     }
 
     pub(super) fn use_of(&self, superblock: SuperblockIndex) -> BlockUse {
-        match self.get(superblock, Field::State) & ((1 << USE_BITS) - 1) {
-            0 => BlockUse::Free,
-            1 => BlockUse::Open,
-            CLOSED => BlockUse::Closed,
-            _ => BlockUse::Victim,
-        }
+        let code = self.get(superblock, Field::State) & ((1 << USE_BITS) - 1);
+        BlockUse::from_code(code).expect("two bits have four values")
     }
 
     pub(super) fn set_use(&mut self, superblock: SuperblockIndex, new: BlockUse) {
         let programs = self.get(superblock, Field::State) >> USE_BITS;
-        let code = match new {
-            BlockUse::Free => 0,
-            BlockUse::Open => 1,
-            BlockUse::Closed => CLOSED,
-            BlockUse::Victim => 3,
-        };
-        self.set(superblock, Field::State, programs << USE_BITS | code);
+        self.set(superblock, Field::State, (programs << USE_BITS) | new as u32);
     }
 
     /// Programs that were begun and have not ended.
@@ -197,7 +207,7 @@ impl Blocks {
     /// Whether a superblock may be collected: written, and all its programs have ended.
     #[inline]
     pub(super) fn is_candidate(&self, superblock: SuperblockIndex) -> bool {
-        self.get(superblock, Field::State) == CLOSED
+        self.get(superblock, Field::State) == BlockUse::Closed as u32
     }
 
     /// The superblocks of a die.

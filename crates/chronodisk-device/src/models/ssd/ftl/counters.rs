@@ -35,6 +35,41 @@ impl FtlCounters {
         } += 1;
     }
 
+    /// Counts in the order of the words of a saved state.
+    pub(super) const WORDS: usize = 9;
+
+    pub(super) fn words(&self) -> [u64; FtlCounters::WORDS] {
+        [
+            self.host_units,
+            self.moved_units,
+            self.mapping_units,
+            self.levelled_units,
+            self.padded_units,
+            self.trimmed_units,
+            self.collections,
+            self.levellings,
+            self.erases,
+        ]
+    }
+
+    /// Each at most so large that no life of a drive overflows it.
+    pub(super) fn from_words(words: [u64; FtlCounters::WORDS]) -> Self {
+        let words = words.map(|word| word.min(1 << 60));
+        let [host_units, moved_units, mapping_units, levelled_units, padded_units, trimmed_units, ..] = words;
+        let [.., collections, levellings, erases] = words;
+        FtlCounters {
+            host_units,
+            moved_units,
+            mapping_units,
+            levelled_units,
+            padded_units,
+            trimmed_units,
+            collections,
+            levellings,
+            erases,
+        }
+    }
+
     /// Units programmed for one that the host wrote; 1 before anything was written.
     pub(crate) fn write_amplification(&self) -> f64 {
         let programmed =
@@ -44,16 +79,7 @@ impl FtlCounters {
 
     /// What was counted since `earlier`.
     pub(crate) fn since(&self, earlier: &FtlCounters) -> FtlCounters {
-        FtlCounters {
-            host_units: self.host_units - earlier.host_units,
-            moved_units: self.moved_units - earlier.moved_units,
-            mapping_units: self.mapping_units - earlier.mapping_units,
-            levelled_units: self.levelled_units - earlier.levelled_units,
-            padded_units: self.padded_units - earlier.padded_units,
-            trimmed_units: self.trimmed_units - earlier.trimmed_units,
-            collections: self.collections - earlier.collections,
-            levellings: self.levellings - earlier.levellings,
-            erases: self.erases - earlier.erases,
-        }
+        let (now, before) = (self.words(), earlier.words());
+        FtlCounters::from_words(std::array::from_fn(|word| now[word] - before[word]))
     }
 }

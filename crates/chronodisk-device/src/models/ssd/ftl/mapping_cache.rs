@@ -88,6 +88,13 @@ impl Ftl {
     }
 }
 
+impl Ftl {
+    /// Every part of the mapping table that was changed in memory, to be written; nothing is changed afterwards.
+    pub(crate) fn changed_mapping(&mut self) -> Vec<Unit> {
+        self.cache.as_mut().map_or_else(Vec::new, MappingCache::clean)
+    }
+}
+
 impl MappingCache {
     pub(super) fn new(parameters: &FtlParameters) -> Option<Self> {
         let Mapping::DemandCached { entries } = parameters.mapping else {
@@ -113,6 +120,21 @@ impl MappingCache {
         if entry != 0 {
             self.mark_changed(entry);
         }
+    }
+
+    fn clean(&mut self) -> Vec<Unit> {
+        let parts = (0..self.changed.len() as u32).filter(|&part| self.changed.get(part) != 0).collect::<Vec<_>>();
+        parts.iter().for_each(|&part| self.clean_part(part));
+        parts.iter().map(|part| self.first_translation_unit + part).collect()
+    }
+
+    fn clean_part(&mut self, part: u32) {
+        let mut changed = self.changed.get(part);
+        while changed != 0 {
+            self.set(changed, Word::Changed, 0);
+            changed = self.get(changed, Word::NextChanged);
+        }
+        self.changed.set(part, 0);
     }
 
     fn get(&self, entry: Link, word: Word) -> u32 {
@@ -148,12 +170,7 @@ impl MappingCache {
         let part = self.get(entry, Word::Unit) / self.entries_per_unit;
         let write_back = self.get(entry, Word::Changed) != 0;
         if write_back {
-            let mut changed = self.changed.get(part);
-            while changed != 0 {
-                self.set(changed, Word::Changed, 0);
-                changed = self.get(changed, Word::NextChanged);
-            }
-            self.changed.set(part, 0);
+            self.clean_part(part);
         }
         self.unlink_by_use(entry);
         self.unlink_from_chain(entry);

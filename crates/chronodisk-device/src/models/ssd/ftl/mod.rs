@@ -27,11 +27,19 @@
 // Who drives it needs these names.
 #![allow(unused_imports)]
 
+pub(crate) mod ageing;
+#[cfg(test)]
+mod ageing_tests;
 mod blocks;
 mod collector;
 mod counters;
+mod fixed_point;
 mod mapping_cache;
 mod parameters;
+mod permutation;
+pub(crate) mod state;
+#[cfg(test)]
+mod state_tests;
 #[cfg(test)]
 mod tests;
 mod untimed;
@@ -121,6 +129,18 @@ struct Sizes {
     valid_limit: u32,
 }
 
+impl Sizes {
+    fn of(parameters: &FtlParameters) -> Self {
+        let geometry = &parameters.geometry;
+        Sizes {
+            units_per_superblock: geometry.units_per_superblock(),
+            units_per_superpage: geometry.units_per_superpage(),
+            blocks_per_die: geometry.blocks_per_plane,
+            valid_limit: parameters.valid_units_per_die_limit(),
+        }
+    }
+}
+
 /// The state of a die.
 #[derive(Clone, Copy, Debug, Default)]
 struct Die {
@@ -153,12 +173,7 @@ impl Ftl {
             panic!("{key}: {problem}");
         }
         let geometry = parameters.geometry;
-        let sizes = Sizes {
-            units_per_superblock: geometry.units_per_superblock(),
-            units_per_superpage: geometry.units_per_superpage(),
-            blocks_per_die: geometry.blocks_per_plane,
-            valid_limit: parameters.valid_units_per_die_limit(),
-        };
+        let sizes = Sizes::of(&parameters);
         Ftl {
             sizes,
             map: FlatTable::new(u64::from(parameters.addressed_units())),

@@ -46,6 +46,20 @@ impl Untimed {
         self.ftl.trim(unit..unit + 1);
     }
 
+    /// Writes what is only in the controller's memory.
+    pub(crate) fn settle(&mut self) {
+        for unit in self.ftl.changed_mapping() {
+            self.put(Stream::Mapping, unit % self.ftl.dies(), unit);
+        }
+        for die in 0..self.ftl.dies() {
+            for stream in Stream::ALL {
+                if let Some(superpage) = self.ftl.pad(stream, die) {
+                    self.ftl.programmed(superpage);
+                }
+            }
+        }
+    }
+
     /// Appends on the first die that has room; the next superpage goes to the next die.
     fn put(&mut self, stream: Stream, start: DieIndex, unit: Unit) {
         let die = self.ftl.die_with_room(stream, start).expect("a checked drive has a die with room");

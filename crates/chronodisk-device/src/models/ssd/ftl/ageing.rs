@@ -1,0 +1,391 @@
+//! Drives that have been in use for long.
+//!
+//! | method | how |
+//! |---|---|
+//! | [`AgeingMethod::Written`] | every write is made: once from beginning to end, then the workload until it is steady |
+//! | [`AgeingMethod::Drawn`] | the valid units of each superblock are drawn from the collector's [`FixedPoint`], then the workload is written until it is steady |
+//!
+//! Steady is as the SNIA's Solid State Storage Performance Test Specification 2.0.2 has it, of write amplification
+//! instead of a rate: over five rounds the range is at most 20 % of the mean, and the best line through them rises or
+//! falls by at most 10 % of it.
+//!
+//! The fixed point is that of uniform random writes, from which it is drawn for other workloads too: those take more
+//! rounds from there, and what decides that they are steady is the real collector. Which unit is in which valid slot is
+//! a random order, as it is after uniform random writes; after hot and cold ones it is the rounds' doing alone.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use chronodisk_sim::RandomStream;
+
+use super::fixed_point::FixedPoint;
+use super::permutation::Permutation;
+use super::state::{Resting, RestingBlock};
+use super::{BlockUse, Ftl, FtlParameters, Unit, Untimed};
+use crate::flat_table::FlatTable;
+
+/// What was written to an aged drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AgeingWorkload {
+    /// Everything once, from beginning to end.
+    Sequential,
+    /// Units drawn uniformly, until steady.
+    Random,
+    /// A share of the units, the first ones, gets a share of the writes; uniform within each of the two.
+    HotCold {
+        /// Share of the units that is hot.
+        hot_units: f64,
+        /// Share of the writes that goes there.
+        hot_writes: f64,
+    },
+}
+
+/// How ageing goes about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgeingMethod {
+    /// From a drawn state.
+    Drawn,
+    /// By real writes only.
+    Written,
+}
+
+/// What ageing is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AgeingOptions {
+    /// What is written.
+    pub workload: AgeingWorkload,
+    /// How.
+    pub method: AgeingMethod,
+    /// Share of the capacity that is written to, from its beginning; the rest stays as if trimmed.
+    pub occupied: f64,
+    /// Seed of the workload and of what is drawn.
+    pub seed: u64,
+}
+
+impl Default for AgeingOptions {
+    fn default() -> Self {
+        AgeingOptions { workload: AgeingWorkload::Random, method: AgeingMethod::Drawn, occupied: 1.0, seed: 1 }
+    }
+}
+
+/// How far ageing is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AgeingProgress {
+    /// What is being done.
+    pub stage: AgeingStage,
+    /// Units done in this stage, or in this round.
+    pub done: u64,
+    /// Of so many.
+    pub total: u64,
+    /// Write amplification of the last round.
+    pub write_amplification: Option<f64>,
+}
+
+/// What ageing is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgeingStage {
+    /// Writing everything once.
+    Fill,
+    /// Drawing the state.
+    Draw,
+    /// A round of the workload, counted from 1.
+    Round(u32),
+}
+
+impl fmt::Display for AgeingStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AgeingStage::Fill => f.write_str("fill"),
+            AgeingStage::Draw => f.write_str("draw"),
+            AgeingStage::Round(round) => write!(f, "round {round}"),
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgeingReport {
+    /// Write amplification of each round.
+    pub rounds: Vec<f64>,
+    /// Whether the last five are steady; a sequential fill always is.
+    pub steady: bool,
+    /// Write amplification over the last five rounds.
+    pub write_amplification: f64,
+    /// What the fixed point says, if it was drawn from.
+    pub predicted_write_amplification: Option<f64>,
+    /// Share of the units in superblocks with data that is valid.
+    pub valid_share: f64,
+}
+
+/// Rounds of which the steady state is made.
+const WINDOW: usize = 5;
+
+/// Rounds after which ageing gives up waiting, and says so.
+const ROUNDS_MOST: u32 = 100;
+
+/// Units of a round: a share of what is occupied, after a draw and without one. From a drawn state only what the mean
+/// field leaves out has to settle; without one, a round must be long enough not to look steady on the way.
+const DRAWN_ROUND: f64 = 0.02;
+const WRITTEN_ROUND: f64 = 0.25;
+
+/// Superblocks that the host fills in a round at least, so that chance doesn't make the rounds differ.
+const ROUND_SUPERBLOCKS_LEAST: f64 = 64.0;
+
+/// Units between two reports of progress.
+const REPORT_UNITS: u64 = 1 << 20;
+
+/// Told how far it is; may end it.
+pub(crate) type Report<'a> = dyn FnMut(AgeingProgress) -> ControlFlow<()> + 'a;
+
+/// Ages an erased drive. `None` if `report` ended it.
+pub(crate) fn age(
+    parameters: &Arc<FtlParameters>,
+    options: &AgeingOptions,
+    report: &mut Report<'_>,
+) -> Option<(Ftl, AgeingReport)> {
+    let occupied = ((f64::from(parameters.logical_units) * options.occupied) as u32).clamp(1, parameters.logical_units);
+    let mut random = RandomStream::new(options.seed, "ageing", "workload");
+    let drawn = options.method == AgeingMethod::Drawn && options.workload != AgeingWorkload::Sequential;
+    let (ftl, predicted) = if drawn {
+        let (ftl, predicted) = draw(parameters, options.seed, occupied, report)?;
+        (ftl, Some(predicted))
+    } else {
+        (fill(parameters, options.seed, occupied, report)?, None)
+    };
+    let mut drive = Untimed::new(ftl);
+    let mut rounds = Vec::new();
+    let mut steady = options.workload == AgeingWorkload::Sequential;
+    let least = f64::from(parameters.geometry.units_per_superblock()) * ROUND_SUPERBLOCKS_LEAST;
+    let round_units = (f64::from(occupied) * if drawn { DRAWN_ROUND } else { WRITTEN_ROUND }).max(least) as u64;
+    for number in 1..=ROUNDS_MOST {
+        if steady {
+            break;
+        }
+        let before = *drive.ftl().counters();
+        let stage = AgeingStage::Round(number);
+        in_pieces(stage, round_units, rounds.last().copied(), report, |count| {
+            for _ in 0..count {
+                drive.write(next_unit(options.workload, occupied, &mut random));
+            }
+        })?;
+        rounds.push(drive.ftl().counters().since(&before).write_amplification());
+        steady = is_steady(&rounds);
+    }
+    drive.settle();
+    let ftl = drive.into_ftl();
+    let last = &rounds[rounds.len().saturating_sub(WINDOW)..];
+    let write_amplification = if last.is_empty() {
+        ftl.counters().write_amplification()
+    } else {
+        last.iter().sum::<f64>() / last.len() as f64
+    };
+    let valid_share = valid_share(&ftl);
+    let report =
+        AgeingReport { rounds, steady, write_amplification, predicted_write_amplification: predicted, valid_share };
+    // What comes from here is the same as what comes from a saved state.
+    let ftl = Ftl::from_resting(Resting::of(ftl), options.seed).expect("a drive at rest is consistent");
+    Some((ftl, report))
+}
+
+/// Whether the last rounds are a steady state.
+fn is_steady(rounds: &[f64]) -> bool {
+    let Some(window) = rounds.len().checked_sub(WINDOW).map(|first| &rounds[first..]) else {
+        return false;
+    };
+    let mean = window.iter().sum::<f64>() / WINDOW as f64;
+    let range = window.iter().copied().fold(f64::MIN, f64::max) - window.iter().copied().fold(f64::MAX, f64::min);
+    // The line of least squares through equally spaced points.
+    let middle = (WINDOW - 1) as f64 / 2.0;
+    let from_middle = || (0..WINDOW).map(|round| round as f64 - middle);
+    let squares: f64 = from_middle().map(|distance| distance * distance).sum();
+    let slope = from_middle().zip(window).map(|(distance, value)| distance * value).sum::<f64>() / squares;
+    range <= 0.2 * mean && (slope * (WINDOW - 1) as f64).abs() <= 0.1 * mean
+}
+
+fn next_unit(workload: AgeingWorkload, occupied: u32, random: &mut RandomStream) -> Unit {
+    let (first, count) = match workload {
+        AgeingWorkload::Sequential | AgeingWorkload::Random => (0, occupied),
+        AgeingWorkload::HotCold { hot_units, hot_writes } => {
+            let hot = ((f64::from(occupied) * hot_units) as u32).clamp(1, occupied);
+            if hot == occupied || random.chance(hot_writes) { (0, hot) } else { (hot, occupied - hot) }
+        }
+    };
+    first + random.below(u64::from(count)) as Unit
+}
+
+/// Does `total` units in pieces, and tells of each.
+fn in_pieces(
+    stage: AgeingStage,
+    total: u64,
+    write_amplification: Option<f64>,
+    report: &mut Report<'_>,
+    mut work: impl FnMut(u64),
+) -> Option<()> {
+    let mut done = 0;
+    while done < total {
+        if report(AgeingProgress { stage, done, total, write_amplification }).is_break() {
+            return None;
+        }
+        let count = REPORT_UNITS.min(total - done);
+        work(count);
+        done += count;
+    }
+    Some(())
+}
+
+fn fill(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut Report<'_>) -> Option<Ftl> {
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(parameters), seed));
+    let mut units = 0..occupied;
+    in_pieces(AgeingStage::Fill, u64::from(occupied), None, report, |count| {
+        units.by_ref().take(count as usize).for_each(|unit| drive.write(unit));
+    })?;
+    Some(drive.into_ftl())
+}
+
+/// A die whose slots are being given to units.
+struct DrawnDie {
+    /// Valid units of the superblocks that are still to be given, the next one last.
+    counts: Vec<u32>,
+    /// Slot looked at next, and slots and valid ones left in its superblock.
+    slot: u32,
+    slots_left: u32,
+    valid_left: u32,
+}
+
+/// Draws the state after long uniform random writes. Also says what write amplification the fixed point has.
+fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut Report<'_>) -> Option<(Ftl, f64)> {
+    let geometry = &parameters.geometry;
+    let units_per_superblock = geometry.units_per_superblock();
+    let mut random = RandomStream::new(seed, "ageing", "draw");
+    let mut blocks = vec![RestingBlock::FREE; geometry.superblocks() as usize];
+    let mut predicted = 0.0;
+    let mut points: Vec<(u32, u32, FixedPoint)> = Vec::new();
+    let translation_units = parameters.translation_units();
+    let mut dies = Vec::with_capacity(geometry.dies() as usize);
+    for (die, valid) in (0..).zip(units_by_die(parameters, occupied)) {
+        let superblocks = superblocks_with_data(parameters, valid);
+        let known = points.iter().position(|point| (point.0, point.1) == (superblocks, valid));
+        let known = known.unwrap_or_else(|| {
+            let share = f64::from(valid) / (f64::from(superblocks) * f64::from(units_per_superblock));
+            let share = share.clamp(1e-6, 1.0 - 1e-6);
+            points.push((
+                superblocks,
+                valid,
+                FixedPoint::new(parameters.collector.policy, units_per_superblock, share),
+            ));
+            points.len() - 1
+        });
+        let point = &points[known].2;
+        predicted += point.write_amplification() / f64::from(geometry.dies());
+        let counts = point.draw(superblocks, u64::from(valid));
+        // The fewer are valid, the longer ago it was written; where in the die that is doesn't matter.
+        let mut places: Vec<u32> = (0..superblocks).collect();
+        for place in (1..places.len()).rev() {
+            places.swap(place, random.below(place as u64 + 1) as usize);
+        }
+        let first = die * geometry.blocks_per_plane;
+        let mut by_place = vec![0; superblocks as usize];
+        for ((&count, &place), closing) in counts.iter().zip(&places).zip(1..) {
+            blocks[(first + place) as usize] = RestingBlock { state: BlockUse::Closed, closing, erases: 0 };
+            by_place[place as usize] = count;
+        }
+        by_place.reverse();
+        let slot = geometry.first_slot(first);
+        dies.push(DrawnDie { counts: by_place, slot, slots_left: 0, valid_left: 0 });
+    }
+    let mut map = FlatTable::new(u64::from(parameters.addressed_units()));
+    let mut reverse = FlatTable::new(u64::from(geometry.slots()));
+    let total = occupied + translation_units;
+    let permutation = Permutation::new(total, &mut random);
+    let mut places = 0..total;
+    let mut next_die = dies.len() - 1;
+    in_pieces(AgeingStage::Draw, u64::from(total), None, report, |count| {
+        let map = map.own().expect("nobody else knows it yet");
+        let reverse = reverse.own().expect("nobody else knows it yet");
+        for place in places.by_ref().take(count as usize) {
+            let number = permutation.at(place);
+            // The translation units come after all of the host's.
+            let unit = if number < occupied { number } else { number - occupied + parameters.logical_units };
+            let slot = match parameters.bound_die(unit) {
+                Some(die) => dies[die as usize].next_slot(units_per_superblock, &mut random),
+                None => loop {
+                    next_die = (next_die + 1) % dies.len();
+                    if let Some(slot) = dies[next_die].next_slot(units_per_superblock, &mut random) {
+                        break Some(slot);
+                    }
+                },
+            };
+            let slot = slot.expect("each die has a slot for each of its units");
+            map[unit as usize] = (slot + 1).to_le_bytes();
+            reverse[slot as usize] = (unit + 1).to_le_bytes();
+        }
+    })?;
+    let resting = Resting {
+        parameters: Arc::clone(parameters),
+        map,
+        reverse,
+        blocks,
+        frontiers: vec![Default::default(); geometry.dies() as usize],
+        counters: Default::default(),
+    };
+    Some((Ftl::from_resting(resting, seed).expect("the draw is consistent"), predicted))
+}
+
+impl DrawnDie {
+    /// The next slot that is to be valid: of the slots left in a superblock each is as likely as any other.
+    #[inline]
+    fn next_slot(&mut self, units_per_superblock: u32, random: &mut RandomStream) -> Option<u32> {
+        while self.valid_left == 0 {
+            self.slot += self.slots_left;
+            self.slots_left = units_per_superblock;
+            self.valid_left = self.counts.pop()?;
+        }
+        loop {
+            let slot = self.slot;
+            // Uniform but for less than a millionth of a millionth, and so cheaper than exactly.
+            let drawn = (((random.next_u64() >> 32) * u64::from(self.slots_left)) >> 32) as u32;
+            self.slot += 1;
+            self.slots_left -= 1;
+            if drawn < self.valid_left {
+                self.valid_left -= 1;
+                return Some(slot);
+            }
+        }
+    }
+}
+
+/// Units on each die: where allocation binds them, or evenly.
+fn units_by_die(parameters: &FtlParameters, occupied: u32) -> Vec<u32> {
+    let dies = parameters.geometry.dies();
+    let evenly = |units: u32| (0..dies).map(move |die| units / dies + u32::from(die < units % dies));
+    if parameters.bound_die(0).is_none() {
+        return evenly(occupied + parameters.translation_units()).collect();
+    }
+    let mut units: Vec<u32> = evenly(parameters.translation_units()).collect();
+    let per_page = parameters.geometry.units_per_page();
+    for first in (0..occupied).step_by(per_page as usize) {
+        let die = parameters.bound_die(first).expect("allocation is static");
+        units[die as usize] += per_page.min(occupied - first);
+    }
+    units
+}
+
+/// Superblocks of a die among which its valid units are: all but those that the collector keeps free and the halves
+/// that are open; more if that were too few.
+fn superblocks_with_data(parameters: &FtlParameters, valid: u32) -> u32 {
+    let blocks = parameters.geometry.blocks_per_plane;
+    let kept_free = parameters.collector.start_below + 1;
+    let least = valid / parameters.geometry.units_per_superblock() + 1;
+    blocks.saturating_sub(kept_free).max(least).min(blocks - 2)
+}
+
+/// Valid share of the superblocks that are not free.
+fn valid_share(ftl: &Ftl) -> f64 {
+    let (mut valid, mut superblocks) = (0u64, 0u64);
+    for die in 0..ftl.dies() {
+        valid += u64::from(ftl.valid_units(die));
+        superblocks += u64::from(ftl.parameters().geometry.blocks_per_plane - ftl.free_superblocks(die));
+    }
+    valid as f64 / (superblocks * u64::from(ftl.parameters().geometry.units_per_superblock())).max(1) as f64
+}

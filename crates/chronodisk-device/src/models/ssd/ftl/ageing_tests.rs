@@ -1,0 +1,106 @@
+//! Ageing against real writes, and write amplification against its analytic curve.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::super::geometry::{CellKind, Geometry};
+use super::ageing::{AgeingMethod, AgeingOptions, AgeingReport, AgeingWorkload, age};
+use super::fixed_point::FixedPoint;
+use super::*;
+
+/// `dies` dies of `blocks` superblocks of `pages` units, of which the share `spare` is kept from the host.
+fn drive(policy: VictimPolicy, dies: u32, blocks: u32, pages: u32, spare: f64) -> Arc<FtlParameters> {
+    let geometry = Geometry {
+        channels: dies,
+        chips_per_channel: 1,
+        dies_per_chip: 1,
+        planes_per_die: 1,
+        blocks_per_plane: blocks,
+        pages_per_block: pages,
+        page_bytes: 4_096,
+        unit_bytes: 4_096,
+        cells: CellKind::Mlc,
+        one_shot_pages: 2,
+    };
+    let logical_units = (f64::from(geometry.slots()) * (1.0 - spare)) as u32;
+    Arc::new(FtlParameters {
+        geometry,
+        logical_units,
+        allocation: Allocation::Dynamic,
+        collector: CollectorParameters { policy, start_below: 3, urgent_below: 2, preemptible: true },
+        wear: WearLevelling { dynamic: true, move_at_difference: None },
+        mapping: Mapping::Ideal,
+    })
+}
+
+fn aged(parameters: &Arc<FtlParameters>, options: AgeingOptions) -> (Ftl, AgeingReport) {
+    let (ftl, report) = age(parameters, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert!(report.steady, "{report:?}");
+    (ftl, report)
+}
+
+/// Share of the superblocks with data that have at least so many valid units, for each number.
+fn at_least(ftl: &Ftl) -> Vec<f64> {
+    let full = ftl.sizes.units_per_superblock;
+    let superblocks = (0..ftl.dies()).flat_map(|die| ftl.blocks.of_die(die));
+    let valid: Vec<u32> = superblocks
+        .filter(|&superblock| ftl.blocks.use_of(superblock) == BlockUse::Closed)
+        .map(|superblock| ftl.valid_in(superblock))
+        .collect();
+    let share = |least| valid.iter().filter(|&&valid| valid >= least).count() as f64 / valid.len() as f64;
+    (0..=full).map(share).collect()
+}
+
+#[test]
+fn a_drawn_drive_is_as_one_that_was_written() {
+    for policy in [VictimPolicy::Greedy, VictimPolicy::Choices(4), VictimPolicy::Fifo] {
+        let parameters = drive(policy, 2, 400, 64, 0.12);
+        let by = |method| aged(&parameters, AgeingOptions { method, ..AgeingOptions::default() });
+        let ((drawn, drawn_report), (written, written_report)) = (by(AgeingMethod::Drawn), by(AgeingMethod::Written));
+        let ratio = drawn_report.write_amplification / written_report.write_amplification;
+        assert!((ratio - 1.0).abs() < 0.03, "{policy:?}: {drawn_report:?} {written_report:?}");
+        // The Kolmogorov-Smirnov distance of the two distributions: 1.95 √(2/n) is exceeded in one case of a thousand.
+        let apart = at_least(&drawn).iter().zip(at_least(&written)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart < 1.95 * (2.0f64 / 790.0).sqrt(), "{policy:?}: {apart}");
+    }
+}
+
+#[test]
+fn write_amplification_follows_the_analytic_curve_for_greedy() {
+    for spare in [0.07, 0.12, 0.20, 0.28] {
+        let parameters = drive(VictimPolicy::Greedy, 1, 1_000, 64, spare);
+        let (_, report) = aged(&parameters, AgeingOptions::default());
+        // What the collector keeps free and the halves of the two open superblocks are no spare.
+        let written = f64::from(1_000 - parameters.collector.start_below - 1) * 64.0;
+        let point = FixedPoint::new(VictimPolicy::Greedy, 64, f64::from(parameters.logical_units) / written);
+        let ratio = report.write_amplification / point.write_amplification();
+        assert!((ratio - 1.0).abs() < 0.03, "{spare}: {report:?} {}", point.write_amplification());
+    }
+}
+
+#[test]
+fn hot_and_cold_data_and_a_part_of_the_drive() {
+    let parameters = drive(VictimPolicy::Greedy, 2, 200, 64, 0.12);
+    let uniform = aged(&parameters, AgeingOptions::default()).1.write_amplification;
+    let half = AgeingOptions { occupied: 0.5, ..AgeingOptions::default() };
+    let (ftl, report) = aged(&parameters, half);
+    assert!(report.write_amplification < 1.2, "{report:?}");
+    let mapped = (0..parameters.logical_units).filter(|&unit| ftl.lookup(unit).is_some()).count() as u32;
+    assert_eq!(mapped, parameters.logical_units / 2);
+    let workload = AgeingWorkload::HotCold { hot_units: 0.2, hot_writes: 0.9 };
+    let written = aged(&parameters, AgeingOptions { workload, method: AgeingMethod::Written, ..half });
+    assert!(written.1.write_amplification < uniform);
+    let sequential = AgeingOptions { workload: AgeingWorkload::Sequential, ..AgeingOptions::default() };
+    assert_eq!(aged(&parameters, sequential).1.write_amplification, 1.0);
+}
+
+#[test]
+fn ageing_can_be_ended() {
+    let parameters = drive(VictimPolicy::Greedy, 2, 100, 64, 0.12);
+    let mut reports = 0;
+    let ended = age(&parameters, &AgeingOptions::default(), &mut |_| {
+        reports += 1;
+        if reports == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(ended.is_none());
+}

@@ -1,0 +1,114 @@
+//! Saved states: what is accepted behaves as what was saved, and what is not sound is refused.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::ageing::{AgeingOptions, age};
+use super::state::{Resting, StateError, reseal_state};
+use super::tests::{parameters, saved_and_loaded};
+use super::*;
+
+fn aged(parameters: &Arc<FtlParameters>) -> Ftl {
+    age(parameters, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap().0
+}
+
+fn bytes_of(ftl: &Ftl) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let written: Result<(), ()> = Resting::of(ftl.clone()).write(7, &mut |piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    });
+    assert!(written.is_ok());
+    bytes
+}
+
+fn load(parameters: &Arc<FtlParameters>, bytes: &[u8]) -> Result<Ftl, StateError> {
+    Ftl::from_resting(Resting::read(parameters, 7, bytes)?, 5)
+}
+
+/// Writes a little, so that every table is used.
+fn exercise(ftl: Ftl) -> Untimed {
+    let units = u64::from(ftl.parameters().logical_units);
+    let mut drive = Untimed::new(ftl);
+    let mut random = RandomStream::new(11, "test", "units");
+    for write in 0..3_000 {
+        let unit = random.below(units) as Unit;
+        if write % 10 == 0 { drive.trim(unit) } else { drive.write(unit) }
+    }
+    drive
+}
+
+#[test]
+fn a_loaded_state_goes_on_as_the_saved_one() {
+    for policy in [VictimPolicy::Greedy, VictimPolicy::Fifo, VictimPolicy::CostBenefit, VictimPolicy::Choices(3)] {
+        let mapping = Mapping::DemandCached { entries: 64 };
+        let parameters = Arc::new(FtlParameters { mapping, ..parameters(policy) });
+        let mut drive = exercise(aged(&parameters));
+        drive.settle();
+        let ftl = drive.into_ftl();
+        let resting = exercise(Ftl::from_resting(Resting::of(ftl.clone()), 5).unwrap());
+        let loaded = exercise(saved_and_loaded(ftl));
+        assert_eq!(resting.ftl().counters(), loaded.ftl().counters(), "{policy:?}");
+        let units = 0..parameters.addressed_units();
+        assert!(units.clone().all(|unit| resting.ftl().lookup(unit) == loaded.ftl().lookup(unit)), "{policy:?}");
+    }
+}
+
+#[test]
+fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
+    let parameters = Arc::new(parameters(VictimPolicy::Greedy));
+    let bytes = bytes_of(&aged(&parameters));
+    assert!(load(&parameters, &bytes).is_ok());
+    let refused = |bytes: &[u8]| load(&parameters, bytes).unwrap_err();
+    assert_eq!(Resting::read(&parameters, 8, bytes.as_slice()).err(), Some(StateError::OtherDevice));
+    assert!(refused(&bytes[..100]).to_string().contains("ends too early"));
+    assert!(refused(&bytes[..bytes.len() - 5_000]).to_string().contains("ends too early"));
+    let mut other = bytes.clone();
+    other[0] ^= 1;
+    assert!(refused(&other).to_string().contains("does not begin as one"));
+    let mut other = bytes.clone();
+    other[16] = 9;
+    assert_eq!(refused(&other), StateError::Version(9));
+    assert!(StateError::Version(9).to_string().contains("expected version 1"));
+    for place in [40, 4_096, 8_192, bytes.len() / 2] {
+        let mut other = bytes.clone();
+        other[place] ^= 0x10;
+        assert!(refused(&other).to_string().contains("not what was written"), "byte {place}");
+    }
+    // With right checksums, a unit mapped to another unit's slot is found all the same.
+    let mut other = bytes.clone();
+    let map = 4_096 * 3;
+    other.copy_within(map..map + 4, map + 4);
+    reseal_state(&mut other);
+    assert!(refused(&other).to_string().contains("a unit is mapped to a slot that does not hold it"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_changed_state_is_refused_or_works(changes in prop::collection::vec((any::<u32>(), any::<u8>()), 1..6)) {
+        thread_local!(static BYTES: (Arc<FtlParameters>, Vec<u8>) = {
+            let mut small = parameters(VictimPolicy::Greedy);
+            small.logical_units /= 3;
+            small.geometry.blocks_per_plane /= 2;
+            let small = Arc::new(small);
+            let bytes = bytes_of(&aged(&small));
+            (small, bytes)
+        });
+        BYTES.with(|(parameters, bytes)| {
+            let mut changed = bytes.clone();
+            for (place, byte) in changes {
+                // Half of the changes go where the small sections are.
+                let within = if place % 2 == 0 { changed.len() } else { 12_288 };
+                changed[(place / 2) as usize % within] = byte;
+            }
+            reseal_state(&mut changed);
+            if let Ok(ftl) = load(parameters, &changed) {
+                exercise(ftl);
+            }
+        });
+    }
+}
