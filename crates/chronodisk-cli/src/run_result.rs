@@ -9,7 +9,7 @@ use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{ClockCounters, CpuBase, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{
     ClockInfo, Distribution, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult,
-    Summary, TransportResult,
+    ShadowResult, Summary, TransportResult,
 };
 use chronodisk_sim::Nanos;
 use serde_json::Value;
@@ -83,6 +83,7 @@ pub fn repetition(result: &mut RunResult, index: u32, outcome: &RunOutcome) {
         host_cpu: u32::try_from(outcome.host_cpu).ok(),
         log_file: stored::log_name(index),
         server: None,
+        shadow: None,
         summary: Summary::of(&outcome.records, begun..ended),
     });
     for warning in warnings(outcome) {
@@ -101,11 +102,14 @@ pub struct Served<'a> {
     pub lateness_unstolen: Distribution,
     pub command: Vec<String>,
     pub status: u8,
+    /// The comparison with a real device, if one was served.
+    pub shadow: Option<ShadowResult>,
 }
 
 /// The result of a device that was served under the host's clock; without options.
 pub fn served(served: &Served<'_>) -> RunResult {
     let Served { directory, device, outcome, .. } = served;
+    let driver = if served.shadow.is_some() { "shadow" } else { "real" };
     let rep = RepResult {
         index: 0,
         exit_status: i32::from(served.status),
@@ -121,6 +125,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         host_cpu: None,
         log_file: stored::log_name(0),
         server: Some(server_result(served)),
+        shadow: served.shadow.clone(),
         summary: served.summary.clone(),
     };
     let name = directory.file_name().unwrap_or(directory.as_os_str());
@@ -134,7 +139,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         options_given: BTreeMap::new(),
         options: BTreeMap::new(),
         device: device.used(),
-        clock: ClockInfo { driver: "real".to_owned(), cpu: "wall".to_owned(), kernel_scale: None, trap_cost_ns: None },
+        clock: ClockInfo { driver: driver.to_owned(), cpu: "wall".to_owned(), kernel_scale: None, trap_cost_ns: None },
         guest: GuestInfo {
             kernel: String::new(),
             memory_bytes: 0,

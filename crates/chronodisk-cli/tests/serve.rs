@@ -8,6 +8,8 @@ mod encrypted;
 mod long;
 #[path = "serve/metrics.rs"]
 mod metrics;
+#[path = "serve/shadow.rs"]
+mod shadow;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -281,6 +283,9 @@ fn wrong_usage_says_what_was_expected() {
         (&["--nbd", "0", "--tls-certificates", "nowhere"], "nowhere/server-cert.pem"),
         (&["--vhost-user", "v", "--tls-certificates", "nowhere"], "--nbd"),
         (&["--nbd", "0", "--metrics", "unix:m"], "expected HOST:PORT or PORT"),
+        (&["--nbd", "0", "--plot", "p.svg"], "--shadow"),
+        (&["--nbd", "0", "--shadow", "f", "--store", "g"], "cannot be used with"),
+        (&["--nbd", "0", "--shadow", "no-such-disk"], "--shadow no-such-disk: opening"),
     ] {
         let output = place.run(&[&base[..], arguments].concat());
         let errors = text(&output.stderr);

@@ -5,6 +5,7 @@
 //! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for
 //!   us and jumps when the guest idles.
 //! - [`RealClock`] drives it by the host's time, which waits for nobody.
+//! - [`Shadow`] shows a model what a real device gets, and keeps both their answers.
 //! - [`sim`] drives a model from event to event, with no clock at all.
 //! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
 //!   give the same completions under every clock.
@@ -20,6 +21,7 @@ mod guest;
 mod host;
 mod log;
 mod real;
+mod shadow;
 pub mod sim;
 mod step;
 mod twin;
@@ -33,5 +35,6 @@ pub use real::{
     ASLEEP_SHARE_PERCENT, Departure, Found, Gap, Pace, PaceStatistics, RealClock, RealId, RealOptions, RealStatistics,
     Tracked, TransportIndex, TransportStatistics, Wait, host as real_host,
 };
+pub use shadow::Shadow;
 pub use twin::{Twin, TwinError, twin};
 pub use verify::{Difference, Verification, VerifyError, verify};

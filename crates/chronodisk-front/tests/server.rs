@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
@@ -12,7 +13,7 @@ use chronodisk_front::nbd::wire::{command, option};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, Server, ServerOptions, ServerOutcome};
 use chronodisk_sim::{Nanos, Op};
-use chronodisk_store::RamStore;
+use chronodisk_store::{RamStore, Store, StoreError};
 
 const CAPACITY_BYTES: u64 = 64 << 20;
 
@@ -29,11 +30,14 @@ struct Served {
 }
 
 fn serve_with(profile: &'static str, options: ServerOptions) -> Served {
+    serve_store(profile, options, Box::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)))
+}
+
+fn serve_store(profile: &'static str, options: ServerOptions, store: Box<dyn Store>) -> Served {
     let clock = MonotonicClock::new();
     let mut engine = Engine::new();
     let device = engine.attach(model(profile));
     let offer = ServerOffer::new(vec![Export::new("", CAPACITY_BYTES)], Tls::Off).unwrap();
-    let store = Box::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES));
     let mut server = Server::new(engine, device, store, offer, clock, options).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let address = server.listen_nbd(&Address::Unix(folder.path().join("socket"))).unwrap();
@@ -322,6 +326,217 @@ fn enough_descriptors(count: u64) -> bool {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: Some(limit.current.unwrap_or(u64::MAX).max(count)), ..limit };
     setrlimit(Resource::Nofile, wanted).is_ok()
+}
+
+/// A disk of the host's that is slow to read above its first half, and to flush.
+struct Slow {
+    bytes: Arc<Mutex<RamStore>>,
+    /// Held by the test for as long as the disk is to take.
+    busy: Arc<Mutex<()>>,
+    patient: bool,
+}
+
+impl Slow {
+    fn wait(&self, offset_bytes: u64) -> Result<(), StoreError> {
+        if offset_bytes < CAPACITY_BYTES / 2 {
+            return Ok(());
+        }
+        assert!(self.patient, "who serves does not wait");
+        drop(self.busy.lock().unwrap());
+        Ok(())
+    }
+}
+
+impl Store for Slow {
+    fn capacity_bytes(&self) -> u64 {
+        CAPACITY_BYTES
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.wait(offset_bytes)?;
+        self.bytes.lock().unwrap().read(offset_bytes, bytes)
+    }
+
+    fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        match offset_bytes < CAPACITY_BYTES / 2 {
+            true => self.read(offset_bytes, bytes),
+            false => Err(StoreError::WouldWait),
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.wait(offset_bytes)?;
+        self.bytes.lock().unwrap().write(offset_bytes, bytes)
+    }
+
+    fn try_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        match offset_bytes < CAPACITY_BYTES / 2 {
+            true => self.write(offset_bytes, bytes),
+            false => Err(StoreError::WouldWait),
+        }
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.bytes.lock().unwrap().write_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        // The end of the server is allowed to wait, too.
+        drop(self.busy.lock().unwrap());
+        Ok(())
+    }
+
+    fn flush_waits(&self) -> bool {
+        true
+    }
+
+    fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
+        Ok(Some(Box::new(Slow { bytes: self.bytes.clone(), busy: self.busy.clone(), patient: true })))
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn what_waits_for_the_hosts_disk_holds_up_nothing_else() {
+    for profile in ["null", "constant-1ms"] {
+        let busy = Arc::new(Mutex::new(()));
+        let bytes = Arc::new(Mutex::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)));
+        let store = Slow { bytes, busy: busy.clone(), patient: false };
+        let options = ServerOptions { realtime: false, ..ServerOptions::default() };
+        let served = serve_store(profile, options, Box::new(store));
+        let mut client = served.connect();
+        let mut other = served.connect();
+        let far = CAPACITY_BYTES / 2;
+        let disk = busy.lock().unwrap();
+        let mut waiting = vec![client.send(command::WRITE, far, 8192, &[7; 8192])];
+        waiting.push(client.send(command::READ, far + (1 << 20), 65_536, &[]));
+        waiting.push(client.send(command::FLUSH, 0, 0, &[]));
+        // Everything else gets on, on this connection and on others.
+        for index in 0..20 {
+            let near = client.send(command::WRITE, index * 4096, 4096, &[index as u8; 4096]);
+            assert_eq!(client.receive(|_| 0).0, near);
+            assert_eq!(other.read(index * 4096, 4096), [index as u8; 4096]);
+        }
+        drop(disk);
+        let (read, mut seen) = (waiting[1], Vec::new());
+        for _ in 0..3 {
+            seen.push(client.receive(|cookie| if cookie == read { 65_536 } else { 0 }).0);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, waiting);
+        assert_eq!(client.read(far, 8192), [7; 8192]);
+        // Leaving with the disk busy leaves nothing behind.
+        let disk = busy.lock().unwrap();
+        for index in 0..200 {
+            client.send(command::READ, far + index * 4096, 4096, &[]);
+        }
+        served.until(|served| served.statistics().engine.arrivals == 3 + 40 + 1 + 200);
+        drop(client);
+        assert_eq!(other.read(0, 4096), [0; 4096]);
+        drop(disk);
+        assert_eq!(other.read(far, 4096), [7; 4096]);
+        let outcome = served.stop();
+        assert_eq!(outcome.statistics.store_errors, 0);
+        let slow = outcome.records.iter().filter(|record| record.lba.offset_bytes() >= far || record.op == Op::Flush);
+        assert!(slow.clone().count() > 200 && slow.clone().any(|record| record.store_time > Nanos::ZERO));
+    }
+}
+
+/// A real device that takes two milliseconds for everything.
+struct TwoMillis(RamStore);
+
+impl Store for TwoMillis {
+    fn capacity_bytes(&self) -> u64 {
+        CAPACITY_BYTES
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        thread::sleep(std::time::Duration::from_millis(2));
+        if offset_bytes == 0 {
+            return Err(StoreError::OutOfRange { offset_bytes, len_bytes: 0, capacity_bytes: 0 });
+        }
+        bytes.fill(5);
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        thread::sleep(std::time::Duration::from_millis(2));
+        self.0.write(offset_bytes, bytes)
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.write_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
+        Ok(Some(Box::new(TwoMillis(RamStore::new(CAPACITY_BYTES, CAPACITY_BYTES)))))
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[test]
+fn a_real_device_answers_by_itself_and_the_model_sees_the_same_arrivals() {
+    let offer = ServerOffer::new(vec![Export::new("", CAPACITY_BYTES)], Tls::Off).unwrap();
+    let store = Box::new(TwoMillis(RamStore::new(CAPACITY_BYTES, CAPACITY_BYTES)));
+    let options = ServerOptions { realtime: false, helpers_max: 4, ..ServerOptions::default() };
+    // A model that is much slower than the device holds up nobody.
+    let mut server = Server::shadow(model("constant-10ms"), store, offer, MonotonicClock::new(), options).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    server.listen_nbd(&Address::Unix(path.clone())).unwrap();
+    let mut client = Client::negotiate(UnixStream::connect(&path).unwrap());
+    for index in 1..20 {
+        assert_eq!(client.read(index * 4096, 4096), [5; 4096]);
+    }
+    for index in 1..20 {
+        client.send(command::READ, index * 4096, 4096, &[]);
+    }
+    for _ in 1..20 {
+        client.receive(|_| 4096);
+    }
+    client.write(8192, &[1; 4096]);
+    client.send(command::FLUSH, 0, 0, &[]);
+    client.receive(|_| 0);
+    // The device fails here, and so does the request.
+    client.send(command::READ, 0, 4096, &[]);
+    let mut head = [0; 16];
+    client.socket.read_exact(&mut head).unwrap();
+    assert_ne!(head[4..8], [0; 4]);
+    let statistics = server.statistics();
+    assert_eq!((statistics.engine.arrivals, statistics.engine.completions), (41, 41));
+    let outcome = server.stop();
+    assert_eq!((outcome.records.len(), outcome.statistics.store_errors), (41, 1));
+    for record in &outcome.records {
+        assert_eq!(record.service_time(), Nanos::from_millis(10), "the model's");
+        assert!(record.op == Op::Flush || record.completed - record.arrival >= Nanos::from_millis(2));
+    }
+    // No more at a time than there may be.
+    for record in &outcome.records {
+        let at_once = |other: &&chronodisk_sim::RequestRecord| {
+            other.arrival <= record.arrival && other.completed > record.arrival
+        };
+        assert!(outcome.records.iter().filter(at_once).count() <= 4);
+    }
+    let verification = verify(&mut [model("constant-10ms")], &outcome.records, Some(outcome.end)).unwrap();
+    assert!(verification.identical(), "{:?}", verification.first_difference);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use chronodisk_sim::{Nanos, Op};
 
 use crate::Simulation;
-use crate::schema::{PhaseName, RepResult, RunResult, ServerResult};
+use crate::schema::{PhaseName, RepResult, RunResult, ServerResult, ShadowResult};
 use crate::statistics::Estimate;
 use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
@@ -72,6 +72,9 @@ pub fn render_simulation(simulation: &Simulation) -> String {
 }
 
 fn render_rep(rep: &RepResult) -> String {
+    if let Some(shadow) = &rep.shadow {
+        return render_shadow(rep, shadow);
+    }
     let mut facts = facts_table();
     match &rep.server {
         Some(server) => push_server(&mut facts, server),
@@ -116,6 +119,26 @@ fn render_rep(rep: &RepResult) -> String {
         push_distribution(&mut distributions, "lateness, CPU not stolen", others, server.lateness_unstolen_us);
     }
     text.push_str(&distributions.render());
+    text
+}
+
+fn render_shadow(rep: &RepResult, shadow: &ShadowResult) -> String {
+    let mut facts = facts_table();
+    let way = if shadow.direct { "past the page cache" } else { "through the host's page cache" };
+    facts.row(["real device", &format!("{}, {way}, up to {} at once", shadow.target, shadow.queue_depth)]);
+    if let Some(server) = &rep.server {
+        facts.row(["connections", &server.connections.to_string()]);
+    }
+    facts.row(["exit status", &rep.exit_status.to_string()]);
+    push_rates(&mut facts, &rep.summary);
+    let (measured, simulated) = (shadow.measured_total_ns, shadow.simulated_total_ns);
+    let off = 100.0 * (crate::summary::ratio(simulated.as_secs_f64(), measured.as_secs_f64()) - 1.0);
+    facts.row(["total time", &format!("{measured} measured, {simulated} simulated ({off:+.1} %)")]);
+    let mut text = facts.render();
+    if let Some(fidelity) = &shadow.fidelity {
+        text.push('\n');
+        text.push_str(&fidelity.render());
+    }
     text
 }
 

@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
-use crate::{Distribution, ReportError, Summary};
+use crate::{Distribution, Fidelity, ReportError, Summary};
 
 /// Name and version of [`RunResult`]'s form. The version changes when a reader of the old one
 /// would misread the new one; added fields don't change it.
@@ -68,7 +68,7 @@ pub struct DeviceUsed {
 /// How time was told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockInfo {
-    /// The driver: `guest`, `real` or `sim`.
+    /// The driver: `guest`, `real`, `shadow` or `sim`.
     pub driver: String,
     /// What a running guest's time is: `measured` (its own processor time) or `wall` (the host's).
     pub cpu: String,
@@ -143,8 +143,30 @@ pub struct RepResult {
     /// How the device was served under the host's clock; not for a guest.
     #[serde(default)]
     pub server: Option<ServerResult>,
+    /// The real device beside which the model was, if there was one. In the summary, and in the log,
+    /// service times are the model's then, completions are the real device's, and lateness is how
+    /// much longer than the model that one took.
+    #[serde(default)]
+    pub shadow: Option<ShadowResult>,
     /// The device's requests during the program's run.
     pub summary: Summary,
+}
+
+/// A real device and a model that saw the same arrivals.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ShadowResult {
+    /// The device, or the file that stood for one.
+    pub target: String,
+    /// Whether requests went past the host's page cache.
+    pub direct: bool,
+    /// Requests that could be at the device at once.
+    pub queue_depth: u32,
+    /// Service times of both; `None` without requests.
+    pub fidelity: Option<Fidelity>,
+    /// From the first arrival to the device's last completion.
+    pub measured_total_ns: Nanos,
+    /// How long the same workload with the same think times takes on the model alone.
+    pub simulated_total_ns: Nanos,
 }
 
 /// A device that was served under the host's clock.

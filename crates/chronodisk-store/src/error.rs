@@ -48,6 +48,9 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// The bytes are not at hand: who asked not to wait for a disk would have had to. Nothing was done.
+    #[error("the bytes are not in memory")]
+    WouldWait,
     /// The host failed.
     #[error("{}: {operation} of {len_bytes} bytes at offset {offset_bytes}: {source}", path.display())]
     Io {

@@ -1,12 +1,12 @@
 //! A sparse file.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::{Extent, FileOperation, Store, StoreError, check_extent, check_range, len_of};
 
@@ -22,6 +22,8 @@ pub struct FileStore {
     capacity_bytes: u64,
     durable: bool,
     punch: PunchSupport,
+    /// The host's file system can tell whether a read would wait.
+    knows_waiting: bool,
 }
 
 impl FileStore {
@@ -62,7 +64,14 @@ impl FileStore {
     }
 
     fn from_parts(file: File, path: &Path, capacity_bytes: u64, durable: bool) -> Self {
-        FileStore { file, path: path.to_owned(), capacity_bytes, durable, punch: PunchSupport::PunchHole }
+        FileStore {
+            file,
+            path: path.to_owned(),
+            capacity_bytes,
+            durable,
+            punch: PunchSupport::PunchHole,
+            knows_waiting: true,
+        }
     }
 
     fn failed(
@@ -104,6 +113,51 @@ impl Store for FileStore {
             offset_bytes,
             len_of(bytes),
         ))
+    }
+
+    /// By `RWF_NOWAIT`, preadv2(2): what is in the host's page cache. Where the file system does not
+    /// know, every read may wait.
+    fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        if !self.knows_waiting {
+            return Err(StoreError::WouldWait);
+        }
+        let len = bytes.len();
+        match preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset_bytes, ReadWriteFlags::NOWAIT) {
+            Ok(read) if read == len => Ok(()),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Err(StoreError::WouldWait),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.knows_waiting = false;
+                Err(StoreError::WouldWait)
+            }
+            Err(errno) => Err(self.failed(FileOperation::Read, offset_bytes, len as u64)(errno.into())),
+        }
+    }
+
+    fn flush_waits(&self) -> bool {
+        self.durable
+    }
+
+    fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
+        Ok(Some(Box::new(self.duplicate()?)))
+    }
+
+    /// The range is punched out and then allocated anew: zeros that were never written.
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.write_zeroes(offset_bytes, len_bytes)?;
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        loop {
+            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset_bytes, len_bytes) {
+                // What a file system can't set aside is not set aside; the zeros are there all the same.
+                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(self.failed(FileOperation::Write, offset_bytes, len_bytes)(errno.into()));
+                }
+            }
+        }
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
@@ -265,6 +319,37 @@ mod tests {
         assert_eq!(tail, Extent { len_bytes: 1, allocated: false });
         assert!(matches!(store.extent(0, 0), Err(StoreError::OutOfRange { .. })));
         assert!(matches!(store.extent(1, CAPACITY_BYTES), Err(StoreError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn a_second_way_sees_the_same_bytes_and_what_is_cached_needs_no_waiting() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = create(&directory);
+        let mut other = store.second_way().unwrap().expect("a file has one");
+        store.write(5_000, &[3; 10_000]).unwrap();
+        let mut bytes = [0; 10_000];
+        other.read(5_000, &mut bytes).unwrap();
+        assert_eq!(bytes, [3; 10_000]);
+        let mut bytes = [0; 10_000];
+        match store.try_read(5_000, &mut bytes) {
+            Ok(()) => assert_eq!(bytes, [3; 10_000]),
+            Err(StoreError::WouldWait) => eprintln!("SKIPPED cached reads: this file system does not know them"),
+            Err(error) => panic!("{error}"),
+        }
+        assert!(matches!(store.try_read(CAPACITY_BYTES, &mut [0]), Err(StoreError::OutOfRange { .. })));
+    }
+
+    #[test]
+    fn reserved_zeros_are_zeros_and_take_space() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = create(&directory);
+        store.write(0, &[9; 300_000]).unwrap();
+        store.reserve_zeroes(1, 500_000).unwrap();
+        let mut bytes = vec![1; 600_000];
+        store.read(0, &mut bytes).unwrap();
+        assert!(bytes[0] == 9 && bytes[1..].iter().all(|byte| *byte == 0));
+        assert!(store.allocated_bytes().unwrap() >= 500_000);
+        assert!(matches!(store.reserve_zeroes(1, CAPACITY_BYTES), Err(StoreError::OutOfRange { .. })));
     }
 
     #[test]

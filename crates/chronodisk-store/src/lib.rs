@@ -7,6 +7,7 @@
 //! * [`RamStore`]: sparse memory with a budget.
 //! * [`FileStore`]: a sparse file.
 //! * [`OverflowStore`]: memory with a budget in front of a file.
+//! * [`DeviceStore`]: a real device, past the host's page cache.
 //!
 //! ```
 //! use chronodisk_store::{RamStore, Store};
@@ -21,12 +22,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod device;
 mod error;
 mod file;
+mod loading;
 pub mod overflow;
 mod preload;
 mod ram;
 
+pub use device::DeviceStore;
 pub use error::{FileOperation, StoreError};
 pub use file::FileStore;
 pub use overflow::{OverflowStatistics, OverflowStore};
@@ -97,6 +101,39 @@ pub trait Store: Send {
     fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
         check_extent(self.capacity_bytes(), offset_bytes, len_bytes)?;
         Ok(Extent { len_bytes, allocated: true })
+    }
+
+    /// Does what [`read`](Self::read) does, unless that means to wait for a disk.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read), and [`StoreError::WouldWait`].
+    fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.read(offset_bytes, bytes)
+    }
+
+    /// Does what [`write`](Self::write) does, unless that means to read from a disk first.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write), and [`StoreError::WouldWait`].
+    fn try_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write(offset_bytes, bytes)
+    }
+
+    /// Whether a [`flush`](Self::flush) waits for a disk.
+    fn flush_waits(&self) -> bool {
+        false
+    }
+
+    /// Another way to the same contents for another thread, which can wait there for the disk
+    /// without keeping this one from working. `None` where nobody ever waits.
+    ///
+    /// Operations on both ways that overlap and are under way at the same time take effect in any
+    /// order.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the host gives no further descriptor.
+    fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
+        Ok(None)
     }
 
     /// Everything written before survives what the store promises to survive.

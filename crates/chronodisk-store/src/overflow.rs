@@ -1,7 +1,9 @@
 //! Memory with a budget in front of a file.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
+use crate::loading::Loading;
 use crate::preload::{AccessList, Preload};
 use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len_of};
 
@@ -30,6 +32,7 @@ pub struct OverflowStore {
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
     preload: Option<Preload>,
+    loading: Loading,
     statistics: OverflowStatistics,
 }
 
@@ -77,6 +80,7 @@ impl OverflowStore {
             incoming: Vec::new(),
             outgoing: Vec::new(),
             preload: None,
+            loading: Loading::default(),
             statistics: OverflowStatistics::default(),
         }
     }
@@ -88,7 +92,7 @@ impl OverflowStore {
 
     /// The next page that should be brought in ahead of its use, if there is one within the half
     /// of the memory: read it from the [`file_reader`](Self::file_reader), without this store in
-    /// hand, and give it to [`finish_preload`](Self::finish_preload).
+    /// hand, and give it to [`finish_load`](Self::finish_load).
     pub fn next_preload(&mut self) -> Option<u64> {
         let preload = self.preload.as_mut()?;
         while let Some(page) = preload.next() {
@@ -96,7 +100,7 @@ impl OverflowStore {
                 // It will be needed soon and must not make room until then.
                 Some(frame) => self.frames.touch(*frame),
                 None => {
-                    preload.begin(page);
+                    self.loading.begin(page);
                     return Some(page);
                 }
             }
@@ -104,22 +108,84 @@ impl OverflowStore {
         None
     }
 
-    /// Takes the contents of the page that [`next_preload`](Self::next_preload) named, unless the
-    /// page came or changed meanwhile.
+    /// A page that [`next_preload`](Self::next_preload) named was read, or could not be.
     ///
     /// # Errors
     /// [`StoreError::Io`] if a page that makes room can't be written back.
-    pub fn finish_preload(&mut self, page: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let valid = self.preload.as_mut().is_some_and(|preload| preload.finish(page));
-        if !valid || self.resident.contains_key(&page) {
-            return Ok(());
+    pub fn finish_preload(&mut self, page: u64, bytes: Option<&[u8]>) -> Result<(), StoreError> {
+        if self.finish_load(page, bytes)? {
+            self.statistics.preloaded += 1;
         }
+        Ok(())
+    }
+
+    /// Copies what is in memory from `offset_bytes` on, up to the first page that is not; tells how
+    /// many bytes those are.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`].
+    pub fn read_resident(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<usize, StoreError> {
+        check_range(self.capacity_bytes(), offset_bytes, len_of(bytes))?;
+        let mut done = 0;
+        while done < bytes.len() {
+            let position = offset_bytes + done as u64;
+            let Some(frame) = self.resident.get(&(position / PAGE_BYTES)).copied() else { break };
+            let start = (position % PAGE_BYTES) as usize;
+            let len = (PAGE_BYTES as usize - start).min(bytes.len() - done);
+            self.statistics.hits += 1;
+            self.frames.touch(frame);
+            bytes[done..done + len].copy_from_slice(&self.frames.bytes(frame)[start..start + len]);
+            done += len;
+        }
+        Ok(done)
+    }
+
+    /// The first pages of a range, as many as come together, that are absent: the caller reads them
+    /// from the [`file_reader`](Self::file_reader), without this store in hand, and
+    /// [finishes](Self::finish_load) each. Empty if none is absent.
+    pub fn begin_load(&mut self, offset_bytes: u64, len_bytes: u64) -> Range<u64> {
+        let end = (offset_bytes + len_bytes).div_ceil(PAGE_BYTES);
+        let first = (offset_bytes / PAGE_BYTES..end).find(|page| !self.resident.contains_key(page)).unwrap_or(end);
+        let run = self.absent_run(first, end);
+        self.statistics.misses += run.end - run.start;
+        run.clone().for_each(|page| self.loading.begin(page));
+        run
+    }
+
+    /// A page on its way was read, or could not be. Keeps it unless it came or changed meanwhile;
+    /// tells whether the bytes are what the device has there.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if a page that makes room can't be written back.
+    pub fn finish_load(&mut self, page: u64, bytes: Option<&[u8]>) -> Result<bool, StoreError> {
+        let valid = self.loading.finish(page);
+        let Some(bytes) = bytes.filter(|_| valid && !self.resident.contains_key(&page)) else { return Ok(false) };
         let frame = self.make_resident(page)?;
         let len = bytes.len().min(PAGE_BYTES as usize);
         let target = self.frames.bytes_mut(frame);
         target[..len].copy_from_slice(&bytes[..len]);
         target[len..].fill(0);
-        self.statistics.preloaded += 1;
+        Ok(true)
+    }
+
+    /// A page of which a write to this range needs the rest, because it covers it in part only,
+    /// and which is not in memory.
+    #[must_use]
+    pub fn missing_for_write(&self, offset_bytes: u64, len_bytes: u64) -> Option<u64> {
+        let end_bytes = offset_bytes + len_bytes;
+        let ends = [(offset_bytes, offset_bytes / PAGE_BYTES), (end_bytes, end_bytes / PAGE_BYTES)];
+        let partial = ends.into_iter().filter(|(bytes, _)| len_bytes > 0 && !bytes.is_multiple_of(PAGE_BYTES));
+        partial.map(|(_, page)| page).find(|page| !self.resident.contains_key(page))
+    }
+
+    /// Writes everything to the file that is in memory alone.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]; what could not be written stays in memory.
+    pub fn write_back_all(&mut self) -> Result<(), StoreError> {
+        while let Some(first) = self.dirty.first().copied() {
+            self.write_back_around(first)?;
+        }
         Ok(())
     }
 
@@ -141,17 +207,6 @@ impl OverflowStore {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.frames.in_use() * FRAME_BYTES + (self.incoming.capacity() + self.outgoing.capacity()) as u64
-    }
-
-    /// Writes everything to the file that is in memory alone.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`]; what could not be written stays in memory.
-    fn write_back_all(&mut self) -> Result<(), StoreError> {
-        while let Some(first) = self.dirty.first().copied() {
-            self.write_back_around(first)?;
-        }
-        Ok(())
     }
 
     /// Writes a run of written pages that contains this one to the file.
@@ -195,7 +250,7 @@ impl OverflowStore {
     }
 
     /// Reads pages from the file that are not in memory, and keeps them; `each` sees every one.
-    fn load_run(&mut self, pages: std::ops::Range<u64>, mut each: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
+    fn load_run(&mut self, pages: Range<u64>, mut each: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
         let start_bytes = pages.start * PAGE_BYTES;
         let len_bytes = (pages.end * PAGE_BYTES).min(self.file.capacity_bytes()) - start_bytes;
         let mut incoming = std::mem::take(&mut self.incoming);
@@ -216,13 +271,14 @@ impl OverflowStore {
     }
 
     /// The run of absent pages from `first` on, before `end`.
-    fn absent_run(&self, first: u64, end: u64) -> std::ops::Range<u64> {
+    fn absent_run(&self, first: u64, end: u64) -> Range<u64> {
         let end = end.min(first + RUN_PAGES);
         let absent = (first..end).take_while(|page| !self.resident.contains_key(page)).count() as u64;
         first..first + absent
     }
 
-    fn note_access(&mut self, offset_bytes: u64, len_bytes: u64) {
+    /// Something was read or written, or will be when it was fetched: the preload follows.
+    pub fn note_access(&mut self, offset_bytes: u64, len_bytes: u64) {
         if let Some(preload) = &mut self.preload
             && len_bytes > 0
         {
@@ -232,9 +288,7 @@ impl OverflowStore {
 
     /// The page's contents are no longer what the file says.
     fn note_change(&mut self, page: u64) {
-        if let Some(preload) = &mut self.preload {
-            preload.changed(page);
-        }
+        self.loading.changed(page);
     }
 
     fn write_part(&mut self, page: u64, start: usize, bytes: &[u8]) -> Result<(), StoreError> {
@@ -258,7 +312,7 @@ impl OverflowStore {
     }
 
     /// Forgets pages that the file will say are zero.
-    fn forget(&mut self, pages: std::ops::Range<u64>) {
+    fn forget(&mut self, pages: Range<u64>) {
         let written: Vec<u64> = self.dirty.range(pages.clone()).copied().collect();
         written.iter().for_each(|page| {
             self.dirty.remove(page);
@@ -334,6 +388,38 @@ impl Store for OverflowStore {
         Ok(())
     }
 
+    fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes(), offset_bytes, len_of(bytes))?;
+        let pages = offset_bytes / PAGE_BYTES..(offset_bytes + len_of(bytes)).div_ceil(PAGE_BYTES);
+        if !pages.into_iter().all(|page| self.resident.contains_key(&page)) {
+            return Err(StoreError::WouldWait);
+        }
+        self.note_access(offset_bytes, len_of(bytes));
+        self.read_resident(offset_bytes, bytes).map(|_| ())
+    }
+
+    fn try_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes(), offset_bytes, len_of(bytes))?;
+        match self.missing_for_write(offset_bytes, len_of(bytes)) {
+            Some(_) => Err(StoreError::WouldWait),
+            None => self.write(offset_bytes, bytes),
+        }
+    }
+
+    fn flush_waits(&self) -> bool {
+        self.file.flush_waits()
+    }
+
+    /// Whole pages are set aside in the file.
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.write_zeroes(offset_bytes, len_bytes)?;
+        let whole = offset_bytes.div_ceil(PAGE_BYTES)..(offset_bytes + len_bytes) / PAGE_BYTES;
+        match whole.is_empty() {
+            true => Ok(()),
+            false => self.file.reserve_zeroes(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES),
+        }
+    }
+
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         check_range(self.capacity_bytes(), offset_bytes, len_bytes)?;
         if len_bytes == 0 {
@@ -352,9 +438,7 @@ impl Store for OverflowStore {
         if whole.start < whole.end {
             self.file.write_zeroes(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES)?;
             self.forget(whole.clone());
-            if let Some(preload) = &mut self.preload {
-                preload.changed_range(whole);
-            }
+            self.loading.changed_range(whole);
         }
         Ok(())
     }

@@ -4,9 +4,6 @@
 //! data do not fit into memory can run a workload twice, and use the first run's accesses to bring
 //! the data in before the second one needs them.
 
-use std::collections::HashMap;
-use std::ops::Range;
-
 use crate::overflow::PAGE_BYTES;
 
 /// The data accesses of an earlier run, in their order.
@@ -61,20 +58,11 @@ pub(crate) struct Preload {
     /// Pages between the position and the next one to bring in, repeated ones counted again.
     pages_ahead: u64,
     pages_ahead_max: u64,
-    /// The pages on their way, and whether each is still worth something.
-    loading: HashMap<u64, bool>,
 }
 
 impl Preload {
     pub fn new(list: AccessList, pages_ahead_max: u64) -> Self {
-        Preload {
-            list,
-            position: 0,
-            ahead: (0, 0),
-            pages_ahead: 0,
-            pages_ahead_max: pages_ahead_max.max(1),
-            loading: HashMap::new(),
-        }
+        Preload { list, position: 0, ahead: (0, 0), pages_ahead: 0, pages_ahead_max: pages_ahead_max.max(1) }
     }
 
     /// The next page that the list needs, within what may be ahead.
@@ -87,30 +75,6 @@ impl Preload {
         self.pages_ahead += 1;
         self.ahead = if page + 1 < access.page_count { (index, page + 1) } else { (index + 1, 0) };
         Some(access.first_page + u64::from(page))
-    }
-
-    /// The page is being read from the file.
-    pub fn begin(&mut self, page: u64) {
-        self.loading.insert(page, true);
-    }
-
-    /// The page was read; tells whether it is still what the device has there.
-    pub fn finish(&mut self, page: u64) -> bool {
-        self.loading.remove(&page).unwrap_or(false)
-    }
-
-    /// The page on its way, if it is one, is worth nothing any more.
-    pub fn changed(&mut self, page: u64) {
-        if !self.loading.is_empty()
-            && let Some(valid) = self.loading.get_mut(&page)
-        {
-            *valid = false;
-        }
-    }
-
-    /// As [`changed`](Self::changed) for all of a range.
-    pub fn changed_range(&mut self, pages: Range<u64>) {
-        self.loading.iter_mut().filter(|(page, _)| pages.contains(page)).for_each(|(_, valid)| *valid = false);
     }
 
     /// The run accessed something that begins with this page: finds its place in the list.
@@ -159,20 +123,6 @@ mod tests {
         assert_eq!(pages(&mut preload), [10, 11]);
         preload.accessed(30);
         assert_eq!(pages(&mut preload), [40, 41]);
-    }
-
-    #[test]
-    fn a_page_that_changes_on_its_way_is_worth_nothing() {
-        let mut preload = Preload::new(list(&[10]), 2);
-        preload.begin(10);
-        assert!(preload.finish(10));
-        preload.begin(10);
-        preload.changed(10);
-        assert!(!preload.finish(10));
-        preload.begin(10);
-        preload.changed_range(0..11);
-        assert!(!preload.finish(10));
-        assert!(!preload.finish(10));
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Shadowed {
             OverflowStep::FinishPreload => {
                 if !self.on_its_way.is_empty() {
                     let (page, bytes) = self.on_its_way.remove(0);
-                    self.store.finish_preload(page, &bytes).unwrap();
+                    self.store.finish_preload(page, Some(&bytes)).unwrap();
                 }
             }
         }
@@ -277,7 +277,7 @@ fn a_second_run_finds_in_memory_what_the_list_of_the_first_brought() {
         for page in &pages {
             while let Some(page) = store.next_preload() {
                 file.read(page * PAGE_BYTES, &mut bytes).unwrap();
-                store.finish_preload(page, &bytes).unwrap();
+                store.finish_preload(page, Some(&bytes)).unwrap();
             }
             store.read(page * PAGE_BYTES, &mut bytes).unwrap();
         }

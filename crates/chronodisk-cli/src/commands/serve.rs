@@ -3,6 +3,7 @@
 mod ending;
 mod metrics;
 mod recording;
+mod shadow;
 mod store;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_front::{BlkConfig, SEG_MAX_DEFAULT};
-use chronodisk_report::render_run_summary;
+use chronodisk_report::{ShadowResult, render_run_summary};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use self::ending::PidFile;
 use self::metrics::Metrics;
 use self::recording::Gathered;
+use self::shadow::Target;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Page, PageServer};
@@ -66,6 +68,20 @@ pub struct Arguments {
     /// it (overflow:FILE)
     #[arg(long, value_name = "ram|FILE|overflow:FILE", default_value = "ram")]
     store: OsString,
+
+    /// Lets a real device, or a file, serve the requests, while the model of --device sees the same
+    /// arrivals beside it; the result compares the two
+    #[arg(long, value_name = "DEVICE|FILE", conflicts_with_all = ONLY_EMULATED)]
+    shadow: Option<PathBuf>,
+
+    /// Most requests that are at the real device at once
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "shadow",
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    shadow_depth: u32,
+
+    /// Draws the distributions of measured and modelled service times
+    #[arg(long, value_name = "FILE.svg", requires = "shadow")]
+    plot: Option<PathBuf>,
 
     /// Host memory that the device's bytes may fill; half of this host's, if not given
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
@@ -149,6 +165,10 @@ pub struct Arguments {
     json: bool,
 }
 
+/// What a real device does not need.
+const ONLY_EMULATED: [&str; 7] =
+    ["store", "ram_budget", "preload", "durable", "vhost_user", "arrival_skew", "completion_lead"];
+
 /// Measured online, or fixed.
 type Tracked = chronodisk_engine::Tracked;
 
@@ -183,14 +203,20 @@ impl Arguments {
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let started_at = runs::now_rfc3339();
-    let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
+    let target = arguments.shadow.as_deref().map(|path| shadow::open(&arguments, path)).transpose()?;
+    let device = match &target {
+        Some(target) => shadow::model(&arguments, target)?,
+        None => device::load(&arguments.device, arguments.capacity, arguments.seed)?,
+    };
+    let described =
+        target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
     let options = server_options(&arguments)?;
     // Before any thread exists, so that none of them takes the signal.
     let signals = ending::signals()?;
     // Declared before what writes into it, and so dropped after that.
     let unused = FreshDirectory::make(&directory)?;
-    let (mut server, overflow) = start(&arguments, &device, options)?;
+    let (mut server, overflow) = start(&arguments, &device, target, options)?;
     let gathered = Gathered::new(&directory.join(stored::log_name(0)))?;
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     server.record_to(gathered.recorder()).map_err(cant_start)?;
@@ -218,7 +244,10 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));
     }
     gathered.finish_log()?;
-    let keeping = Keeping { arguments: &arguments, given, device: &device, directory: &directory, started_at };
+    let log = directory.join(stored::log_name(0));
+    let compare = |target| shadow::compare(&arguments, &device, target, &log);
+    let shadow = described.map(compare).transpose()?;
+    let keeping = Keeping { arguments: &arguments, given, device: &device, directory: &directory, started_at, shadow };
     keep(keeping, &addresses, &outcome, &gathered, status)?;
     drop(unused);
     Ok(status)
@@ -293,14 +322,24 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
 fn start(
     arguments: &Arguments,
     device: &Device,
+    target: Option<Target>,
     options: ServerOptions,
 ) -> Result<(Server, Option<OverflowView>), Failure> {
     let info = device.info();
-    let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-    let (store, overflow) = store::open(arguments, size_bytes)?;
+    let real_block_bytes = target.as_ref().map_or(512, |target| target.store.block_bytes());
+    let is_real = target.is_some();
+    let (size_bytes, (store, overflow)): (u64, store::Opened) = match target {
+        Some(target) => (shadow::size_bytes(&target, device), (Box::new(target.store), None)),
+        None => {
+            let size_bytes = info.capacity_sectors * SECTOR_BYTES;
+            (size_bytes, store::open(arguments, size_bytes)?)
+        }
+    };
     let export = Export {
+        // Zeros that a real device does not know are no faster than a write.
+        write_zeroes: !is_real,
         description: format!("chronodisk {}", info.name),
-        block_bytes_min: info.logical_block_bytes.min(1 << 16),
+        block_bytes_min: info.logical_block_bytes.max(real_block_bytes).min(1 << 16),
         block_bytes_preferred: info.physical_block_bytes.max(4096).max(info.logical_block_bytes).min(1 << 25),
         read_only: arguments.read_only,
         rotational: info.rotational,
@@ -315,11 +354,15 @@ fn start(
         })?;
     }
     let clock = MonotonicClock::new();
+    let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
+    if is_real {
+        let options = ServerOptions { helpers_max: arguments.shadow_depth as usize, ..options };
+        return Ok((Server::shadow(device.model(), store, offer, clock, options).map_err(cant_start)?, None));
+    }
     let mut engine = Engine::new();
     engine.set_host_clock(Box::new(clock.clone()));
     let index = engine.attach(device.model());
-    let server = Server::new(engine, index, store, offer, clock, options)
-        .map_err(|error| Failure::host(format!("can't start a server: {error}")))?;
+    let server = Server::new(engine, index, store, offer, clock, options).map_err(cant_start)?;
     Ok((server, overflow))
 }
 
@@ -371,6 +414,7 @@ struct Keeping<'a> {
     device: &'a Device,
     directory: &'a Path,
     started_at: String,
+    shadow: Option<ShadowResult>,
 }
 
 fn keep(
@@ -380,7 +424,7 @@ fn keep(
     gathered: &Gathered,
     status: u8,
 ) -> Result<(), Failure> {
-    let Keeping { arguments, given, device, directory, started_at } = keeping;
+    let Keeping { arguments, given, device, directory, started_at, shadow } = keeping;
     let all = all_options(arguments);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
     let options_given = options_given.collect();
@@ -396,6 +440,7 @@ fn keep(
         lateness_unstolen: state.summary.lateness_unstolen(),
         command,
         status,
+        shadow,
     });
     drop(state);
     (result.options_given, result.options) = (options_given, all);
@@ -415,7 +460,7 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
     let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
     let tls = tls.and_then(|choice| choice.to_possible_value());
-    let entries: [(&str, Value); 23] = [
+    let entries: [(&str, Value); 26] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("vhost-user", json!(arguments.vhost_user)),
@@ -424,6 +469,9 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         ("store", json!(arguments.store.to_string_lossy())),
         ("ram-budget", json!(arguments.ram_budget)),
         ("preload", json!(arguments.preload)),
+        ("shadow", json!(arguments.shadow)),
+        ("shadow-depth", json!(arguments.shadow.is_some().then_some(arguments.shadow_depth))),
+        ("plot", json!(arguments.plot)),
         ("durable", json!(arguments.durable)),
         ("read-only", json!(arguments.read_only)),
         ("lock-memory", json!(arguments.lock_memory)),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chronodisk_sim::Status;
-use chronodisk_store::Store;
+use chronodisk_store::{Store, StoreError};
 
 use super::execute::{ExecuteError, claimed_bytes, execute};
 use super::export::ServerOffer;
@@ -308,6 +308,10 @@ impl NbdSession {
     /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when
     /// the request is told. If it fails, [`complete`](Self::complete) tells the client so.
     ///
+    /// A store that answers [`WouldWait`](chronodisk_store::StoreError::WouldWait) has not failed:
+    /// the caller does what was asked for by itself, with [`payload`](Self::payload) and
+    /// [`read_data_mut`](Self::read_data_mut), or reports that it [failed](Self::failed).
+    ///
     /// # Errors
     /// [`ExecuteError`]; the request stays outstanding.
     pub fn execute(&mut self, key: RequestKey, store: &mut dyn Store) -> Result<(), ExecuteError> {
@@ -317,10 +321,25 @@ impl NbdSession {
             _ => None,
         };
         let executed = execute(&request, self.negotiated.structured, payload, &mut self.slots, store);
-        if let Err(error) = &executed {
-            self.set_failure(key, error.failure(&request));
+        match &executed {
+            Ok(()) => {}
+            Err(ExecuteError::Store(StoreError::WouldWait)) => {
+                // The pieces of a read may be others when it is done.
+                if let Some((_, slot)) = self.slots.get_mut(key) {
+                    slot.pieces.clear();
+                }
+            }
+            Err(error) => self.set_failure(key, error.failure(&request)),
         }
         executed
+    }
+
+    /// A store failed at what an outstanding request asks for; [`complete`](Self::complete) tells
+    /// the client so.
+    pub fn failed(&mut self, key: RequestKey, error: StoreError) {
+        if let Some((request, _)) = self.slots.get_mut(key) {
+            self.set_failure(key, ExecuteError::Store(error).failure(&request));
+        }
     }
 
     /// Makes an outstanding request fail, whatever the status it is completed with.

@@ -7,15 +7,22 @@
 //! request moved the next completion nearer becomes the pacer, because it is awake anyway, so no
 //! thread has to wake another one.
 //!
+//! What would wait for the host's disk is done by *helpers*, threads with a way of their own to the
+//! store, so that a connection's other requests get on. [`Server::shadow`] serves a real device
+//! instead of a model: helpers do all requests, completions leave when the device has completed
+//! them, and a model that nobody waits for sees the same arrivals.
+//!
 //! A client that does not read its replies holds up nobody: nothing is ever sent but what fits
 //! into the socket at once, and the rest is left to that client's own thread.
 
 mod core;
+mod helpers;
 mod listen;
 mod nbd;
 mod peer;
 mod preload;
 mod recording;
+mod shadowing;
 mod vhost;
 mod worker;
 
@@ -27,6 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use chronodisk_device::DeviceModel;
 use chronodisk_engine::real_host::KeepAwake;
 use chronodisk_engine::{
     DeviceIndex, Engine, MonotonicClock, PaceStatistics, RealClock, RealOptions, RealStatistics, Statistics,
@@ -36,11 +44,13 @@ use chronodisk_store::Store;
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::core::Core;
+use self::helpers::Helpers;
 pub use self::listen::{Address, ListenError};
 use self::peer::Peer;
 pub use self::preload::{OverflowView, Preloaded};
 pub use self::recording::Recorder;
 use self::recording::Recording;
+use self::shadowing::Shadowing;
 use crate::BlkConfig;
 use crate::nbd::ServerOffer;
 
@@ -68,6 +78,8 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// How long a client has for negotiation; one that takes longer is disconnected.
     pub handshake_max: Nanos,
+    /// Most requests that are at the host's disk at once.
+    pub helpers_max: usize,
 }
 
 impl Default for ServerOptions {
@@ -78,6 +90,7 @@ impl Default for ServerOptions {
             cpu: None,
             connections_max: 256,
             handshake_max: Nanos::from_secs(10),
+            helpers_max: 16,
         }
     }
 }
@@ -141,12 +154,43 @@ impl Server {
         host: MonotonicClock,
         options: ServerOptions,
     ) -> io::Result<Self> {
+        Server::build(engine, device, store, offer, host, options, None)
+    }
+
+    /// Serves a real device, which `store` is a way to, to NBD clients as `offer` says. `model`
+    /// sees the same arrivals beside it; its capacity is not below the device's that is offered.
+    /// At most [`helpers_max`](ServerOptions::helpers_max) requests are at the device at once.
+    ///
+    /// # Errors
+    /// If the host refuses a descriptor or a thread.
+    pub fn shadow(
+        model: Box<dyn DeviceModel>,
+        store: Box<dyn Store>,
+        offer: ServerOffer,
+        host: MonotonicClock,
+        options: ServerOptions,
+    ) -> io::Result<Self> {
+        let shadowing = Some(Shadowing::start(model)?);
+        Server::build(Engine::new(), DeviceIndex(0), store, offer, host, options, shadowing)
+    }
+
+    fn build(
+        engine: Engine,
+        device: DeviceIndex,
+        store: Box<dyn Store>,
+        offer: ServerOffer,
+        host: MonotonicClock,
+        options: ServerOptions,
+        shadowing: Option<Shadowing>,
+    ) -> io::Result<Self> {
         let shared = Shared {
             host,
             device,
             options,
             core: Mutex::new(Core::new(RealClock::new(engine))),
             store: Mutex::new(store),
+            helpers: Helpers::new(options.helpers_max),
+            shadowing,
             wake_at: AtomicU64::new(u64::MAX),
             peers: Mutex::new(BTreeMap::new()),
             next_connection: AtomicU32::new(1),
@@ -171,7 +215,10 @@ impl Server {
     /// # Errors
     /// If the host refuses a thread.
     pub fn record_to(&mut self, recorder: Box<dyn Recorder>) -> io::Result<()> {
-        self.recording = Some(Recording::start(self.shared.clone(), recorder)?);
+        match &self.shared.shadowing {
+            Some(shadowing) => shadowing.record_to(recorder),
+            None => self.recording = Some(Recording::start(self.shared.clone(), recorder)?),
+        }
         Ok(())
     }
 
@@ -257,6 +304,7 @@ impl Server {
             // Somebody else may have removed it.
             let _ = std::fs::remove_file(path);
         }
+        self.shared.helpers.end();
         let recorder = self.recording.take().map(Recording::stop);
         let store_bytes = {
             let mut store = self.shared.store();
@@ -268,16 +316,22 @@ impl Server {
         };
         let statistics = self.shared.statistics();
         let now = self.shared.now();
+        if let Some(shadowing) = &self.shared.shadowing {
+            let (model_statistics, records) = match shadowing.end() {
+                Some(shadowed) => (probed(&*shadowed.model), shadowed.records),
+                None => (Vec::new(), Vec::new()),
+            };
+            return ServerOutcome { records, end: now, statistics, store_bytes, model_statistics };
+        }
         let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
-        let mut probe = Collected::default();
-        clock.engine().model(self.shared.device).probe(&mut probe);
+        let model_statistics = probed(clock.engine().model(self.shared.device));
         let (log, end) = clock.finish(now);
         let mut records = log.into_records();
         if let Some(mut recorder) = recorder {
             recorder.record(&records);
             records = Vec::new();
         }
-        ServerOutcome { records, end, statistics, store_bytes, model_statistics: probe.0 }
+        ServerOutcome { records, end, statistics, store_bytes, model_statistics }
     }
 }
 
@@ -300,6 +354,8 @@ struct Shared {
     options: ServerOptions,
     core: Mutex<Core>,
     store: Mutex<Box<dyn Store>>,
+    helpers: Helpers,
+    shadowing: Option<Shadowing>,
     /// When the next completion must leave, in nanoseconds; all ones if nothing is outstanding.
     /// The pacer looks here while it spins.
     wake_at: AtomicU64,
@@ -373,10 +429,13 @@ impl Shared {
     }
 
     fn statistics(&self) -> ServerStatistics {
-        let (engine, clock) = {
+        let (mut engine, clock) = {
             let core = self.core();
             (core.clock.engine().statistics(), core.clock.statistics())
         };
+        if let Some(shadowing) = &self.shadowing {
+            (engine.arrivals, engine.completions) = shadowing.counts();
+        }
         let totals = self.totals();
         ServerStatistics {
             engine,
@@ -394,6 +453,12 @@ impl Shared {
             dropped_completions: totals.dropped_completions,
         }
     }
+}
+
+fn probed(model: &dyn DeviceModel) -> Vec<(String, f64)> {
+    let mut collected = Collected::default();
+    model.probe(&mut collected);
+    collected.0
 }
 
 #[derive(Default)]

@@ -3,18 +3,23 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
-use chronodisk_sim::{Nanos, Status};
+use chronodisk_sim::{Nanos, Request, Status};
+use chronodisk_store::{Extent, Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 
 use super::Shared;
+use super::helpers::Job;
 use super::peer::{Left, Peer, raise};
+use super::shadowing::Shadowing;
+use super::vhost::SharedStore;
 use super::worker::{ASLEEP_MIN, ATTENTION, Woken, Worker};
-use crate::nbd::{Event, NbdSession, Reason, RequestKey, ServerOffer};
+use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
 
 /// A connection, shared with the threads that deliver to it.
 struct NbdPeer {
@@ -28,6 +33,9 @@ struct State {
     /// The keys of the outstanding requests by their slots.
     keys: Vec<Option<RequestKey>>,
     unsent: Unsent,
+    /// Requests at the helpers, and the data of theirs that wait there.
+    moving: usize,
+    moving_bytes: u64,
     /// Negotiation is over.
     negotiated: bool,
     /// The connection's thread waits for what the client sends. If not, it waits for replies to leave.
@@ -50,6 +58,11 @@ const SLICES: usize = 64;
 /// What a thread that is alone receives at once, without holding its session: a client's 32
 /// requests for reads, or a small write.
 const RECEIVE_ALONE_BYTES: usize = 8 << 10;
+/// Most data of a connection's requests that wait for the host's disk; further requests wait in the
+/// socket.
+const MOVING_BYTES_MAX: u64 = 64 << 20;
+/// What a request without data counts for among them.
+const MOVING_BYTES_MIN: u64 = 4 << 10;
 /// How long a client has for reading its last replies when the server stops.
 const FAREWELL: Nanos = Nanos::from_secs(2);
 
@@ -66,6 +79,8 @@ pub(super) fn serve(
         session: NbdSession::new(offer),
         keys: Vec::new(),
         unsent: Unsent::default(),
+        moving: 0,
+        moving_bytes: 0,
         negotiated: false,
         listening: true,
         stuck: false,
@@ -98,15 +113,18 @@ impl NbdPeer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, worker: &mut Worker, transport: TransportIndex) {
+    fn run(self: &Arc<Self>, worker: &mut Worker, transport: TransportIndex) {
         let shared = worker.shared.clone();
         let (mut received, mut found) = (shared.now(), Found::Busy);
         let mut farewell = None;
         let handshake_end = shared.now().saturating_add(shared.options.handshake_max);
+        let mut slow = Vec::new();
         loop {
-            self.take_requests(worker, transport);
-            worker.turn(self, received, found);
-            let negotiated;
+            self.take_requests(worker, transport, &mut slow);
+            worker.turn(&**self, received, found);
+            // Not before the clock knows them.
+            slow.drain(..).for_each(|slow| self.have_moved(&shared, slow));
+            let (negotiated, moving);
             let descriptor_flags = {
                 let mut state = self.state();
                 // Replies may have made room for requests that waited.
@@ -116,9 +134,9 @@ impl NbdPeer {
                 if state.stuck {
                     self.flush(&shared, &mut state, worker.left());
                 }
-                negotiated = state.negotiated;
+                (negotiated, moving) = (state.negotiated, state.moving > 0);
                 let mut flags = PollFlags::empty();
-                state.listening = state.session.state().wants_input;
+                state.listening = state.session.state().wants_input && state.moving_bytes < MOVING_BYTES_MAX;
                 flags.set(PollFlags::IN, state.listening);
                 flags.set(PollFlags::OUT, state.stuck);
                 flags
@@ -133,7 +151,8 @@ impl NbdPeer {
                     return;
                 }
             }
-            let alone = worker.waits_for_client_only() && descriptor_flags == PollFlags::IN && shared.is_alone();
+            let only_client = worker.waits_for_client_only() && !moving;
+            let alone = only_client && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
                 worker.relax();
                 (received, found) = self.receive_alone(worker);
@@ -157,13 +176,16 @@ impl NbdPeer {
         }
     }
 
-    /// Takes what the client asked for, and moves its bytes.
-    fn take_requests(&self, worker: &mut Worker, transport: TransportIndex) {
+    /// Takes what the client asked for, and moves its bytes, unless that means to wait for the
+    /// host's disk; then it is told as slow.
+    fn take_requests(&self, worker: &mut Worker, transport: TransportIndex, slow: &mut Vec<Slow>) {
         let shared = worker.shared.clone();
         let mut state = self.state();
         let state = &mut *state;
         let mut store = None;
-        while let Some(event) = state.session.next_event() {
+        while state.moving_bytes < MOVING_BYTES_MAX
+            && let Some(event) = state.session.next_event()
+        {
             let request = match event {
                 Event::Request(request) => request,
                 Event::Negotiated { .. } => {
@@ -175,22 +197,34 @@ impl NbdPeer {
                     continue;
                 }
             };
+            let slot = request.key.slot();
+            let id = RealId { transport, connection: worker.connection, slot: slot as u32 };
+            let device_request = request.device_request(id.pack(), 0, worker.connection);
+            if let (Some(device_request), Some(_)) = (device_request, &shared.shadowing)
+                && request.command != Command::Cache
+            {
+                slow.push(state.begin_moving(request, device_request));
+                continue;
+            }
             let store = store.get_or_insert_with(|| shared.store());
             let begun = shared.now();
-            let executed = state.session.execute(request.key, &mut ***store);
+            let executed = match store.flush_waits() && flushes(&request) {
+                true => Err(ExecuteError::Store(StoreError::WouldWait)),
+                false => state.session.execute(request.key, &mut Attempt(&mut ***store)),
+            };
             let took = shared.now().saturating_sub(begun);
-            let bytes = match executed {
-                Ok(()) => Bytes::Moved { took },
-                Err(error) => {
-                    let mut totals = shared.totals();
-                    totals.store_errors += 1;
-                    totals.first_store_error.get_or_insert_with(|| error.to_string());
+            let bytes = match (executed, device_request) {
+                (Ok(()), _) => Bytes::Moved { took },
+                (Err(ExecuteError::Store(StoreError::WouldWait)), Some(device_request)) => {
+                    slow.push(state.begin_moving(request, device_request));
+                    Bytes::Moving
+                }
+                (Err(error), _) => {
+                    note_store_error(&shared, &error);
                     Bytes::Failed { took }
                 }
             };
-            let slot = request.key.slot();
-            let id = RealId { transport, connection: worker.connection, slot: slot as u32 };
-            match request.device_request(id.pack(), 0, worker.connection) {
+            match device_request.filter(|_| shared.shadowing.is_none()) {
                 Some(device_request) => {
                     if state.keys.len() <= slot {
                         state.keys.resize(slot + 1, None);
@@ -206,6 +240,52 @@ impl NbdPeer {
         drop(store);
         if state.session.has_output() && !state.stuck {
             self.flush(&shared, state, worker.left());
+        }
+    }
+
+    /// Has a helper move a request's bytes; does it here if there is none.
+    fn have_moved(self: &Arc<Self>, shared: &Arc<Shared>, slow: Slow) {
+        let (peer, owner) = (self.clone(), shared.clone());
+        let job: Job = Box::new(move |store| match owner.shadowing.as_ref() {
+            Some(shadowing) => peer.serve_really(&owner, shadowing, slow, store),
+            None => peer.move_bytes(&owner, slow, store),
+        });
+        if let Err(job) = shared.helpers.submit(job, || shared.store().second_way()) {
+            job(&mut SharedStore(shared.clone()));
+        }
+    }
+
+    /// Moves the bytes of a request whose completion the clock holds until then.
+    fn move_bytes(&self, shared: &Shared, mut slow: Slow, store: &mut dyn Store) {
+        let begun = shared.now();
+        let moved = slow.perform(store);
+        let took = shared.now().saturating_sub(begun);
+        let bytes = if moved.is_ok() { Bytes::Moved { took } } else { Bytes::Failed { took } };
+        self.state().end_moving(shared, &slow, moved);
+        {
+            let mut core = shared.core();
+            core.clock.store_done(shared.now(), shared.device, RealId::unpack(slow.device_request.id), bytes);
+            let wake_at = core.clock.wake_at();
+            shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
+        }
+        // The completion may have to leave at once.
+        raise(&self.event);
+    }
+
+    /// Lets the real device serve a request, and answers it.
+    fn serve_really(&self, shared: &Shared, shadowing: &Shadowing, mut slow: Slow, store: &mut dyn Store) {
+        let order = shadowing.arrives(&shared.host, slow.device_request);
+        let served = slow.perform(store);
+        shadowing.served(order, shared.now(), served.is_err());
+        let mut state = self.state();
+        let state = &mut *state;
+        state.end_moving(shared, &slow, served);
+        state.session.complete(slow.request.key, Status::Ok);
+        if !state.stuck {
+            self.flush(shared, state, &mut Left::default());
+        }
+        if state.stuck || state.broken || !state.listening {
+            raise(&self.event);
         }
     }
 
@@ -284,6 +364,113 @@ impl NbdPeer {
     }
 }
 
+/// A request that may wait for the host's disk.
+struct Slow {
+    request: NbdRequest,
+    device_request: Request,
+    /// Of a write; room for those of a read.
+    data: Vec<u8>,
+    counted_bytes: u64,
+}
+
+impl Slow {
+    /// Does what was asked for.
+    fn perform(&mut self, store: &mut dyn Store) -> Result<(), StoreError> {
+        let request = &self.request;
+        let (offset_bytes, len_bytes) = (request.offset_bytes, u64::from(request.len_bytes));
+        match request.command {
+            Command::Read => {
+                self.data.resize(request.len_bytes as usize, 0);
+                store.read(offset_bytes, &mut self.data)?;
+            }
+            Command::Write => store.write(offset_bytes, &self.data)?,
+            Command::Trim => store.discard(offset_bytes, len_bytes)?,
+            Command::WriteZeroes if request.no_hole => store.reserve_zeroes(offset_bytes, len_bytes)?,
+            Command::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes)?,
+            Command::Flush | Command::Cache | Command::BlockStatus => {}
+        }
+        if flushes(request) { store.flush() } else { Ok(()) }
+    }
+}
+
+/// Whether a request ends with what was written being kept.
+fn flushes(request: &NbdRequest) -> bool {
+    request.command == Command::Flush || (request.fua && request.command.changes_contents())
+}
+
+impl State {
+    fn begin_moving(&mut self, request: NbdRequest, device_request: Request) -> Slow {
+        let data = self.session.payload(request.key).map(<[u8]>::to_vec).unwrap_or_default();
+        let has_data = matches!(request.command, Command::Read | Command::Write);
+        let counted_bytes =
+            if has_data { u64::from(request.len_bytes).max(MOVING_BYTES_MIN) } else { MOVING_BYTES_MIN };
+        self.moving += 1;
+        self.moving_bytes += counted_bytes;
+        Slow { request, device_request, data, counted_bytes }
+    }
+
+    fn end_moving(&mut self, shared: &Shared, slow: &Slow, moved: Result<(), StoreError>) {
+        self.moving -= 1;
+        self.moving_bytes -= slow.counted_bytes;
+        match moved {
+            Ok(()) => {
+                if let Some(room) = self.session.read_data_mut(slow.request.key) {
+                    room.copy_from_slice(&slow.data);
+                }
+            }
+            Err(error) => {
+                note_store_error(shared, &error);
+                self.session.failed(slow.request.key, error);
+            }
+        }
+    }
+}
+
+/// A store that is asked not to wait for a disk.
+struct Attempt<'a>(&'a mut dyn Store);
+
+impl Store for Attempt<'_> {
+    fn capacity_bytes(&self) -> u64 {
+        self.0.capacity_bytes()
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.0.try_read(offset_bytes, bytes)
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.0.try_write(offset_bytes, bytes)
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.write_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.reserve_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.0.discard(offset_bytes, len_bytes)
+    }
+
+    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
+        self.0.extent(offset_bytes, len_bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.0.flush()
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        self.0.allocated_bytes()
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        self.0.budget_bytes()
+    }
+}
+
 impl Peer for NbdPeer {
     fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left) {
         let mut state = self.state();
@@ -357,6 +544,12 @@ impl Unsent {
             (self.queued_bytes, self.sent_bytes) = (0, 0);
         }
     }
+}
+
+fn note_store_error(shared: &Shared, error: &dyn std::fmt::Display) {
+    let mut totals = shared.totals();
+    totals.store_errors += 1;
+    totals.first_store_error.get_or_insert_with(|| error.to_string());
 }
 
 fn note_end(shared: &Shared, reason: Reason) {

@@ -77,9 +77,8 @@ fn fill(store: &Mutex<OverflowStore>, mut reader: FileStore, ended: &AtomicBool)
         let start = page * PAGE_BYTES;
         let len = PAGE_BYTES.min(reader.capacity_bytes().saturating_sub(start)) as usize;
         // What can't be read now is tried again when it is needed, and the client is told then.
-        if len > 0 && reader.read(start, &mut bytes[..len]).is_ok() {
-            let _ = lock(store).finish_preload(page, &bytes[..len]);
-        }
+        let read = len > 0 && reader.read(start, &mut bytes[..len]).is_ok();
+        let _ = lock(store).finish_preload(page, read.then_some(&bytes[..len]));
     }
 }
 
@@ -112,6 +111,23 @@ impl Store for Preloaded {
         lock(&self.store).extent(offset_bytes, len_bytes)
     }
 
+    fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        lock(&self.store).try_read(offset_bytes, bytes)
+    }
+
+    fn try_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        lock(&self.store).try_write(offset_bytes, bytes)
+    }
+
+    fn flush_waits(&self) -> bool {
+        lock(&self.store).flush_waits()
+    }
+
+    fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
+        let file = lock(&self.store).file_reader()?;
+        Ok(Some(Box::new(SecondWay { store: self.store.clone(), file, incoming: Vec::new() })))
+    }
+
     fn flush(&mut self) -> Result<(), StoreError> {
         lock(&self.store).flush()
     }
@@ -131,5 +147,155 @@ impl Drop for Preloaded {
         if let Some(filler) = self.filler.take() {
             let _ = filler.join();
         }
+    }
+}
+
+/// The same store for a thread that can wait: it reads the file without the store in its hand.
+struct SecondWay {
+    store: Arc<Mutex<OverflowStore>>,
+    file: FileStore,
+    incoming: Vec<u8>,
+}
+
+impl SecondWay {
+    /// Brings the first absent pages of a range into memory, and shows each to `see` that is what
+    /// the device has there.
+    fn load(&mut self, offset_bytes: u64, len_bytes: u64, mut see: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
+        let run = lock(&self.store).begin_load(offset_bytes, len_bytes);
+        let start_bytes = run.start * PAGE_BYTES;
+        let len_bytes = (run.end * PAGE_BYTES).min(self.file.capacity_bytes()).saturating_sub(start_bytes);
+        self.incoming.resize(len_bytes as usize, 0);
+        let read = self.file.read(start_bytes, &mut self.incoming);
+        let mut pages = self.incoming.chunks(PAGE_BYTES as usize);
+        let mut finished = Ok(());
+        for page in run {
+            let bytes = pages.next().filter(|_| read.is_ok());
+            match lock(&self.store).finish_load(page, bytes) {
+                Ok(true) => see(page, bytes.expect("nothing else is kept")),
+                Ok(false) => {}
+                Err(error) => finished = Err(error),
+            }
+        }
+        read.and(finished)
+    }
+}
+
+/// Attempts at a write that needs the rest of a page, until it is done with the store in hand: its
+/// page may have to make room again before its turn comes.
+const ATTEMPTS: usize = 4;
+
+impl Store for SecondWay {
+    fn capacity_bytes(&self) -> u64 {
+        self.file.capacity_bytes()
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        lock(&self.store).note_access(offset_bytes, bytes.len() as u64);
+        let mut done = 0;
+        // Every turn copies something, or another request has brought or changed it meanwhile.
+        while done < bytes.len() {
+            let position = offset_bytes + done as u64;
+            let resident = lock(&self.store).read_resident(position, &mut bytes[done..])?;
+            if resident > 0 {
+                done += resident;
+                continue;
+            }
+            let rest = &mut bytes[done..];
+            let mut next = position;
+            let end = position + rest.len() as u64;
+            self.load(position, rest.len() as u64, |page, contents| {
+                let page_bytes = page * PAGE_BYTES;
+                // Only what continues what there is.
+                if next / PAGE_BYTES == page && next < end {
+                    let to = end.min(page_bytes + PAGE_BYTES);
+                    let part = &contents[(next - page_bytes) as usize..(to - page_bytes) as usize];
+                    rest[(next - position) as usize..(to - position) as usize].copy_from_slice(part);
+                    next = to;
+                }
+            })?;
+            done += (next - position) as usize;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        for _ in 0..ATTEMPTS {
+            let missing = {
+                let mut store = lock(&self.store);
+                match store.try_write(offset_bytes, bytes) {
+                    Err(StoreError::WouldWait) => store.missing_for_write(offset_bytes, bytes.len() as u64),
+                    done => return done,
+                }
+            };
+            if let Some(page) = missing {
+                self.load(page * PAGE_BYTES, 1, |_, _| {})?;
+            }
+        }
+        lock(&self.store).write(offset_bytes, bytes)
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        lock(&self.store).write_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        lock(&self.store).write_back_all()?;
+        self.file.flush()
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        self.file.allocated_bytes()
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_see_one_device_whatever_fits_into_memory() {
+        const PAGES: u64 = 700;
+        let folder = tempfile::tempdir().unwrap();
+        let file = FileStore::create(folder.path().join("disk"), PAGES * PAGE_BYTES - 1_000, false).unwrap();
+        // Room for 64 pages.
+        let mut store = Preloaded::start(OverflowStore::new(file, 0)).unwrap();
+        let mut second = store.second_way().unwrap().expect("it has one");
+        let len = (PAGES * PAGE_BYTES - 1_000) as usize;
+        let mut model: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();
+        store.write(0, &model).unwrap();
+        let mut random = 1u64;
+        for round in 0..2_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let offset = (random >> 33) as usize % (len - 1);
+            let size = ((random >> 17) as usize % 20_000 + 1).min(len - offset);
+            let mut bytes = vec![0; size];
+            match round % 4 {
+                0 => {
+                    let new = vec![round as u8; size];
+                    match store.try_write(offset as u64, &new) {
+                        Err(StoreError::WouldWait) => second.write(offset as u64, &new).unwrap(),
+                        done => done.unwrap(),
+                    }
+                    model[offset..offset + size].copy_from_slice(&new);
+                }
+                1 => {
+                    store.write_zeroes(offset as u64, size as u64).unwrap();
+                    model[offset..offset + size].fill(0);
+                }
+                _ => {
+                    match store.try_read(offset as u64, &mut bytes) {
+                        Err(StoreError::WouldWait) => second.read(offset as u64, &mut bytes).unwrap(),
+                        done => done.unwrap(),
+                    }
+                    assert!(bytes == model[offset..offset + size], "round {round}");
+                }
+            }
+        }
+        second.flush().unwrap();
+        assert!(std::fs::read(folder.path().join("disk")).unwrap() == model);
     }
 }

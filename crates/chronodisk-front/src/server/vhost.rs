@@ -175,7 +175,7 @@ fn note_end(shared: &Shared, reason: &str) {
 }
 
 /// The server's store as a session's own.
-struct SharedStore(Arc<Shared>);
+pub(super) struct SharedStore(pub Arc<Shared>);
 
 impl Store for SharedStore {
     fn capacity_bytes(&self) -> u64 {

@@ -1,0 +1,121 @@
+//! The model beside a real device.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use chronodisk_device::DeviceModel;
+use chronodisk_engine::{HostClock, MonotonicClock, Shadow};
+use chronodisk_sim::{Nanos, Request, RequestRecord};
+
+use super::recording::Recorder;
+
+/// Tells the model's thread what the device gets and does. Nobody ever waits for that thread.
+pub(super) struct Shadowing {
+    /// Held while an arrival gets its instant and its place in the order.
+    next_order: Mutex<u64>,
+    events: Sender<Event>,
+    served: AtomicU64,
+    thread: Mutex<Option<JoinHandle<Shadowed>>>,
+}
+
+/// What remains.
+pub(super) struct Shadowed {
+    pub model: Box<dyn DeviceModel>,
+    /// Those that no recorder got.
+    pub records: Vec<RequestRecord>,
+}
+
+enum Event {
+    Arrived { at: Nanos, request: Request },
+    Served { order: u64, at: Nanos, failed: bool },
+    Recorder(Box<dyn Recorder>),
+    End,
+}
+
+impl Shadowing {
+    pub fn start(model: Box<dyn DeviceModel>) -> io::Result<Self> {
+        let (events, received) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("model".into()).spawn(move || follow(model, &received))?;
+        Ok(Shadowing { next_order: Mutex::new(0), events, served: AtomicU64::new(0), thread: Mutex::new(Some(thread)) })
+    }
+
+    pub fn record_to(&self, recorder: Box<dyn Recorder>) {
+        self.tell(Event::Recorder(recorder));
+    }
+
+    /// The device gets a request now. Tells its order.
+    pub fn arrives(&self, host: &MonotonicClock, request: Request) -> u64 {
+        let mut next_order = self.next_order.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = *next_order;
+        *next_order += 1;
+        self.tell(Event::Arrived { at: host.now(), request });
+        order
+    }
+
+    /// The device completed it.
+    pub fn served(&self, order: u64, at: Nanos, failed: bool) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        self.tell(Event::Served { order, at, failed });
+    }
+
+    /// Requests that the device got, and those that it completed.
+    pub fn counts(&self) -> (u64, u64) {
+        let served = self.served.load(Ordering::Relaxed);
+        (*self.next_order.lock().unwrap_or_else(PoisonError::into_inner), served)
+    }
+
+    /// Lets the model complete what it has. The device has nothing any more.
+    pub fn end(&self) -> Option<Shadowed> {
+        self.tell(Event::End);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        thread.and_then(|thread| thread.join().ok())
+    }
+
+    fn tell(&self, event: Event) {
+        // A model that broke its contract has ended its thread with a message; the clients get on.
+        let _ = self.events.send(event);
+    }
+}
+
+fn follow(model: Box<dyn DeviceModel>, events: &Receiver<Event>) -> Shadowed {
+    let mut shadow = Shadow::new(model);
+    let mut recorder: Option<Box<dyn Recorder>> = None;
+    let mut settled = Vec::new();
+    while let Some(event) = next(events, || {
+        // A moment without news: what is complete goes to the log.
+        shadow.take_settled(&mut settled);
+        if let Some(recorder) = &mut recorder {
+            recorder.record(&settled);
+            settled.clear();
+        }
+    }) {
+        match event {
+            Event::Arrived { at, request } => drop(shadow.arrive(at, request)),
+            Event::Served { order, at, failed } => shadow.served(order, at, failed),
+            Event::Recorder(new) => recorder = Some(new),
+            Event::End => break,
+        }
+    }
+    let (rest, model) = shadow.finish();
+    settled.extend(rest);
+    if let Some(recorder) = &mut recorder {
+        recorder.record(&settled);
+        settled = Vec::new();
+    }
+    Shadowed { model, records: settled }
+}
+
+/// The next event; `idle` is called before waiting for one.
+fn next(events: &Receiver<Event>, idle: impl FnOnce()) -> Option<Event> {
+    match events.try_recv() {
+        Ok(event) => Some(event),
+        Err(TryRecvError::Disconnected) => None,
+        Err(TryRecvError::Empty) => {
+            idle();
+            events.recv().ok()
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Pages on their way from a file into memory, while the store serves others.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Who fetches which pages, and whether they still are what the device has there.
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    /// Only ever looked up, or changed as a whole.
+    pages: HashMap<u64, Page>,
+}
+
+#[derive(Debug)]
+struct Page {
+    /// Several may fetch one page.
+    loaders: u32,
+    valid: bool,
+}
+
+impl Loading {
+    /// Somebody begins to read the page from the file.
+    pub fn begin(&mut self, page: u64) {
+        // A page that changed while another fetched it may be fetched as it was for this one, too.
+        self.pages.entry(page).or_insert(Page { loaders: 0, valid: true }).loaders += 1;
+    }
+
+    /// The page was read, or reading it was given up; tells whether it is still what the device has
+    /// there.
+    pub fn finish(&mut self, page: u64) -> bool {
+        let Some(entry) = self.pages.get_mut(&page) else { return false };
+        let valid = entry.valid;
+        entry.loaders -= 1;
+        if entry.loaders == 0 {
+            self.pages.remove(&page);
+        }
+        valid
+    }
+
+    /// The page on its way, if it is one, is worth nothing any more.
+    pub fn changed(&mut self, page: u64) {
+        if !self.pages.is_empty()
+            && let Some(entry) = self.pages.get_mut(&page)
+        {
+            entry.valid = false;
+        }
+    }
+
+    /// As [`changed`](Self::changed) for all of a range.
+    pub fn changed_range(&mut self, pages: Range<u64>) {
+        self.pages.iter_mut().filter(|(page, _)| pages.contains(page)).for_each(|(_, entry)| entry.valid = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_changes_on_its_way_is_worth_nothing_to_anybody() {
+        let mut loading = Loading::default();
+        loading.begin(10);
+        assert!(loading.finish(10));
+        loading.begin(10);
+        loading.begin(10);
+        loading.changed(10);
+        assert!(!loading.finish(10));
+        loading.begin(10);
+        assert!(!loading.finish(10) && !loading.finish(10));
+        loading.begin(10);
+        loading.changed_range(0..11);
+        assert!(!loading.finish(10));
+        assert!(!loading.finish(10), "nobody fetches it");
+        loading.begin(10);
+        assert!(loading.finish(10));
+    }
+}
