@@ -1,0 +1,133 @@
+"""The package without Chronodisk: the frames are made here."""
+
+import io
+import struct
+import unittest
+
+from chronodisk_model import Completion, Device, Model, Op, QueueModel, RandomStream, Request, Status
+from chronodisk_model.server import MAGIC, Server
+
+HEADER = struct.Struct("<IHHQ")
+
+
+class Fixed(QueueModel):
+    device = Device(name="fixed", capacity_sectors=1000)
+
+    def end(self, request: Request, start: int) -> int:
+        return start + 100
+
+
+class TwoChannels(Fixed):
+    channels = 2
+
+
+def frame(kind: int, sequence: int, body: bytes = b"") -> bytes:
+    return HEADER.pack(len(body), kind, 0, sequence) + body
+
+
+def hello(version: int = 1) -> bytes:
+    return frame(1, 0, MAGIC + struct.pack("<H", version) + bytes(16))
+
+
+def reset(capacity_bytes: int = 0) -> bytes:
+    return frame(2, 1, struct.pack("<QQQB", 1, capacity_bytes, 0, 1) + bytes(8))
+
+
+def submit(sequence: int, at: int, number: int, op: Op = Op.READ) -> bytes:
+    return frame(7, sequence, struct.pack("<QQQIBBBBHHI", at, number, 0, 8, op, 1, 0, 0, 0, 0, 0))
+
+
+def ask(sequence: int, taken: int, safe_until: int) -> bytes:
+    return frame(8, sequence, struct.pack("<QQ", taken, safe_until))
+
+
+def say(model: type[Model], *frames: bytes) -> list[tuple[int, int, bytes]]:
+    """Kind, sequence and body of each answer."""
+    sink = io.BytesIO()
+    Server(model, io.BytesIO(b"".join(frames)), sink).run()
+    answers, rest = [], sink.getvalue()
+    while rest:
+        length, kind, _, sequence = HEADER.unpack_from(rest)
+        answers.append((kind, sequence, rest[HEADER.size : HEADER.size + length]))
+        rest = rest[HEADER.size + length :]
+    return answers
+
+
+class RandomStreamTest(unittest.TestCase):
+    def test_it_is_chronodisks(self) -> None:
+        # The golden numbers of chronodisk-sim's own test.
+        stream = RandomStream(42, "test", "golden")
+        self.assertEqual([stream.next_u64(), stream.next_u64()], [5_692_059_043_023_957_523, 9_790_883_522_020_472_002])
+
+    def test_numbers_stay_below_the_bound(self) -> None:
+        stream = RandomStream(7, "test", "bound")
+        numbers = [stream.below(10) for _ in range(1000)]
+        self.assertEqual(set(numbers), set(range(10)))
+        self.assertTrue(all(0 <= stream.unit() < 1 for _ in range(100)))
+
+
+class QueueModelTest(unittest.TestCase):
+    def test_one_channel_serves_one_after_the_other(self) -> None:
+        model = Fixed(1, None)
+        model.submit(0, Request(1, Op.READ, 0, 8))
+        model.submit(10, Request(2, Op.READ, 0, 8))
+        self.assertEqual(model.bound(), 100)
+        self.assertEqual(model.advance(99), [])
+        self.assertEqual(model.advance(500), [Completion(1, 100)])
+        self.assertEqual(model.advance(500), [Completion(2, 200)])
+
+    def test_what_ends_at_one_instant_is_told_together(self) -> None:
+        model = TwoChannels(1, None)
+        for number in range(3):
+            model.submit(0, Request(number, Op.WRITE, 0, 8))
+        self.assertEqual(model.advance(100), [Completion(0, 100), Completion(1, 100)])
+        self.assertEqual(model.bound(), 200)
+
+    def test_a_discard_that_is_not_known_takes_no_time(self) -> None:
+        model = Fixed(1, None)
+        model.submit(5, Request(1, Op.DISCARD, 0, 8))
+        self.assertEqual(model.advance(1000), [Completion(1, 6, Status.UNSUPPORTED)])
+
+
+class ServerTest(unittest.TestCase):
+    def test_a_session(self) -> None:
+        frames = (hello(), reset(), submit(2, 0, 7), ask(3, 0, 0), ask(4, 0, 1000), ask(5, 100, 100), frame(10, 6))
+        answers = say(Fixed, *frames)
+        self.assertEqual([kind for kind, _, _ in answers], [0x8001, 0x8002, 0xFFFE, 0x8008, 0x8008, 0x8008, 0xFFFE])
+        self.assertEqual([sequence for _, sequence, _ in answers], [0, 1, 2, 3, 4, 5, 6])
+        self.assertEqual(answers[3][2], struct.pack("<BQ", 2, 100))
+        self.assertEqual(answers[4][2], struct.pack("<BQQB", 1, 100, 7, 0))
+        self.assertEqual(answers[5][2], b"\0")
+
+    def test_the_users_capacity_counts(self) -> None:
+        answers = say(Fixed, hello(), reset(capacity_bytes=4096))
+        self.assertEqual(struct.unpack_from("<Q", answers[1][2]), (8,))
+
+    def test_another_version_is_refused_with_both_named(self) -> None:
+        ((kind, _, body),) = say(Fixed, hello(version=2))
+        self.assertEqual((kind, body[0]), (0xFFFF, 0))
+        self.assertIn(b"version 1 of the protocol, and chronodisk version 2", body)
+
+    def test_an_exception_is_told_and_raised(self) -> None:
+        class Broken(Fixed):
+            def end(self, request: Request, start: int) -> int:
+                raise ZeroDivisionError("half a sector")
+
+        sink = io.BytesIO()
+        with self.assertRaises(ZeroDivisionError):
+            Server(Broken, io.BytesIO(hello() + reset() + submit(2, 0, 1)), sink).run()
+        self.assertIn(b"the model raised ZeroDivisionError: half a sector", sink.getvalue())
+
+    def test_a_device_that_is_refused(self) -> None:
+        class Small(Fixed):
+            def __init__(self, seed: int, capacity_sectors: int | None) -> None:
+                if capacity_sectors is not None:
+                    raise ValueError("this device has one size only")
+                super().__init__(seed, capacity_sectors)
+
+        answers = say(Small, hello(), reset(capacity_bytes=512))
+        self.assertEqual((answers[1][0], answers[1][2][0]), (0xFFFF, 3))
+
+
+if __name__ == "__main__":
+    unittest.main()
