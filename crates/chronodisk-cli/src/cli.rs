@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{compare, completions, devices, man, run, serve, simulate, validate, verify};
+use crate::commands::{compare, completions, devices, emulator_server, man, run, serve, simulate, validate, verify};
 use crate::failure::Outcome;
 
 /// Runs real programs on storage devices that do not exist.
@@ -27,6 +27,7 @@ pub struct Cli {
 enum Command {
     Run(run::Arguments),
     Serve(serve::Arguments),
+    EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
     Validate(validate::Arguments),
     Verify(verify::Arguments),
@@ -43,6 +44,7 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, given),
             Command::Serve(arguments) => serve::execute(arguments, given),
+            Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
             Command::Verify(arguments) => verify::execute(arguments),

@@ -5,18 +5,30 @@ use std::path::Path;
 
 use chronodisk_device::importers::disksim::{Import, import_file};
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, ProfileError};
+use chronodisk_engine::ModelPort;
+use chronodisk_engine::protocol::Reset;
+use chronodisk_guest::ModelChoice;
 use chronodisk_report::DeviceUsed;
 use chronodisk_sim::SECTOR_BYTES;
 
+use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::Failure;
 use crate::output;
 
-/// A profile that can be built with these options: it was tried.
+/// A device that can be made with these options: it was tried.
 #[derive(Debug)]
 pub struct Device {
-    profile: Profile,
+    source: Source,
     build: BuildOptions,
     info: DeviceInfo,
+}
+
+/// What a device's model is made of.
+#[derive(Debug)]
+enum Source {
+    Profile(Profile),
+    /// A program, by the shell command that runs it.
+    Program(String),
 }
 
 /// The device of the profile that the user named, with `capacity_bytes` instead of its own.
@@ -36,8 +48,38 @@ pub fn load_behind_host_queue(
     Device::new(profile, BuildOptions { capacity_bytes, seed })
 }
 
+/// As [`load`], or a program (`exec:COMMAND`), or a device at the emulator server that the user named.
+pub fn load_anywhere(
+    name: Option<&str>,
+    elsewhere: &Elsewhere,
+    capacity_bytes: Option<u64>,
+    seed: u64,
+) -> Result<Device, Failure> {
+    let reset = Reset { seed, capacity_bytes: capacity_bytes.unwrap_or(0), ..Reset::default() };
+    let build = BuildOptions { capacity_bytes, seed };
+    match (name.map(|name| (name, name.strip_prefix(PROGRAM_PREFIX))), &elsewhere.server) {
+        (Some((_, Some(_))), Some(_)) => {
+            Err(Failure::usage("a server runs no programs of its guests; take --device exec:COMMAND without --server"))
+        }
+        (Some((_, Some(command))), None) => {
+            let info = elsewhere.program(command, reset)?.info().clone();
+            Ok(Device { source: Source::Program(command.to_owned()), build, info })
+        }
+        (Some((name, None)), _) => load(name, capacity_bytes, seed),
+        (None, Some(address)) => {
+            let model = elsewhere.at_server(address, reset)?;
+            let profile = Profile::parse(model.profile(), &model.info().name).map_err(failure)?;
+            Device::new(profile, build)
+        }
+        (None, None) => Err(Failure::usage("no device was named").help("name one with --device, or a --server")),
+    }
+}
+
 /// The profile that the user named, by name or by path; a DiskSim parameter file is imported.
 pub fn find(name: &str) -> Result<Profile, Failure> {
+    if name.starts_with(PROGRAM_PREFIX) {
+        return Err(Failure::usage(format!("{name}: a model that is a program works with run and simulate only")));
+    }
     if !name.ends_with(".parv") && !name.ends_with(".diskspecs") {
         return Profile::find(name).map_err(failure);
     }
@@ -56,6 +98,11 @@ pub fn note_warnings(import: &Import) {
 
 /// The device of a kept run.
 pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
+    if let Some(program) = &used.program {
+        // The program may have changed, and a result that somebody sent must not run anything.
+        return Err(Failure::usage(format!("the run's device was the program '{program}', which can't be replayed"))
+            .help("if a profile has the same timing, `chronodisk verify --device PROFILE` replays on that"));
+    }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
     let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
     let device = Device::new(profile, build)?;
@@ -73,17 +120,20 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
 impl Device {
     fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
         let info = profile.build(&build).map_err(failure)?.info().clone();
-        Ok(Device { profile, build, info })
+        Ok(Device { source: Source::Profile(profile), build, info })
     }
 
-    /// Name of the profile.
+    /// Name of the device.
     pub fn name(&self) -> &str {
-        self.profile.name()
+        &self.info.name
     }
 
     /// Whether a host's request queue is part of it.
     pub fn has_host_queue(&self) -> bool {
-        self.profile.has_host_queue()
+        match &self.source {
+            Source::Profile(profile) => profile.has_host_queue(),
+            Source::Program(_) => false,
+        }
     }
 
     /// Properties of the device.
@@ -92,19 +142,71 @@ impl Device {
     }
 
     /// A new one at instant zero.
+    ///
+    /// # Panics
+    /// For a program, which only [`load_anywhere`] gives and [`port`](Self::port) starts.
     pub fn model(&self) -> Box<dyn DeviceModel> {
-        self.profile.build(&self.build).expect("it was built with these options before")
+        self.model_with_seed(self.build.seed)
+    }
+
+    /// As [`model`](Self::model), with another seed.
+    ///
+    /// # Panics
+    /// As [`model`](Self::model).
+    pub fn model_with_seed(&self, seed: u64) -> Box<dyn DeviceModel> {
+        let Source::Profile(profile) = &self.source else { panic!("a program is no model of this process") };
+        profile.build(&BuildOptions { seed, ..self.build }).expect("it was built with these options before")
+    }
+
+    /// A new one at instant zero, wherever it is.
+    pub fn port(&self, elsewhere: &Elsewhere) -> Result<ModelPort, Failure> {
+        let reset = Reset {
+            seed: self.build.seed,
+            capacity_bytes: self.build.capacity_bytes.unwrap_or(0),
+            speculate: !elsewhere.no_speculation,
+            ..Reset::default()
+        };
+        Ok(match (&self.source, &elsewhere.server) {
+            (Source::Program(command), _) => elsewhere.program(command, reset)?.into(),
+            (Source::Profile(profile), Some(address)) => {
+                let reset = Reset { label: profile.name().to_owned(), profile: profile.text().to_owned(), ..reset };
+                elsewhere.at_server(address, reset)?.into()
+            }
+            (Source::Profile(_), None) => self.model().into(),
+        })
+    }
+
+    /// Where a guest finds its model.
+    pub fn choice(&self, elsewhere: &Elsewhere) -> ModelChoice {
+        match (&self.source, &elsewhere.server) {
+            (Source::Program(command), _) => ModelChoice::Program { command: command.clone() },
+            (Source::Profile(profile), server) => {
+                let (text, label) = (profile.text().to_owned(), profile.name().to_owned());
+                match server {
+                    None => ModelChoice::Profile { text, label },
+                    Some(address) => {
+                        let speculate = !elsewhere.no_speculation;
+                        ModelChoice::Server { address: address.clone(), text, label, speculate }
+                    }
+                }
+            }
+        }
     }
 
     /// What a result keeps, so that the device can be made again.
     pub fn used(&self) -> DeviceUsed {
         let capacity_bytes = self.info.capacity_sectors * SECTOR_BYTES;
+        let (text, program) = match &self.source {
+            Source::Profile(profile) => (profile.text(), None),
+            Source::Program(command) => (command.as_str(), Some(command.clone())),
+        };
         DeviceUsed {
-            profile: self.profile.name().to_owned(),
-            profile_toml: self.profile.text().to_owned(),
+            profile: self.info.name.clone(),
+            initial_state_hash: initial_state_hash(text, capacity_bytes, self.build.seed),
+            profile_toml: if program.is_some() { String::new() } else { text.to_owned() },
             capacity_bytes,
             seed: self.build.seed,
-            initial_state_hash: initial_state_hash(self.profile.text(), capacity_bytes, self.build.seed),
+            program,
         }
     }
 }

@@ -5,10 +5,12 @@
 mod cli;
 mod commands;
 mod device;
+mod elsewhere;
 mod failure;
 mod http;
 mod output;
 mod quantity;
+mod reps;
 mod run_result;
 mod runs;
 mod stages;

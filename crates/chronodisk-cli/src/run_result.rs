@@ -20,7 +20,8 @@ use crate::{runs, stored};
 /// What a run is made of before it begins.
 pub struct Setting<'a> {
     pub directory: &'a Path,
-    pub device: &'a Device,
+    /// At least one.
+    pub devices: &'a [Device],
     pub options: &'a RunOptions,
     pub options_given: BTreeMap<String, Value>,
     pub all_options: BTreeMap<String, Value>,
@@ -41,7 +42,8 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         command: text(&options.command),
         options_given: setting.options_given.clone(),
         options: setting.all_options.clone(),
-        device: setting.device.used(),
+        device: setting.devices[0].used(),
+        further_devices: setting.devices[1..].iter().map(Device::used).collect(),
         clock: ClockInfo {
             driver: "guest".to_owned(),
             cpu: if measured { "measured" } else { "wall" }.to_owned(),
@@ -64,12 +66,13 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
 }
 
 /// Adds a repetition.
-pub fn repetition(result: &mut RunResult, index: u32, outcome: &RunOutcome) {
+pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOutcome) {
     result.guest.kernel.clone_from(&outcome.kernel_release);
     let (begun, ended) = outcome.command;
     let (before, after) = &outcome.counters_at;
     result.reps.push(RepResult {
         index,
+        seed: Some(seed),
         exit_status: outcome.exit_status,
         run_time_ns: ended.saturating_sub(begun),
         host_time_ns: nanos(outcome.host_total),
@@ -112,6 +115,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
     let driver = if served.shadow.is_some() { "shadow" } else { "real" };
     let rep = RepResult {
         index: 0,
+        seed: None,
         exit_status: i32::from(served.status),
         run_time_ns: outcome.end,
         host_time_ns: outcome.end,
@@ -139,6 +143,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         options_given: BTreeMap::new(),
         options: BTreeMap::new(),
         device: device.used(),
+        further_devices: Vec::new(),
         clock: ClockInfo { driver: driver.to_owned(), cpu: "wall".to_owned(), kernel_scale: None, trap_cost_ns: None },
         guest: GuestInfo {
             kernel: String::new(),

@@ -11,7 +11,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use chronodisk_report::{DeviceUsed, ReportError, RunResult, Simulation, read_log, write_log};
+use chronodisk_report::{DeviceUsed, RepResult, ReportError, RunResult, Simulation, read_log, write_log};
 use chronodisk_sim::{Nanos, RequestRecord};
 
 use crate::device::Device;
@@ -80,8 +80,8 @@ pub fn write_simulation(
 
 /// What a replay needs of a run or a simulation.
 pub struct Replayable {
-    /// The device in its initial state.
-    pub device: DeviceUsed,
+    /// The devices in their initial state, in the order of the log's numbers for them.
+    pub devices: Vec<DeviceUsed>,
     /// Each repetition's log.
     pub repetitions: Vec<Repetition>,
 }
@@ -92,6 +92,8 @@ pub struct Repetition {
     pub records: Vec<RequestRecord>,
     /// The end of the run's time, if it had one.
     pub end: Option<Nanos>,
+    /// Its seed, if it had one of its own.
+    pub seed: Option<u64>,
 }
 
 /// Reads a run or a simulation for a replay.
@@ -103,14 +105,16 @@ pub fn read_replayable(directory: &Path) -> Result<Replayable, Failure> {
         let device =
             serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         let records = read_repetition(directory, SIMULATION_LOG)?;
-        return Ok(Replayable { device, repetitions: vec![Repetition { records, end: None }] });
+        let repetition = Repetition { records, end: None, seed: None };
+        return Ok(Replayable { devices: vec![device], repetitions: vec![repetition] });
     }
     let run = read_run(directory)?;
-    let repetitions = run
-        .reps
-        .iter()
-        .map(|rep| Ok(Repetition { records: read_repetition(directory, &rep.log_file)?, end: Some(rep.end_ns) }));
-    Ok(Replayable { repetitions: repetitions.collect::<Result<_, Failure>>()?, device: run.device })
+    let repetition = |rep: &RepResult| {
+        let records = read_repetition(directory, &rep.log_file)?;
+        Ok(Repetition { records, end: Some(rep.end_ns), seed: rep.seed })
+    };
+    let repetitions = run.reps.iter().map(repetition).collect::<Result<_, Failure>>()?;
+    Ok(Replayable { repetitions, devices: [vec![run.device], run.further_devices].concat() })
 }
 
 fn unreadable(error: ReportError) -> Failure {

@@ -6,6 +6,7 @@
 mod guest {
     mod accuracy;
     mod clocks;
+    mod elsewhere;
     mod endings;
     mod file_systems;
     mod support;

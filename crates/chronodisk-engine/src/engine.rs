@@ -8,9 +8,11 @@ use std::ops::RangeInclusive;
 use chronodisk_device::{DeviceInfo, DeviceModel};
 use chronodisk_sim::{Completion, Nanos, RandomStream, Request, RequestId, RequestRecord, Status};
 
+use crate::fault::ModelFault;
 use crate::host::HostClock;
 use crate::log::RequestLog;
-use crate::step::{assert_inside, assert_later, checked_advance, checked_step, first_possible_completion};
+use crate::port::{ModelPort, Port};
+use crate::step::{assert_inside, assert_later};
 
 /// Feeds arrivals to device models, holds what they complete until it may leave, and logs it all.
 ///
@@ -31,6 +33,10 @@ use crate::step::{assert_inside, assert_later, checked_advance, checked_step, fi
 ///
 /// Completions leave in the order of (instant, device, sequence of completion). All instants are
 /// of one clock, that of the run; what the host's clock says is only ever measured, never used.
+///
+/// A model that is elsewhere can be lost. From then on nothing completes any more, and
+/// [`fault`](Self::fault) says why; whoever drives the engine looks there before it believes that
+/// nothing is due.
 pub struct Engine {
     devices: Vec<Device>,
     due_queue: BinaryHeap<Reverse<Waiting>>,
@@ -39,6 +45,7 @@ pub struct Engine {
     host: Option<Box<dyn HostClock>>,
     model_delay: Option<ModelDelay>,
     statistics: Statistics,
+    fault: Option<ModelFault>,
     /// Reused, so that the steady state allocates nothing.
     completions: Vec<Completion>,
 }
@@ -115,6 +122,7 @@ impl Engine {
             host: None,
             model_delay: None,
             statistics: Statistics::default(),
+            fault: None,
             completions: Vec::new(),
         }
     }
@@ -142,10 +150,24 @@ impl Engine {
     /// # Panics
     /// Beyond 65,536 devices, or if the model already has requests outstanding.
     pub fn attach(&mut self, model: Box<dyn DeviceModel>) -> DeviceIndex {
-        assert!(model.outstanding() == 0, "model {}: attached with requests outstanding", model.info().name);
+        self.attach_port(ModelPort::Local(model))
+    }
+
+    /// Adds a device whose model may be elsewhere.
+    ///
+    /// # Panics
+    /// As [`attach`](Self::attach) does.
+    pub fn attach_port(&mut self, port: ModelPort) -> DeviceIndex {
+        assert!(port.outstanding() == 0, "model {}: attached with requests outstanding", port.info().name);
         let index = u16::try_from(self.devices.len()).expect("at most 65,536 devices in a run");
-        self.devices.push(Device { model, in_flight: HashMap::default(), unspent_model_time: Nanos::ZERO });
+        self.devices.push(Device { port, in_flight: HashMap::default(), unspent_model_time: Nanos::ZERO });
         DeviceIndex(index)
+    }
+
+    /// Why a model was lost, if one was.
+    #[must_use]
+    pub fn fault(&self) -> Option<&ModelFault> {
+        self.fault.as_ref()
     }
 
     /// A device's properties.
@@ -154,7 +176,7 @@ impl Engine {
     /// If there is no such device.
     #[must_use]
     pub fn info(&self, device: DeviceIndex) -> &DeviceInfo {
-        self.devices[usize::from(device.0)].model.info()
+        self.port(device).info()
     }
 
     /// A device's model, for its statistics.
@@ -162,8 +184,19 @@ impl Engine {
     /// # Panics
     /// If there is no such device.
     #[must_use]
-    pub fn model(&self, device: DeviceIndex) -> &dyn DeviceModel {
-        &*self.devices[usize::from(device.0)].model
+    pub fn port(&self, device: DeviceIndex) -> &ModelPort {
+        &self.devices[usize::from(device.0)].port
+    }
+
+    /// Asks the models that are elsewhere for their statistics, so that [`port`](Self::port) knows them.
+    pub fn fetch_statistics(&mut self) {
+        for device in &mut self.devices {
+            if let ModelPort::Remote(model) = &mut device.port
+                && let Err(fault) = model.fetch_statistics()
+            {
+                self.fault.get_or_insert(fault);
+            }
+        }
     }
 
     /// Number of devices.
@@ -182,16 +215,16 @@ impl Engine {
     pub fn arrive(&mut self, at: Nanos, device: DeviceIndex, request: Request, bytes: Bytes) -> Nanos {
         let index = usize::from(device.0);
         let call = self.begin_model_call();
-        let model = &mut *self.devices[index].model;
-        assert_inside(model, &request);
+        let mut model = self.devices[index].port.lend();
+        assert_inside(model.info(), &request);
         let effective = at.max(model.now());
         if effective > at {
             self.statistics.clamped_arrivals += 1;
             self.statistics.clamp_max = self.statistics.clamp_max.max(effective - at);
         }
         let mut completions = std::mem::take(&mut self.completions);
-        checked_advance(model, effective, &mut completions);
-        model.submit(request);
+        let submitted = model.advance(effective, &mut completions).and_then(|()| model.submit(request));
+        note_fault(&mut self.fault, submitted);
         let model_time = self.end_model_call(call);
         self.accept(device, &mut completions);
         self.completions = completions;
@@ -249,6 +282,9 @@ impl Engine {
     /// If a model breaks its contract.
     pub fn run_to_first_due(&mut self, limit: Nanos) -> Option<Nanos> {
         for _ in 0..ROUNDS_MAX {
+            if self.fault.is_some() {
+                return None;
+            }
             let queued = self.next_queued();
             let bound = self.first_possible_completion();
             // Completions of one instant leave together, so a model that can still complete something there is heard.
@@ -258,7 +294,7 @@ impl Engine {
                 return Some(queued).filter(|queued| *queued <= limit);
             }
             let bound = bound.filter(|bound| *bound <= limit)?;
-            let mut busy = (0..self.devices.len()).filter(|index| self.devices[*index].model.outstanding() > 0);
+            let mut busy = (0..self.devices.len()).filter(|index| self.devices[*index].port.outstanding() > 0);
             match (busy.next(), busy.next()) {
                 // A model on its own stops by itself at its first completion.
                 (Some(only), None) if queued.is_none() => self.step_device(only, limit),
@@ -305,10 +341,20 @@ impl Engine {
     /// No completion can leave before this if nothing arrives and no bytes finish moving: may be
     /// early, never late. `None` if nothing can leave at all.
     ///
-    /// Repeating [`time`](Self::time) to it and asking again always makes progress.
+    /// Repeating [`time`](Self::time) to it and asking again always makes progress. Of a model that is elsewhere it is
+    /// as late as possible only after [`settle`](Self::settle).
     #[must_use]
     pub fn completion_bound(&self) -> Option<Nanos> {
         [self.next_queued(), self.first_possible_completion()].into_iter().flatten().min()
+    }
+
+    /// Asks the models that are elsewhere what completes next.
+    pub fn settle(&mut self) {
+        for device in &mut self.devices {
+            if let ModelPort::Remote(model) = &mut device.port {
+                note_fault(&mut self.fault, model.settle());
+            }
+        }
     }
 
     /// Requests that arrived and were not taken as completed yet, over all devices.
@@ -351,34 +397,36 @@ impl Engine {
     }
 
     fn first_possible_completion(&self) -> Option<Nanos> {
-        self.devices.iter().filter_map(|device| first_possible_completion(&*device.model)).min()
+        self.devices.iter().filter_map(|device| device.port.first_possible_completion()).min()
     }
 
     /// Runs one model to `until` if something is outstanding there; one without is caught up at its next arrival.
     fn run_device(&mut self, index: usize, until: Nanos) {
-        let model = &*self.devices[index].model;
-        let nothing_to_do = model.outstanding() == 0
-            || model.now() > until
-            || first_possible_completion(model).is_some_and(|first| first > until);
+        let port = &self.devices[index].port;
+        let nothing_to_do = self.fault.is_some()
+            || port.outstanding() == 0
+            || port.now() > until
+            || port.first_possible_completion().is_some_and(|first| first > until);
         if nothing_to_do {
             return;
         }
-        self.call_model(index, |model, completions| checked_advance(model, until, completions));
+        self.call_model(index, |model, completions| model.advance(until, completions));
     }
 
     fn step_device(&mut self, index: usize, limit: Nanos) {
-        self.call_model(index, |model, completions| {
-            checked_step(model, limit, completions);
-            // Whatever else completes at that instant leaves with it.
-            let now = model.now();
-            checked_advance(model, now, completions);
-        });
+        // Whatever else completes at the instant that is reached leaves with it.
+        self.call_model(index, |model, completions| model.step_whole_instant(limit, completions));
     }
 
-    fn call_model(&mut self, index: usize, call: impl FnOnce(&mut dyn DeviceModel, &mut Vec<Completion>)) {
+    fn call_model(
+        &mut self,
+        index: usize,
+        call: impl FnOnce(&mut Port<'_>, &mut Vec<Completion>) -> Result<(), ModelFault>,
+    ) {
         let mut completions = std::mem::take(&mut self.completions);
         let begun = self.begin_model_call();
-        call(&mut *self.devices[index].model, &mut completions);
+        let called = call(&mut self.devices[index].port.lend(), &mut completions);
+        note_fault(&mut self.fault, called);
         let model_time = self.end_model_call(begun);
         self.devices[index].unspent_model_time += model_time;
         self.accept(DeviceIndex(index as u16), &mut completions);
@@ -388,21 +436,21 @@ impl Engine {
     /// Notes what a model completed, and queues what need not wait for its bytes.
     fn accept(&mut self, device: DeviceIndex, completions: &mut Vec<Completion>) {
         for completion in completions.drain(..) {
-            let port = &mut self.devices[usize::from(device.0)];
-            let in_flight = port.in_flight.get_mut(&completion.id).filter(|in_flight| !in_flight.model_done);
+            let entry = &mut self.devices[usize::from(device.0)];
+            let in_flight = entry.in_flight.get_mut(&completion.id).filter(|in_flight| !in_flight.model_done);
             let Some(in_flight) = in_flight else {
                 panic!(
                     "model {}: completed request {}, which it does not have",
-                    port.model.info().name,
+                    entry.port.info().name,
                     completion.id.0
                 )
             };
             in_flight.model_done = true;
             let record = self.log.record_mut(in_flight.order);
-            assert_later(&*port.model, record, completion);
+            assert_later(entry.port.info(), record, completion);
             record.due = completion.at;
             record.status = if record.store_failed { Status::MediaError } else { completion.status };
-            record.model_time += std::mem::take(&mut port.unspent_model_time);
+            record.model_time += std::mem::take(&mut entry.unspent_model_time);
             if let Some(store_done) = in_flight.store_done {
                 self.enqueue(completion.at.max(store_done), device, completion.id);
             }
@@ -458,7 +506,7 @@ impl ModelDelay {
 }
 
 struct Device {
-    model: Box<dyn DeviceModel>,
+    port: ModelPort,
     /// Only ever looked up by id, never iterated.
     in_flight: HashMap<RequestId, InFlight, BuildHasherDefault<IdHasher>>,
     /// Host time of calls that completed nothing yet; goes to the next request that completes.
@@ -500,6 +548,13 @@ struct Waiting {
     device: DeviceIndex,
     sequence: u64,
     id: RequestId,
+}
+
+/// Keeps the first failure.
+fn note_fault(fault: &mut Option<ModelFault>, result: Result<(), ModelFault>) {
+    if let Err(new) = result {
+        fault.get_or_insert(new);
+    }
 }
 
 /// Logs what became of the bytes; tells since when they are done, if they are.

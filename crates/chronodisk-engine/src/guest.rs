@@ -90,8 +90,8 @@ impl GuestClock {
 
     /// The instant at which a running guest must be interrupted: nothing completes before it if
     /// nothing arrives. `None` if nothing is outstanding. It may be in the past after a kick.
-    #[must_use]
-    pub fn completion_bound(&self) -> Option<Nanos> {
+    pub fn completion_bound(&mut self) -> Option<Nanos> {
+        self.engine.settle();
         self.engine.completion_bound()
     }
 
@@ -111,6 +111,11 @@ impl GuestClock {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Asks the models that are elsewhere for their statistics.
+    pub fn fetch_statistics(&mut self) {
+        self.engine.fetch_statistics();
     }
 
     /// Ends the run at `v`: the models are brought there, and what is due is noted in the log, but

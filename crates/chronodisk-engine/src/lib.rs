@@ -12,15 +12,23 @@
 //! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
 //!   workload.
 //!
+//! A model is in this process, or elsewhere: a [`ModelPort`] is either. [`protocol`] is what both sides of such a
+//! connection say, [`remote`] the side that asks, and [`emulator`] the one that answers.
+//!
 //! What is deliberately absent: bytes (the front end moves them through a store and tells the
-//! engine when that is done), sockets and threads.
+//! engine when that is done). Only [`remote`] and [`emulator`] know of sockets and threads.
 #![deny(unsafe_code)]
 
+pub mod emulator;
 mod engine;
+mod fault;
 mod guest;
 mod host;
 mod log;
+mod port;
+pub mod protocol;
 mod real;
+pub mod remote;
 mod shadow;
 pub mod sim;
 mod step;
@@ -28,9 +36,11 @@ mod twin;
 mod verify;
 
 pub use engine::{Bytes, DeviceIndex, Due, Engine, Statistics};
+pub use fault::{FaultKind, ModelFault};
 pub use guest::{GuestClock, Idle};
 pub use host::{HostClock, MonotonicClock};
 pub use log::RequestLog;
+pub use port::ModelPort;
 pub use real::{
     ASLEEP_SHARE_PERCENT, Departure, Found, Gap, Pace, PaceStatistics, RealClock, RealId, RealOptions, RealStatistics,
     Tracked, TransportIndex, TransportStatistics, Wait, host as real_host,

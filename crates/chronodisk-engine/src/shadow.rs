@@ -45,7 +45,7 @@ impl Shadow {
     /// # Panics
     /// If its range leaves the model's device, or if the model breaks its contract.
     pub fn arrive(&mut self, at: Nanos, mut request: Request) -> u64 {
-        assert_inside(&*self.model, &request);
+        assert_inside(self.model.info(), &request);
         let at = at.max(self.model.now()).min(LATEST_ARRIVAL);
         checked_advance(&mut *self.model, at, &mut self.completions);
         let order = self.first_order + self.records.len() as u64;

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use chronodisk_device::DeviceModel;
+use chronodisk_device::{DeviceInfo, DeviceModel};
 use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, RequestRecord};
 
+use crate::fault::ModelFault;
 use crate::log::new_record;
-use crate::step::{LATEST_ARRIVAL, assert_later, checked_advance, checked_step, fits, step_to_completion};
+use crate::port::{ModelPort, Port};
+use crate::step::{LATEST_ARRIVAL, assert_later, fits};
 
 /// A request of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,9 @@ pub enum SimulationError {
         /// Order of the request, counted from 0.
         order: u64,
     },
+    /// The model is elsewhere, and was lost.
+    #[error(transparent)]
+    Model(#[from] ModelFault),
 }
 
 /// Keeps `depth` requests outstanding until `requests` ends and all have completed; returns their
@@ -85,6 +90,31 @@ pub fn closed_loop_streaming(
     model: &mut dyn DeviceModel,
     requests: impl IntoIterator<Item = Issue>,
     depth: u32,
+    seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<(), SimulationError> {
+    run_closed_loop(Port::Local(model), requests, depth, seen)
+}
+
+/// Does what [`closed_loop_streaming`] does with a model that may be elsewhere.
+///
+/// # Errors
+/// As [`closed_loop`], and if the model is lost.
+///
+/// # Panics
+/// As [`closed_loop`], for a local model.
+pub fn closed_loop_streaming_at(
+    port: &mut ModelPort,
+    requests: impl IntoIterator<Item = Issue>,
+    depth: u32,
+    seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<(), SimulationError> {
+    run_closed_loop(port.lend(), requests, depth, seen)
+}
+
+fn run_closed_loop(
+    mut model: Port<'_>,
+    requests: impl IntoIterator<Item = Issue>,
+    depth: u32,
     mut seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
 ) -> Result<(), SimulationError> {
     if depth == 0 {
@@ -106,20 +136,16 @@ pub fn closed_loop_streaming(
             arrivals.push(now, issue, window.next_order())?;
         }
         while let Some(request) = arrivals.pop(now) {
-            submit(model, &mut window, request)?;
+            submit(&mut model, &mut window, request)?;
         }
         match arrivals.next_at() {
             None if model.outstanding() == 0 => return Ok(()),
-            None => step_to_completion(model, &mut completions),
-            Some(next) => {
-                checked_step(model, next, &mut completions);
-                let now = model.now();
-                // What still happens at this instant happens before anything arrives at it.
-                checked_advance(model, now, &mut completions);
-            }
+            None => model.step_to_completion(&mut completions)?,
+            // What still happens at the instant that is reached happens before anything arrives at it.
+            Some(next) => model.step_whole_instant(next, &mut completions)?,
         }
         for completion in completions.drain(..) {
-            window.complete(model, completion);
+            window.complete(model.info(), completion);
             room += 1;
         }
         while let Some(record) = window.pop() {
@@ -140,6 +166,7 @@ pub fn open_loop(
     model: &mut dyn DeviceModel,
     requests: impl IntoIterator<Item = (Nanos, Request)>,
 ) -> Result<Vec<RequestRecord>, SimulationError> {
+    let mut model = Port::Local(model);
     let mut window = Window::default();
     let mut completions = Vec::new();
     for (at, request) in requests {
@@ -147,16 +174,16 @@ pub fn open_loop(
         if at > LATEST_ARRIVAL {
             return Err(SimulationError::BeyondTime { order: window.next_order() });
         }
-        checked_advance(model, at, &mut completions);
+        model.advance(at, &mut completions)?;
         for completion in completions.drain(..) {
-            window.complete(model, completion);
+            window.complete(model.info(), completion);
         }
-        submit(model, &mut window, request)?;
+        submit(&mut model, &mut window, request)?;
     }
     while model.outstanding() > 0 {
-        step_to_completion(model, &mut completions);
+        model.step_to_completion(&mut completions)?;
         for completion in completions.drain(..) {
-            window.complete(model, completion);
+            window.complete(model.info(), completion);
         }
     }
     Ok(window.records.into())
@@ -208,13 +235,13 @@ impl Window {
         self.first_order + self.records.len() as u64
     }
 
-    fn complete(&mut self, model: &dyn DeviceModel, completion: Completion) {
+    fn complete(&mut self, info: &DeviceInfo, completion: Completion) {
         let index = completion.id.0.checked_sub(self.first_order);
         let record = index.and_then(|index| self.records.get_mut(index as usize));
         let Some(record) = record.filter(|record| !record.is_completed()) else {
-            panic!("model {}: completed request {}, which it does not have", model.info().name, completion.id.0)
+            panic!("model {}: completed request {}, which it does not have", info.name, completion.id.0)
         };
-        assert_later(model, record, completion);
+        assert_later(info, record, completion);
         record.due = completion.at;
         record.completed = completion.at;
         record.status = completion.status;
@@ -228,7 +255,7 @@ impl Window {
     }
 }
 
-fn submit(model: &mut dyn DeviceModel, window: &mut Window, mut request: Request) -> Result<(), SimulationError> {
+fn submit(model: &mut Port<'_>, window: &mut Window, mut request: Request) -> Result<(), SimulationError> {
     let order = window.next_order();
     let capacity_sectors = model.info().capacity_sectors;
     if !fits(capacity_sectors, request.lba.0, request.sectors) {
@@ -237,6 +264,5 @@ fn submit(model: &mut dyn DeviceModel, window: &mut Window, mut request: Request
     }
     request.id = RequestId(order);
     window.records.push_back(new_record(0, order, model.now(), &request));
-    model.submit(request);
-    Ok(())
+    model.submit(request).map_err(SimulationError::Model)
 }

@@ -1,6 +1,6 @@
 //! Stepping a model while holding it to its contract.
 
-use chronodisk_device::DeviceModel;
+use chronodisk_device::{DeviceInfo, DeviceModel};
 use chronodisk_sim::{Completion, Nanos, Request, RequestRecord};
 
 /// No arrival is taken after this, 292 years: it leaves a model's arithmetic as much again.
@@ -85,11 +85,11 @@ pub(crate) fn step_to_completion(model: &mut dyn DeviceModel, completed: &mut Ve
 }
 
 /// Panics unless a request completes after its arrival.
-pub(crate) fn assert_later(model: &dyn DeviceModel, record: &RequestRecord, completion: Completion) {
+pub(crate) fn assert_later(info: &DeviceInfo, record: &RequestRecord, completion: Completion) {
     assert!(
         completion.at > record.arrival,
         "model {}: request {} completed at {}, not after its arrival at {}",
-        model.info().name,
+        info.name,
         completion.id.0,
         completion.at,
         record.arrival
@@ -115,15 +115,14 @@ pub(crate) fn first_possible_completion(model: &dyn DeviceModel) -> Option<Nanos
 }
 
 /// Panics if a request does not lie inside the device; whoever submits it has checked it before.
-pub(crate) fn assert_inside(model: &dyn DeviceModel, request: &Request) {
-    let capacity_sectors = model.info().capacity_sectors;
+pub(crate) fn assert_inside(info: &DeviceInfo, request: &Request) {
     assert!(
-        fits(capacity_sectors, request.lba.0, request.sectors),
+        fits(info.capacity_sectors, request.lba.0, request.sectors),
         "model {}: a request for {} sectors at sector {} reached the engine, but the device ends at sector {}",
-        model.info().name,
+        info.name,
         request.sectors,
         request.lba,
-        capacity_sectors
+        info.capacity_sectors
     );
 }
 

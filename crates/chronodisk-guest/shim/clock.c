@@ -35,14 +35,20 @@
 #define VHOST_USER_NEED_REPLY 8u
 #define ACKNOWLEDGEMENT_BYTES 20
 
+#define DEVICES_MAX 8
+
 /* An idle guest whose descriptors stay ready is woken this often in a row before it may jump. */
 #define WAKEUPS_MAX 64
 
 struct chronodisk_page *page;
 pid_t main_pid;
 static int exchange_fd = -1;
-static int vhost_inherited_fd = -1;
-static int vhost_fd = -1;
+/* Each device has a connection of its own: inherited until its driver connects. */
+static struct {
+	int inherited_fd;
+	int fd;
+} vhost[DEVICES_MAX];
+static int kicked_fd = -1; /* whose acknowledgement is awaited */
 static int epoll_fd = -1;
 static int serial_out_fd = -1;
 static int acknowledgement_left;
@@ -361,25 +367,36 @@ int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 
 /* ---- The kick ---------------------------------------------------------------------------------- */
 
-/* The guest connects to its device by a name of which no socket exists: it gets the inherited one. */
+/* The guest connects to its devices by names of which no sockets exist, chronodisk-vda and on: it gets the inherited
+ * ones. */
 int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 {
-	static const char name[] = "chronodisk-vda";
-	const struct sockaddr_un *unix_address = (const struct sockaddr_un *)address;
-	if (vhost_inherited_fd < 0 || address->sa_family != AF_UNIX ||
-	    strcmp(unix_address->sun_path, name) != 0)
+	static const char prefix[] = "chronodisk-vd";
+	const char *name = ((const struct sockaddr_un *)address)->sun_path;
+	if (!page || address->sa_family != AF_UNIX || strncmp(name, prefix, sizeof prefix - 1) != 0)
 		return real_connect(fd, address, len_bytes);
-	if (syscall(SYS_dup3, vhost_inherited_fd, fd, O_CLOEXEC) < 0)
+	unsigned device = (unsigned)(name[sizeof prefix - 1] - 'a');
+	if (device >= DEVICES_MAX || vhost[device].inherited_fd < 0)
+		return real_connect(fd, address, len_bytes);
+	if (syscall(SYS_dup3, vhost[device].inherited_fd, fd, O_CLOEXEC) < 0)
 		return -1;
-	close(vhost_inherited_fd);
-	vhost_inherited_fd = -1;
-	vhost_fd = fd;
+	close(vhost[device].inherited_fd);
+	vhost[device].inherited_fd = -1;
+	vhost[device].fd = fd;
+	return 0;
+}
+
+static int is_vhost(int fd)
+{
+	for (int device = 0; device < DEVICES_MAX; device++)
+		if (fd >= 0 && vhost[device].fd == fd)
+			return 1;
 	return 0;
 }
 
 static int is_kick(int fd, const struct msghdr *message)
 {
-	if (fd != vhost_fd || fd < 0 || !message->msg_iovlen || message->msg_iov[0].iov_len < 12)
+	if (!is_vhost(fd) || !message->msg_iovlen || message->msg_iov[0].iov_len < 12)
 		return 0;
 	uint32_t header[2];
 	memcpy(header, message->msg_iov[0].iov_base, sizeof header);
@@ -395,6 +412,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		booted = 1;
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
+		kicked_fd = fd;
 	}
 	return real_sendmsg(fd, message, flags);
 }
@@ -402,7 +420,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 ssize_t read(int fd, void *buffer, size_t len_bytes)
 {
 	ssize_t got = real_read(fd, buffer, len_bytes);
-	if (fd != vhost_fd || fd < 0 || acknowledgement_left == 0)
+	if (acknowledgement_left == 0 || fd != kicked_fd)
 		return got;
 	if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
 		_exit(EXIT_BACKEND_LOST);
@@ -419,6 +437,17 @@ ssize_t read(int fd, void *buffer, size_t len_bytes)
 }
 
 /* ---- Start -------------------------------------------------------------------------------------- */
+
+/* Descriptors by device, with a comma between two. */
+static void inherit_devices(const char *list)
+{
+	for (int device = 0; device < DEVICES_MAX; device++) {
+		vhost[device].fd = -1;
+		vhost[device].inherited_fd = list && *list ? atoi(list) : -1;
+		list = list ? strchr(list, ',') : NULL;
+		list = list ? list + 1 : NULL;
+	}
+}
 
 __attribute__((constructor)) static void start(void)
 {
@@ -437,7 +466,7 @@ __attribute__((constructor)) static void start(void)
 
 	int page_fd = descriptor_from_environment("CHRONODISK_PAGE_FD");
 	exchange_fd = descriptor_from_environment("CHRONODISK_EXCHANGE_FD");
-	vhost_inherited_fd = descriptor_from_environment("CHRONODISK_VHOST_FD");
+	inherit_devices(getenv("CHRONODISK_VHOST_FDS"));
 	serial_out_fd = descriptor_from_environment("CHRONODISK_SERIAL_OUT_FD");
 	if (page_fd < 0)
 		return;

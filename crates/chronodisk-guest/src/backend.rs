@@ -1,5 +1,6 @@
-//! The process behind the guest's device: the vhost-user front end, the engine on the guest's
-//! clock, the model and the store. One per guest; it ends when the guest does.
+//! The process behind the guest's devices: the vhost-user front ends, the engine on the guest's
+//! clock, the models and the stores, or the links to where these are. One per guest; it ends when the
+//! guest does.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,16 +9,19 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 
-use chronodisk_device::{BuildOptions, Probe, Profile};
-use chronodisk_engine::{Bytes, DeviceIndex, Engine, GuestClock, MonotonicClock};
+use chronodisk_device::{BuildOptions, DeviceInfo, Probe, Profile};
+use chronodisk_engine::protocol::Reset;
+use chronodisk_engine::remote::{self, Patience, Tell};
+use chronodisk_engine::{Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock};
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
-use chronodisk_sim::{Nanos, SECTOR_BYTES};
+use chronodisk_sim::SECTOR_BYTES;
 use chronodisk_store::{FileStore, RamStore, Store};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::control::{self, BackendReport, BackendSpec, Readiness};
+use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
-use crate::launch::StoreChoice;
+use crate::init::device_name;
+use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::page::{self, Ask, ClockPage, QUESTION_BYTES, Question};
 use crate::records;
 
@@ -38,89 +42,110 @@ pub fn guest_backend() -> ExitCode {
 
 fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let mut control = UnixStream::from(descriptors::inherited(descriptors::CONTROL)?);
-    let vhost = UnixStream::from(descriptors::inherited(descriptors::VHOST)?);
     let mut exchange = UnixStream::from(descriptors::inherited(descriptors::EXCHANGE)?);
     let log = File::from(descriptors::inherited(descriptors::LOG)?);
     let page = ClockPage::open(descriptors::inherited(descriptors::PAGE)?)?;
 
     let spec: BackendSpec = control::receive(&control)?;
-    let mut backend = match Backend::build(&spec, vhost, page) {
+    let mut backend = match Backend::build(&spec, page) {
         Ok(backend) => backend,
         Err(error) => {
-            control::send(&mut control, &Readiness::Refused(error.to_string()))?;
+            let kind = error.downcast_ref::<ModelFault>().map(|fault| fault.kind);
+            let refusal = match kind {
+                None | Some(FaultKind::Refused) => Readiness::Refused(error.to_string()),
+                Some(_) => Readiness::ModelLost(error.to_string()),
+            };
+            control::send(&mut control, &refusal)?;
             return Ok(());
         }
     };
     control::send(&mut control, &Readiness::Ready)?;
-    backend.run(&mut exchange)?;
-    let report = backend.finish(&log)?;
-    control::send(&mut control, &report)?;
+    let last_word = match backend.run(&mut exchange)? {
+        RunEnd::GuestGone => backend.finish(&log)?,
+        RunEnd::ModelLost(fault) => LastWord::ModelLost(fault.to_string()),
+    };
+    control::send(&mut control, &last_word)?;
     Ok(())
 }
 
 struct Backend {
-    session: Session,
-    device: Device,
+    /// One per device, in their order.
+    sessions: Vec<Session>,
+    time: Time,
 }
 
-/// The device's time, apart from the session so that the session can hand it arrivals.
-struct Device {
+/// The devices' time, apart from the sessions so that a session can hand it arrivals.
+struct Time {
     clock: GuestClock,
-    index: DeviceIndex,
     page: ClockPage,
 }
 
+/// One device's arrivals on their way to the clock.
+struct Arrivals<'a> {
+    time: &'a mut Time,
+    device: DeviceIndex,
+}
+
+/// Why the backend stops.
+enum RunEnd {
+    GuestGone,
+    ModelLost(ModelFault),
+}
+
 impl Backend {
-    fn build(spec: &BackendSpec, vhost: UnixStream, page: ClockPage) -> Result<Self, Box<dyn std::error::Error>> {
-        let profile = Profile::parse(&spec.profile, &spec.profile_label)?;
-        let model = profile.build(&BuildOptions { capacity_bytes: spec.capacity_bytes, seed: spec.seed })?;
-        let info = model.info().clone();
-        let store = open_store(&spec.store, info.capacity_sectors * SECTOR_BYTES)?;
-        let config = BlkConfig {
-            capacity_sectors: info.capacity_sectors,
-            logical_block_bytes: info.logical_block_bytes,
-            physical_block_bytes: info.physical_block_bytes,
-            serial: info.name,
-            discard_unit_sectors: info.discard_unit_sectors,
-            write_zeroes: true,
-            volatile_cache: info.volatile_cache,
-            seg_max: SEGMENTS_MAX,
-        };
+    fn build(spec: &BackendSpec, page: ClockPage) -> Result<Self, Box<dyn std::error::Error>> {
         let mut engine = Engine::new();
         engine.set_host_clock(Box::new(MonotonicClock::new()));
         let (delay_min, delay_max) = spec.model_delay;
         engine.set_model_delay(delay_min..=delay_max, spec.seed);
-        let index = engine.attach(model);
-        let session = Session::new(vhost, config, store)?;
-        Ok(Backend { session, device: Device { clock: GuestClock::new(engine), index, page } })
+        let mut sessions = Vec::new();
+        for (index, device) in spec.devices.iter().enumerate() {
+            let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
+            let (port, store) = open_device(device, spec)?;
+            sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
+            engine.attach_port(port);
+        }
+        Ok(Backend { sessions, time: Time { clock: GuestClock::new(engine), page } })
     }
 
     /// Serves until the guest is gone.
-    fn run(&mut self, exchange: &mut UnixStream) -> io::Result<()> {
+    fn run(&mut self, exchange: &mut UnixStream) -> io::Result<RunEnd> {
         loop {
-            let mut waits = [
-                PollFd::from_borrowed_fd(self.session.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(exchange.as_fd(), PollFlags::IN),
-            ];
+            let mut waits: Vec<PollFd<'_>> =
+                self.sessions.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
+            waits.push(PollFd::from_borrowed_fd(exchange.as_fd(), PollFlags::IN));
             match poll(&mut waits, None) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
-            let [kicked, asked] = waits.map(|wait| !wait.revents().is_empty());
-            if kicked {
-                match self.session.readable(&mut self.device) {
-                    Ok(Flow::Continue) => self.session.notify()?,
-                    Ok(Flow::Ended) => return Ok(()),
-                    // A guest that breaks the protocol loses its device, as one that hung up does.
-                    Err(error) => {
-                        eprintln!("chronodisk backend: the guest's driver broke the protocol: {error}");
-                        return Ok(());
-                    }
+            let ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
+            let (asked, kicked) = ready.split_last().expect("the exchange is the last");
+            for (index, _) in kicked.iter().enumerate().filter(|(_, kicked)| **kicked) {
+                if !self.kicked(index)? {
+                    return Ok(RunEnd::GuestGone);
                 }
             }
-            if asked && !self.answer(exchange)? {
-                return Ok(());
+            if *asked && !self.answer(exchange)? {
+                return Ok(RunEnd::GuestGone);
+            }
+            if let Some(fault) = self.time.clock.engine().fault() {
+                return Ok(RunEnd::ModelLost(fault.clone()));
+            }
+        }
+    }
+
+    /// Obeys a device's driver; false when the guest is gone.
+    fn kicked(&mut self, index: usize) -> io::Result<bool> {
+        let session = &mut self.sessions[index];
+        let mut arrivals = Arrivals { time: &mut self.time, device: DeviceIndex(index as u16) };
+        match session.readable(&mut arrivals) {
+            Ok(Flow::Continue) => session.notify().map(|()| true),
+            Ok(Flow::Ended) => Ok(false),
+            // A guest that breaks the protocol loses its device, as one that hung up does.
+            Err(error) => {
+                eprintln!("chronodisk backend: the guest's driver broke the protocol: {error}");
+                Ok(false)
             }
         }
     }
@@ -137,22 +162,26 @@ impl Backend {
         }
         let question = Question::decode(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the guest's clock asked something unknown"))?;
+        let clock = &mut self.time.clock;
         let (resume_at, due) = match question.ask {
             Ask::Idle => {
-                let idle = self.device.clock.idle(question.virtual_now, question.guest_timer);
+                let idle = clock.idle(question.virtual_now, question.guest_timer);
                 (idle.resume_at.unwrap_or(question.virtual_now), idle.due)
             }
-            Ask::Interrupt => {
-                let due = self.device.clock.interrupted(question.virtual_now);
-                (question.virtual_now, due)
-            }
+            Ask::Interrupt => (question.virtual_now, clock.interrupted(question.virtual_now)),
         };
         for due in &due {
-            self.session.complete(due.id, due.status);
+            self.sessions[usize::from(due.device.0)].complete(due.id, due.status);
         }
-        // The call is in the guest's pipe, and its signal pending, before the guest goes on.
-        self.session.notify()?;
-        self.device.publish();
+        // The calls are in the guest's pipes, and their signal pending, before the guest goes on.
+        for session in &mut self.sessions {
+            session.notify()?;
+        }
+        self.time.publish();
+        if self.time.clock.engine().fault().is_some() {
+            // The guest must not go on without its device: it waits for the answer until it is ended.
+            return Ok(true);
+        }
         match exchange.write_all(&page::encode_answer(resume_at, due.len() as u64)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -160,45 +189,120 @@ impl Backend {
         }
     }
 
-    fn finish(self, log: &File) -> io::Result<BackendReport> {
-        let mut statistics = Collected::default();
-        self.device.clock.engine().model(self.device.index).probe(&mut statistics);
-        let engine = self.device.clock.engine().statistics();
-        let session = self.session.stats();
+    fn finish(mut self, log: &File) -> io::Result<LastWord> {
+        self.time.clock.fetch_statistics();
+        if let Some(fault) = self.time.clock.engine().fault() {
+            return Ok(LastWord::ModelLost(fault.to_string()));
+        }
+        let statistics = self.statistics();
+        let engine = self.time.clock.engine().statistics();
         let mut report = BackendReport {
-            store_bytes: self.session.store().allocated_bytes().unwrap_or(0),
-            store_errors: session.store_errors,
-            first_store_error: session.first_store_error.clone(),
-            malformed_requests: session.bad_requests.values().sum(),
             clamped_arrivals: engine.clamped_arrivals,
-            backward_steps: self.device.clock.backward_steps(),
-            end: Nanos::ZERO,
-            statistics: statistics.0,
+            backward_steps: self.time.clock.backward_steps(),
+            statistics,
+            ..BackendReport::default()
         };
-        let virtual_now = self.device.page.virtual_now();
-        let (requests, end) = self.device.clock.finish(virtual_now);
+        for session in &self.sessions {
+            let stats = session.stats();
+            report.store_bytes += session.store().allocated_bytes().unwrap_or(0);
+            report.store_errors += stats.store_errors;
+            report.first_store_error = report.first_store_error.or_else(|| stats.first_store_error.clone());
+            report.malformed_requests += stats.bad_requests.values().sum::<u64>();
+        }
+        let virtual_now = self.time.page.virtual_now();
+        let (requests, end) = self.time.clock.finish(virtual_now);
         report.end = end;
         records::write(log, requests.records())?;
-        Ok(report)
+        Ok(LastWord::Report(report))
+    }
+
+    /// The models' statistics; with several devices each name has its device's before it.
+    fn statistics(&self) -> Vec<(String, f64)> {
+        let mut all = Vec::new();
+        for index in 0..self.sessions.len() {
+            let mut of_device = Collected::default();
+            self.time.clock.engine().port(DeviceIndex(index as u16)).probe(&mut of_device);
+            let named = |(name, value)| match self.sessions.len() {
+                1 => (name, value),
+                _ => (format!("{}.{name}", device_name(index)), value),
+            };
+            all.extend(of_device.0.into_iter().map(named));
+        }
+        all
     }
 }
 
-impl Device {
-    fn publish(&self) {
+impl Time {
+    fn publish(&mut self) {
         self.page.publish(self.clock.completion_bound(), self.clock.engine().outstanding() as u64);
     }
 }
 
-impl RequestHandler for Device {
+impl RequestHandler for Arrivals<'_> {
     fn arrived(&mut self, arrival: Arrival) {
         let took = arrival.store_time;
         let bytes = if arrival.failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
-        self.clock.kick(self.page.virtual_now());
-        self.clock.arrive(self.index, arrival.request, bytes);
+        self.time.clock.kick(self.time.page.virtual_now());
+        self.time.clock.arrive(self.device, arrival.request, bytes);
     }
 
     fn before_acknowledge(&mut self) {
-        self.publish();
+        self.time.publish();
+    }
+}
+
+/// A device's model and its bytes, wherever they are.
+fn open_device(
+    device: &DeviceOptions,
+    spec: &BackendSpec,
+) -> Result<(ModelPort, Box<dyn Store>), Box<dyn std::error::Error>> {
+    let patience = Patience { answer: spec.patience.0, reconnect: spec.patience.1 };
+    let tell: Tell = Box::new(|text| eprintln!("chronodisk: {text}"));
+    let reset = Reset {
+        seed: spec.seed,
+        capacity_bytes: device.capacity_bytes.unwrap_or(0),
+        speculate: true,
+        ..Reset::default()
+    };
+    let port = match &device.model {
+        ModelChoice::Profile { text, label } => {
+            let profile = Profile::parse(text, label)?;
+            let options = BuildOptions { capacity_bytes: device.capacity_bytes, seed: spec.seed };
+            ModelPort::Local(profile.build(&options)?)
+        }
+        ModelChoice::Server { address, text, label, speculate } => {
+            let store_budget_bytes = match &device.store {
+                StoreChoice::Ram { budget_bytes } => *budget_bytes,
+                StoreChoice::File { .. } => 0,
+            };
+            let (label, profile) = (label.clone(), text.clone());
+            let reset = Reset { store_budget_bytes, label, profile, speculate: *speculate, ..reset };
+            remote::open_server(address, reset, patience, tell)?.into()
+        }
+        ModelChoice::Program { command } => remote::open_program(command, reset, patience, tell)?.into(),
+    };
+    let capacity_bytes = port.info().capacity_sectors * SECTOR_BYTES;
+    let elsewhere = match &port {
+        ModelPort::Remote(model) => model.store(),
+        ModelPort::Local(_) => None,
+    };
+    let store = match elsewhere {
+        Some(store) => Box::new(store),
+        None => open_store(&device.store, capacity_bytes)?,
+    };
+    Ok((port, store))
+}
+
+fn blk_config(info: &DeviceInfo) -> BlkConfig {
+    BlkConfig {
+        capacity_sectors: info.capacity_sectors,
+        logical_block_bytes: info.logical_block_bytes,
+        physical_block_bytes: info.physical_block_bytes,
+        serial: info.name.clone(),
+        discard_unit_sectors: info.discard_unit_sectors,
+        write_zeroes: true,
+        volatile_cache: info.volatile_cache,
+        seg_max: SEGMENTS_MAX,
     }
 }
 

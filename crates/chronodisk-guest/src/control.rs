@@ -2,24 +2,24 @@
 //! length as four bytes.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use chronodisk_sim::Nanos;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::launch::StoreChoice;
+use crate::launch::DeviceOptions;
 
 /// What the backend is to be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackendSpec {
-    /// Text of the profile, and the name under which errors mention it.
-    pub profile: String,
-    pub profile_label: String,
-    pub capacity_bytes: Option<u64>,
+    /// In the order of the guest's names for them.
+    pub devices: Vec<DeviceOptions>,
     pub seed: u64,
-    pub store: StoreChoice,
     /// Bounds of what every call of the model sleeps.
     pub model_delay: (Nanos, Nanos),
+    /// How long models that are elsewhere are waited for: for an answer, and for a lost connection.
+    pub patience: (Duration, Duration),
 }
 
 /// First message of the backend: it is ready, or why not.
@@ -27,9 +27,20 @@ pub(crate) struct BackendSpec {
 pub(crate) enum Readiness {
     Ready,
     Refused(String),
+    /// A model that is elsewhere can't be had.
+    ModelLost(String),
 }
 
 /// Last message of the backend.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum LastWord {
+    /// The guest has ended.
+    Report(BackendReport),
+    /// A model that is elsewhere was lost.
+    ModelLost(String),
+}
+
+/// What the backend tells about a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BackendReport {
     /// Bytes that the store keeps.
@@ -46,7 +57,7 @@ pub struct BackendReport {
     pub backward_steps: u64,
     /// The device's clock when the guest ended, in virtual nanoseconds.
     pub end: Nanos,
-    /// The model's own statistics, by name.
+    /// The models' own statistics, by name; with several devices, each name after its device's and a dot.
     pub statistics: Vec<(String, f64)>,
 }
 

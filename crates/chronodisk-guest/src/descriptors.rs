@@ -9,8 +9,8 @@ use std::process::Command;
 pub(crate) const PAGE: RawFd = 30;
 /// Questions of the guest's clock, in both.
 pub(crate) const EXCHANGE: RawFd = 31;
-/// The vhost-user socket, in both.
-pub(crate) const VHOST: RawFd = 32;
+/// The vhost-user socket of the first device, in both.
+const VHOST_FIRST: RawFd = 32;
 /// The guest's serial line, its two directions; distinct numbers, because User Mode Linux watches
 /// a descriptor for one direction only.
 pub(crate) const SERIAL_IN: RawFd = 33;
@@ -23,7 +23,17 @@ pub(crate) const CLOCK_LIBRARY: RawFd = 36;
 pub(crate) const CONTROL: RawFd = 37;
 /// Where the backend leaves the request log.
 pub(crate) const LOG: RawFd = 38;
-const HIGHEST: RawFd = 38;
+/// The vhost-user sockets of the further devices, in both.
+const VHOST_FURTHER: RawFd = 39;
+const HIGHEST: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd - 2;
+
+/// Most devices of a guest; the guest's clock has a table of as many.
+pub const DEVICES_MAX: usize = 8;
+
+/// The vhost-user socket of a device, counted from 0.
+pub(crate) const fn vhost(device: usize) -> RawFd {
+    if device == 0 { VHOST_FIRST } else { VHOST_FURTHER + device as RawFd - 1 }
+}
 
 /// Takes over a descriptor that was inherited under `number`.
 pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {

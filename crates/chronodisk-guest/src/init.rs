@@ -21,12 +21,17 @@ use crate::modules::Modules;
 use crate::relay::{self, Serial};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 
-/// The device as the guest sees it.
+/// The first device as the guest sees it, which has the file system.
 pub const DEVICE: &str = "/dev/vda";
 /// The serial line to the launcher.
 const SERIAL: &str = "/dev/ttyS0";
 /// Where a tree usually has programs that only root calls.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The guest's name for a device, counted from 0.
+pub(crate) fn device_name(index: usize) -> String {
+    format!("vd{}", char::from(b'a' + index as u8))
+}
 
 /// Runs as the guest's first process and powers the guest off; never returns.
 pub fn guest_init() -> ! {
@@ -74,6 +79,9 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let folders_made = mount_file_system(&spec)?;
     mark(serial, Stage::Mount);
     find_working_directory(&spec)?;
+    if spec.drop_caches {
+        drop_caches()?;
+    }
 
     let status = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
         .at(Stage::Command, || "the command could not be run".into())?;
@@ -106,18 +114,27 @@ fn prepare(spec: &GuestSpec) -> Result<(), Failure> {
     if spec.file_system != FileSystem::None {
         load(spec.file_system.name())?;
     }
+    if spec.devices > 1 {
+        // The command may make an array of them, and has no way to load these by itself.
+        for level in ["raid0", "raid1", "raid10", "raid456"] {
+            load(level)?;
+        }
+    }
     if !spec.host_writes {
         load("overlay")?;
         enter_overlay().at(Stage::Boot, || "an overlay over the host's tree".into())?;
     }
     mount_kernel_file_systems();
     bring_loopback_up();
-    wait_for_device()?;
-    if let Some(scheduler) = &spec.scheduler {
-        let file = "/sys/block/vda/queue/scheduler";
-        fs::write(file, scheduler).at(Stage::Boot, || format!("I/O scheduler '{scheduler}' ({file})"))?;
+    for index in 0..spec.devices {
+        let name = device_name(index);
+        wait_for_device(&name)?;
+        if let Some(scheduler) = &spec.scheduler {
+            let file = format!("/sys/block/{name}/queue/scheduler");
+            fs::write(&file, scheduler).at(Stage::Boot, || format!("I/O scheduler '{scheduler}' ({file})"))?;
+        }
     }
-    Ok(())
+    own_bare_devices(spec)
 }
 
 /// Makes a writable copy of the tree whose changes stay in the guest's memory, and moves there.
@@ -184,22 +201,30 @@ fn bring_loopback_up() {
     }
 }
 
-fn wait_for_device() -> Result<(), Failure> {
+fn wait_for_device(name: &str) -> Result<(), Failure> {
+    let device = format!("/dev/{name}");
     for _ in 0..500 {
-        if Path::new(DEVICE).exists() {
+        if Path::new(&device).exists() {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Err(Failure { stage: Stage::Boot, message: format!("{DEVICE} did not appear in the guest") })
+    Err(Failure { stage: Stage::Boot, message: format!("{device} did not appear in the guest") })
+}
+
+/// The caller can't become root in the guest, so devices without a file system of ours are theirs.
+fn own_bare_devices(spec: &GuestSpec) -> Result<(), Failure> {
+    let first = usize::from(spec.file_system != FileSystem::None);
+    for index in first..spec.devices {
+        let device = format!("/dev/{}", device_name(index));
+        rustix::fs::chown(&device, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
+            .at(Stage::Boot, || device)?;
+    }
+    Ok(())
 }
 
 fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
-    let Some((program, package)) = spec.file_system.maker() else {
-        // The caller can't become root in the guest, so the raw device is theirs.
-        return rustix::fs::chown(DEVICE, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
-            .at(Stage::Mkfs, || DEVICE.into());
-    };
+    let Some((program, package)) = spec.file_system.maker() else { return Ok(()) };
     let output = Command::new(program)
         .args(spec.file_system.maker_arguments(spec.seed, DEVICE, &spec.mkfs_options))
         .output()
@@ -258,6 +283,13 @@ fn find_working_directory(spec: &GuestSpec) -> Result<(), Failure> {
         return Err(Failure { stage: Stage::Command, message: doing() });
     }
     Ok(())
+}
+
+/// Pages, and what is known of files and folders (`Documentation/admin-guide/sysctl/vm.rst`, `drop_caches`).
+fn drop_caches() -> Result<(), Failure> {
+    const FILE: &str = "/proc/sys/vm/drop_caches";
+    rustix::fs::sync();
+    fs::write(FILE, "3").at(Stage::Command, || FILE.into())
 }
 
 fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {

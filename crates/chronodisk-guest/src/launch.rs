@@ -20,6 +20,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::control::BackendReport;
+use crate::descriptors::DEVICES_MAX;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, HostCpu, HostLacks, UserModeLinux};
@@ -34,14 +35,12 @@ use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 /// What to run, and on what.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Text of the device's profile.
-    pub profile: String,
-    /// Name under which errors mention the profile.
-    pub profile_label: String,
-    /// Capacity in bytes instead of the profile's.
-    pub capacity_bytes: Option<u64>,
-    /// Where the device's bytes are kept.
-    pub store: StoreChoice,
+    /// The devices, at least one, in the order of the guest's names for them: /dev/vda, /dev/vdb and on.
+    pub devices: Vec<DeviceOptions>,
+    /// How long a model that is elsewhere may take to answer.
+    pub answer_patience: Duration,
+    /// How long a lost connection to one may take to come back.
+    pub reconnect_patience: Duration,
     /// Bounds of what is slept in every call of the model, uniformly; the guest must not notice.
     pub model_delay: RangeInclusive<Nanos>,
     /// Seed of everything that is random.
@@ -70,6 +69,8 @@ pub struct RunOptions {
     pub start_time: Option<Duration>,
     /// Whether the guest writes to the host's tree itself.
     pub host_writes: bool,
+    /// Whether the guest's caches are emptied before the command.
+    pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
     /// Command and arguments.
@@ -78,7 +79,46 @@ pub struct RunOptions {
     pub stdout_to_stderr: bool,
 }
 
-/// Where the device's bytes are kept.
+/// A device of a guest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceOptions {
+    /// Its timing.
+    pub model: ModelChoice,
+    /// Capacity in bytes instead of the model's own.
+    pub capacity_bytes: Option<u64>,
+    /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
+    pub store: StoreChoice,
+}
+
+/// Where a device's model is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelChoice {
+    /// Here.
+    Profile {
+        /// Text of the profile.
+        text: String,
+        /// Name under which errors mention it.
+        label: String,
+    },
+    /// At an emulator server.
+    Server {
+        /// `HOST:PORT`.
+        address: String,
+        /// Text of the profile; nothing for a device of the server's own.
+        text: String,
+        /// Name under which errors mention the profile, or of the server's device.
+        label: String,
+        /// Whether the server may run ahead of the guest.
+        speculate: bool,
+    },
+    /// In another program.
+    Program {
+        /// As a shell takes it.
+        command: String,
+    },
+}
+
+/// Where a device's bytes are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StoreChoice {
     /// In memory, at most so many bytes.
@@ -150,6 +190,9 @@ pub enum RunError {
         /// Its exit status.
         how: String,
     },
+    /// A model that is elsewhere was lost.
+    #[error("{0}")]
+    ModelLost(String),
     /// The user ended it.
     #[error("interrupted")]
     Interrupted {
@@ -193,7 +236,14 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let clock = clock_options(options);
     let page = ClockPage::create(&clock).doing("making the clock's page")?;
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
-    let (vhost_guest, vhost_backend) = UnixStream::pair().doing("making a socket pair")?;
+    let devices = options.devices.len();
+    assert!((1..=DEVICES_MAX).contains(&devices), "a guest with {devices} devices");
+    let (mut vhost_guest, mut vhost_backend) = (Vec::new(), Vec::new());
+    for _ in 0..devices {
+        let (guest, backend) = UnixStream::pair().doing("making a socket pair")?;
+        vhost_guest.push(guest.into());
+        vhost_backend.push(backend.into());
+    }
     let log = File::from(memfd_create("chronodisk-log", MemfdFlags::CLOEXEC).doing("making the request log")?);
     // Its instructions; see `Run::say_what_is_owed`.
     page.set_launcher_owes(true);
@@ -204,8 +254,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     // cost of switching between them is lowest and, above all, steady under load.
     let host_cpu = HostCpu::claim();
     let cpu = host_cpu.number;
-    let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend.into(), log_fd)?;
-    let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest.into())?;
+    let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd)?;
+    let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest)?;
     let mut run = Run {
         terminal: None,
         options,
@@ -312,6 +362,7 @@ impl Run<'_> {
             umask: identity.umask,
             terminals: self.terminals(),
             window_size: host::window_size(),
+            devices: options.devices.len(),
             file_system: options.file_system,
             mkfs_options: options.mkfs_options.clone(),
             mount_options: options.mount_options.clone(),
@@ -319,6 +370,7 @@ impl Run<'_> {
             scheduler: options.scheduler.clone(),
             seed: options.seed,
             host_writes: options.host_writes,
+            drop_caches: options.drop_caches,
             check: options.check,
             modules: kernel.modules.to_string_lossy().into_owned(),
         };
@@ -371,10 +423,11 @@ impl Run<'_> {
             }
             if let Some(status) = self.backend.ended()?
                 && self.ending.is_none()
-                // One that ended in order has merely seen the guest hang up.
-                && !(status.success() && self.guest_ends_within(GUEST_HANGS_UP_FIRST)?)
+                // One that ended in order has merely seen the guest hang up, unless it has lost a model.
+                && (self.backend.lost_its_model()
+                    || !(status.success() && self.guest_ends_within(GUEST_HANGS_UP_FIRST)?))
             {
-                return Err(RunError::BackendDied { how: describe(status) });
+                return Err(self.backend.why_it_ended(status));
             }
         }
     }
@@ -636,9 +689,9 @@ impl Run<'_> {
                 break;
             }
             if let Ok(Some(backend)) = self.backend.ended()
-                && !backend.success()
+                && (!backend.success() || self.backend.lost_its_model())
             {
-                return RunError::BackendDied { how: describe(backend) };
+                return self.backend.why_it_ended(backend);
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -29,10 +29,11 @@ mod spec;
 
 pub use backend::guest_backend;
 pub use control::BackendReport;
+pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
 pub use host::{HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
-pub use launch::{RunError, RunOptions, RunOutcome, StoreChoice, run};
+pub use launch::{DeviceOptions, ModelChoice, RunError, RunOptions, RunOutcome, StoreChoice, run};
 pub use page::{
     ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT,
     TSC_TRAP_NANOS_DEFAULT,

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::control::{self, BackendReport, BackendSpec, Readiness};
+use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
 use crate::host::{self, UserModeLinux};
+use crate::init::device_name;
 use crate::launch::{Doing, RunError, RunOptions};
 
 /// Console text that is kept for a crash.
@@ -23,6 +24,8 @@ pub(crate) struct Backend {
     child: Child,
     pub pidfd: OwnedFd,
     control: UnixStream,
+    /// What it said last, once that was looked at.
+    last_word: Option<io::Result<LastWord>>,
 }
 
 impl Backend {
@@ -31,7 +34,7 @@ impl Backend {
         cpu: usize,
         page: OwnedFd,
         exchange: OwnedFd,
-        vhost: OwnedFd,
+        vhost: Vec<OwnedFd>,
         log: OwnedFd,
     ) -> Result<Self, RunError> {
         let (mut control, theirs) = UnixStream::pair().doing("making a socket pair")?;
@@ -39,33 +42,30 @@ impl Backend {
         let mut command = Command::new(executable);
         command.arg("guest-backend").stdin(Stdio::null()).stdout(Stdio::null());
         own_process_group(&mut command);
-        descriptors::bequeath(
-            &mut command,
-            cpu,
-            vec![
-                (page, descriptors::PAGE),
-                (exchange, descriptors::EXCHANGE),
-                (vhost, descriptors::VHOST),
-                (log, descriptors::LOG),
-                (theirs.into(), descriptors::CONTROL),
-            ],
-        );
+        let mut bequest = vec![
+            (page, descriptors::PAGE),
+            (exchange, descriptors::EXCHANGE),
+            (log, descriptors::LOG),
+            (theirs.into(), descriptors::CONTROL),
+        ];
+        bequest.extend(by_device(vhost));
+        descriptors::bequeath(&mut command, cpu, bequest);
         let child = command.spawn().doing("starting the backend process")?;
         drop(command);
         let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
-        let mut backend = Backend { child, pidfd, control: control.try_clone().doing("sharing a socket")? };
+        let control_again = control.try_clone().doing("sharing a socket")?;
+        let mut backend = Backend { child, pidfd, control: control_again, last_word: None };
         let spec = BackendSpec {
-            profile: options.profile.clone(),
-            profile_label: options.profile_label.clone(),
-            capacity_bytes: options.capacity_bytes,
+            devices: options.devices.clone(),
             seed: options.seed,
-            store: options.store.clone(),
             model_delay: options.model_delay.clone().into_inner(),
+            patience: (options.answer_patience, options.reconnect_patience),
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
         match control::receive(&control) {
             Ok(Readiness::Ready) => Ok(backend),
             Ok(Readiness::Refused(message)) => Err(RunError::Device(message)),
+            Ok(Readiness::ModelLost(message)) => Err(RunError::ModelLost(message)),
             Err(_) => {
                 let status = backend.child.wait().doing("waiting for the backend")?;
                 Err(RunError::BackendDied { how: describe(status) })
@@ -77,12 +77,42 @@ impl Backend {
         self.child.try_wait().doing("waiting for the backend")
     }
 
-    /// Its last word, once the guest has ended.
+    /// What it reports, once the guest has ended.
     pub fn report(&mut self) -> Result<BackendReport, RunError> {
-        let report = control::receive(&self.control);
+        self.hear_last_word();
         let status = self.child.wait().doing("waiting for the backend")?;
-        report.map_err(|_| RunError::BackendDied { how: describe(status) })
+        match self.last_word.take() {
+            Some(Ok(LastWord::Report(report))) => Ok(report),
+            Some(Ok(LastWord::ModelLost(what))) => Err(model_lost(&what)),
+            Some(Err(_)) | None => Err(RunError::BackendDied { how: describe(status) }),
+        }
     }
+
+    /// Whether it ended because a model was lost. Only for one that has ended.
+    pub fn lost_its_model(&mut self) -> bool {
+        matches!(self.hear_last_word(), Ok(LastWord::ModelLost(_)))
+    }
+
+    /// Why one has ended that should not have.
+    pub fn why_it_ended(&mut self, status: ExitStatus) -> RunError {
+        match self.hear_last_word() {
+            Ok(LastWord::ModelLost(what)) => model_lost(what),
+            _ => RunError::BackendDied { how: describe(status) },
+        }
+    }
+
+    fn hear_last_word(&mut self) -> &io::Result<LastWord> {
+        self.last_word.get_or_insert_with(|| control::receive(&self.control))
+    }
+}
+
+fn model_lost(what: &str) -> RunError {
+    RunError::ModelLost(format!("{what}; the guest was ended"))
+}
+
+/// Each device's connection under its number.
+fn by_device(vhost: Vec<OwnedFd>) -> impl Iterator<Item = (OwnedFd, RawFd)> {
+    vhost.into_iter().enumerate().map(|(index, fd)| (fd, descriptors::vhost(index)))
 }
 
 impl Drop for Backend {
@@ -109,7 +139,7 @@ impl Guest {
         kernel: &UserModeLinux,
         page: OwnedFd,
         exchange: OwnedFd,
-        vhost: OwnedFd,
+        vhost: Vec<OwnedFd>,
     ) -> Result<Self, RunError> {
         let (line, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let also_theirs = theirs.try_clone().doing("sharing a socket")?;
@@ -121,6 +151,7 @@ impl Guest {
             .write_all(CLOCK_LIBRARY)
             .doing("placing the guest's clock")?;
 
+        let vhost_numbers: Vec<String> = (0..vhost.len()).map(|index| descriptors::vhost(index).to_string()).collect();
         let mut command = Command::new(&kernel.executable);
         command
             .env_clear()
@@ -129,11 +160,12 @@ impl Guest {
             .env("LD_PRELOAD", format!("/proc/self/fd/{}", descriptors::CLOCK_LIBRARY))
             .env("CHRONODISK_PAGE_FD", descriptors::PAGE.to_string())
             .env("CHRONODISK_EXCHANGE_FD", descriptors::EXCHANGE.to_string())
-            .env("CHRONODISK_VHOST_FD", descriptors::VHOST.to_string())
+            .env("CHRONODISK_VHOST_FDS", vhost_numbers.join(","))
             .env("CHRONODISK_SERIAL_OUT_FD", descriptors::SERIAL_OUT.to_string())
             .arg(format!("mem={}K", options.memory_bytes >> 10))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
-            .arg("virtio_uml.device=chronodisk-vda:2")
+            // Each connects to a name that the clock library knows; the number is virtio-blk's.
+            .args((0..vhost.len()).map(|index| format!("virtio_uml.device=chronodisk-{}:2", device_name(index))))
             // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
             .arg("lpj=20000000")
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
@@ -148,19 +180,16 @@ impl Guest {
             .stdin(Stdio::null());
         let output = console_writer.try_clone().doing("sharing a pipe")?;
         command.stdout(output.try_clone().doing("sharing a pipe")?).stderr(output);
-        descriptors::bequeath(
-            &mut command,
-            cpu,
-            vec![
-                (page, descriptors::PAGE),
-                (exchange, descriptors::EXCHANGE),
-                (vhost, descriptors::VHOST),
-                (theirs.into(), descriptors::SERIAL_IN),
-                (also_theirs.into(), descriptors::SERIAL_OUT),
-                (console_writer.into(), descriptors::CONSOLE),
-                (library, descriptors::CLOCK_LIBRARY),
-            ],
-        );
+        let mut bequest = vec![
+            (page, descriptors::PAGE),
+            (exchange, descriptors::EXCHANGE),
+            (theirs.into(), descriptors::SERIAL_IN),
+            (also_theirs.into(), descriptors::SERIAL_OUT),
+            (console_writer.into(), descriptors::CONSOLE),
+            (library, descriptors::CLOCK_LIBRARY),
+        ];
+        bequest.extend(by_device(vhost));
+        descriptors::bequeath(&mut command, cpu, bequest);
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
         drop(command);

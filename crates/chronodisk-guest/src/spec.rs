@@ -23,6 +23,8 @@ pub(crate) struct GuestSpec {
     pub terminals: [bool; 3],
     /// Rows and columns of the terminal.
     pub window_size: Option<(u16, u16)>,
+    /// How many there are.
+    pub devices: usize,
     pub file_system: FileSystem,
     pub mkfs_options: Vec<String>,
     pub mount_options: Option<String>,
@@ -32,6 +34,8 @@ pub(crate) struct GuestSpec {
     pub seed: u64,
     /// Whether the guest writes to the host's tree itself rather than to an overlay.
     pub host_writes: bool,
+    /// Whether to empty the caches before the command.
+    pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
     /// Where the guest kernel's modules are, in the host's tree.

@@ -11,8 +11,9 @@ use crate::{RepResult, RunResult};
 /// Name and version of [`Comparison`]'s form.
 pub const COMPARISON_SCHEMA: &str = "chronodisk.compare/1";
 
-/// Sets runs side by side; the first is the baseline. Differences are paired: repetition i of a
-/// run against repetition i of the baseline, as far as both go.
+/// Sets runs side by side; the first is the baseline. Differences are paired: a repetition against
+/// that of the baseline with the same seed, so that the two had the same chances; where seeds are not
+/// known, repetition i against repetition i.
 #[must_use]
 pub fn compare(runs: &[RunResult]) -> Comparison {
     let mut notes = Vec::new();
@@ -48,6 +49,9 @@ pub struct ComparisonRow {
     pub run_time_s: Option<Estimate>,
     /// Run time minus the baseline's, paired, in seconds.
     pub difference_s: Option<Estimate>,
+    /// The same in per cent of the baseline's mean run time.
+    #[serde(default)]
+    pub difference_percent: Option<Estimate>,
     /// Mean run time of the paired repetitions over the baseline's.
     pub ratio: Option<f64>,
     /// Requests during the program's run.
@@ -66,7 +70,7 @@ impl ComparisonRow {
     fn new(baseline: &RunResult, run: &RunResult) -> Self {
         let estimate = |value: fn(&RepResult) -> f64| Estimate::of(&run.reps.iter().map(value).collect::<Vec<f64>>());
         let pairs: Vec<(f64, f64)> =
-            baseline.reps.iter().zip(&run.reps).map(|(base, rep)| (run_time_s(base), run_time_s(rep))).collect();
+            pairs(baseline, run).into_iter().map(|(base, rep)| (run_time_s(base), run_time_s(rep))).collect();
         let differences: Vec<f64> = pairs.iter().map(|(base, rep)| rep - base).collect();
         let base_sum: f64 = pairs.iter().map(|(base, _)| base).sum();
         let run_sum: f64 = pairs.iter().map(|(_, rep)| rep).sum();
@@ -75,6 +79,14 @@ impl ComparisonRow {
             device: run.device.profile.clone(),
             run_time_s: estimate(run_time_s),
             difference_s: Estimate::of(&differences),
+            difference_percent: Estimate::of(&differences).map(|estimate| {
+                let per_cent = |seconds: f64| ratio(100.0 * seconds * estimate.count as f64, base_sum);
+                Estimate {
+                    mean: per_cent(estimate.mean),
+                    half_width_95: estimate.half_width_95.map(per_cent),
+                    ..estimate
+                }
+            }),
             ratio: (base_sum > 0.0).then(|| ratio(run_sum, base_sum)),
             requests: estimate(|rep| rep.summary.requests as f64),
             service_time_mean_us: estimate(|rep| rep.summary.service_time_us.mean),
@@ -133,6 +145,12 @@ impl Comparison {
         if self.rows.len() > 1 {
             text.push_str("Differences and ratios are to the first run, repetition by repetition.\n");
         }
+        for row in self.rows.iter().skip(1) {
+            if let Some(Estimate { mean, half_width_95: Some(half_width), count }) = row.difference_percent {
+                let id = &row.run_id;
+                text.push_str(&format!("{id}: {mean:+.2} % ± {half_width:.2} % over {count} pairs\n"));
+            }
+        }
         if self.rows.iter().any(|row| row.run_time_s.is_some_and(|estimate| estimate.half_width_95.is_none())) {
             text.push_str("One repetition has no confidence interval.\n");
         }
@@ -149,6 +167,16 @@ impl Comparison {
     }
 }
 
+/// Repetitions of the baseline with those of the run that belong to them.
+fn pairs<'a>(baseline: &'a RunResult, run: &'a RunResult) -> Vec<(&'a RepResult, &'a RepResult)> {
+    let known = |run: &RunResult| run.reps.iter().all(|rep| rep.seed.is_some());
+    if !known(baseline) || !known(run) {
+        return baseline.reps.iter().zip(&run.reps).collect();
+    }
+    let partner = |base: &'a RepResult| run.reps.iter().find(|rep| rep.seed == base.seed).map(|rep| (base, rep));
+    baseline.reps.iter().filter_map(partner).collect()
+}
+
 fn run_time_s(rep: &RepResult) -> f64 {
     rep.run_time_ns.as_secs_f64()
 }
@@ -158,6 +186,9 @@ fn note_oddities(baseline: &RunResult, run: &RunResult, notes: &mut Vec<String>)
     if run.reps.len() != baseline.reps.len() {
         let (reps, baseline_reps) = (run.reps.len(), baseline.reps.len());
         notes.push(format!("{id} has {reps} repetitions, the baseline {baseline_reps}; only pairs give differences"));
+    }
+    if pairs(baseline, run).is_empty() {
+        notes.push(format!("{id} has no repetition with a seed of the baseline's; there is nothing to pair"));
     }
     for rep in run.reps.iter().filter(|rep| rep.exit_status != 0) {
         notes.push(format!("{id}: repetition {} ended with status {}", rep.index, rep.exit_status));

@@ -35,8 +35,11 @@ pub struct RunResult {
     pub options_given: BTreeMap<String, serde_json::Value>,
     /// All options as they took effect, by name, defaults included.
     pub options: BTreeMap<String, serde_json::Value>,
-    /// The emulated device.
+    /// The emulated device; the first of several.
     pub device: DeviceUsed,
+    /// The others, in the order of the log's numbers for them, from 1.
+    #[serde(default)]
+    pub further_devices: Vec<DeviceUsed>,
     /// How time was told.
     pub clock: ClockInfo,
     /// The guest.
@@ -63,6 +66,9 @@ pub struct DeviceUsed {
     /// Hash over everything that decides the model's initial state, with the name of the hash
     /// before a colon.
     pub initial_state_hash: String,
+    /// The program that was the model, instead of a profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
 }
 
 /// How time was told.
@@ -113,6 +119,9 @@ pub struct HostInfo {
 pub struct RepResult {
     /// Counted from 0.
     pub index: u32,
+    /// Seed of this repetition; that of the device if it is not there.
+    #[serde(default)]
+    pub seed: Option<u64>,
     /// Exit status of the program: 128 + n if signal n killed it, 127 if it was not found.
     pub exit_status: i32,
     /// Run time of the program in the guest's clock.

@@ -83,6 +83,27 @@ service time         3  100.0  100.0  100.0  100.0  100.0  100.0
 }
 
 #[test]
+fn repetitions_with_equal_seeds_are_paired() {
+    let seeded = |id: &str, times: &[u64], seeds: &[u64]| {
+        let mut run = run(id, "null", times, &[]);
+        for (rep, seed) in run.reps.iter_mut().zip(seeds) {
+            rep.seed = Some(*seed);
+        }
+        run
+    };
+    let baseline = seeded("base", &[1_000, 2_000, 4_000], &[1, 2, 3]);
+    // Seeds 2 and 3 took 0.3 s longer, of 3 s on average; the order of the repetitions does not matter.
+    let other = seeded("other", &[4_300, 2_300, 9_000], &[3, 2, 9]);
+    let comparison = compare(&[baseline.clone(), other]);
+    let percent = comparison.rows[1].difference_percent.unwrap();
+    assert_eq!(percent.count, 2);
+    assert!((percent.mean - 10.0).abs() < 1e-9 && percent.half_width_95.unwrap() < 1e-9, "{percent:?}");
+    assert!(comparison.render().contains("other: +10.00 % ± 0.00 % over 2 pairs"), "{}", comparison.render());
+    let stranger = compare(&[baseline, seeded("stranger", &[1_000], &[8])]);
+    assert!(stranger.notes.iter().any(|note| note.contains("nothing to pair")), "{:?}", stranger.notes);
+}
+
+#[test]
 fn a_comparison_is_paired_by_repetition() {
     let records = some_records();
     // The host's mood changes from repetition to repetition, the difference hardly does.
@@ -103,6 +124,7 @@ run  device      reps  run time s  ± 95 %  difference s  ± 95 %  ratio  reques
 a    null           3       2.000   2.484             -       -  1.000         8            100.0   100.0  80.7 %
 b    first-disk     3       2.500   2.459        +0.500   0.025  1.250         8            100.0   100.0  80.7 %
 Differences and ratios are to the first run, repetition by repetition.
+b: +25.00 % ± 1.24 % over 3 pairs
 ";
     assert_eq!(comparison.render(), expected);
     let json: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();

@@ -3,6 +3,7 @@
 pub mod compare;
 pub mod completions;
 pub mod devices;
+pub mod emulator_server;
 pub mod man;
 pub mod run;
 pub mod serve;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chronodisk_guest::{
-    CpuBase, FileSystem, IdlePace, KERNEL_SCALE_DEFAULT, RunError, RunOptions, StoreChoice, TRAP_NANOS_DEFAULT,
+    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, IdlePace, KERNEL_SCALE_DEFAULT, RunError, RunOptions, StoreChoice,
+    TRAP_NANOS_DEFAULT,
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
@@ -15,7 +16,9 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::device::{self, Device};
+use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
+use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, repetition, run_result};
 use crate::stages::StageLine;
 use crate::{output, quantity, runs, stored};
@@ -32,15 +35,19 @@ use crate::{output, quantity, runs, stored};
     2 for wrong usage, 3 if this host lacks something or the emulation failed.\n\n\
     Example: chronodisk run --device first-disk --fs ext4 -- sh -c 'cp -r /usr/include /mnt && sync'")]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file
-    #[arg(long, short, value_name = "PROFILE")]
-    device: String,
+    /// Profile of the device: a name from `chronodisk devices`, or a file; or exec:COMMAND, a program that is
+    /// the model. Given again it adds another device: /dev/vda, /dev/vdb and on
+    #[arg(long, short, value_name = "PROFILE", required_unless_present = "server")]
+    device: Vec<String>,
 
-    /// File system to make and mount on it; none leaves the bare device
+    #[command(flatten)]
+    elsewhere: Elsewhere,
+
+    /// File system to make and mount on the first device; none leaves it bare
     #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
     fs: FileSystem,
 
-    /// Capacity of the device, such as 8GiB, instead of the profile's
+    /// Capacity of each device, such as 8GiB, instead of the profile's
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
@@ -64,9 +71,10 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: Scheduler,
 
-    /// Runs that many times, each on a fresh device
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    reps: u32,
+    /// Runs that many times, each on a fresh device and with the next seed; auto repeats at least 10 times and
+    /// until the 95 % confidence interval of the run time is within 5 % of its mean
+    #[arg(long, value_name = "N|auto", default_value = "1")]
+    reps: Reps,
 
     /// What the guest's clock counts while the guest computes
     #[arg(long, value_name = "BASE", default_value = "measured")]
@@ -88,7 +96,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     start_time: Option<u64>,
 
-    /// Where the device's bytes are: ram, or a file that keeps them
+    /// Where the device's bytes are: ram, or a file that keeps them (with several devices FILE.vda, FILE.vdb
+    /// and on)
     #[arg(long, value_name = "ram|FILE", default_value = "ram")]
     store: OsString,
 
@@ -99,6 +108,10 @@ pub struct Arguments {
     /// Lets the guest's writes to this host's file tree stay
     #[arg(long)]
     host_writes: bool,
+
+    /// Empties the guest's caches before CMD runs
+    #[arg(long)]
+    drop_caches: bool,
 
     /// Checks the file system after it was unmounted; a fault ends with status 1
     #[arg(long)]
@@ -164,15 +177,10 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
-    let device = device::load(&arguments.device, arguments.capacity, arguments.seed)?;
-    if device.has_host_queue() {
-        return Err(Failure::usage(format_args!("{} has a host's request queue in it", device.name())).help(
-            "the guest's kernel has a queue of its own, and requests would wait twice; take the device without it",
-        ));
-    }
-    let options = run_options(&arguments, &device)?;
-    let directory = runs::plan(arguments.output.as_deref(), device.name())?;
-    let run = repeat(&arguments, given, &device, &options, &directory)?;
+    let devices = load_devices(&arguments)?;
+    let options = run_options(&arguments, &devices)?;
+    let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
+    let run = repeat(&arguments, given, &devices, &options, &directory)?;
     if run.result.reps.is_empty() {
         return Ok(run.status);
     }
@@ -185,6 +193,24 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     Ok(run.status)
 }
 
+fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
+    if arguments.device.len() > DEVICES_MAX {
+        return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
+    }
+    let load = |name| device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed);
+    let names = arguments.device.iter().map(|name| Some(name.as_str()));
+    let devices: Vec<Device> = match arguments.device.is_empty() {
+        true => vec![load(None)?],
+        false => names.map(load).collect::<Result<_, _>>()?,
+    };
+    if let Some(device) = devices.iter().find(|device| device.has_host_queue()) {
+        return Err(Failure::usage(format_args!("{} has a host's request queue in it", device.name())).help(
+            "the guest's kernel has a queue of its own, and requests would wait twice; take the device without it",
+        ));
+    }
+    Ok(devices)
+}
+
 struct Run {
     result: RunResult,
     status: u8,
@@ -194,37 +220,42 @@ struct Run {
 fn repeat(
     arguments: &Arguments,
     given: &dyn Fn(&str) -> bool,
-    device: &Device,
+    devices: &[Device],
     options: &RunOptions,
     directory: &Path,
 ) -> Result<Run, Failure> {
     let all = all_options(arguments, options);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
-    let setting = Setting { directory, device, options, options_given: options_given.collect(), all_options: all };
+    let setting = Setting { directory, devices, options, options_given: options_given.collect(), all_options: all };
     let mut result = run_result(&setting);
-    for index in 0..arguments.reps {
-        if arguments.reps > 1 {
-            output::note(format_args!("repetition {} of {}", index + 1, arguments.reps));
+    for index in 0.. {
+        if !arguments.reps.wants_more(&result) {
+            break;
         }
+        if arguments.reps != Reps::Fixed(1) {
+            output::note(arguments.reps.of(index));
+        }
+        let seed = arguments.seed.wrapping_add(u64::from(index));
         let mut line = StageLine::new(options.file_system);
-        let outcome = chronodisk_guest::run(options, &mut |stage| line.ended(stage));
+        let outcome = chronodisk_guest::run(&RunOptions { seed, ..options.clone() }, &mut |stage| line.ended(stage));
         line.clear();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(RunError::Interrupted { signal }) => {
-                output::note(format_args!("interrupted after {index} of {} repetitions", arguments.reps));
+                output::note(format_args!("interrupted; repetitions kept: {index}"));
                 return Ok(Run { result, status: 128 + signal as u8 });
             }
             Err(error) if index == 0 => return Err(failure(error)),
             Err(error) => {
                 output::failure(failure(error));
-                output::note(format_args!("kept: {index} of {} repetitions", arguments.reps));
+                output::note(format_args!("repetitions kept: {index}"));
                 return Ok(Run { result, status: status::HOST_LACKS });
             }
         };
         runs::make(directory)?;
         stored::write_repetition(directory, index, &outcome.records)?;
-        repetition(&mut result, index, &outcome);
+        repetition(&mut result, index, seed, &outcome);
+        result.warnings.extend(arguments.reps.warning(&result));
         // After every repetition, so that whatever ends this process leaves a whole result.
         stored::write_run(directory, &result)?;
         let faults = outcome.check.as_ref().filter(|check| !check.clean);
@@ -241,7 +272,7 @@ fn repeat(
     Ok(Run { result, status: status::FINE })
 }
 
-fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Failure> {
+fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, Failure> {
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
     }
@@ -253,18 +284,12 @@ fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Fai
     if arguments.kernel_scale.is_some() && arguments.cpu == Cpu::Wall {
         return Err(Failure::usage("--kernel-scale is of --cpu measured; --cpu wall scales nothing"));
     }
-    let store = match (arguments.store.to_str(), arguments.ram_budget) {
-        (Some("ram"), budget) => StoreChoice::Ram { budget_bytes: budget.unwrap_or(host_memory_bytes() / 2) },
-        (_, None) => StoreChoice::File { path: PathBuf::from(&arguments.store) },
-        (_, Some(_)) => return Err(Failure::usage("--ram-budget is of --store ram; a file takes what it needs")),
-    };
     let words = arguments.mkfs_options.as_deref().unwrap_or_default().split_whitespace();
-    let used = device.used();
+    let patience = arguments.elsewhere.patience();
     Ok(RunOptions {
-        profile: used.profile_toml,
-        profile_label: used.profile,
-        capacity_bytes: arguments.capacity,
-        store,
+        devices: device_options(arguments, devices)?,
+        answer_patience: patience.answer,
+        reconnect_patience: patience.reconnect,
         model_delay: arguments.model_delay.clone().unwrap_or(Nanos::ZERO..=Nanos::ZERO),
         seed: arguments.seed,
         file_system: arguments.fs,
@@ -285,25 +310,70 @@ fn run_options(arguments: &Arguments, device: &Device) -> Result<RunOptions, Fai
         }),
         start_time: arguments.start_time.map(Duration::from_secs),
         host_writes: arguments.host_writes,
+        drop_caches: arguments.drop_caches,
         check: arguments.check,
         command: arguments.command.clone(),
         stdout_to_stderr: arguments.json,
     })
 }
 
+/// Each device with its share of the memory for bytes, or its file.
+fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
+    let in_memory = arguments.store == "ram";
+    if !in_memory && arguments.ram_budget.is_some() {
+        return Err(Failure::usage("--ram-budget is of --store ram; a file takes what it needs"));
+    }
+    if !in_memory && arguments.elsewhere.server.is_some() {
+        return Err(Failure::usage(
+            "--store FILE is on this machine; with --server the bytes are in the server's memory",
+        ));
+    }
+    // A server decides by itself unless it is told.
+    let budget_bytes = match (arguments.ram_budget, &arguments.elsewhere.server) {
+        (Some(budget), _) => budget / devices.len() as u64,
+        (None, Some(_)) => 0,
+        (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
+    };
+    let store = |index: usize| match (in_memory, devices.len()) {
+        (true, _) => StoreChoice::Ram { budget_bytes },
+        (false, 1) => StoreChoice::File { path: PathBuf::from(&arguments.store) },
+        (false, _) => {
+            let mut path = arguments.store.clone();
+            path.push(format!(".vd{}", char::from(b'a' + index as u8)));
+            StoreChoice::File { path: PathBuf::from(path) }
+        }
+    };
+    let options = |(index, device): (usize, &Device)| DeviceOptions {
+        model: device.choice(&arguments.elsewhere),
+        capacity_bytes: arguments.capacity,
+        store: store(index),
+    };
+    Ok(devices.iter().enumerate().map(options).collect())
+}
+
 /// All options as they took effect, by the names of their flags.
 fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, Value> {
     let idle = arguments.idle.map(value_name);
-    let entries: [(&str, Value); 20] = [
-        ("device", json!(arguments.device)),
+    let reps = match arguments.reps {
+        Reps::Fixed(count) => json!(count),
+        Reps::Auto => json!("auto"),
+    };
+    let device = match arguments.device.as_slice() {
+        [one] => json!(one),
+        several => json!(several),
+    };
+    let entries: [(&str, Value); 23] = [
+        ("device", device),
+        ("server", json!(arguments.elsewhere.server)),
+        ("no-speculation", json!(arguments.elsewhere.no_speculation)),
         ("fs", json!(arguments.fs.name())),
-        ("capacity", json!(options.capacity_bytes)),
+        ("capacity", json!(arguments.capacity)),
         ("mount", json!(arguments.mount)),
         ("memory", json!(arguments.memory)),
         ("mkfs-options", json!(arguments.mkfs_options)),
         ("mount-options", json!(arguments.mount_options)),
         ("scheduler", json!(options.scheduler)),
-        ("reps", json!(arguments.reps)),
+        ("reps", reps),
         ("cpu", json!(value_name(arguments.cpu))),
         ("kernel-scale", json!((arguments.cpu == Cpu::Measured).then_some(options.kernel_scale))),
         ("idle", json!(idle)),
@@ -312,12 +382,13 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("store", json!(arguments.store.to_string_lossy())),
         (
             "ram-budget",
-            json!(match options.store {
-                StoreChoice::Ram { budget_bytes } => Some(budget_bytes),
+            json!(match options.devices[0].store {
+                StoreChoice::Ram { budget_bytes } => Some(budget_bytes * options.devices.len() as u64),
                 StoreChoice::File { .. } => None,
             }),
         ),
         ("host-writes", json!(arguments.host_writes)),
+        ("drop-caches", json!(arguments.drop_caches)),
         ("check", json!(arguments.check)),
         ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
         ("json", json!(arguments.json)),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use chronodisk_engine::sim::{Issue, closed_loop_streaming};
+use chronodisk_engine::ModelPort;
+use chronodisk_engine::remote::RemoteModel;
+use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
 use chronodisk_report::{SIMULATION_SCHEMA, Simulation, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::{Generator, GeneratorOptions, Workload};
@@ -16,6 +18,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
 use crate::device::{self, Device};
+use crate::elsewhere::{Elsewhere, lost};
 use crate::failure::{Failure, Outcome, status};
 use crate::streaming::StreamingSummary;
 use crate::{output, quantity, runs, stored};
@@ -28,9 +31,13 @@ use crate::{output, quantity, runs, stored};
 #[command(after_help = "Ctrl-C ends it with the figures of the requests so far and exit status 130.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file
-    #[arg(long, short, value_name = "PROFILE")]
-    device: String,
+    /// Profile of the device: a name from `chronodisk devices`, or a file; or exec:COMMAND, a program that is
+    /// the model
+    #[arg(long, short, value_name = "PROFILE", required_unless_present = "server")]
+    device: Option<String>,
+
+    #[command(flatten)]
+    elsewhere: Elsewhere,
 
     /// The workload; the first six are those of Griffin et al., FAST 2002, section 5.1
     #[arg(long, short, value_name = "NAME", value_parser = workload_parser())]
@@ -85,11 +92,13 @@ fn workload_parser() -> impl TypedValueParser<Value = Workload> {
 
 /// Simulates, and writes the figures.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let device = match &arguments.host_queue {
-        None => device::load(&arguments.device, arguments.capacity, arguments.seed)?,
-        Some(elevator) => {
-            device::load_behind_host_queue(&arguments.device, elevator, arguments.capacity, arguments.seed)?
+    let name = arguments.device.as_deref();
+    let device = match (&arguments.host_queue, name) {
+        (None, name) => device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?,
+        (Some(elevator), Some(name)) => {
+            device::load_behind_host_queue(name, elevator, arguments.capacity, arguments.seed)?
         }
+        (Some(_), None) => return Err(Failure::usage("--host-queue needs a --device to put it in front of")),
     };
     let generator = generator(&arguments, &device)?;
     let options = options(&arguments, generator.options());
@@ -170,6 +179,9 @@ fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<Stri
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
+    if let Some(server) = &arguments.elsewhere.server {
+        options.insert("server".to_owned(), server.as_str().into());
+    }
     if let Some(elevator) = &arguments.host_queue {
         options.insert("host_queue".to_owned(), elevator.as_str().into());
     }
@@ -197,7 +209,7 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
         .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
         .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
 
-    let mut model = device.model();
+    let mut port = device.port(&arguments.elsewhere)?;
     let requests = generator
         .map(|generated| Issue { request: generated.request(chronodisk_sim::RequestId(0)), think: generated.think });
     let keep = arguments.output.is_some();
@@ -206,7 +218,7 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
     let progress = output::Progress::new(arguments.requests, "requests");
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
-    closed_loop_streaming(&mut *model, requests, arguments.depth, |record| {
+    closed_loop_streaming_at(&mut port, requests, arguments.depth, |record| {
         summary.add(record);
         if keep {
             records.push(*record);
@@ -219,11 +231,30 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
         progress.advance(PROGRESS_EVERY);
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
-    .map_err(Failure::usage)?;
+    .map_err(|error| match error {
+        SimulationError::Model(fault) => lost(fault),
+        error => Failure::usage(error),
+    })?;
     let host_seconds = begun.elapsed().as_secs_f64();
     progress.finish();
+    if let ModelPort::Remote(model) = &mut port {
+        model.fetch_statistics().map_err(lost)?;
+        tell_of_link(model, summary.requests());
+    }
     let interrupted = summary.requests() < arguments.requests;
     Ok(Simulated { summary, records, interrupted, host_seconds })
+}
+
+/// What the connection to a model that is elsewhere cost.
+fn tell_of_link(model: &RemoteModel, requests: u64) {
+    let (statistics, link) = model.statistics();
+    let per_request = |count: u64| count as f64 / requests.max(1) as f64;
+    output::note(format_args!(
+        "model elsewhere: {:.3} round trips and {:.3} rollbacks per request, {} reconnections",
+        per_request(link.round_trips),
+        per_request(statistics.rollbacks),
+        link.reconnections
+    ));
 }
 
 /// Requests between two looks at the progress and at Ctrl-C; a millisecond's worth for simple models.

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
+use chronodisk_device::DeviceModel;
 use chronodisk_engine::{Twin, Verification, twin, verify};
+use chronodisk_report::DeviceUsed;
 use clap::Args;
 use serde::Serialize;
 
+use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
 use crate::stored::{self, Repetition};
 use crate::{device, output, runs};
@@ -20,6 +23,10 @@ use crate::{device, output, runs};
 pub struct Arguments {
     /// A run's directory, its id, or `last`
     run: String,
+
+    /// Replays on this profile instead of the run's own; for a run whose model was a program
+    #[arg(long, short, value_name = "PROFILE")]
+    device: Option<String>,
 
     /// Writes the result as JSON to standard output
     #[arg(long)]
@@ -54,10 +61,14 @@ struct RepReport {
 pub fn execute(arguments: Arguments) -> Outcome {
     let directory = runs::find(&arguments.run)?;
     let replayable = stored::read_replayable(&directory)?;
-    let device = device::of_run(&replayable.device)?;
+    let replayed = |used: &DeviceUsed| match &arguments.device {
+        None => device::of_run(used),
+        Some(name) => device::load(name, Some(used.capacity_bytes), used.seed),
+    };
+    let devices = replayable.devices.iter().map(replayed).collect::<Result<Vec<Device>, Failure>>()?;
     let reps = replayable.repetitions.iter().enumerate();
     let reps: Vec<RepReport> =
-        reps.map(|(index, rep)| verify_repetition(&directory, &device, index, rep)).collect::<Result<_, Failure>>()?;
+        reps.map(|(index, rep)| verify_repetition(&directory, &devices, index, rep)).collect::<Result<_, Failure>>()?;
     let report = Report {
         schema: SCHEMA,
         run: directory.display().to_string(),
@@ -74,7 +85,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
 
 fn verify_repetition(
     directory: &Path,
-    device: &device::Device,
+    devices: &[Device],
     index: usize,
     repetition: &Repetition,
 ) -> Result<RepReport, Failure> {
@@ -83,9 +94,13 @@ fn verify_repetition(
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::usage(format!("{}: the log of repetition {index} can't be replayed: {error}", directory.display()))
     };
-    let verification: Verification =
-        verify(&mut [device.model()], records, repetition.end).map_err(|error| wrong(&error))?;
-    let twin: Twin = twin(vec![device.model()], records).map_err(|error| wrong(&error))?;
+    let models = || -> Vec<Box<dyn DeviceModel>> {
+        let model =
+            |device: &Device| repetition.seed.map_or_else(|| device.model(), |seed| device.model_with_seed(seed));
+        devices.iter().map(model).collect()
+    };
+    let verification: Verification = verify(&mut models(), records, repetition.end).map_err(|error| wrong(&error))?;
+    let twin: Twin = twin(models(), records).map_err(|error| wrong(&error))?;
     Ok(RepReport {
         index,
         requests: records.len(),

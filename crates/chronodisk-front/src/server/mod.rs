@@ -318,13 +318,13 @@ impl Server {
         let now = self.shared.now();
         if let Some(shadowing) = &self.shared.shadowing {
             let (model_statistics, records) = match shadowing.end() {
-                Some(shadowed) => (probed(&*shadowed.model), shadowed.records),
+                Some(shadowed) => (probed(|sink| shadowed.model.probe(sink)), shadowed.records),
                 None => (Vec::new(), Vec::new()),
             };
             return ServerOutcome { records, end: now, statistics, store_bytes, model_statistics };
         }
         let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
-        let model_statistics = probed(clock.engine().model(self.shared.device));
+        let model_statistics = probed(|sink| clock.engine().port(self.shared.device).probe(sink));
         let (log, end) = clock.finish(now);
         let mut records = log.into_records();
         if let Some(mut recorder) = recorder {
@@ -455,9 +455,9 @@ impl Shared {
     }
 }
 
-fn probed(model: &dyn DeviceModel) -> Vec<(String, f64)> {
+fn probed(probe: impl FnOnce(&mut dyn Probe)) -> Vec<(String, f64)> {
     let mut collected = Collected::default();
-    model.probe(&mut collected);
+    probe(&mut collected);
     collected.0
 }
 

@@ -39,6 +39,7 @@ pub fn record(order: u64, arrival_us: u64, due_us: u64, completed_us: u64) -> Re
 pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestRecord]) -> RunResult {
     let rep = |(index, run_time_ms): (usize, &u64)| RepResult {
         index: index as u32,
+        seed: None,
         exit_status: 0,
         run_time_ns: Nanos::from_millis(*run_time_ms),
         host_time_ns: Nanos::from_millis(2_500),
@@ -83,7 +84,9 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             capacity_bytes: 8 << 30,
             seed: 1,
             initial_state_hash: "fnv1a64:0123456789abcdef".into(),
+            program: None,
         },
+        further_devices: Vec::new(),
         clock: ClockInfo {
             driver: "guest".into(),
             cpu: "measured".into(),

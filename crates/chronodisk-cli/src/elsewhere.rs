@@ -1,0 +1,77 @@
+//! Flags for models that are elsewhere: at an emulator server, or in another program.
+
+use std::time::Duration;
+
+use chronodisk_engine::protocol::Reset;
+use chronodisk_engine::remote::{self, Patience, RemoteModel};
+use chronodisk_engine::{FaultKind, ModelFault};
+use chronodisk_sim::Nanos;
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::{output, quantity};
+
+/// What marks a device that is a program.
+pub const PROGRAM_PREFIX: &str = "exec:";
+
+/// Where the models are, and how long they are waited for.
+#[derive(Clone, Debug, Args)]
+pub struct Elsewhere {
+    /// Emulator server that has the model and the bytes; without --device, its own first device
+    #[arg(long, value_name = "HOST:PORT", value_parser = server_address)]
+    pub server: Option<String>,
+
+    /// Diagnostic: the server runs no further than nothing can arrive any more; due times are the same
+    #[arg(long, hide_short_help = true, requires = "server")]
+    pub no_speculation: bool,
+
+    /// How long a model that is elsewhere may take to answer
+    #[arg(long, value_name = "DURATION", default_value = "60s", hide_short_help = true, value_parser = quantity::duration)]
+    pub answer_timeout: Nanos,
+
+    /// How long a lost connection to the server may take to come back; the guest stands still meanwhile
+    #[arg(long, value_name = "DURATION", default_value = "60s", hide_short_help = true, value_parser = quantity::duration)]
+    pub reconnect_timeout: Nanos,
+}
+
+fn server_address(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    match port.map(str::parse::<u16>) {
+        Some(Ok(1..)) => Ok(text.to_owned()),
+        _ => Err("expected HOST:PORT, such as 192.168.1.7:9000".into()),
+    }
+}
+
+impl Elsewhere {
+    /// How long to wait.
+    pub fn patience(&self) -> Patience {
+        let duration = |time: Nanos| Duration::from_nanos(time.as_nanos());
+        Patience { answer: duration(self.answer_timeout), reconnect: duration(self.reconnect_timeout) }
+    }
+
+    /// A device at the emulator server that was named.
+    pub fn at_server(&self, address: &str, reset: Reset) -> Result<RemoteModel, Failure> {
+        let tell = Box::new(|text: &str| output::note(text));
+        remote::open_server(address, reset, self.patience(), tell).map_err(lost)
+    }
+
+    /// A device that is a program.
+    pub fn program(&self, command: &str, reset: Reset) -> Result<RemoteModel, Failure> {
+        let tell = Box::new(|text: &str| output::note(text));
+        remote::open_program(command, reset, self.patience(), tell).map_err(lost)
+    }
+}
+
+/// A model that refuses what it is asked to be was asked wrongly; any other failure is not the user's.
+pub fn lost(fault: ModelFault) -> Failure {
+    let failure = match fault.kind {
+        FaultKind::Refused => return Failure::usage(fault),
+        _ => Failure::host(&fault),
+    };
+    match fault.kind {
+        FaultKind::Unreachable => failure.help("`chronodisk emulator-server --listen HOST:PORT` starts one"),
+        FaultKind::Version => failure.help("run the same version of chronodisk on both machines"),
+        FaultKind::Nonsense => failure.help("docs/remote-and-external-models.md says what a model has to answer"),
+        _ => failure,
+    }
+}

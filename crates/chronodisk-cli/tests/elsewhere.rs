@@ -1,0 +1,241 @@
+//! Models at an emulator server and in other programs, without a guest.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder of its own for every test's runs and scripts.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn chronodisk(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+        command.args(arguments).env("XDG_STATE_HOME", self.0.path()).env("PYTHONPATH", python_folder());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.chronodisk(arguments).output().unwrap()
+    }
+
+    /// `simulate` a mixed workload and keep its log.
+    fn simulate(&self, name: &str, arguments: &[&str]) -> Value {
+        let directory = self.path(name);
+        let workload =
+            ["simulate", "--workload", "random-mixed", "-n", "2000", "--depth", "4", "--seed", "3", "--json"];
+        let output = ["--output", directory.to_str().unwrap()];
+        let run = self.run(&[&workload[..], &output, arguments].concat());
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        serde_json::from_slice(&run.stdout).unwrap()
+    }
+}
+
+fn python_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python")
+}
+
+/// A model among the Python package's examples; `None`, with a word about it, where there is no Python.
+fn example(name: &str) -> Option<String> {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("SKIPPED: no python3 in PATH (Debian: apt-get install python3)");
+        return None;
+    }
+    Some(python_folder().join("examples").join(name).to_str().unwrap().to_owned())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An emulator server on a port of its own; killed if the test fails.
+struct Server {
+    child: Child,
+    address: String,
+    stderr: BufReader<std::process::ChildStderr>,
+}
+
+impl Server {
+    fn start(place: &Place, arguments: &[&str]) -> Self {
+        let mut child = place.chronodisk(&[&["emulator-server", "--listen", "0"], arguments].concat()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("emulator server at ").unwrap_or_else(|| panic!("{line}")).to_owned();
+        Server { child, address, stderr }
+    }
+
+    /// Ends it as Ctrl-C does; returns what it said last.
+    fn interrupt(mut self) -> String {
+        // SAFETY: no memory is involved; the process is our own child, which was not waited for.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
+        assert!(self.child.wait().unwrap().success());
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The figures that must not depend on where the model is.
+fn figures(simulation: &Value) -> Value {
+    let mut summary = simulation["summary"].clone();
+    // What the host took is the host's affair.
+    summary.as_object_mut().unwrap().retain(|name, _| !matches!(name.as_str(), "model_time_us" | "store_time_us"));
+    summary
+}
+
+#[test]
+fn at_a_server_with_or_without_speculation_the_figures_are_the_same() {
+    let place = Place::new();
+    let server = Server::start(&place, &["--device", "constant-1ms", "--device", "first-disk"]);
+    let here = place.simulate("here", &["--device", "first-disk"]);
+    let there = place.simulate("there", &["--device", "first-disk", "--server", &server.address]);
+    let behind = ["--device", "first-disk", "--server", &server.address, "--no-speculation"];
+    let behind = place.simulate("behind", &behind);
+    assert_eq!(figures(&here), figures(&there));
+    assert_eq!(figures(&here), figures(&behind));
+    // Who names no device gets the server's first.
+    let first = place.simulate("first", &["--server", &server.address]);
+    assert_eq!(first["device"], "constant-1ms");
+    for name in ["there", "behind", "first"] {
+        let verified = place.run(&["verify", place.path(name).to_str().unwrap()]);
+        assert!(verified.status.success(), "{}", text(&verified.stdout));
+    }
+    let said = server.interrupt();
+    assert!(said.starts_with("4 sessions, 6000 requests") || said.starts_with("5 sessions, 6000 requests"), "{said}");
+}
+
+#[test]
+fn nobody_at_the_address_is_a_sentence_and_status_3() {
+    let place = Place::new();
+    let output = place.run(&["simulate", "--workload", "random-read", "--server", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(3));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("emulator server 127.0.0.1:1: Connection refused"), "{stderr}");
+    assert!(stderr.contains("emulator-server --listen"), "{stderr}");
+}
+
+#[test]
+fn a_server_without_devices_says_so() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let output = place.run(&["simulate", "--workload", "random-read", "--server", &server.address]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("offers no devices of its own"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_server_that_dies_ends_the_simulation_in_time() {
+    let place = Place::new();
+    let mut server = Server::start(&place, &["--device", "first-disk"]);
+    let arguments = ["simulate", "--workload", "random-read", "-n", "100000000", "--reconnect-timeout", "500ms"];
+    let mut client = place.chronodisk(&[&arguments[..], &["--server", &server.address]].concat());
+    let client = client.spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    server.child.kill().unwrap();
+    let output = client.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("not reached again within 500ms"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_python_disk_is_its_twin_to_the_nanosecond() {
+    let Some(program) = example("one_platter.py") else { return };
+    let place = Place::new();
+    let twin = python_folder().join("examples/one-platter.toml");
+    let twin = twin.to_str().unwrap();
+    let here = place.simulate("rust", &["--device", twin]);
+    let there = place.simulate("python", &["--device", &format!("exec:{program}")]);
+    assert_eq!(figures(&here), figures(&there));
+    let directory = place.path("python");
+    let verified = place.run(&["verify", directory.to_str().unwrap(), "--device", twin]);
+    assert!(verified.status.success(), "{}", text(&verified.stdout));
+    assert!(text(&verified.stdout).contains("2000 requests replayed, identical"), "{}", text(&verified.stdout));
+    // By itself the result runs nothing.
+    let refused = place.run(&["verify", directory.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("can't be replayed"), "{}", text(&refused.stderr));
+}
+
+/// A model whose class has this body besides a device.
+fn script(place: &Place, body: &str) -> String {
+    let text = format!(
+        "#!/usr/bin/env python3\nimport os, sys, time\nfrom chronodisk_model import *\n\n\
+         class Bad(QueueModel):\n    device = Device(name='bad', capacity_sectors=4096)\n    \
+         def end(self, request, start):\n        return start + 1000\n{body}\n\nserve(Bad)\n"
+    );
+    let path = place.path("bad.py");
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("exec:{}", path.display())
+}
+
+#[test]
+fn a_model_that_misbehaves_is_named_with_what_it_did() {
+    if example("one_platter.py").is_none() {
+        return;
+    }
+    let end = |body: &str| format!("    def end(self, request, start):\n        {body}");
+    let advance = |body: &str| format!("    def advance(self, limit):\n        {body}");
+    let cases = [
+        (end("os._exit(7)"), "the program ended (exit status 7)"),
+        (end("os.kill(os.getpid(), 9)"), "the program was killed by signal 9"),
+        (end("time.sleep(1000)"), "no answer within 5s"),
+        (end("return 1 // 0"), "the model raised ZeroDivisionError"),
+        (advance("return [Completion(0, 0)]"), "in the past"),
+        (advance("return [Completion(77, 5)]"), "it completes request 77, which it does not have"),
+        (advance("return [Completion(0, 5), Completion(0, 5)]"), "it completes request 0 twice"),
+        (advance("return [Completion(0, limit + 1)] if limit < 1 << 60 else []"), "which is no later"),
+        (advance("return [Completion(0, (1 << 64) - 1)]"), "end of time"),
+    ];
+    for (body, reason) in cases {
+        let place = Place::new();
+        let device = script(&place, &body);
+        // Long enough for Python to start on a busy machine.
+        let arguments = ["simulate", "--workload", "random-read", "-n", "10", "--answer-timeout", "5s"];
+        let output = place.run(&[&arguments[..], &["--device", &device]].concat());
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(reason), "'{reason}' is not in: {stderr}");
+        assert!(stderr.contains("bad.py"), "{stderr}");
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+    }
+}
+
+#[test]
+fn a_program_that_is_no_model_is_refused() {
+    let place = Place::new();
+    for (command, reason) in [
+        ("exec:./missing", "the program was not found"),
+        ("exec:true", "the program ended (exit status 0)"),
+        ("exec:cat /dev/zero", "kind 0x0000"),
+        ("exec:sleep 1000", "no answer within 500ms"),
+    ] {
+        let arguments = ["simulate", "--workload", "random-read", "--answer-timeout", "500ms", "--device", command];
+        let output = place.run(&arguments);
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        assert!(text(&output.stderr).contains(reason), "'{reason}' is not in: {}", text(&output.stderr));
+    }
+    // Where a program can't be the model, its name is not taken for a profile's.
+    let output = place.run(&["serve", "--device", "exec:true", "--nbd", "unix:socket"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("works with run and simulate only"), "{}", text(&output.stderr));
+}

@@ -1,0 +1,310 @@
+//! One client's device and bytes: commands in, answers out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use chronodisk_device::{BuildOptions, DeviceModel, Probe, Profile};
+use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES};
+use chronodisk_store::{RamStore, Store, StoreError};
+
+use super::pace::Paced;
+use crate::protocol::{
+    Answer, BODY_BYTES_MAX, Clear, Command, ErrorCode, Frame, Info, Reset, Statistics, UNANSWERED_MAX,
+};
+use crate::step::{LATEST_ARRIVAL, fits};
+
+/// Makes the devices of sessions.
+pub trait DeviceMaker: Send + Sync {
+    /// Makes what a client asks for.
+    ///
+    /// # Errors
+    /// Why not, for the client.
+    fn make(&self, reset: &Reset) -> Result<MadeDevice, String>;
+}
+
+/// A device for a session.
+pub struct MadeDevice {
+    /// At instant zero.
+    pub model: Box<dyn DeviceModel>,
+    /// Text of its profile; nothing if it has none.
+    pub profile: String,
+    /// Memory that its bytes may take.
+    pub store_budget_bytes: u64,
+}
+
+/// Makes devices of the profiles that clients send, or of its own.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    /// Those that a client may ask for by name; the first is for those that name none.
+    pub profiles: Vec<Profile>,
+    /// Memory that the bytes of one device may take.
+    pub store_budget_bytes: u64,
+}
+
+/// One session, over any number of connections.
+pub struct Session {
+    maker: Arc<dyn DeviceMaker>,
+    device: Option<Device>,
+    executed: u64,
+    /// Answers that the client may not have received, by the number of their command.
+    answers: VecDeque<(u64, Vec<u8>)>,
+    repeated_commands: u64,
+    ended: bool,
+}
+
+/// A session that can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// The client has ended it.
+    Ended,
+    /// The client broke the rules, as the last answer says.
+    Violated,
+}
+
+struct Device {
+    paced: Paced,
+    store: RamStore,
+    submitted: u64,
+    capacity_sectors: u64,
+}
+
+/// Most bytes of answers that are kept for a client that may come back: no client waits for more than one read.
+const ANSWERS_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
+
+impl Session {
+    /// A session without a device.
+    #[must_use]
+    pub fn new(maker: Arc<dyn DeviceMaker>) -> Self {
+        Session { maker, device: None, executed: 0, answers: VecDeque::new(), repeated_commands: 0, ended: false }
+    }
+
+    /// Number of the last command that was executed.
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.executed
+    }
+
+    /// Requests submitted to the present device, and predictions of its model that were dropped.
+    #[must_use]
+    pub fn submitted_and_rollbacks(&self) -> (u64, u64) {
+        self.device.as_ref().map_or((0, 0), |device| (device.submitted, device.paced.predictions_and_rollbacks().1))
+    }
+
+    /// Executes a command, or finds out that it was executed before, and appends the answer to `out`.
+    ///
+    /// # Errors
+    /// When the session has ended; what was appended is still to be sent.
+    pub fn take(&mut self, frame: &Frame, out: &mut Vec<u8>) -> Result<(), SessionEnd> {
+        if self.ended {
+            return Err(SessionEnd::Violated);
+        }
+        let sequence = frame.sequence;
+        if usize::from(frame.unanswered) >= UNANSWERED_MAX || u64::from(frame.unanswered) >= sequence {
+            return self.violated(sequence, "it waits for more answers than there can be", out);
+        }
+        let first_unanswered = sequence - u64::from(frame.unanswered);
+        while self.answers.front().is_some_and(|(answered, _)| *answered < first_unanswered) {
+            self.answers.pop_front();
+        }
+        if sequence <= self.executed {
+            return self.answer_again(sequence, out);
+        }
+        if sequence != self.executed + 1 {
+            let reason = format!("command {sequence} came where {} was due", self.executed + 1);
+            return self.violated(sequence, &reason, out);
+        }
+        if self.answers.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > ANSWERS_BYTES_MAX {
+            return self.violated(sequence, "it reads on without looking at the answers", out);
+        }
+        let command = match Command::decode(frame) {
+            Ok(command) => command,
+            Err(error) => return self.violated(sequence, &error.to_string(), out),
+        };
+        self.executed = sequence;
+        let done = self.execute(command);
+        let answer = match &done {
+            Ok(answer) => answer.clone(),
+            Err(Refused::Command(code, reason)) => Answer::error(*code, reason),
+            Err(Refused::Session(reason)) => return self.violated(sequence, reason, out),
+            Err(Refused::Ended) => Answer::Done,
+        };
+        let mut bytes = Vec::new();
+        answer.encode(sequence, &mut bytes);
+        out.extend_from_slice(&bytes);
+        self.answers.push_back((sequence, bytes));
+        if matches!(done, Err(Refused::Ended)) {
+            self.ended = true;
+            return Err(SessionEnd::Ended);
+        }
+        Ok(())
+    }
+
+    fn answer_again(&mut self, sequence: u64, out: &mut Vec<u8>) -> Result<(), SessionEnd> {
+        self.repeated_commands += 1;
+        let Some((_, bytes)) = self.answers.iter().find(|(answered, _)| *answered == sequence) else {
+            let reason = format!("command {sequence} was answered before, and the answer was received");
+            return self.violated(sequence, &reason, out);
+        };
+        out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn violated(&mut self, sequence: u64, reason: &str, out: &mut Vec<u8>) -> Result<(), SessionEnd> {
+        Answer::error(ErrorCode::Violation, reason).encode(sequence, out);
+        self.ended = true;
+        Err(SessionEnd::Violated)
+    }
+
+    fn execute(&mut self, command: Command) -> Result<Answer, Refused> {
+        match command {
+            Command::Hello { .. } => Err(Refused::Session("a second greeting".into())),
+            Command::Reset(reset) => self.reset(&reset),
+            Command::End => Err(Refused::Ended),
+            Command::Read { offset_bytes, len_bytes } => {
+                let mut data = vec![0; len_bytes as usize];
+                self.device()?.store.read(offset_bytes, &mut data)?;
+                Ok(Answer::Data(data))
+            }
+            Command::Write { offset_bytes, data } => {
+                self.device()?.store.write(offset_bytes, &data)?;
+                Ok(Answer::Done)
+            }
+            Command::Clear { how, offset_bytes, len_bytes } => {
+                let store = &mut self.device()?.store;
+                match how {
+                    Clear::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes),
+                    Clear::Reserve => store.reserve_zeroes(offset_bytes, len_bytes),
+                    Clear::Discard => store.discard(offset_bytes, len_bytes),
+                }?;
+                Ok(Answer::Done)
+            }
+            Command::Flush => {
+                self.device()?.store.flush()?;
+                Ok(Answer::Done)
+            }
+            Command::Submit { at, request } => self.device()?.submit(at, request),
+            Command::Next { taken, safe_until } => self.device()?.next(taken, safe_until),
+            Command::Statistics => {
+                let repeated_commands = self.repeated_commands;
+                Ok(Answer::Statistics(self.device()?.statistics(repeated_commands)))
+            }
+        }
+    }
+
+    fn device(&mut self) -> Result<&mut Device, Refused> {
+        self.device.as_mut().ok_or_else(|| Refused::Session("there is no device yet; reset makes one".into()))
+    }
+
+    fn reset(&mut self, reset: &Reset) -> Result<Answer, Refused> {
+        let made = self.maker.make(reset).map_err(|reason| Refused::Command(ErrorCode::Device, reason))?;
+        let info = made.model.info().clone();
+        self.device = Some(Device {
+            paced: Paced::new(made.model, reset.speculate),
+            store: RamStore::new(info.capacity_sectors * SECTOR_BYTES, made.store_budget_bytes),
+            submitted: 0,
+            capacity_sectors: info.capacity_sectors,
+        });
+        Ok(Answer::Info(Info { device: info, speculates: reset.speculate, keeps_bytes: true, profile: made.profile }))
+    }
+}
+
+impl DeviceMaker for Devices {
+    fn make(&self, reset: &Reset) -> Result<MadeDevice, String> {
+        let profile = self.profile(reset)?;
+        let capacity_bytes = (reset.capacity_bytes > 0).then_some(reset.capacity_bytes);
+        let build = BuildOptions { capacity_bytes, seed: reset.seed };
+        let model = profile.build(&build).map_err(|error| error.to_string())?;
+        let bound = self.store_budget_bytes;
+        let asked = if reset.store_budget_bytes == 0 { bound } else { reset.store_budget_bytes };
+        Ok(MadeDevice { model, profile: profile.text().to_owned(), store_budget_bytes: asked.min(bound) })
+    }
+}
+
+impl Devices {
+    fn profile(&self, reset: &Reset) -> Result<Profile, String> {
+        if !reset.profile.is_empty() {
+            return Profile::parse(&reset.profile, &reset.label).map_err(|error| error.to_string());
+        }
+        let found = if reset.label.is_empty() {
+            self.profiles.first()
+        } else {
+            self.profiles.iter().find(|profile| profile.name() == reset.label)
+        };
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = self.profiles.iter().map(Profile::name).collect();
+            if names.is_empty() {
+                "it offers no devices of its own; name a profile".into()
+            } else {
+                format!("it has no device '{}'; it offers {}", reset.label, names.join(", "))
+            }
+        })
+    }
+}
+
+/// Why a command was not done.
+enum Refused {
+    /// It alone.
+    Command(ErrorCode, String),
+    /// It broke the rules, and ends the session.
+    Session(String),
+    /// It is the end of the session.
+    Ended,
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        Refused::Command(ErrorCode::Store, error.to_string())
+    }
+}
+
+impl Device {
+    fn submit(&mut self, at: Nanos, request: Request) -> Result<Answer, Refused> {
+        let wrong = |reason: String| Err(Refused::Session(reason));
+        let id = request.id.0;
+        if at > LATEST_ARRIVAL {
+            return wrong(format!("request {id} arrives after more than 292 years"));
+        }
+        if !fits(self.capacity_sectors, request.lba.0, request.sectors) {
+            return wrong(format!(
+                "request {id} asks for {} sectors at sector {}, but the device ends at sector {}",
+                request.sectors, request.lba, self.capacity_sectors
+            ));
+        }
+        if (request.op == Op::Flush) != (request.sectors == 0) {
+            return wrong(format!("request {id} is a {} of {} sectors", request.op, request.sectors));
+        }
+        self.paced.submit(at, request).map_err(Refused::Session)?;
+        self.submitted += 1;
+        Ok(Answer::Done)
+    }
+
+    fn next(&mut self, taken: Nanos, safe_until: Nanos) -> Result<Answer, Refused> {
+        if taken > safe_until || taken < self.paced.committed().now() {
+            let now = self.paced.committed().now();
+            return Err(Refused::Session(format!(
+                "it asks for what comes after {taken} and is safe until {safe_until}, while the model is at {now}"
+            )));
+        }
+        Ok(Answer::Next(self.paced.next(taken, safe_until)))
+    }
+
+    fn statistics(&self, repeated_commands: u64) -> Statistics {
+        let mut model = Collected::default();
+        self.paced.committed().probe(&mut model);
+        let (predictions, rollbacks) = self.paced.predictions_and_rollbacks();
+        Statistics { submitted: self.submitted, predictions, rollbacks, repeated_commands, model: model.0 }
+    }
+}
+
+#[derive(Default)]
+struct Collected(Vec<(String, f64)>);
+
+impl Probe for Collected {
+    fn counter(&mut self, name: &str, value: u64) {
+        self.0.push((name.to_owned(), value as f64));
+    }
+
+    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
+        self.0.push((format!("{name} [{unit}]"), value));
+    }
+}

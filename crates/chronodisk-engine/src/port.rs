@@ -1,0 +1,178 @@
+//! What the engine does with a model, wherever that is.
+
+use chronodisk_device::{DeviceInfo, DeviceModel, Probe};
+use chronodisk_sim::{Completion, Nanos, Request};
+
+use crate::fault::ModelFault;
+use crate::remote::RemoteModel;
+use crate::step::{checked_advance, checked_step, first_possible_completion};
+
+/// A model in this process, which is pure and can't fail, or one elsewhere, which can.
+pub enum ModelPort {
+    /// In this process.
+    Local(Box<dyn DeviceModel>),
+    /// At an emulator server, or in another program.
+    Remote(Box<RemoteModel>),
+}
+
+impl ModelPort {
+    /// The device's properties.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        match self {
+            ModelPort::Local(model) => model.info(),
+            ModelPort::Remote(model) => model.info(),
+        }
+    }
+
+    /// Tells statistics by name; of a model elsewhere, those that were last
+    /// [fetched](RemoteModel::fetch_statistics).
+    pub fn probe(&self, sink: &mut dyn Probe) {
+        match self {
+            ModelPort::Local(model) => model.probe(sink),
+            ModelPort::Remote(model) => model.probe(sink),
+        }
+    }
+
+    pub(crate) fn lend(&mut self) -> Port<'_> {
+        match self {
+            ModelPort::Local(model) => Port::Local(&mut **model),
+            ModelPort::Remote(model) => Port::Remote(model),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        match self {
+            ModelPort::Local(model) => model.now(),
+            ModelPort::Remote(model) => model.now(),
+        }
+    }
+
+    pub(crate) fn outstanding(&self) -> u32 {
+        match self {
+            ModelPort::Local(model) => model.outstanding(),
+            ModelPort::Remote(model) => model.outstanding(),
+        }
+    }
+
+    pub(crate) fn first_possible_completion(&self) -> Option<Nanos> {
+        match self {
+            ModelPort::Local(model) => first_possible_completion(&**model),
+            ModelPort::Remote(model) => model.first_possible_completion(),
+        }
+    }
+}
+
+impl From<Box<dyn DeviceModel>> for ModelPort {
+    fn from(model: Box<dyn DeviceModel>) -> Self {
+        ModelPort::Local(model)
+    }
+}
+
+impl From<RemoteModel> for ModelPort {
+    fn from(model: RemoteModel) -> Self {
+        ModelPort::Remote(Box::new(model))
+    }
+}
+
+/// A [`ModelPort`] or a local model, lent.
+pub(crate) enum Port<'a> {
+    Local(&'a mut (dyn DeviceModel + 'a)),
+    Remote(&'a mut RemoteModel),
+}
+
+impl Port<'_> {
+    pub fn info(&self) -> &DeviceInfo {
+        match self {
+            Port::Local(model) => model.info(),
+            Port::Remote(model) => model.info(),
+        }
+    }
+
+    pub fn now(&self) -> Nanos {
+        match self {
+            Port::Local(model) => model.now(),
+            Port::Remote(model) => model.now(),
+        }
+    }
+
+    pub fn outstanding(&self) -> u32 {
+        match self {
+            Port::Local(model) => model.outstanding(),
+            Port::Remote(model) => model.outstanding(),
+        }
+    }
+
+    /// A request arrives now.
+    pub fn submit(&mut self, request: Request) -> Result<(), ModelFault> {
+        match self {
+            Port::Local(model) => {
+                model.submit(request);
+                Ok(())
+            }
+            Port::Remote(model) => model.submit(request),
+        }
+    }
+
+    /// To the first instant that completes something, or to `limit`; more may complete at that instant.
+    ///
+    /// # Panics
+    /// If a local model breaks its contract.
+    pub fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
+        match self {
+            Port::Local(model) => {
+                checked_step(&mut **model, limit, completed);
+                Ok(())
+            }
+            Port::Remote(model) => model.step(limit, completed),
+        }
+    }
+
+    /// To `until`, everything that happens there included; does nothing if the model is already beyond.
+    ///
+    /// # Panics
+    /// As [`step`](Self::step).
+    pub fn advance(&mut self, until: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
+        match self {
+            Port::Local(model) => {
+                checked_advance(&mut **model, until, completed);
+                Ok(())
+            }
+            Port::Remote(model) => {
+                if model.now() > until {
+                    return Ok(());
+                }
+                loop {
+                    let before = completed.len();
+                    model.step(until, completed)?;
+                    if completed.len() == before {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`step`](Self::step), with everything else of the instant that was reached.
+    ///
+    /// # Panics
+    /// As [`step`](Self::step).
+    pub fn step_whole_instant(&mut self, limit: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
+        self.step(limit, completed)?;
+        let now = self.now();
+        self.advance(now, completed)
+    }
+
+    /// To the first completion of a model with something outstanding, and everything else of that instant.
+    ///
+    /// # Panics
+    /// As [`step`](Self::step), and if a local model never completes anything.
+    pub fn step_to_completion(&mut self, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
+        let before = completed.len();
+        self.step(Nanos::MAX, completed)?;
+        let (name, outstanding) = (&self.info().name, self.outstanding());
+        assert!(completed.len() > before, "model {name}: {outstanding} requests never complete");
+        let now = self.now();
+        self.advance(now, completed)
+    }
+}

@@ -1,0 +1,151 @@
+//! The protocol between an engine and a model that is elsewhere: on another machine (the emulator server) or in another
+//! program (an external model).
+//!
+//! It has the four commands of Wu and Tsai, "A Storage Device Emulator for System Performance Evaluation" (ACM TECS
+//! 14(4), 2015, table II), and what a connection needs around them:
+//!
+//! | the paper's | here |
+//! |---|---|
+//! | reset | [`Command::Reset`], answered with the device's properties |
+//! | data transfer | [`Command::Read`], [`Command::Write`], [`Command::Clear`], [`Command::Flush`] |
+//! | submit request | [`Command::Submit`] |
+//! | get next response | [`Command::Next`] |
+//! | | [`Command::Hello`] begins or resumes a session, [`Command::End`] ends it |
+//! | | [`Command::Statistics`] asks for the model's counters |
+//!
+//! Both sides send frames: a header of 16 bytes, then at most [`BODY_BYTES_MAX`] bytes of body, all numbers little
+//! endian:
+//!
+//! | bytes | header |
+//! |---|---|
+//! | 4 | length of the body |
+//! | 2 | kind of the message; an answer has the highest bit set |
+//! | 2 | in a command: how many commands before it have not been answered yet; in an answer: zero |
+//! | 8 | sequence number of the command, from 1; an answer has that of its command; zero for `Hello` |
+//!
+//! *Order.* The client may send [`UNANSWERED_MAX`] commands ahead of their answers; the server executes and answers
+//! them in order. *Repetition.* After a connection was lost the client greets again with its session's id, and sends
+//! everything once more that was not answered; the server answers what it has executed already from memory, so a
+//! repeated command has no second effect. *Time.* Every instant is virtual and comes from the client; the server reads
+//! no clock. *Versions.* The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both
+//! sides can say which version they lack.
+//!
+//! This module is sans-I/O: bytes in, messages out. Everything that comes from the other side is checked and bounded.
+
+mod fields;
+mod frame;
+mod message;
+#[cfg(test)]
+mod tests;
+
+pub use frame::{Decoder, Frame, encode_frame};
+pub use message::{Answer, Clear, Command, ErrorCode, Info, NextAnswer, Reset, Statistics, Welcome};
+
+/// Version of the protocol; it changes when a side that knows only the old one would misread the new one.
+pub const VERSION: u16 = 1;
+
+/// The first bytes of a greeting and of its answer.
+pub const MAGIC: [u8; 8] = *b"CHRONODK";
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 16;
+
+/// Most data of one [`Command::Read`] or [`Command::Write`].
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+
+/// Longest text of a profile, as long as a profile may be.
+pub const PROFILE_BYTES_MAX: usize = 1 << 20;
+
+/// Longest name, reason or other short text.
+pub const TEXT_BYTES_MAX: usize = 4096;
+
+/// Largest body of a frame: the data or the profile, and room for what stands around it.
+pub const BODY_BYTES_MAX: usize = DATA_BYTES_MAX + 4 * TEXT_BYTES_MAX;
+
+/// Most commands that wait for their answers.
+pub const UNANSWERED_MAX: usize = 256;
+
+/// Most requests that one model has outstanding; four times what a guest's ring can hold.
+pub const OUTSTANDING_MAX: usize = 4096;
+
+/// Most statistics of a model.
+pub const STATISTICS_MAX: usize = 1024;
+
+/// Names a session; all zero asks for a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub [u8; 16]);
+
+impl SessionId {
+    /// Asks for a new session.
+    pub const NEW: SessionId = SessionId([0; 16]);
+}
+
+/// Bytes that are not of this protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtocolError {
+    /// A frame announces more than any message has.
+    #[error("a frame announces {len_bytes} bytes; the most are {BODY_BYTES_MAX}")]
+    TooLong {
+        /// The length announced.
+        len_bytes: u32,
+    },
+    /// A kind that is not known, or not in this direction.
+    #[error("a message is of the unknown kind {kind:#06x}")]
+    UnknownKind {
+        /// The kind.
+        kind: u16,
+    },
+    /// A message ends too early or goes on too long.
+    #[error("{message}: the body has {actual_bytes} bytes, which is too {too}")]
+    Length {
+        /// Which message.
+        message: &'static str,
+        /// Length of the body.
+        actual_bytes: usize,
+        /// `few` or `many`.
+        too: &'static str,
+    },
+    /// A field has a value that it can't have.
+    #[error("{message}: {field} is {value}; expected {expected}")]
+    Field {
+        /// Which message.
+        message: &'static str,
+        /// Which field.
+        field: &'static str,
+        /// What it was.
+        value: u64,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// A text is not UTF-8.
+    #[error("{message}: {field} is not UTF-8")]
+    Text {
+        /// Which message.
+        message: &'static str,
+        /// Which field.
+        field: &'static str,
+    },
+    /// A device's name is none.
+    #[error("the device's name has something in it that is no letter, digit, dash, dot or underline, or no length")]
+    Name,
+    /// The other side does not begin with the magic bytes.
+    #[error("the other side does not speak this protocol")]
+    Magic,
+    /// An answer belongs to no command, or not to the next one.
+    #[error("an answer to command {actual} came where that to {expected} was due")]
+    Order {
+        /// The command that is next.
+        expected: u64,
+        /// The one named.
+        actual: u64,
+    },
+    /// An answer is of another kind than its command's.
+    #[error("{command} was answered with a message of kind {kind:#06x}")]
+    Answer {
+        /// The command.
+        command: &'static str,
+        /// Kind of the answer.
+        kind: u16,
+    },
+}

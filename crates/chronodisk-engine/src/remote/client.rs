@@ -1,0 +1,142 @@
+//! The client's side of the protocol, sans-I/O: which commands wait for answers, and what must be said again after a
+//! connection was lost.
+
+use std::collections::VecDeque;
+
+use crate::protocol::{Answer, Command, Decoder, ProtocolError, SessionId, UNANSWERED_MAX, VERSION, Welcome};
+
+/// One session as its client sees it, over any number of connections.
+#[derive(Debug)]
+pub struct Client {
+    session: SessionId,
+    last_sequence: u64,
+    unanswered: VecDeque<Sent>,
+    decoder: Decoder,
+    greeted: bool,
+}
+
+#[derive(Debug)]
+struct Sent {
+    sequence: u64,
+    command: Command,
+    frame: Vec<u8>,
+}
+
+/// What the server said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// It welcomes us; [`Client::unanswered_bytes`] must be sent now.
+    Welcome(Welcome),
+    /// It answers the oldest command that waits.
+    Answer {
+        /// The command's number.
+        sequence: u64,
+        /// What it says.
+        answer: Answer,
+    },
+    /// It refuses the greeting.
+    Refused(Answer),
+}
+
+impl Client {
+    /// A client without a session.
+    #[must_use]
+    pub fn new() -> Self {
+        Client {
+            session: SessionId::NEW,
+            last_sequence: 0,
+            unanswered: VecDeque::new(),
+            decoder: Decoder::default(),
+            greeted: false,
+        }
+    }
+
+    /// Begins a connection: what to send first. What was received of an earlier one is forgotten.
+    pub fn greet(&mut self) -> Vec<u8> {
+        self.decoder = Decoder::default();
+        self.greeted = false;
+        let mut bytes = Vec::new();
+        self.hello().encode(0, 0, &mut bytes);
+        bytes
+    }
+
+    /// Whether one more command may wait for its answer.
+    #[must_use]
+    pub fn may_send(&self) -> bool {
+        self.unanswered.len() < UNANSWERED_MAX
+    }
+
+    /// Numbers a command; returns its number and what to send.
+    ///
+    /// # Panics
+    /// If too many wait for their answers.
+    pub fn send(&mut self, command: Command) -> (u64, &[u8]) {
+        assert!(self.may_send(), "at most {UNANSWERED_MAX} commands wait for their answers");
+        self.last_sequence += 1;
+        let mut frame = Vec::new();
+        command.encode(self.unanswered.len() as u16, self.last_sequence, &mut frame);
+        self.unanswered.push_back(Sent { sequence: self.last_sequence, command, frame });
+        (self.last_sequence, &self.unanswered.back().expect("it was just added").frame)
+    }
+
+    /// Everything that waits for an answer, to be sent again on a new connection.
+    #[must_use]
+    pub fn unanswered_bytes(&self) -> Vec<u8> {
+        self.unanswered.iter().flat_map(|sent| sent.frame.iter().copied()).collect()
+    }
+
+    /// Commands that wait for their answers.
+    #[must_use]
+    pub fn unanswered(&self) -> usize {
+        self.unanswered.len()
+    }
+
+    /// Takes received bytes.
+    pub fn received(&mut self, bytes: &[u8]) {
+        self.decoder.feed(bytes);
+    }
+
+    /// The next thing that the server said.
+    ///
+    /// # Errors
+    /// If it is not of the protocol.
+    pub fn hear(&mut self) -> Result<Option<Heard>, ProtocolError> {
+        let Some(frame) = self.decoder.next_frame()? else { return Ok(None) };
+        if !self.greeted {
+            return match Answer::decode(&frame, &self.hello())? {
+                Answer::Welcome(welcome) => self.welcomed(welcome).map(Some),
+                refusal => Ok(Some(Heard::Refused(refusal))),
+            };
+        }
+        let expected = self.unanswered.front().map_or(0, |sent| sent.sequence);
+        if frame.sequence != expected || expected == 0 {
+            return Err(ProtocolError::Order { expected, actual: frame.sequence });
+        }
+        let sent = self.unanswered.pop_front().expect("it was just looked at");
+        let answer = Answer::decode(&frame, &sent.command)?;
+        Ok(Some(Heard::Answer { sequence: sent.sequence, answer }))
+    }
+
+    fn hello(&self) -> Command {
+        Command::Hello { version: VERSION, session: self.session }
+    }
+
+    fn welcomed(&mut self, welcome: Welcome) -> Result<Heard, ProtocolError> {
+        let answered = self.last_sequence - self.unanswered.len() as u64;
+        let resumes = self.session != SessionId::NEW;
+        let knows_us = !resumes || welcome.session == self.session;
+        // What was answered was executed, and what was not said can't have been.
+        if !knows_us || !(answered..=self.last_sequence).contains(&welcome.executed) {
+            return Err(ProtocolError::Order { expected: answered, actual: welcome.executed });
+        }
+        self.session = welcome.session;
+        self.greeted = true;
+        Ok(Heard::Welcome(welcome))
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Client::new()
+    }
+}

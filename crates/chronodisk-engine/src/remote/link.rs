@@ -1,0 +1,382 @@
+//! The connection to a model that is elsewhere: blocking, because whoever asks stands still anyway, and made again when
+//! it is lost.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, Heard};
+use crate::fault::{FaultKind, ModelFault};
+use crate::protocol::{Answer, Command, ErrorCode, VERSION};
+
+/// A stream of bytes in both directions.
+pub trait Wire: Send {
+    /// Sends all of it.
+    ///
+    /// # Errors
+    /// If the other end is gone, or takes nothing for longer than it may.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Waits for bytes; zero means that the other end has closed.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if none come within `timeout`, and what the host says.
+    fn receive(&mut self, bytes: &mut [u8], timeout: Duration) -> io::Result<usize>;
+}
+
+/// Makes connections to one model.
+pub trait Connector: Send {
+    /// Who is at the other end, for messages.
+    fn who(&self) -> &str;
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn connect(&mut self) -> io::Result<Box<dyn Wire>>;
+
+    /// Whether a session can go on over a new connection. A program's ends with the program.
+    fn resumes(&self) -> bool;
+
+    /// Why the connection ended, if more is known than that it did.
+    fn how_it_ended(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// How long a link waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For an answer, before the connection counts as lost.
+    pub answer: Duration,
+    /// For a lost connection to come back, before the model counts as lost.
+    pub reconnect: Duration,
+}
+
+impl Default for Patience {
+    /// A minute for each.
+    fn default() -> Self {
+        Patience { answer: Duration::from_secs(60), reconnect: Duration::from_secs(60) }
+    }
+}
+
+/// Tells the user what happens.
+pub type Tell = Box<dyn FnMut(&str) + Send>;
+
+/// A session with a model that is elsewhere. Once it failed, it fails for ever in the same way.
+pub struct Link {
+    client: Client,
+    connector: Box<dyn Connector>,
+    wire: Option<Box<dyn Wire>>,
+    patience: Patience,
+    tell: Tell,
+    fault: Option<ModelFault>,
+    /// Since when nothing was heard, over all connections; `None` while all is well.
+    silent_since: Option<Instant>,
+    statistics: LinkStatistics,
+    buffer: Vec<u8>,
+    to_send: Vec<u8>,
+}
+
+/// Counters of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatistics {
+    /// Times that an answer was waited for.
+    pub round_trips: u64,
+    /// Connections that were lost and made again.
+    pub reconnections: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+/// A link that a model and its bytes share.
+pub type SharedLink = Arc<Mutex<Link>>;
+
+/// Locks a link; one user's panic does not make it useless to the other.
+pub(super) fn lock(link: &SharedLink) -> MutexGuard<'_, Link> {
+    link.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const RECEIVE_BYTES: usize = 64 << 10;
+const RETRY_EVERY: Duration = Duration::from_millis(100);
+/// Commands that are held back for company are sent at the latest when they are this many bytes.
+const HELD_BACK_BYTES_MAX: usize = 16 << 10;
+
+impl Link {
+    /// Connects and begins a session.
+    ///
+    /// # Errors
+    /// If there is nobody, or nobody who speaks this version of the protocol.
+    pub fn open(connector: Box<dyn Connector>, patience: Patience, tell: Tell) -> Result<Link, ModelFault> {
+        let mut link = Link {
+            client: Client::new(),
+            connector,
+            wire: None,
+            patience,
+            tell,
+            fault: None,
+            silent_since: None,
+            statistics: LinkStatistics::default(),
+            buffer: vec![0; RECEIVE_BYTES],
+            to_send: Vec::new(),
+        };
+        match link.connect() {
+            Ok(()) => Ok(link),
+            Err(Attempt::Failed(fault)) => Err(fault),
+            Err(Attempt::Lost(reason)) if link.connector.resumes() => {
+                Err(link.new_fault(FaultKind::Unreachable, reason))
+            }
+            Err(Attempt::Lost(reason)) => Err(link.ended_or_silent(&reason)),
+        }
+    }
+
+    /// Counters so far.
+    #[must_use]
+    pub fn statistics(&self) -> LinkStatistics {
+        self.statistics
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn who(&self) -> &str {
+        self.connector.who()
+    }
+
+    /// Gives a command without waiting for its answer, which must be [`Answer::Done`]; it is sent with the next one.
+    ///
+    /// # Errors
+    /// If the link fails.
+    pub fn post(&mut self, command: Command) -> Result<(), ModelFault> {
+        self.check()?;
+        if !self.client.may_send() {
+            self.await_all()?;
+        }
+        let (_sequence, frame) = self.client.send(command);
+        self.to_send.extend_from_slice(frame);
+        if self.to_send.len() >= HELD_BACK_BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Gives a command and waits for its answer.
+    ///
+    /// # Errors
+    /// If the link fails, or an earlier command was refused. What this one is refused for is an answer.
+    pub fn call(&mut self, command: Command) -> Result<Answer, ModelFault> {
+        self.check()?;
+        if !self.client.may_send() {
+            self.await_all()?;
+        }
+        let (sequence, frame) = self.client.send(command);
+        self.to_send.extend_from_slice(frame);
+        self.statistics.round_trips += 1;
+        self.flush()?;
+        loop {
+            let (answered, answer) = self.next_answer()?;
+            if answered == sequence {
+                return Ok(answer);
+            }
+            self.expect_done(answer)?;
+        }
+    }
+
+    /// The other side said something that can't be: the link fails.
+    pub(super) fn nonsense(&mut self, what: impl std::fmt::Display) -> ModelFault {
+        self.fail(FaultKind::Nonsense, what)
+    }
+
+    /// A refusal as the failure that it is for the model.
+    pub(super) fn refused(&mut self, answer: &Answer) -> ModelFault {
+        match answer {
+            Answer::Error { code, reason } => {
+                let kind = match code {
+                    ErrorCode::Version => FaultKind::Version,
+                    ErrorCode::UnknownSession => FaultKind::Restarted,
+                    ErrorCode::Violation | ErrorCode::Model => FaultKind::Nonsense,
+                    ErrorCode::Device | ErrorCode::Store | ErrorCode::Busy => FaultKind::Refused,
+                };
+                self.fail(kind, reason)
+            }
+            other => self.nonsense(format_args!("unexpected answer {other:?}")),
+        }
+    }
+
+    fn check(&self) -> Result<(), ModelFault> {
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    fn await_all(&mut self) -> Result<(), ModelFault> {
+        self.flush()?;
+        while self.client.unanswered() > 0 {
+            let (_, answer) = self.next_answer()?;
+            self.expect_done(answer)?;
+        }
+        Ok(())
+    }
+
+    fn expect_done(&mut self, answer: Answer) -> Result<(), ModelFault> {
+        if answer == Answer::Done { Ok(()) } else { Err(self.refused(&answer)) }
+    }
+
+    fn flush(&mut self) -> Result<(), ModelFault> {
+        let bytes = std::mem::take(&mut self.to_send);
+        self.statistics.sent_bytes += bytes.len() as u64;
+        let sent = self.wire.as_mut().expect("a link that has not failed is connected").send(&bytes);
+        self.to_send = bytes;
+        self.to_send.clear();
+        match sent {
+            Ok(()) => Ok(()),
+            // Everything unanswered is sent again, this included.
+            Err(error) => self.lost(&error.to_string()),
+        }
+    }
+
+    fn next_answer(&mut self) -> Result<(u64, Answer), ModelFault> {
+        loop {
+            match self.client.hear() {
+                Ok(Some(Heard::Answer { sequence, answer })) => {
+                    self.silent_since = None;
+                    return Ok((sequence, answer));
+                }
+                Ok(Some(heard)) => return Err(self.nonsense(format_args!("unexpected message {heard:?}"))),
+                Ok(None) => {}
+                Err(error) => return Err(self.nonsense(error)),
+            }
+            let wire = self.wire.as_mut().expect("a link that has not failed is connected");
+            match wire.receive(&mut self.buffer, self.patience.answer) {
+                Ok(0) => self.lost("it closed the connection")?,
+                Ok(len) => {
+                    self.statistics.received_bytes += len as u64;
+                    self.client.received(&self.buffer[..len]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    self.lost(&format!("no answer within {:?}", self.patience.answer))?;
+                }
+                Err(error) => self.lost(&error.to_string())?,
+            }
+        }
+    }
+
+    /// The connection is gone: makes another one, or fails.
+    fn lost(&mut self, reason: &str) -> Result<(), ModelFault> {
+        self.wire = None;
+        if !self.connector.resumes() {
+            let fault = self.ended_or_silent(reason);
+            return Err(self.fault.get_or_insert(fault).clone());
+        }
+        let patience = self.patience.reconnect;
+        let first_loss = self.silent_since.is_none();
+        let since = *self.silent_since.get_or_insert_with(Instant::now);
+        if first_loss {
+            let message =
+                format!("{}: {reason}; the guest stands still, trying again for {patience:?}", self.connector.who());
+            (self.tell)(&message);
+        }
+        let mut reason = reason.to_owned();
+        while since.elapsed() < patience {
+            match self.connect() {
+                Ok(()) => {
+                    self.statistics.reconnections += 1;
+                    (self.tell)(&format!("{}: connected again, the guest goes on", self.connector.who()));
+                    return Ok(());
+                }
+                Err(Attempt::Failed(fault)) => {
+                    self.fault = Some(fault.clone());
+                    return Err(fault);
+                }
+                Err(Attempt::Lost(why)) => reason = why,
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
+        Err(self.fail(FaultKind::Unreachable, format_args!("not reached again within {patience:?}: {reason}")))
+    }
+
+    /// Connects, greets, and says again what was not answered.
+    fn connect(&mut self) -> Result<(), Attempt> {
+        let lost = |error: io::Error| Attempt::Lost(error.to_string());
+        let mut wire = self.connector.connect().map_err(lost)?;
+        wire.send(&self.client.greet()).map_err(lost)?;
+        loop {
+            match self.client.hear() {
+                Ok(None) => {}
+                Ok(Some(Heard::Welcome(welcome))) if welcome.version == VERSION => break,
+                Ok(Some(Heard::Welcome(welcome))) => return Err(self.wrong_version(welcome.version)),
+                Ok(Some(Heard::Refused(answer))) => return Err(self.turned_away(&answer)),
+                Ok(Some(Heard::Answer { .. })) => unreachable!("before the welcome nothing else is heard"),
+                Err(error) => return Err(Attempt::Failed(self.new_fault(FaultKind::Nonsense, error))),
+            }
+            match wire.receive(&mut self.buffer, self.patience.answer) {
+                Ok(0) => return Err(Attempt::Lost("it closed the connection".into())),
+                Ok(len) => self.client.received(&self.buffer[..len]),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Err(Attempt::Lost(format!("no answer within {:?}", self.patience.answer)));
+                }
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        wire.send(&self.client.unanswered_bytes()).map_err(lost)?;
+        self.wire = Some(wire);
+        Ok(())
+    }
+
+    fn wrong_version(&self, theirs: u16) -> Attempt {
+        let what =
+            format_args!("it speaks version {theirs} of the protocol, and this side version {VERSION}").to_string();
+        Attempt::Failed(self.new_fault(FaultKind::Version, what))
+    }
+
+    fn turned_away(&self, answer: &Answer) -> Attempt {
+        let Answer::Error { code, reason } = answer else {
+            return Attempt::Failed(self.new_fault(FaultKind::Nonsense, format_args!("unexpected answer {answer:?}")));
+        };
+        let (kind, what) = match code {
+            ErrorCode::UnknownSession => {
+                (FaultKind::Restarted, format!("it was restarted and has lost this run's device and bytes ({reason})"))
+            }
+            ErrorCode::Version => (FaultKind::Version, reason.clone()),
+            _ => (FaultKind::Refused, reason.clone()),
+        };
+        Attempt::Failed(self.new_fault(kind, what))
+    }
+
+    /// Why a connection is lost that can't come back.
+    fn ended_or_silent(&mut self, reason: &str) -> ModelFault {
+        match self.connector.how_it_ended() {
+            Some(how) => self.new_fault(FaultKind::Ended, how),
+            None => self.new_fault(FaultKind::Silent, reason),
+        }
+    }
+
+    fn new_fault(&self, kind: FaultKind, what: impl std::fmt::Display) -> ModelFault {
+        ModelFault::new(kind, self.connector.who(), what)
+    }
+
+    fn fail(&mut self, kind: FaultKind, what: impl std::fmt::Display) -> ModelFault {
+        let fault = self.new_fault(kind, what);
+        self.wire = None;
+        self.fault.get_or_insert(fault).clone()
+    }
+}
+
+/// Why a connection could not be made.
+enum Attempt {
+    /// Another attempt may succeed.
+    Lost(String),
+    /// None will.
+    Failed(ModelFault),
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // A session that is not ended would be kept for a client that comes back; nobody waits for the answer.
+        if self.fault.is_none() && self.client.may_send() {
+            let (_sequence, frame) = self.client.send(Command::End);
+            self.to_send.extend_from_slice(frame);
+            if let Some(wire) = &mut self.wire {
+                let _ = wire.send(&self.to_send);
+            }
+        }
+        // Before the connector, which may wait for the other end to go.
+        self.wire = None;
+    }
+}

@@ -1,0 +1,302 @@
+//! Models and bytes that are elsewhere, as a run sees them.
+//!
+//! [`RemoteModel`] is the counterpart of a local model: the engine asks both the same questions, but this one can fail.
+//! It never asks for more than the next completions, so that whoever answers may be asked at any instant what is true
+//! then. [`RemoteStore`] keeps a device's bytes at an emulator server, over the same link.
+
+mod client;
+mod link;
+mod program;
+mod store;
+mod tcp;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use chronodisk_device::{DeviceInfo, Probe};
+use chronodisk_sim::{Completion, Nanos, Request, RequestId};
+
+pub use client::{Client, Heard};
+pub use link::{Connector, Link, LinkStatistics, Patience, SharedLink, Tell, Wire};
+pub use program::ProgramConnector;
+pub use store::RemoteStore;
+pub use tcp::TcpConnector;
+
+use crate::fault::{FaultKind, ModelFault};
+use crate::protocol::{Answer, Command, Info, NextAnswer, OUTSTANDING_MAX, Reset, Statistics};
+use link::lock;
+
+/// Makes a device at the emulator server at `address`, `HOST:PORT`.
+///
+/// # Errors
+/// If the server can't be reached or refuses.
+pub fn open_server(address: &str, reset: Reset, patience: Patience, tell: Tell) -> Result<RemoteModel, ModelFault> {
+    let connector = TcpConnector::new(address, patience.answer);
+    RemoteModel::reset(Link::open(Box::new(connector), patience, tell)?, reset)
+}
+
+/// Starts the model that the shell command `command` is.
+///
+/// # Errors
+/// If it does not start, or is no model.
+pub fn open_program(command: &str, reset: Reset, patience: Patience, tell: Tell) -> Result<RemoteModel, ModelFault> {
+    RemoteModel::reset(Link::open(Box::new(ProgramConnector::new(command)), patience, tell)?, reset)
+}
+
+/// A device model at the other end of a link.
+pub struct RemoteModel {
+    link: SharedLink,
+    info: DeviceInfo,
+    speculates: bool,
+    keeps_bytes: bool,
+    profile: String,
+    /// Everything that completes up to here was told and taken.
+    now: Nanos,
+    outstanding: HashSet<RequestId>,
+    next: Next,
+    /// As they were when last asked for.
+    statistics: Statistics,
+}
+
+/// What is known of the next completions.
+enum Next {
+    /// Nothing: something arrived, or the last answer was used up.
+    Unknown,
+    /// There are none, because nothing is outstanding.
+    Nothing,
+    /// These, all at one instant, if nothing arrives.
+    At(Nanos, Vec<Completion>),
+    /// None before this instant, if nothing arrives.
+    NotBefore(Nanos),
+}
+
+impl RemoteModel {
+    /// Makes a device at the other end of a link that has none yet.
+    ///
+    /// # Errors
+    /// If the other side refuses, or the link fails.
+    pub fn reset(mut link: Link, reset: Reset) -> Result<Self, ModelFault> {
+        let answer = link.call(Command::Reset(reset))?;
+        let Answer::Info(Info { device, speculates, keeps_bytes, profile }) = answer else {
+            return Err(link.refused(&answer));
+        };
+        Ok(RemoteModel {
+            link: Arc::new(Mutex::new(link)),
+            info: device,
+            speculates,
+            keeps_bytes,
+            profile,
+            now: Nanos::ZERO,
+            outstanding: HashSet::new(),
+            next: Next::Nothing,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// Its device.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Text of the profile that the other side made it from; nothing if it has none.
+    #[must_use]
+    pub fn profile(&self) -> &str {
+        &self.profile
+    }
+
+    /// The link, to share it with the device's bytes.
+    #[must_use]
+    pub fn link(&self) -> SharedLink {
+        self.link.clone()
+    }
+
+    /// The bytes of the device, kept at the other end; `None` if that keeps none.
+    #[must_use]
+    pub fn store(&self) -> Option<RemoteStore> {
+        let capacity_bytes = self.info.capacity_sectors * chronodisk_sim::SECTOR_BYTES;
+        self.keeps_bytes.then(|| RemoteStore::new(self.link.clone(), capacity_bytes))
+    }
+
+    /// The instant up to which everything is known.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Requests submitted and not completed yet.
+    #[must_use]
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding.len() as u32
+    }
+
+    /// The earliest instant at which something can complete if nothing arrives; may be early, never late.
+    #[must_use]
+    pub fn first_possible_completion(&self) -> Option<Nanos> {
+        match &self.next {
+            Next::Unknown => Some(self.now.saturating_add(Nanos::from_nanos(1))),
+            Next::Nothing => None,
+            Next::At(at, _) | Next::NotBefore(at) => Some(*at),
+        }
+    }
+
+    /// Asks for the next completions, so that [`first_possible_completion`](Self::first_possible_completion) is as
+    /// late as the model knows.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn settle(&mut self) -> Result<(), ModelFault> {
+        if matches!(self.next, Next::Unknown) { self.ask(self.now) } else { Ok(()) }
+    }
+
+    /// A request arrives now.
+    ///
+    /// # Errors
+    /// If the model fails, or has too much outstanding.
+    ///
+    /// # Panics
+    /// If the id is that of an outstanding request.
+    pub fn submit(&mut self, request: Request) -> Result<(), ModelFault> {
+        if self.outstanding.len() >= OUTSTANDING_MAX {
+            let what = format!("more than {OUTSTANDING_MAX} requests would be outstanding");
+            return Err(ModelFault::new(FaultKind::Refused, lock(&self.link).who(), what));
+        }
+        assert!(self.outstanding.insert(request.id), "request {} arrived while outstanding", request.id.0);
+        self.next = Next::Unknown;
+        lock(&self.link).post(Command::Submit { at: self.now, request })
+    }
+
+    /// Goes to the first instant that completes something, or to `limit`; everything that completes there is appended.
+    /// Nothing may arrive before the instant that was reached.
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) -> Result<(), ModelFault> {
+        let limit = limit.max(self.now);
+        loop {
+            match &mut self.next {
+                Next::At(at, completions) if *at <= limit => {
+                    self.now = *at;
+                    for completion in completions.iter() {
+                        self.outstanding.remove(&completion.id);
+                    }
+                    completed.append(completions);
+                    self.next = if self.outstanding.is_empty() { Next::Nothing } else { Next::Unknown };
+                    return Ok(());
+                }
+                Next::Unknown => self.ask(limit)?,
+                // What is answered now completes by then, or is after it.
+                Next::NotBefore(at) if *at <= limit => self.ask(limit)?,
+                Next::Nothing | Next::At(..) | Next::NotBefore(_) => {
+                    self.now = limit;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Asks for the model's counters, for [`probe`](Self::probe).
+    ///
+    /// # Errors
+    /// If the model fails.
+    pub fn fetch_statistics(&mut self) -> Result<(), ModelFault> {
+        let mut link = lock(&self.link);
+        match link.call(Command::Statistics)? {
+            Answer::Statistics(statistics) => {
+                self.statistics = statistics;
+                Ok(())
+            }
+            other => Err(link.refused(&other)),
+        }
+    }
+
+    /// The counters as they were last fetched, and those of the link.
+    #[must_use]
+    pub fn statistics(&self) -> (&Statistics, LinkStatistics) {
+        (&self.statistics, lock(&self.link).statistics())
+    }
+
+    /// Tells the counters as they were last fetched, and those of the link.
+    pub fn probe(&self, sink: &mut dyn Probe) {
+        for (name, value) in &self.statistics.model {
+            // A unit in brackets came with the name.
+            match name.strip_suffix(']').and_then(|name| name.rsplit_once(" [")) {
+                Some((name, unit)) => sink.gauge(name, unit, *value),
+                None => sink.gauge(name, "1", *value),
+            }
+        }
+        let link = lock(&self.link).statistics();
+        for (name, value) in [
+            ("remote-requests", self.statistics.submitted),
+            ("remote-predictions", self.statistics.predictions),
+            ("remote-rollbacks", self.statistics.rollbacks),
+            ("remote-repeated-commands", self.statistics.repeated_commands),
+            ("remote-round-trips", link.round_trips),
+            ("remote-reconnections", link.reconnections),
+            ("remote-sent-bytes", link.sent_bytes),
+            ("remote-received-bytes", link.received_bytes),
+        ] {
+            sink.counter(name, value);
+        }
+    }
+
+    fn ask(&mut self, safe_until: Nanos) -> Result<(), ModelFault> {
+        let mut link = lock(&self.link);
+        let answer = link.call(Command::Next { taken: self.now, safe_until })?;
+        let Answer::Next(next) = answer else { return Err(link.refused(&answer)) };
+        match next {
+            NextAnswer::Nothing if self.outstanding.is_empty() => self.next = Next::Nothing,
+            NextAnswer::Nothing => {
+                let outstanding = self.outstanding.len();
+                return Err(
+                    link.nonsense(format_args!("it says that nothing is outstanding, but {outstanding} requests are"))
+                );
+            }
+            NextAnswer::NotBefore(at) => {
+                if self.outstanding.is_empty() {
+                    return Err(link.nonsense("it says when something can complete, but nothing is outstanding"));
+                }
+                if at <= safe_until {
+                    return Err(link.nonsense(format_args!(
+                        "asked what completes by {safe_until}, it says 'nothing before {at}', which is no later"
+                    )));
+                }
+                self.next = Next::NotBefore(at);
+            }
+            NextAnswer::Completions(completions) => {
+                let at = completions[0].at;
+                // The last instant of all stands for "never" in a log.
+                if at == Nanos::MAX {
+                    return Err(link.nonsense("it completes a request at the end of time"));
+                }
+                if at <= self.now {
+                    let now = self.now;
+                    return Err(link.nonsense(format_args!(
+                        "it completes request {} at {at}, in the past: the guest is at {now} already",
+                        completions[0].id.0
+                    )));
+                }
+                if at > safe_until && !self.speculates {
+                    return Err(link.nonsense(format_args!(
+                        "it completes request {} at {at}, but requests may arrive from {safe_until} on and it can't \
+                         take a completion back",
+                        completions[0].id.0
+                    )));
+                }
+                for completion in &completions {
+                    if !self.outstanding.contains(&completion.id) {
+                        let id = completion.id.0;
+                        return Err(link.nonsense(format_args!("it completes request {id}, which it does not have")));
+                    }
+                }
+                let mut ids: Vec<RequestId> = completions.iter().map(|completion| completion.id).collect();
+                ids.sort_unstable();
+                if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+                    return Err(link.nonsense(format_args!("it completes request {} twice", pair[0].0)));
+                }
+                self.next = Next::At(at, completions);
+            }
+        }
+        Ok(())
+    }
+}
