@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use chronodisk_device::DeviceModel;
+use chronodisk_device::{DeviceModel, Probe};
 use chronodisk_engine::real_host::KeepAwake;
 use chronodisk_engine::{
     DeviceIndex, Engine, MonotonicClock, PaceStatistics, RealClock, RealOptions, RealStatistics, Statistics,
@@ -464,7 +464,7 @@ fn probed(probe: impl FnOnce(&mut dyn Probe)) -> Vec<(String, f64)> {
 #[derive(Default)]
 struct Collected(Vec<(String, f64)>);
 
-impl chronodisk_device::Probe for Collected {
+impl Probe for Collected {
     fn counter(&mut self, name: &str, value: u64) {
         self.0.push((name.to_owned(), value as f64));
     }
