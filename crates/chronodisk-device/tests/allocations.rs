@@ -119,6 +119,7 @@ fn nothing_is_allocated_in_the_steady_state() {
         ("null", built("null")),
         ("constant", built("constant-1ms")),
         ("table", built("wu-tsai-baseline")),
+        ("ssd", built("samsung-970-pro")),
         ("disk, FCFS", disk(Scheduler::Fcfs)),
         ("disk, SPTF", disk(Scheduler::Sptf)),
     ];

@@ -11,7 +11,7 @@ pub(crate) mod nvram;
 pub(crate) mod shingled;
 pub(crate) mod simple_disk;
 mod spiral;
-mod ssd;
+pub(crate) mod ssd;
 pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod testing;

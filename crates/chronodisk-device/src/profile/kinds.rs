@@ -1,7 +1,7 @@
 //! Which kinds of model a profile can ask for: to add one, add its line here.
 
 use super::{Blueprint, Fields, ProfileError};
-use crate::models::{array, constant, disk, eager_writing, host_queue, mems, nvram, shingled, simple_disk, table};
+use crate::models::{array, constant, disk, eager_writing, host_queue, mems, nvram, shingled, simple_disk, ssd, table};
 
 /// A kind of model: its name in `kind = ".."` and what reads its parameters.
 pub(super) struct Kind {
@@ -15,6 +15,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { name: "table", parse: table::parse },
     Kind { name: "nvram", parse: nvram::parse },
     Kind { name: "simple-disk", parse: simple_disk::parse },
+    Kind { name: "ssd", parse: ssd::toml::parse },
     Kind { name: "disk", parse: disk::toml::parse },
     Kind { name: "array", parse: array::parse },
     Kind { name: "host-queue", parse: host_queue::parse },

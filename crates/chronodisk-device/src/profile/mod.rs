@@ -340,6 +340,11 @@ impl Blueprint {
         Blueprint { volatile_cache, ..self }
     }
 
+    /// What the medium writes without reading before, if that is more than the logical block.
+    pub(crate) fn with_physical_block(self, physical_block_bytes: u64) -> Self {
+        Blueprint { physical_block_bytes, ..self }
+    }
+
     /// No capacity beyond this.
     pub(crate) fn at_most(self, capacity_bytes: u64) -> Self {
         Blueprint { capacity_limit_bytes: Some(capacity_bytes), ..self }

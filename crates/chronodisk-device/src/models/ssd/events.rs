@@ -7,6 +7,8 @@ use chronodisk_sim::EventQueue;
 pub(crate) enum Event {
     /// The firmware has understood a command.
     Decoded(u32),
+    /// The mapping that a command needs is in the controller.
+    Known(u32),
     /// So many units of a write have crossed the link.
     Arrived { command: u32, units: u32 },
     /// A command is answered.

@@ -1,9 +1,33 @@
-//! A flash drive, kind `ssd`.
+//! A flash drive, kind `ssd`: `docs/ssd.md` says what is modelled and by which formulae, with the keys of a profile.
+//!
+//! ```text
+//!  host ─► front: queues, link, processors ─► mapping, write buffer, reading ahead ─► translation layer: where
+//!                                                      │                                 │
+//!                                                      └──────────► flash: dies, buses ◄─┘ collector
+//! ```
+//!
+//! `device.rs` joins the parts and moves on from event to event; `read.rs`, `write.rs`, `mapping.rs`, `read_ahead.rs`
+//! and `collect.rs` say what follows from each. Nothing is allocated for a request once as many have been in the drive
+//! as ever are.
 
-// Its parts are used by each other's tests until the kind that joins them is there.
+// A part of what the translation layer offers is for ageing and saved states.
 #![allow(dead_code)]
 
+mod buffer;
+mod collect;
+mod device;
 mod events;
 mod flash;
-mod ftl;
+mod front;
+pub(crate) mod ftl;
 mod geometry;
+mod mapping;
+mod parameters;
+mod pool;
+mod read;
+mod read_ahead;
+mod statistics;
+#[cfg(test)]
+mod tests;
+pub(crate) mod toml;
+mod write;

@@ -13,8 +13,8 @@
 //! A bus is a [`Timeline`]: a reservation takes the first gap and is never moved. Data of a program are reserved a page
 //! at a time, so that reads get in between. With a cache register a die reads on while its last data cross the bus.
 //!
-//! Formulae of command overheads: ONFI 4.0 NV-DDR2 as MQSim has them (Tavakkol et al., FAST 2018); the constants are the
-//! profile's.
+//! Formulae of command overheads: ONFI 4.0 NV-DDR2 as MQSim has them (Tavakkol et al., FAST 2018); the constants are
+//! the profile's.
 
 mod die;
 mod timeline;
@@ -314,7 +314,9 @@ impl<O: Copy> Flash<O> {
                 self.consider(now, die, events);
             }
             Event::BusFree { channel } => self.pass_commands(now, channel, events),
-            Event::Decoded(_) | Event::Arrived { .. } | Event::Completed(_) => unreachable!("no event of the flash"),
+            Event::Decoded(_) | Event::Known(_) | Event::Arrived { .. } | Event::Completed(_) => {
+                unreachable!("no event of the flash")
+            }
         }
     }
 

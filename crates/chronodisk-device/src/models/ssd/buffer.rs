@@ -1,0 +1,316 @@
+//! The write buffer: units that the host has written and flash does not hold yet.
+//!
+//! A unit takes a place from the time on when its data may cross the link until its program has ended. The units that
+//! wait for a program are in a line in the order in which they came; one that is written again there is merged, one
+//! whose program is under way gets another place.
+
+use std::ops::Range;
+
+use super::ftl::Unit;
+use super::pool::NONE;
+
+/// The places.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    entries: Vec<Entry>,
+    /// First entry of each chain of equal hashes.
+    chains: Vec<u32>,
+    chain_bits: u32,
+    /// Entries that are not in use, linked.
+    unused: u32,
+    /// Places that no admitted data need.
+    free: u32,
+    /// The line of those that wait for a program.
+    first_dirty: u32,
+    last_dirty: u32,
+    dirty: u32,
+    /// Entries in use.
+    held: u32,
+    next_order: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) unit: Unit,
+    /// Following one of its line, its program or the unused.
+    pub(super) next: u32,
+    chain: u32,
+    state: State,
+    /// When it came, as a number that grows.
+    pub(super) order: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Dirty,
+    /// In a superpage that is, or will be, programmed.
+    Leaving,
+    /// Trimmed while it waited.
+    Dropped,
+}
+
+impl Buffer {
+    pub(super) fn new(units: u32) -> Self {
+        let chain_bits = units.next_power_of_two().trailing_zeros();
+        let entry = |number| {
+            let next = if number + 1 < units { number + 1 } else { NONE };
+            Entry { unit: 0, next, chain: NONE, state: State::Dropped, order: 0 }
+        };
+        Buffer {
+            entries: (0..units).map(entry).collect(),
+            chains: vec![NONE; 1 << chain_bits],
+            chain_bits,
+            unused: 0,
+            free: units,
+            first_dirty: NONE,
+            last_dirty: NONE,
+            dirty: 0,
+            held: 0,
+            next_order: 1,
+        }
+    }
+
+    /// Places for which data can still be admitted.
+    pub(super) fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// Units that wait for a program, trimmed ones included.
+    pub(super) fn dirty(&self) -> u32 {
+        self.dirty
+    }
+
+    /// Units that wait for a program or its end.
+    pub(super) fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// A number after those of all entries so far.
+    pub(super) fn order(&self) -> u64 {
+        self.next_order
+    }
+
+    /// The order of the first that waits for a program.
+    pub(super) fn first_order(&self) -> Option<u64> {
+        (self.first_dirty != NONE).then(|| self.entries[self.first_dirty as usize].order)
+    }
+
+    /// The unit of the first that waits for a program.
+    pub(super) fn first_unit(&self) -> Option<Unit> {
+        (self.first_dirty != NONE).then(|| self.entries[self.first_dirty as usize].unit)
+    }
+
+    /// Keeps places for data that will come.
+    pub(super) fn admit(&mut self, units: u32) {
+        self.free -= units;
+    }
+
+    pub(super) fn entry(&self, number: u32) -> &Entry {
+        &self.entries[number as usize]
+    }
+
+    pub(super) fn set_next(&mut self, number: u32, next: u32) {
+        self.entries[number as usize].next = next;
+    }
+
+    fn chain(&self, unit: Unit) -> usize {
+        // Multiplicative hashing: Knuth, The Art of Computer Programming, volume 3, 6.4.
+        (u64::from(unit.wrapping_mul(0x9e37_79b1)) << self.chain_bits >> 32) as usize
+    }
+
+    fn find(&self, unit: Unit) -> u32 {
+        let mut number = self.chains[self.chain(unit)];
+        while number != NONE && self.entries[number as usize].unit != unit {
+            number = self.entries[number as usize].chain;
+        }
+        number
+    }
+
+    /// Whether the unit's data are in the buffer.
+    pub(super) fn holds(&self, unit: Unit) -> bool {
+        self.held > 0 && self.find(unit) != NONE
+    }
+
+    /// A unit's data, for which a place was kept, have come.
+    pub(super) fn put(&mut self, unit: Unit) {
+        let before = self.find(unit);
+        if before != NONE {
+            if self.entries[before as usize].state == State::Dirty {
+                self.free += 1;
+                return;
+            }
+            // What is being programmed is no longer what is read.
+            self.unchain(before);
+        }
+        let number = self.unused;
+        let chain = self.chain(unit);
+        let entry = &mut self.entries[number as usize];
+        self.unused = entry.next;
+        let order = self.next_order;
+        *entry = Entry { unit, next: NONE, chain: self.chains[chain], state: State::Dirty, order };
+        self.next_order += 1;
+        self.chains[chain] = number;
+        match self.last_dirty {
+            NONE => self.first_dirty = number,
+            last => self.entries[last as usize].next = number,
+        }
+        self.last_dirty = number;
+        self.dirty += 1;
+        self.held += 1;
+    }
+
+    /// Takes the first out of the line, to be programmed: its number, and whether it still has to be.
+    pub(super) fn take(&mut self) -> Option<(u32, bool)> {
+        let number = self.first_dirty;
+        if number == NONE {
+            return None;
+        }
+        let entry = &mut self.entries[number as usize];
+        self.first_dirty = entry.next;
+        entry.next = NONE;
+        let wanted = entry.state == State::Dirty;
+        if wanted {
+            entry.state = State::Leaving;
+        }
+        if self.first_dirty == NONE {
+            self.last_dirty = NONE;
+        }
+        self.dirty -= 1;
+        Some((number, wanted))
+    }
+
+    /// An entry's program has ended, or it needed none: its place is free.
+    pub(super) fn release(&mut self, number: u32) {
+        if self.entries[number as usize].state == State::Leaving {
+            self.unchain(number);
+        }
+        let entry = &mut self.entries[number as usize];
+        entry.state = State::Dropped;
+        entry.next = self.unused;
+        self.unused = number;
+        self.free += 1;
+        self.held -= 1;
+    }
+
+    /// The host no longer needs these units.
+    pub(super) fn trim(&mut self, units: Range<Unit>) {
+        if self.held == 0 {
+            return;
+        }
+        if units.len() <= self.entries.len() {
+            units.for_each(|unit| self.drop_unit(unit));
+            return;
+        }
+        for number in 0..self.entries.len() {
+            let Entry { unit, state, .. } = self.entries[number];
+            if state != State::Dropped && units.contains(&unit) && self.find(unit) == number as u32 {
+                self.drop_unit(unit);
+            }
+        }
+    }
+
+    fn drop_unit(&mut self, unit: Unit) {
+        let number = self.find(unit);
+        if number != NONE {
+            self.unchain(number);
+            let entry = &mut self.entries[number as usize];
+            // One whose program is under way keeps its place until that ends.
+            entry.state = State::Dropped;
+        }
+    }
+
+    /// Takes an entry out of its chain, if it is in one.
+    fn unchain(&mut self, number: u32) {
+        let Entry { unit, chain: next, .. } = self.entries[number as usize];
+        let chain = self.chain(unit);
+        let mut at = self.chains[chain];
+        if at == number {
+            self.chains[chain] = next;
+            return;
+        }
+        while at != NONE {
+            let entry = &mut self.entries[at as usize];
+            if entry.chain == number {
+                entry.chain = next;
+                return;
+            }
+            at = entry.chain;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_unit_written_again_is_merged_unless_it_is_leaving() {
+        let mut buffer = Buffer::new(4);
+        buffer.admit(3);
+        buffer.put(7);
+        buffer.put(7);
+        assert_eq!((buffer.free(), buffer.dirty()), (2, 1));
+        assert_eq!(buffer.take(), Some((0, true)));
+        buffer.put(7);
+        assert_eq!((buffer.free(), buffer.dirty(), buffer.held()), (2, 1, 2));
+        buffer.release(0);
+        assert!(buffer.holds(7), "the newer one is still there");
+        assert_eq!((buffer.free(), buffer.held()), (3, 1));
+    }
+
+    #[test]
+    fn what_was_trimmed_is_not_programmed() {
+        let mut buffer = Buffer::new(4);
+        buffer.admit(2);
+        buffer.put(1);
+        buffer.put(2);
+        buffer.trim(0..1_000_000);
+        assert!(!buffer.holds(1) && !buffer.holds(2));
+        assert_eq!(buffer.take(), Some((0, false)));
+        buffer.release(0);
+        assert_eq!((buffer.free(), buffer.dirty(), buffer.held()), (3, 1, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_was_put_and_not_released(steps in prop::collection::vec((0u8..4, 0u32..12), 1..300)) {
+            let mut buffer = Buffer::new(8);
+            let (mut waiting, mut leaving) = (Vec::new(), Vec::new());
+            // The number of the put that a read of the unit has to see.
+            let mut newest = BTreeMap::<u32, usize>::new();
+            for (at, (step, unit)) in steps.into_iter().enumerate() {
+                match step {
+                    0 | 1 if buffer.free() > 0 => {
+                        buffer.admit(1);
+                        buffer.put(unit);
+                        if !waiting.iter().any(|&(other, _)| other == unit) {
+                            waiting.push((unit, at));
+                            newest.insert(unit, at);
+                        }
+                    }
+                    2 => if let Some((number, wanted)) = buffer.take() {
+                        prop_assert!(wanted);
+                        let (unit, put) = waiting.remove(0);
+                        prop_assert_eq!(buffer.entry(number).unit, unit);
+                        leaving.push((number, unit, put));
+                    },
+                    3 if !leaving.is_empty() => {
+                        let (number, unit, put) = leaving.remove(unit as usize % leaving.len());
+                        buffer.release(number);
+                        if newest.get(&unit) == Some(&put) {
+                            newest.remove(&unit);
+                        }
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(buffer.held() as usize, waiting.len() + leaving.len());
+                prop_assert_eq!(buffer.free(), 8 - buffer.held());
+                prop_assert!((0..12).all(|unit| buffer.holds(unit) == newest.contains_key(&unit)));
+            }
+        }
+    }
+}

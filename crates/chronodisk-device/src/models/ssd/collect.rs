@@ -1,0 +1,196 @@
+//! The collector's work in time: the translation layer says what is to be moved, the flash takes its time for it.
+//!
+//! A superpage's worth of units at a time: they are read, row by row, appended, and programmed when a superpage is
+//! complete. While two programs of the collector are under way in a die, no more is read there. What is being moved is
+//! in the controller's memory until its program has ended, and is read from there. The victim is erased when its last
+//! unit has been appended elsewhere; that a loss of power then needs the controller's memory is the drive's affair.
+
+use super::device::{Owner, Ssd};
+use super::flash::{Class, Transaction, Work};
+use super::ftl::{CollectionReason, Stream, Superpage, Urgency};
+use super::geometry::{DieIndex, Slot};
+use super::pool::NONE;
+use super::read::RowRead;
+
+/// What goes on in a die.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Collector {
+    stage: Stage,
+    /// Read commands that have not ended.
+    reads: u32,
+    /// Units that were read, or are being read.
+    moves: u32,
+    /// Programs that have not ended.
+    programs: u32,
+    /// First slots of superpages whose data are in the controller's memory.
+    in_memory: [Slot; MOST_IN_MEMORY],
+    in_memory_len: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is collected.
+    None,
+    /// There may be more to move.
+    Moving,
+    /// All has been read.
+    LastMoves,
+    /// The victim is being erased.
+    Erasing,
+}
+
+/// Two that are being programmed and the begun ones of both streams; moves of one batch may complete one more of each.
+const MOST_IN_MEMORY: usize = 8;
+
+const MOST_PROGRAMS: u32 = 2;
+
+impl Default for Collector {
+    fn default() -> Self {
+        let in_memory = [NONE; MOST_IN_MEMORY];
+        Collector { stage: Stage::None, reads: 0, moves: 0, programs: 0, in_memory, in_memory_len: 0 }
+    }
+}
+
+impl Collector {
+    fn keep(&mut self, first: Slot) {
+        let len = self.in_memory_len as usize;
+        if !self.in_memory[..len].contains(&first) {
+            self.in_memory[len] = first;
+            self.in_memory_len += 1;
+        }
+    }
+
+    fn forget(&mut self, first: Slot) {
+        let len = self.in_memory_len as usize;
+        if let Some(place) = self.in_memory[..len].iter().position(|&kept| kept == first) {
+            self.in_memory[place] = self.in_memory[len - 1];
+            self.in_memory_len -= 1;
+        }
+    }
+}
+
+impl Ssd {
+    /// Whether a slot's data are in the controller's memory because the collector moved them.
+    pub(super) fn is_being_moved(&self, slot: Slot) -> bool {
+        let geometry = self.parameters.geometry();
+        let die = geometry.die_of_superblock(geometry.superblock_of(slot));
+        let collector = &self.collectors[die as usize];
+        let first = slot - slot % geometry.units_per_superpage();
+        collector.in_memory[..collector.in_memory_len as usize].contains(&first)
+    }
+
+    /// Goes on with what a die's collector does, if it has to do something.
+    pub(super) fn collect(&mut self, die: DieIndex) {
+        let urgency = self.ftl.urgency(die);
+        self.flash.set_urgent(die, urgency == Urgency::Urgent);
+        let collector = &mut self.collectors[die as usize];
+        if collector.stage == Stage::None {
+            if urgency == Urgency::None {
+                return;
+            }
+            if self.ftl.victim(die).is_none() {
+                let Some(collection) = self.ftl.start_collection(die) else { return };
+                if collection.reason == CollectionReason::Space {
+                    self.statistics.collected_valid += u64::from(collection.valid);
+                }
+            }
+            collector.stage = Stage::Moving;
+        }
+        if collector.reads > 0 || collector.programs >= MOST_PROGRAMS {
+            return;
+        }
+        match collector.stage {
+            Stage::None | Stage::Erasing => {}
+            Stage::Moving => self.read_moves(die),
+            Stage::LastMoves => self.erase_victim(die),
+        }
+    }
+
+    /// Reads the next units to move.
+    fn read_moves(&mut self, die: DieIndex) {
+        let batch = self.parameters.geometry().units_per_superpage() as usize;
+        let mut moves = std::mem::take(&mut self.scratch);
+        moves.clear();
+        let found = self.ftl.next_moves(die, batch, &mut moves);
+        let begin = die as usize * batch;
+        self.moves[begin..begin + found].copy_from_slice(&moves);
+        if found < batch {
+            self.collectors[die as usize].stage = Stage::LastMoves;
+        }
+        self.collectors[die as usize].moves = found as u32;
+        let mut row: Option<RowRead> = None;
+        for unit_move in &moves {
+            let read = RowRead::of(unit_move.from, self, self.parameters.geometry().unit_bytes);
+            if !row.as_mut().is_some_and(|row| row.join(&read))
+                && let Some(row) = row.replace(read)
+            {
+                self.read_row_to_move(die, &row);
+            }
+        }
+        match row {
+            Some(row) => self.read_row_to_move(die, &row),
+            None => self.erase_victim(die),
+        }
+        self.scratch = moves;
+    }
+
+    fn read_row_to_move(&mut self, die: DieIndex, row: &RowRead) {
+        self.collectors[die as usize].reads += 1;
+        let transaction = self.read_transaction(row, Class::CollectorRead, Owner::Collect(die));
+        self.flash.submit(self.now, transaction, &mut self.events);
+    }
+
+    /// One of the reads of a batch has ended; after the last one all of it moves.
+    pub(super) fn moves_read(&mut self, die: DieIndex) {
+        let collector = &mut self.collectors[die as usize];
+        collector.reads -= 1;
+        if collector.reads > 0 {
+            return;
+        }
+        let moves = std::mem::take(&mut collector.moves) as usize;
+        let per_superpage = self.parameters.geometry().units_per_superpage();
+        let begin = die as usize * per_superpage as usize;
+        for place in begin..begin + moves {
+            let Some(appended) = self.ftl.relocate(die, self.moves[place]) else { continue };
+            self.collectors[die as usize].keep(appended.slot - appended.slot % per_superpage);
+            if let Some(superpage) = appended.completed {
+                self.collectors[die as usize].programs += 1;
+                self.program(die, superpage, Stream::Collector, NONE);
+            }
+        }
+        self.collect(die);
+    }
+
+    /// A superpage of the collector is in flash.
+    pub(super) fn moved_superpage_done(&mut self, die: DieIndex, superpage: Superpage) {
+        let geometry = self.parameters.geometry();
+        let first = geometry.first_slot(superpage.superblock) + superpage.index * geometry.units_per_superpage();
+        let collector = &mut self.collectors[die as usize];
+        collector.programs -= 1;
+        collector.forget(first);
+    }
+
+    fn erase_victim(&mut self, die: DieIndex) {
+        self.collectors[die as usize].stage = Stage::Erasing;
+        let transaction = Transaction {
+            work: Work::Erase,
+            class: Class::Erase,
+            die,
+            pages: self.parameters.geometry().planes_per_die,
+            bytes: 0,
+            array: self.parameters.arrays.erase,
+            owner: Owner::Erase(die),
+        };
+        self.flash.submit(self.now, transaction, &mut self.events);
+    }
+
+    /// The victim is erased.
+    pub(super) fn erase_done(&mut self, die: DieIndex) {
+        self.ftl.erased(die);
+        self.collectors[die as usize].stage = Stage::None;
+        self.append_waiting_mapping();
+        self.collect(die);
+        self.destage();
+        self.admit();
+    }
+}

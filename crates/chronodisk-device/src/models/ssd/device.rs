@@ -1,0 +1,256 @@
+//! The drive: joins front, buffer, translation layer and flash, and moves on from event to event.
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Completion, Nanos, Op, Request, SECTOR_BYTES, Status};
+
+use super::buffer::Buffer;
+use super::collect::Collector;
+use super::events::{Event, Events};
+use super::flash::{Done, Flash};
+use super::front::{Command, CommandLine, Front};
+use super::ftl::{Ftl, Move, Unit};
+use super::mapping::MappingReads;
+use super::parameters::SsdParameters;
+use super::pool::Pool;
+use super::read_ahead::ReadAhead;
+use super::statistics::Statistics;
+use super::write::{OpenSuperpage, Program};
+use crate::{DeviceInfo, DeviceModel, Probe};
+
+/// A drive.
+#[derive(Clone, Debug)]
+pub(crate) struct Ssd {
+    pub(super) info: Arc<DeviceInfo>,
+    pub(super) parameters: Arc<SsdParameters>,
+    pub(super) seed: u64,
+    pub(super) now: Nanos,
+    pub(super) events: Events,
+    pub(super) commands: Pool<Command>,
+    pub(super) front: Front,
+    pub(super) buffer: Arc<Buffer>,
+    /// Writes that wait for places in the buffer, in order of arrival.
+    pub(super) writes: CommandLine,
+    /// Flushes that wait for programs, and how many there are.
+    pub(super) flushes: CommandLine,
+    pub(super) programs: Pool<Program>,
+    /// By die: the superpage of the host that is begun there.
+    pub(super) open: Vec<OpenSuperpage>,
+    /// By die: programs of the host that have not ended.
+    pub(super) programs_of: Vec<u32>,
+    /// Programs of the host that have not ended, in all dies.
+    pub(super) programs_under_way: u32,
+    /// The die that is looked at first for the next superpage.
+    pub(super) next_die: u32,
+    pub(super) ftl: Ftl,
+    pub(super) flash: Flash<Owner>,
+    pub(super) collectors: Vec<Collector>,
+    /// By die: a superpage's worth of units that are being moved.
+    pub(super) moves: Vec<Move>,
+    pub(super) mapping_reads: MappingReads,
+    pub(super) read_ahead: ReadAhead,
+    pub(super) statistics: Statistics,
+    /// What the last event has brought; empty between events.
+    pub(super) done: Vec<Done<Owner>>,
+    pub(super) scratch: Vec<Move>,
+}
+
+/// Whom a transaction of the flash is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A read of the host.
+    Read(u32),
+    /// A write of the host that has to know the rest of a unit first.
+    Modify(u32),
+    /// A part of the mapping table, by its place among those that are being read.
+    Mapping(u32),
+    /// Data that are read ahead, by stream and place in it.
+    Ahead { stream: u32, place: u32 },
+    /// A program, by its number.
+    Program(u32),
+    /// Units of the die's victim.
+    Collect(u32),
+    /// The die's victim.
+    Erase(u32),
+}
+
+impl Ssd {
+    /// A drive that is as `ftl` says.
+    pub(crate) fn new(info: DeviceInfo, parameters: Arc<SsdParameters>, ftl: Ftl, seed: u64) -> Self {
+        let geometry = *parameters.geometry();
+        let dies = geometry.dies() as usize;
+        let nothing = Move { unit: 0, from: 0 };
+        let mut drive = Ssd {
+            info: Arc::new(info),
+            seed,
+            now: Nanos::ZERO,
+            events: Events::new(),
+            commands: Pool::new(),
+            front: Front::new(Arc::new(parameters.front.clone())),
+            buffer: Arc::new(Buffer::new(parameters.buffer.units)),
+            writes: CommandLine::EMPTY,
+            flushes: CommandLine::EMPTY,
+            programs: Pool::new(),
+            open: vec![OpenSuperpage::EMPTY; dies],
+            programs_of: vec![0; dies],
+            programs_under_way: 0,
+            next_die: 0,
+            ftl,
+            flash: Flash::new(&geometry, Arc::clone(&parameters.timing)),
+            collectors: vec![Collector::default(); dies],
+            moves: vec![nothing; dies * geometry.units_per_superpage() as usize],
+            mapping_reads: MappingReads::default(),
+            read_ahead: ReadAhead::new(parameters.read_ahead),
+            statistics: Statistics::default(),
+            done: Vec::new(),
+            scratch: Vec::new(),
+            parameters,
+        };
+        // An aged drive may have stopped in the middle of a collection.
+        (0..geometry.dies()).for_each(|die| drive.collect(die));
+        drive
+    }
+
+    /// The units that a request touches.
+    pub(super) fn units_of(&self, request: &Request) -> (Unit, Unit) {
+        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
+        ((request.lba.0 / sectors) as Unit, request.end().0.div_ceil(sectors) as Unit)
+    }
+
+    /// The units that a request covers from beginning to end.
+    pub(super) fn whole_units_of(&self, request: &Request) -> (Unit, Unit) {
+        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
+        let begin = request.lba.0.div_ceil(sectors);
+        // The last unit may be cut off by the drive's capacity.
+        let end = match request.end().0 == self.info.capacity_sectors {
+            true => request.end().0.div_ceil(sectors),
+            false => request.end().0 / sectors,
+        };
+        (begin as Unit, end.max(begin) as Unit)
+    }
+
+    /// The drive fetches a command.
+    fn fetch(&mut self, number: u32) {
+        let request = self.commands[number].request;
+        let (first, end) = self.units_of(&request);
+        let understood = self.front.understand(self.now, &request, end - first);
+        let command = &mut self.commands[number];
+        (command.next_unit, command.end_unit, command.next_arrival) = (first, end, first);
+        self.events.push(understood, Event::Decoded(number));
+    }
+
+    /// A command is understood.
+    fn decoded(&mut self, number: u32) {
+        match self.commands[number].request.op {
+            Op::Read => self.look_up(number, false),
+            Op::Write => self.look_up(number, true),
+            Op::Flush => self.flush(number),
+            Op::Discard => self.discard(number),
+            Op::WriteZeroes => self.write_zeroes(number),
+        }
+    }
+
+    /// The answer goes to the host.
+    pub(super) fn answer(&mut self, number: u32, at: Nanos) {
+        let earliest = self.commands[number].arrived + Nanos::from_nanos(1);
+        let seen = (at + self.parameters.front.completion).max(earliest).max(self.now);
+        self.events.push(seen, Event::Completed(number));
+    }
+
+    /// A command leaves the drive, and the queues may have one for its place.
+    fn complete(&mut self, number: u32, completed: &mut Vec<Completion>) {
+        let command = self.commands.remove(number);
+        self.statistics.complete(&command.request, self.now - command.arrived);
+        completed.push(Completion { id: command.request.id, at: self.now, status: Status::Ok });
+        self.front.leave(command.request.queue);
+        while let Some(next) = self.front.next(&self.commands) {
+            self.fetch(next);
+        }
+    }
+
+    fn happen(&mut self, event: Event, completed: &mut Vec<Completion>) {
+        match event {
+            Event::Decoded(number) => self.decoded(number),
+            Event::Known(number) => self.known(number),
+            Event::Arrived { command, units } => self.arrived(command, units),
+            Event::Completed(number) => self.complete(number, completed),
+            event => {
+                let mut done = std::mem::take(&mut self.done);
+                self.flash.happen(self.now, event, &mut self.events, &mut done);
+                for done in done.drain(..) {
+                    self.flash_done(done);
+                }
+                self.done = done;
+            }
+        }
+    }
+
+    /// The flash has done something for somebody.
+    fn flash_done(&mut self, done: Done<Owner>) {
+        match done.owner {
+            Owner::Read(command) => self.read_done(command, &done),
+            Owner::Ahead { stream, place } => self.ahead_done(stream, place, &done),
+            _ if !done.last => {}
+            Owner::Modify(command) => self.modify_done(command, done.at),
+            Owner::Mapping(place) => self.mapping_done(place, done.at),
+            Owner::Program(program) => self.program_done(program),
+            Owner::Collect(die) => self.moves_read(die),
+            Owner::Erase(die) => self.erase_done(die),
+        }
+    }
+}
+
+impl DeviceModel for Ssd {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.commands.len() as u32
+    }
+
+    fn submit(&mut self, request: Request) {
+        let number = self.commands.insert(Command::new(request, self.now));
+        if self.front.enter(&mut self.commands, number) {
+            self.fetch(number);
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.events.next_at()
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        if self.commands.len() == 0 { None } else { self.events.next_at() }
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        let before = completed.len();
+        let limit = limit.max(self.now);
+        while let Some(at) = self.events.next_at() {
+            let done = completed.len() > before;
+            if at > limit || (done && at > self.now) {
+                break;
+            }
+            self.now = at;
+            if let Some((_, event)) = self.events.pop_until(at) {
+                self.happen(event, completed);
+            }
+        }
+        if completed.len() == before {
+            self.now = limit;
+        }
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(self.clone())
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        self.tell(sink);
+    }
+}

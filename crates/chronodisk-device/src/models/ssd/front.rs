@@ -1,0 +1,211 @@
+//! Between the host and the drive: queues and their turns, the link, the processors that understand commands.
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Nanos, Request};
+
+use super::flash::Timeline;
+use super::parameters::FrontParameters;
+use super::pool::{NONE, Pool};
+
+/// A request in the drive.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Command {
+    pub(super) request: Request,
+    pub(super) arrived: Nanos,
+    /// What has to be done before the next stage: transactions, or entries of the buffer that a flush waits for.
+    pub(super) pending: u32,
+    /// When the last of what is done so far is over.
+    pub(super) latest: Nanos,
+    /// The units that it touches: the next to be admitted, and the one after the last.
+    pub(super) next_unit: u32,
+    pub(super) end_unit: u32,
+    /// The next to arrive in the buffer.
+    pub(super) next_arrival: u32,
+    /// Following command of the line that it is in.
+    pub(super) next: u32,
+    /// Since when a write waits for places in the buffer.
+    pub(super) since: Nanos,
+    /// Of a flush: entries of the buffer before this order have to leave.
+    pub(super) order: u64,
+}
+
+impl Command {
+    pub(super) fn new(request: Request, arrived: Nanos) -> Self {
+        Command {
+            request,
+            arrived,
+            pending: 0,
+            latest: Nanos::ZERO,
+            next_unit: 0,
+            end_unit: 0,
+            next_arrival: 0,
+            next: NONE,
+            since: Nanos::ZERO,
+            order: 0,
+        }
+    }
+}
+
+/// A line of commands, linked by their `next`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommandLine {
+    first: u32,
+    last: u32,
+}
+
+impl CommandLine {
+    pub(super) const EMPTY: CommandLine = CommandLine { first: NONE, last: NONE };
+
+    pub(super) fn push(&mut self, commands: &mut Pool<Command>, number: u32) {
+        commands[number].next = NONE;
+        match self.last {
+            NONE => self.first = number,
+            last => commands[last].next = number,
+        }
+        self.last = number;
+    }
+
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.first != NONE).then_some(self.first)
+    }
+
+    pub(super) fn last(&self) -> Option<u32> {
+        (self.last != NONE).then_some(self.last)
+    }
+
+    pub(super) fn pop(&mut self, commands: &Pool<Command>) -> Option<u32> {
+        let number = self.first()?;
+        self.first = commands[number].next;
+        if self.first == NONE {
+            self.last = NONE;
+        }
+        Some(number)
+    }
+}
+
+/// A submission queue as the drive sees it.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    /// Commands in the drive.
+    fetched: u32,
+    waiting: CommandLine,
+}
+
+/// The state of the front.
+#[derive(Clone, Debug)]
+pub(super) struct Front {
+    parameters: Arc<FrontParameters>,
+    queues: Vec<Queue>,
+    /// Commands that wait in queues, and whose turn it is.
+    waiting: u32,
+    turn: u32,
+    burst_left: u32,
+    /// From the host and to the host; one for both if half-duplex.
+    links: [Timeline; 2],
+    processors: Vec<Nanos>,
+    /// Time that transfers waited for the link, and commands for a processor.
+    link_wait: u64,
+    processor_wait: u64,
+}
+
+/// Which way data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    FromHost,
+    ToHost,
+}
+
+impl Front {
+    pub(super) fn new(parameters: Arc<FrontParameters>) -> Self {
+        let queue = Queue { fetched: 0, waiting: CommandLine::EMPTY };
+        Front {
+            queues: vec![queue; parameters.queues as usize],
+            waiting: 0,
+            turn: 0,
+            burst_left: parameters.burst,
+            links: [Timeline::new(), Timeline::new()],
+            processors: vec![Nanos::ZERO; parameters.processors as usize],
+            link_wait: 0,
+            processor_wait: 0,
+            parameters,
+        }
+    }
+
+    /// A command comes: whether the drive fetches it now. If not, it waits until [`Front::next`] finds it.
+    pub(super) fn enter(&mut self, commands: &mut Pool<Command>, number: u32) -> bool {
+        let queue = &mut self.queues[usize::from(commands[number].request.queue) % self.parameters.queues as usize];
+        if queue.fetched < self.parameters.fetch_limit {
+            queue.fetched += 1;
+            return true;
+        }
+        queue.waiting.push(commands, number);
+        self.waiting += 1;
+        false
+    }
+
+    /// A command of this queue leaves the drive.
+    pub(super) fn leave(&mut self, queue: u16) {
+        self.queues[usize::from(queue) % self.parameters.queues as usize].fetched -= 1;
+    }
+
+    /// The next command to fetch: the queues take turns, `burst` commands each.
+    pub(super) fn next(&mut self, commands: &Pool<Command>) -> Option<u32> {
+        if self.waiting == 0 {
+            return None;
+        }
+        for _ in 0..=self.queues.len() {
+            let queue = &mut self.queues[self.turn as usize];
+            if self.burst_left > 0
+                && queue.fetched < self.parameters.fetch_limit
+                && let Some(number) = queue.waiting.pop(commands)
+            {
+                queue.fetched += 1;
+                self.burst_left -= 1;
+                self.waiting -= 1;
+                return Some(number);
+            }
+            self.turn = (self.turn + 1) % self.parameters.queues;
+            self.burst_left = self.parameters.burst;
+        }
+        None
+    }
+
+    /// When a command that is fetched now has been understood.
+    pub(super) fn understand(&mut self, now: Nanos, request: &Request, units: u32) -> Nanos {
+        let parameters = &self.parameters;
+        let read = request.op == chronodisk_sim::Op::Read;
+        let (command, latency) = match read {
+            true => (parameters.read_processing, parameters.read_latency),
+            false => (parameters.write_processing, parameters.write_latency),
+        };
+        let units = if request.op.moves_data() { u64::from(units) } else { 1 };
+        let busy = command.as_nanos() + parameters.unit_processing.as_nanos() * units;
+        let fetched = now + parameters.submission;
+        let mut begun = fetched;
+        if busy > 0 {
+            let first = self.processors.iter_mut().min().expect("a drive has a processor");
+            begun = fetched.max(*first);
+            *first = begun + Nanos::from_nanos(busy);
+        }
+        self.processor_wait += (begun - fetched).as_nanos();
+        begun + Nanos::from_nanos(busy) + latency
+    }
+
+    /// Sends bytes that are ready at `ready` over the link and returns when they have arrived.
+    pub(super) fn transfer(&mut self, now: Nanos, ready: Nanos, bytes: u64, direction: Direction) -> Nanos {
+        let parameters = &self.parameters;
+        let packets = bytes.div_ceil(u64::from(parameters.packet_bytes));
+        let total = bytes + packets * u64::from(parameters.packet_overhead_bytes);
+        let length = (total * 1_000_000_000 + parameters.link_rate / 2) / parameters.link_rate;
+        let link = if parameters.half_duplex { 0 } else { direction as usize };
+        let begun = self.links[link].reserve(now, ready, Nanos::from_nanos(length));
+        self.link_wait += (begun - ready).as_nanos();
+        begun + Nanos::from_nanos(length)
+    }
+
+    /// Waits for the link and for a processor, and what the link was busy for in each direction.
+    pub(super) fn statistics(&self) -> (u64, u64, [u64; 2]) {
+        (self.link_wait, self.processor_wait, [0, 1].map(|link: usize| self.links[link].busy().as_nanos()))
+    }
+}

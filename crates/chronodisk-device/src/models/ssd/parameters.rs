@@ -1,0 +1,118 @@
+//! What a profile says about a drive.
+
+use std::sync::Arc;
+
+use chronodisk_sim::Nanos;
+
+use super::flash::FlashTiming;
+use super::ftl::FtlParameters;
+use super::geometry::Geometry;
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub(crate) struct SsdParameters {
+    pub(crate) ftl: FtlParameters,
+    pub(crate) timing: Arc<FlashTiming>,
+    pub(crate) arrays: ArrayTimes,
+    pub(crate) front: FrontParameters,
+    pub(crate) buffer: BufferParameters,
+    pub(crate) read_ahead: Option<ReadAheadParameters>,
+    pub(crate) unwritten: UnwrittenRead,
+}
+
+impl SsdParameters {
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.ftl.geometry
+    }
+}
+
+/// What the array of a die takes.
+#[derive(Clone, Debug)]
+pub(crate) struct ArrayTimes {
+    /// A read of more than `small_bytes` of a page, by the page's place in its word line.
+    pub(crate) read: [Nanos; 4],
+    /// A read of less.
+    pub(crate) read_small: [Nanos; 4],
+    pub(crate) small_bytes: u32,
+    /// Most that a word line's read time is off to either side; the nearer to none, the more often.
+    pub(crate) read_variation: Nanos,
+    /// Whether a page is brought over the bus as a whole, however little of it is wanted.
+    pub(crate) whole_pages: bool,
+    /// Word lines of a million that need another attempt to be read, and what that takes.
+    pub(crate) retries_per_million: u32,
+    pub(crate) retry: Nanos,
+    /// A program, by the page's place in its word line; the first is that of a whole word line.
+    pub(crate) program: [Nanos; 4],
+    /// Most that a program's time is off to either side, as with reads.
+    pub(crate) program_variation: Nanos,
+    pub(crate) erase: Nanos,
+}
+
+/// Between the host and the controller's buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct FrontParameters {
+    /// Submission queues that the device tells apart.
+    pub(crate) queues: u32,
+    /// Commands of one queue in the device at once.
+    pub(crate) fetch_limit: u32,
+    /// Commands of one queue that are fetched in its turn.
+    pub(crate) burst: u32,
+    /// From a submission until the device has the command.
+    pub(crate) submission: Nanos,
+    /// From the last data until the host sees the completion.
+    pub(crate) completion: Nanos,
+    /// Bytes per second of the link, in each direction or, if half-duplex, in all.
+    pub(crate) link_rate: u64,
+    pub(crate) half_duplex: bool,
+    /// Most data bytes of a packet, and what each packet has besides.
+    pub(crate) packet_bytes: u32,
+    pub(crate) packet_overhead_bytes: u32,
+    /// Whether a read's data cross the link only when all of them are there.
+    pub(crate) whole_reads: bool,
+    /// Processors that understand commands, one each at a time.
+    pub(crate) processors: u32,
+    /// What a processor is busy with a read, a write, and each mapping unit of either.
+    pub(crate) read_processing: Nanos,
+    pub(crate) write_processing: Nanos,
+    pub(crate) unit_processing: Nanos,
+    /// What reads and writes take besides, however many there are; flushes and discards take what a write does.
+    pub(crate) read_latency: Nanos,
+    pub(crate) write_latency: Nanos,
+}
+
+/// The controller's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct BufferParameters {
+    /// Units that the write buffer holds.
+    pub(crate) units: u32,
+    /// What a unit takes from the link into the buffer.
+    pub(crate) write_unit: Nanos,
+    /// What a read of something in the controller's memory takes before the link.
+    pub(crate) read_hit: Nanos,
+    /// Whether the buffer's contents survive a loss of power: a flush has nothing to do then.
+    pub(crate) protected: bool,
+    /// Programs that may wait for one die.
+    pub(crate) programs_per_die: u32,
+    /// Bytes that a look-up in a part of the mapping table in flash brings over the bus.
+    pub(crate) mapping_read_bytes: u32,
+}
+
+/// Reading on after sequential reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadAheadParameters {
+    /// Sequential streams that are told apart.
+    pub(crate) streams: u32,
+    /// Sequential reads before the drive reads ahead.
+    pub(crate) after: u32,
+    /// Units that it is ahead at most.
+    pub(crate) units: u32,
+}
+
+/// What a read of a unit costs that was never written, or was trimmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnwrittenRead {
+    /// As if the drive had been written once from beginning to end.
+    AsWritten,
+    /// Nothing is read from flash.
+    Zeros,
+}

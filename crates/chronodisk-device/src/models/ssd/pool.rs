@@ -1,0 +1,53 @@
+//! Small records by number, in one piece of memory, whose numbers are used again.
+
+/// Records of which some are in use; it stops allocating when it has held as many as it ever will at once.
+#[derive(Clone, Debug)]
+pub(super) struct Pool<T> {
+    records: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T: Copy> Pool<T> {
+    pub(super) fn new() -> Self {
+        Pool { records: Vec::new(), free: Vec::new() }
+    }
+
+    /// Puts a record in and returns its number.
+    pub(super) fn insert(&mut self, record: T) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.records[number as usize] = record;
+            return number;
+        }
+        self.records.push(record);
+        // Room for the number of each record, so that giving one back never allocates.
+        self.free.reserve(self.records.len());
+        self.records.len() as u32 - 1
+    }
+
+    /// Takes a record out, whose number somebody else may get.
+    pub(super) fn remove(&mut self, number: u32) -> T {
+        self.free.push(number);
+        self.records[number as usize]
+    }
+
+    /// Records in use.
+    pub(super) fn len(&self) -> usize {
+        self.records.len() - self.free.len()
+    }
+}
+
+impl<T> std::ops::Index<u32> for Pool<T> {
+    type Output = T;
+    fn index(&self, number: u32) -> &T {
+        &self.records[number as usize]
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Pool<T> {
+    fn index_mut(&mut self, number: u32) -> &mut T {
+        &mut self.records[number as usize]
+    }
+}
+
+/// The number of nothing.
+pub(super) const NONE: u32 = u32::MAX;

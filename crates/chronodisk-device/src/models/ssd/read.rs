@@ -1,0 +1,236 @@
+//! Reads: what comes from the controller's memory, what from flash, and how it gets to the host.
+
+use std::sync::Arc;
+
+use chronodisk_sim::{Nanos, Priority, SECTOR_BYTES};
+
+use super::device::{Owner, Ssd};
+use super::flash::{Class, Done, Transaction, Work};
+use super::front::Direction;
+use super::ftl::Unit;
+use super::geometry::Slot;
+use super::parameters::UnwrittenRead;
+use super::read_ahead::Ahead;
+
+/// Units that one read command of a die brings: those of one page number in its planes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowRead {
+    /// The row, a superblock's page of all planes.
+    row: u32,
+    /// A bit for each plane.
+    planes: u32,
+    bytes: u32,
+}
+
+/// Where a unit is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The controller's memory, or nothing is read at all.
+    Memory,
+    Flash(Slot),
+}
+
+impl RowRead {
+    /// A read of the unit in a slot.
+    pub(super) fn of(slot: Slot, drive: &Ssd, bytes: u32) -> RowRead {
+        let geometry = drive.parameters.geometry();
+        let page = slot / geometry.units_per_page();
+        RowRead { row: page / geometry.planes_per_die, planes: 1 << (page % geometry.planes_per_die), bytes }
+    }
+
+    /// Takes another in, if it is of the same row.
+    pub(super) fn join(&mut self, other: &RowRead) -> bool {
+        let same = self.row == other.row;
+        if same {
+            self.planes |= other.planes;
+            self.bytes += other.bytes;
+        }
+        same
+    }
+}
+
+impl Ssd {
+    /// Where a unit's data are.
+    pub(super) fn place_of(&self, unit: Unit) -> Place {
+        if self.buffer.holds(unit) {
+            return Place::Memory;
+        }
+        match self.ftl.lookup(unit) {
+            Some(slot) if self.is_being_moved(slot) => Place::Memory,
+            Some(slot) => Place::Flash(slot),
+            None if self.parameters.unwritten == UnwrittenRead::Zeros => Place::Memory,
+            None => Place::Flash(self.slot_as_written(unit)),
+        }
+    }
+
+    /// The slot that a unit would have if the drive had been written from beginning to end.
+    pub(super) fn slot_as_written(&self, unit: Unit) -> Slot {
+        let geometry = self.parameters.geometry();
+        let dies = geometry.dies();
+        let per_superpage = geometry.units_per_superpage();
+        let (die, unit_of_die) = match self.ftl.bound_die(unit) {
+            Some(die) => {
+                let page = unit / geometry.units_per_page();
+                (die, page / dies * geometry.units_per_page() + unit % geometry.units_per_page())
+            }
+            None => {
+                let superpage = unit / per_superpage;
+                (superpage % dies, superpage / dies * per_superpage + unit % per_superpage)
+            }
+        };
+        let units_of_die = geometry.blocks_per_plane * geometry.units_per_superblock();
+        die * units_of_die + unit_of_die % units_of_die
+    }
+
+    /// A read command for the flash.
+    pub(super) fn read_transaction(&self, read: &RowRead, class: Class, owner: Owner) -> Transaction<Owner> {
+        let geometry = self.parameters.geometry();
+        let (superblock, page) = (read.row / geometry.pages_per_block, read.row % geometry.pages_per_block);
+        let pages = read.planes.count_ones();
+        Transaction {
+            work: Work::Read,
+            class,
+            die: geometry.die_of_superblock(superblock),
+            pages,
+            bytes: if self.parameters.arrays.whole_pages { pages * geometry.page_bytes } else { read.bytes },
+            array: self.read_time(superblock, page, read.bytes / pages),
+            owner,
+        }
+    }
+
+    /// What the array takes to read a page: by its place in the word line, how much of it is wanted, and the word
+    /// line's own speed, which never changes.
+    fn read_time(&self, superblock: u32, page: u32, bytes: u32) -> Nanos {
+        let arrays = &self.parameters.arrays;
+        let bits = self.parameters.geometry().cells.pages_per_word_line();
+        let place = (page % bits) as usize;
+        let times = if bytes <= arrays.small_bytes { &arrays.read_small } else { &arrays.read };
+        let mut time = times[place].as_nanos();
+        if arrays.read_variation > Nanos::ZERO || arrays.retries_per_million > 0 {
+            let luck = mix(self.seed ^ u64::from(superblock) << 20 ^ u64::from(page / bits));
+            time = vary(time, arrays.read_variation.as_nanos(), luck);
+            if (luck >> 32) % 1_000_000 < u64::from(arrays.retries_per_million) {
+                time += arrays.retry.as_nanos();
+            }
+        }
+        Nanos::from_nanos(time.max(1))
+    }
+
+    /// The class of a host's read.
+    pub(super) fn read_class(priority: Priority) -> Class {
+        match priority {
+            Priority::High => Class::HostReadFirst,
+            Priority::Normal => Class::HostRead,
+            Priority::Idle => Class::ReadAhead,
+        }
+    }
+
+    /// Asks for the data of a read whose mapping is known.
+    pub(super) fn read(&mut self, number: u32) {
+        let command = self.commands[number];
+        let request = command.request;
+        let unit_bytes = self.parameters.geometry().unit_bytes;
+        let sectors = u64::from(unit_bytes) / SECTOR_BYTES;
+        let class = Ssd::read_class(request.priority);
+        self.commands[number].pending = 1;
+        self.commands[number].latest = self.now;
+        let (mut in_memory, mut in_memory_at) = (0, self.now);
+        let mut row: Option<RowRead> = None;
+        let ahead = self.follow_stream(number);
+        for unit in command.next_unit..command.end_unit {
+            let begin = (u64::from(unit) * sectors).max(request.lba.0);
+            let end = (u64::from(unit + 1) * sectors).min(request.end().0);
+            let bytes = ((end - begin) * SECTOR_BYTES) as u32;
+            match ahead.map_or(Ahead::Not, |stream| self.look_ahead(stream, number, unit, bytes)) {
+                Ahead::Not => {}
+                Ahead::Coming => continue,
+                Ahead::There(at) => {
+                    in_memory += bytes;
+                    in_memory_at = in_memory_at.max(at);
+                    continue;
+                }
+            }
+            match self.place_of(unit) {
+                Place::Memory => in_memory += bytes,
+                Place::Flash(slot) => {
+                    let read = RowRead::of(slot, self, bytes);
+                    if row.as_mut().is_some_and(|row| row.join(&read)) {
+                        continue;
+                    }
+                    if let Some(row) = row.replace(read) {
+                        self.read_row(number, &row, class);
+                    }
+                }
+            }
+        }
+        if let Some(row) = row {
+            self.read_row(number, &row, class);
+        }
+        if let Some(stream) = ahead {
+            self.read_on(stream);
+        }
+        if in_memory > 0 {
+            let ready = in_memory_at + self.parameters.buffer.read_hit;
+            self.statistics.bytes_from_memory += u64::from(in_memory);
+            self.send(number, ready, in_memory);
+        }
+        self.part_read(number);
+    }
+
+    fn read_row(&mut self, number: u32, row: &RowRead, class: Class) {
+        self.commands[number].pending += 1;
+        let transaction = self.read_transaction(row, class, Owner::Read(number));
+        self.flash.submit(self.now, transaction, &mut self.events);
+    }
+
+    /// Data of a read have left the flash.
+    pub(super) fn read_done(&mut self, number: u32, done: &Done<Owner>) {
+        self.send(number, done.at, done.bytes);
+        if done.last {
+            self.part_read(number);
+        }
+    }
+
+    /// Data of a read are in the controller at `ready` and go to the host.
+    pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32) {
+        let over = match self.parameters.front.whole_reads {
+            true => ready,
+            false => self.front.transfer(self.now, ready, u64::from(bytes), Direction::ToHost),
+        };
+        let command = &mut self.commands[number];
+        command.latest = command.latest.max(over);
+    }
+
+    /// One of the parts of a read is on its way; the last one answers.
+    pub(super) fn part_read(&mut self, number: u32) {
+        let command = &mut self.commands[number];
+        command.pending -= 1;
+        if command.pending > 0 {
+            return;
+        }
+        let (mut latest, bytes) = (command.latest, command.request.len_bytes());
+        if self.parameters.front.whole_reads {
+            latest = self.front.transfer(self.now, latest, bytes, Direction::ToHost);
+        }
+        self.answer(number, latest);
+    }
+
+    /// The write buffer, to change it.
+    pub(super) fn buffer_mut(&mut self) -> &mut super::buffer::Buffer {
+        Arc::make_mut(&mut self.buffer)
+    }
+}
+
+/// A time off its mean by at most an amplitude, by the sum of two uniform numbers that luck has.
+pub(super) fn vary(time: u64, amplitude: u64, luck: u64) -> u64 {
+    let sum = (luck & 0xffff) + (luck >> 16 & 0xffff);
+    (time + amplitude * sum / 0xffff).saturating_sub(amplitude)
+}
+
+/// Spreads a number over all 64 bits: the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+pub(super) fn mix(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}

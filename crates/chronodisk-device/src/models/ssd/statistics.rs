@@ -1,0 +1,202 @@
+//! What a drive tells about itself.
+
+use chronodisk_sim::{Nanos, Op, Request};
+
+use super::device::Ssd;
+use crate::Probe;
+
+/// Counts since instant zero that no part keeps for itself.
+#[derive(Clone, Debug)]
+pub(super) struct Statistics {
+    requests: [u64; Op::ALL.len()],
+    sectors: [u64; Op::ALL.len()],
+    /// Completion minus arrival, by operation and by class of length: see [`class_of`].
+    latencies: Vec<u64>,
+    pub(super) bytes_from_memory: u64,
+    pub(super) units_written: u64,
+    pub(super) units_modified: u64,
+    pub(super) units_ahead: u64,
+    pub(super) writes_held_back: u64,
+    /// Time that writes waited for places in the buffer, and commands for the mapping table.
+    pub(super) buffer_wait: u64,
+    pub(super) mapping_wait: u64,
+    pub(super) mapping_reads: u64,
+    pub(super) mapping_written_back: u64,
+    /// Valid units of the superblocks collected.
+    pub(super) collected_valid: u64,
+}
+
+/// Classes of a latency, sixteen for each doubling, up to 2^40 ns: a class is less than 6.25 % wide.
+const CLASSES_PER_OP: usize = 16 * 37;
+
+impl Default for Statistics {
+    fn default() -> Self {
+        Statistics {
+            requests: [0; Op::ALL.len()],
+            sectors: [0; Op::ALL.len()],
+            latencies: vec![0; 2 * CLASSES_PER_OP],
+            bytes_from_memory: 0,
+            units_written: 0,
+            units_modified: 0,
+            units_ahead: 0,
+            writes_held_back: 0,
+            buffer_wait: 0,
+            mapping_wait: 0,
+            mapping_reads: 0,
+            mapping_written_back: 0,
+            collected_valid: 0,
+        }
+    }
+}
+
+/// The class of a latency.
+fn class_of(nanos: u64) -> usize {
+    if nanos < 16 {
+        return nanos as usize;
+    }
+    let doubling = nanos.ilog2() as usize - 3;
+    let within = (nanos >> (doubling - 1)) as usize & 15;
+    (doubling * 16 + within).min(CLASSES_PER_OP - 1)
+}
+
+/// The longest latency of a class.
+fn longest_of(class: usize) -> u64 {
+    let (doubling, within) = (class / 16, class as u64 % 16);
+    if doubling == 0 { within } else { ((16 + within + 1) << (doubling - 1)) - 1 }
+}
+
+impl Statistics {
+    pub(super) fn complete(&mut self, request: &Request, latency: Nanos) {
+        self.requests[request.op as usize] += 1;
+        self.sectors[request.op as usize] += u64::from(request.sectors);
+        if request.op.moves_data() {
+            let first = request.op as usize * CLASSES_PER_OP;
+            self.latencies[first + class_of(latency.as_nanos())] += 1;
+        }
+    }
+
+    /// The latency that so many of a million requests don't exceed.
+    fn percentile(&self, op: Op, per_million: u64) -> u64 {
+        let classes = &self.latencies[op as usize * CLASSES_PER_OP..][..CLASSES_PER_OP];
+        let rank = (self.requests[op as usize] * per_million).div_ceil(1_000_000);
+        let mut passed = 0;
+        for (class, count) in classes.iter().enumerate() {
+            passed += count;
+            if passed >= rank {
+                return longest_of(class);
+            }
+        }
+        0
+    }
+}
+
+impl Ssd {
+    pub(super) fn tell(&self, sink: &mut dyn Probe) {
+        let statistics = &self.statistics;
+        for (op, [requests, sectors]) in Op::ALL.into_iter().zip(NAMES) {
+            sink.counter(requests, statistics.requests[op as usize]);
+            if !sectors.is_empty() {
+                sink.counter(sectors, statistics.sectors[op as usize]);
+            }
+        }
+        for (op, names) in [Op::Read, Op::Write].into_iter().zip(PERCENTILES) {
+            if statistics.requests[op as usize] > 0 {
+                for (name, per_million) in names.into_iter().zip([500_000, 900_000, 990_000, 999_000, 999_900]) {
+                    sink.gauge(name, "us", statistics.percentile(op, per_million) as f64 / 1e3);
+                }
+            }
+        }
+        self.tell_flash(sink);
+        self.tell_delays(sink);
+    }
+
+    fn tell_flash(&self, sink: &mut dyn Probe) {
+        let (statistics, counters) = (&self.statistics, self.ftl.counters());
+        let flash = self.flash.statistics();
+        for (name, value) in [
+            ("bytes-read-from-memory", statistics.bytes_from_memory),
+            ("units-read-ahead", statistics.units_ahead),
+            ("units-written", statistics.units_written),
+            ("units-read-to-modify", statistics.units_modified),
+            ("mapping-reads", statistics.mapping_reads),
+            ("mapping-written-back", statistics.mapping_written_back),
+            ("flash-reads", flash.works[0]),
+            ("flash-programs", flash.works[1]),
+            ("flash-pages-programmed", flash.works[1] * u64::from(self.pages_per_program())),
+            ("flash-erases", flash.works[2]),
+            ("flash-suspensions", flash.suspensions),
+            ("collections", counters.collections),
+            ("collected-valid-units", statistics.collected_valid),
+            ("moved-units", counters.moved_units),
+            ("wear-levellings", counters.levellings),
+            ("levelled-units", counters.levelled_units),
+            ("padded-units", counters.padded_units),
+            ("trimmed-units", counters.trimmed_units),
+        ] {
+            sink.counter(name, value);
+        }
+        sink.gauge("write-amplification", "", counters.write_amplification());
+        let geometry = self.parameters.geometry();
+        sink.gauge("erases-per-superblock", "", counters.erases as f64 / f64::from(geometry.superblocks()));
+        let elapsed = self.now.as_nanos().max(1) as f64;
+        let share = |busy: u64, of: u32| 100.0 * busy as f64 / (elapsed * f64::from(of));
+        sink.gauge("die-utilisation", "%", share(flash.die_busy, geometry.dies()));
+        sink.gauge("bus-utilisation", "%", share(self.flash.bus_busy(), geometry.channels));
+        let (_, _, links) = self.front.statistics();
+        sink.gauge("link-from-host-utilisation", "%", share(links[0], 1));
+        sink.gauge("link-to-host-utilisation", "%", share(links[1], 1));
+    }
+
+    fn pages_per_program(&self) -> u32 {
+        let geometry = self.parameters.geometry();
+        geometry.planes_per_die * geometry.one_shot_pages
+    }
+
+    /// What requests waited for, summed over all of them.
+    fn tell_delays(&self, sink: &mut dyn Probe) {
+        let flash = self.flash.statistics();
+        let (link_wait, processor_wait, _) = self.front.statistics();
+        for (name, value) in [
+            ("wait-for-die-ns", flash.die_wait),
+            ("wait-for-collector-ns", flash.collector_wait),
+            ("wait-for-bus-ns", flash.bus_wait),
+            ("wait-for-mapping-ns", self.statistics.mapping_wait),
+            ("wait-for-buffer-ns", self.statistics.buffer_wait),
+            ("wait-for-link-ns", link_wait),
+            ("wait-for-processor-ns", processor_wait),
+        ] {
+            sink.counter(name, value);
+        }
+        sink.counter("writes-held-back", self.statistics.writes_held_back);
+    }
+}
+
+/// Names of the counts of requests and of sectors, in the order of [`Op::ALL`].
+const NAMES: [[&str; 2]; Op::ALL.len()] = [
+    ["read-requests", "read-sectors"],
+    ["write-requests", "write-sectors"],
+    ["flush-requests", ""],
+    ["discard-requests", "discard-sectors"],
+    ["write-zeroes-requests", "write-zeroes-sectors"],
+];
+
+const PERCENTILES: [[&str; 5]; 2] = [
+    ["read-latency-p50", "read-latency-p90", "read-latency-p99", "read-latency-p99.9", "read-latency-p99.99"],
+    ["write-latency-p50", "write-latency-p90", "write-latency-p99", "write-latency-p99.9", "write-latency-p99.99"],
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_at_most_the_longest_of_its_class_and_little_less() {
+        for nanos in (0..2_000).chain([88_906, 1 << 20, (1 << 20) - 1, 3_000_000_000, 1 << 38]) {
+            let class = class_of(nanos);
+            let longest = longest_of(class);
+            assert!(longest >= nanos && (longest - nanos) * 16 <= nanos.max(16), "{nanos}: {class} {longest}");
+            assert_eq!(class_of(longest), class);
+            assert_eq!(class_of(longest + 1), class + 1);
+        }
+    }
+}

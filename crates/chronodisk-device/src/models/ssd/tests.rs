@@ -1,0 +1,215 @@
+//! The drive from end to end: against arithmetic by hand, and the contract's rules on drives of several kinds.
+
+use chronodisk_sim::{Nanos, Op, RandomStream, Request};
+
+use crate::models::testing::{build, build_text, closed_loop, complete};
+use crate::{DeviceModel, contract};
+
+/// A drive of 32 MiB raw and 24 MiB for the host: contracts are checked with the collector at work.
+const SMALL: &str = r#"
+name = "small"
+kind = "ssd"
+description = "d"
+source = "s"
+validation = "unvalidated"
+capacity = "22 MiB"
+unwritten-read = "zeros"
+
+[flash]
+channels = 2
+chips-per-channel = 1
+dies-per-chip = 2
+planes-per-die = 2
+blocks-per-plane = 64
+pages-per-block = 12
+page-size = "8 KiB"
+mapping-unit = "4 KiB"
+cells = "TLC"
+one-shot = true
+read = ["50 us", "60 us", "70 us"]
+read-small = ["45 us", "55 us", "65 us"]
+small = "4 KiB"
+read-variation = "3 us"
+retries-per-million = 20000
+retry = "40 us"
+program = ["600 us"]
+erase = "3 ms"
+
+[flash.program-suspend]
+latency = "20 us"
+resume = "10 us"
+
+[flash.erase-suspend]
+latency = "30 us"
+resume = "30 us"
+
+[bus]
+rate = "400 MB/s"
+read-command = "290 ns"
+
+[front]
+interface = "nvme"
+queue-depth = 8
+link-rate = "2 GB/s"
+processors = 2
+read-processing = "1 us"
+write-processing = "2 us"
+
+[buffer]
+size = "256 KiB"
+
+[read-ahead]
+size = "128 KiB"
+
+[translation]
+allocation = "dynamic"
+collector = "greedy"
+collect-below = 4
+"#;
+
+fn small(changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(SMALL.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replace(from, to)
+    })
+}
+
+#[test]
+fn an_idle_read_of_mqsims_set_up_term_by_term() {
+    let command = 20 + 6 * 25 + 100 + 20;
+    let array = 75_000;
+    let (set_up, transfer) = (15 + 15, 4_096 / 2 * 6);
+    // 32 packets of 128 bytes and 28 more each, over 4 GB/s.
+    let data_over_link = (4_096 + 32 * 28) / 4;
+    // A doorbell of 4 bytes, the request for the entry, its 64 bytes, and 16 bytes of completion; each with 28 more.
+    let (doorbell, asked, entry, completion) = (8, 8, (64 + 28) / 4, (16 + 28) / 4);
+    let sum = command + array + set_up + transfer + data_over_link + doorbell + asked + entry + completion;
+    assert_eq!(sum, 88_906);
+    let mut drive = build("mqsim-ideal-mapping", 0);
+    assert_eq!(complete(drive.as_mut(), Request::new(0, Op::Read, 800, 8)), Nanos::from_nanos(sum));
+}
+
+#[test]
+fn writes_fit_into_the_buffer_until_it_is_full_and_then_wait_for_programs() {
+    let mut drive = build_text(SMALL, 0);
+    // 2 µs of the processor and 4 KiB over 2 GB/s.
+    let write = |drive: &mut dyn DeviceModel, id| complete(drive, Request::new(id, Op::Write, id * 8, 8));
+    assert_eq!(write(drive.as_mut(), 0), Nanos::from_nanos(2_000 + 2_048));
+    let latencies: Vec<u64> = (1..400).map(|id| write(drive.as_mut(), id).as_nanos()).collect();
+    assert!(latencies[..50].iter().all(|&latency| latency == 4_048), "{latencies:?}");
+    // A superpage is 48 KiB: 4 dies write 192 KiB in the time of its transfer and program.
+    let superpage = 6 * 20_480 + 600_000;
+    assert!(latencies.iter().any(|&latency| latency > 100_000), "the buffer was never full");
+    let total: u64 = latencies.iter().sum();
+    let ideal = (400 * 4_096 - 256 * 1_024) / (48 * 1_024) * superpage / 4;
+    assert!(total > ideal * 9 / 10 && total < ideal * 13 / 10, "{total} {ideal}");
+}
+
+#[test]
+fn a_flush_waits_for_all_that_was_written_unless_the_buffer_is_protected() {
+    for (text, waits) in
+        [(SMALL.to_owned(), true), (small(&[("[buffer]", "[buffer]\npower-loss-protection = true")]), false)]
+    {
+        let mut drive = build_text(&text, 0);
+        complete(drive.as_mut(), Request::new(0, Op::Write, 0, 16));
+        let flush = complete(drive.as_mut(), Request::new(1, Op::Flush, 0, 0));
+        // 2 µs to understand it, 6 pages of 8 KiB over the bus, the program.
+        let expected = if waits { 2_000 + 6 * 20_480 + 600_000 } else { 2_000 };
+        assert_eq!(flush, Nanos::from_nanos(expected));
+        assert_eq!(complete(drive.as_mut(), Request::new(2, Op::Flush, 0, 0)), Nanos::from_nanos(2_000));
+        // The write's own two units are read from flash now, in one command of one page.
+        let read = complete(drive.as_mut(), Request::new(3, Op::Read, 0, 16)).as_nanos();
+        assert_eq!(waits, read > 45_000, "{read}");
+    }
+}
+
+#[test]
+fn a_write_of_a_part_reads_the_rest_first() {
+    let mut drive = build_text(&small(&[("\"zeros\"", "\"as-written\"")]), 0);
+    let part = complete(drive.as_mut(), Request::new(0, Op::Write, 3, 2)).as_nanos();
+    let whole = complete(drive.as_mut(), Request::new(1, Op::Write, 80, 8)).as_nanos();
+    assert!(part > 45_000 && whole < 5_000, "{part} {whole}");
+    let merged = complete(drive.as_mut(), Request::new(2, Op::Write, 5, 1)).as_nanos();
+    assert!(merged < 5_000, "the rest is in the buffer");
+}
+
+#[test]
+fn unwritten_and_trimmed_units_cost_what_the_profile_says() {
+    let mut zeros = build_text(SMALL, 0);
+    assert!(complete(zeros.as_mut(), Request::new(0, Op::Read, 0, 8)) < Nanos::from_micros(5));
+    let mut written = build_text(&small(&[("\"zeros\"", "\"as-written\"")]), 0);
+    assert!(complete(written.as_mut(), Request::new(0, Op::Read, 0, 8)) > Nanos::from_micros(40));
+    for lba in (0..2_048).step_by(96) {
+        complete(zeros.as_mut(), Request::new(1, Op::Write, lba, 96));
+    }
+    complete(zeros.as_mut(), Request::new(2, Op::Flush, 0, 0));
+    assert!(complete(zeros.as_mut(), Request::new(3, Op::Read, 800, 8)) > Nanos::from_micros(40));
+    complete(zeros.as_mut(), Request::new(4, Op::Discard, 800, 8));
+    assert!(complete(zeros.as_mut(), Request::new(5, Op::Read, 800, 8)) < Nanos::from_micros(5));
+    assert!(complete(zeros.as_mut(), Request::new(6, Op::Read, 808, 8)) > Nanos::from_micros(40));
+}
+
+#[test]
+fn sequential_reads_are_read_ahead_of() {
+    let mut drive = build_text(&small(&[("\"zeros\"", "\"as-written\"")]), 0);
+    let latency =
+        |drive: &mut dyn DeviceModel, id: u64| complete(drive, Request::new(id, Op::Read, id * 8, 8)).as_nanos();
+    assert!(latency(drive.as_mut(), 0) > 40_000);
+    let mut hits = 0;
+    for id in 1..200 {
+        hits += u32::from(latency(drive.as_mut(), id) < 10_000);
+    }
+    assert!(hits > 120, "{hits}");
+}
+
+/// Random writes over the whole drive, several times its size.
+#[test]
+fn a_full_drive_goes_on_under_every_policy() {
+    for policy in ["greedy", "cost-benefit", "fifo", "choices", "random"] {
+        for allocation in ["dynamic", "CWDP"] {
+            let allocation = format!("allocation = \"{allocation}\"");
+            let policy = format!("collector = \"{policy}\"");
+            let text = small(&[("allocation = \"dynamic\"", &allocation), ("collector = \"greedy\"", &policy)]);
+            let mut drive = build_text(&text, 1);
+            let mut stream = RandomStream::new(1, "test", "writes");
+            let blocks = drive.info().capacity_sectors / 8;
+            let outcome = closed_loop(drive.as_mut(), 16, 20_000, |id| {
+                let block = if id < blocks { id } else { stream.below(blocks) };
+                Request::new(id, Op::Write, block * 8, 8)
+            });
+            assert!(outcome.last > Nanos::from_millis(100), "{policy}: {}", outcome.last);
+        }
+    }
+}
+
+/// The contract on drives of several kinds, half of them filled before so that the collector is at work.
+#[test]
+fn drives_keep_the_contract() {
+    let changes: [(&str, &[(&str, &str)]); 6] = [
+        ("ssd-small", &[]),
+        ("ssd-protected", &[("[buffer]", "[buffer]\npower-loss-protection = true"), ("\"zeros\"", "\"as-written\"")]),
+        ("ssd-static", &[("\"dynamic\"", "\"CWDP\""), ("\"greedy\"", "\"cost-benefit\"")]),
+        ("ssd-cached-mapping", &[("collect-below = 4", "collect-below = 4\nmapping-cache-entries = 16")]),
+        ("ssd-card", &[("interface = \"nvme\"\nqueue-depth = 8", "interface = \"single-queue\"\nqueue-depth = 1")]),
+        (
+            "ssd-gated",
+            &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommands-wait-for-bus = true\ncache-register = true")],
+        ),
+    ];
+    for (index, (name, changes)) in changes.into_iter().enumerate() {
+        let text = small(changes);
+        contract::check(name, contract::cases(3), &|seed| {
+            let mut drive = build_text(&text, seed);
+            if index % 2 == 0 {
+                fill(drive.as_mut());
+            }
+            drive
+        });
+    }
+}
+
+/// Writes all of the drive in pieces of 256 KiB, and some of it again.
+fn fill(drive: &mut dyn DeviceModel) {
+    let pieces = drive.info().capacity_sectors / 512;
+    closed_loop(drive, 4, pieces + 24, |id| Request::new(id, Op::Write, id * 7 % pieces * 512, 512));
+}

@@ -1,0 +1,307 @@
+//! Kind `ssd` in a profile: the keys, their units and what they may be.
+
+use std::sync::Arc;
+
+use chronodisk_sim::Nanos;
+
+use super::device::Ssd;
+use super::flash::{FlashTiming, Suspend};
+use super::ftl::{
+    Allocation, AllocationOrder, CollectorParameters, Ftl, FtlParameters, Mapping, VictimPolicy, WearLevelling,
+};
+use super::geometry::{CellKind, Geometry};
+use super::parameters::{
+    ArrayTimes, BufferParameters, FrontParameters, ReadAheadParameters, SsdParameters, UnwrittenRead,
+};
+use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::quantity::{Bytes, Rate};
+
+type Outcome<T> = Result<T, ProfileError>;
+
+/// Reads the profile; `capacity` was read before, and is what the host sees.
+pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
+    let Bytes(capacity) = fields.positive("capacity")?;
+    let mut flash = fields.table("flash")?;
+    let geometry = read_geometry(&mut flash)?;
+    let arrays = read_arrays(&mut flash, &geometry)?;
+    geometry.check().map_err(|(key, problem)| flash.error_at(key, problem))?;
+    let program_suspend = read_suspend(&mut flash, "program-suspend")?;
+    let erase_suspend = read_suspend(&mut flash, "erase-suspend")?;
+    flash.finish()?;
+    let timing = read_bus(fields.table("bus")?, program_suspend, erase_suspend)?;
+    let front = read_front(fields.table("front")?)?;
+    let buffer = read_buffer(fields.table("buffer")?, &geometry)?;
+    let read_ahead = match fields.optional_table("read-ahead")? {
+        Some(table) => Some(read_read_ahead(table, &geometry)?),
+        None => None,
+    };
+    let unwritten = [("as-written", UnwrittenRead::AsWritten), ("zeros", UnwrittenRead::Zeros)];
+    let unwritten = fields.choice("unwritten-read", &unwritten)?;
+    let mut translation = fields.table("translation")?;
+    let ftl = read_translation(&mut translation, geometry, capacity)?;
+    ftl.check().map_err(|(key, problem)| match key {
+        "capacity" => fields.error_at(key, problem),
+        _ => translation.error_at(key, problem),
+    })?;
+    translation.finish()?;
+    let protected = buffer.protected;
+    let parameters = SsdParameters { ftl, timing: Arc::new(timing), arrays, front, buffer, read_ahead, unwritten };
+    Ok(Blueprint::new(maker(parameters))
+        .at_most(capacity)
+        .with_discard()
+        .with_volatile_cache(!protected)
+        .with_physical_block(u64::from(geometry.unit_bytes).min(LARGEST_PHYSICAL_BLOCK)))
+}
+
+/// The largest that a host is told.
+const LARGEST_PHYSICAL_BLOCK: u64 = 64 << 10;
+
+/// Makes drives with these parameters, of any capacity up to the profile's: what is missing is spare.
+fn maker(parameters: SsdParameters) -> impl Fn(crate::DeviceInfo, u64) -> Box<dyn crate::DeviceModel> + Send + Sync {
+    let parameters = Arc::new(parameters);
+    move |info, seed| {
+        let units = units_of(info.capacity_sectors * chronodisk_sim::SECTOR_BYTES, parameters.geometry());
+        let parameters = match units == u64::from(parameters.ftl.logical_units) {
+            true => Arc::clone(&parameters),
+            false => {
+                let ftl = FtlParameters { logical_units: units as u32, ..parameters.ftl.clone() };
+                Arc::new(SsdParameters { ftl, ..SsdParameters::clone(&parameters) })
+            }
+        };
+        let ftl = Ftl::new(Arc::new(parameters.ftl.clone()), seed);
+        Box::new(Ssd::new(info, parameters, ftl, seed))
+    }
+}
+
+fn units_of(bytes: u64, geometry: &Geometry) -> u64 {
+    bytes.div_ceil(u64::from(geometry.unit_bytes))
+}
+
+fn read_geometry(fields: &mut Fields<'_>) -> Outcome<Geometry> {
+    const CELLS: [(&str, CellKind); 4] =
+        [("SLC", CellKind::Slc), ("MLC", CellKind::Mlc), ("TLC", CellKind::Tlc), ("QLC", CellKind::Qlc)];
+    let size = |fields: &mut Fields<'_>, key| {
+        let Bytes(bytes) = fields.positive(key)?;
+        u32::try_from(bytes).map_err(|_| fields.error_at(key, "expected at most 1 MiB"))
+    };
+    let channels = fields.count("channels", 1..=256)?;
+    let chips_per_channel = fields.count("chips-per-channel", 1..=256)?;
+    let dies_per_chip = fields.count("dies-per-chip", 1..=64)?;
+    let planes_per_die = fields.count("planes-per-die", 1..=16)?;
+    let blocks_per_plane = fields.count("blocks-per-plane", 4..=1 << 20)?;
+    let pages_per_block = fields.count("pages-per-block", 1..=1 << 14)?;
+    let page_bytes = size(fields, "page-size")?;
+    let unit_bytes = size(fields, "mapping-unit")?;
+    let cells = fields.choice("cells", &CELLS)?;
+    let one_shot_pages = match fields.flag_or("one-shot", false)? {
+        true => cells.pages_per_word_line(),
+        false => 1,
+    };
+    Ok(Geometry {
+        channels,
+        chips_per_channel,
+        dies_per_chip,
+        planes_per_die,
+        blocks_per_plane,
+        pages_per_block,
+        page_bytes,
+        unit_bytes,
+        cells,
+        one_shot_pages,
+    })
+}
+
+/// A time for all pages of a word line, or one for each.
+fn read_times(fields: &mut Fields<'_>, key: &'static str, pages: u32) -> Outcome<Option<[Nanos; 4]>> {
+    let times = fields.quantities::<Nanos>(key, 4)?;
+    let expected = if pages == 1 { "one time".to_owned() } else { format!("one time or {pages}") };
+    match times.as_slice() {
+        [] => Ok(None),
+        [time] => Ok(Some([*time; 4])),
+        times if times.len() as u32 == pages => {
+            let mut all = [times[0]; 4];
+            all[..times.len()].copy_from_slice(times);
+            Ok(Some(all))
+        }
+        times => Err(fields.error_at(key, format!("{} times; expected {expected}", times.len()))),
+    }
+}
+
+fn read_arrays(fields: &mut Fields<'_>, geometry: &Geometry) -> Outcome<ArrayTimes> {
+    let pages = geometry.cells.pages_per_word_line();
+    let missing =
+        |fields: &Fields<'_>, key: &str| fields.error(format!("the key `{key}` is missing: an array of times"));
+    let read = read_times(fields, "read", pages)?.ok_or_else(|| missing(fields, "read"))?;
+    let read_small = read_times(fields, "read-small", pages)?;
+    let Bytes(small_bytes) = fields.quantity_or("small", Bytes(0))?;
+    let programs = if geometry.one_shot_pages > 1 { 1 } else { pages };
+    let program = read_times(fields, "program", programs)?.ok_or_else(|| missing(fields, "program"))?;
+    Ok(ArrayTimes {
+        read,
+        read_small: read_small.unwrap_or(read),
+        small_bytes: u32::try_from(small_bytes).map_err(|_| fields.error_at("small", "expected at most a page"))?,
+        whole_pages: fields.flag_or("whole-pages", false)?,
+        read_variation: fields.quantity_or("read-variation", Nanos::ZERO)?,
+        retries_per_million: fields.optional_count("retries-per-million", 0..=1_000_000)?.unwrap_or(0),
+        retry: fields.quantity_or("retry", Nanos::ZERO)?,
+        program,
+        program_variation: fields.quantity_or("program-variation", Nanos::ZERO)?,
+        erase: fields.quantity("erase")?,
+    })
+}
+
+fn read_suspend(fields: &mut Fields<'_>, key: &'static str) -> Outcome<Option<Suspend>> {
+    let Some(mut table) = fields.optional_table(key)? else { return Ok(None) };
+    let suspend = Suspend {
+        latency: table.quantity("latency")?,
+        resume: table.quantity_or("resume", Nanos::ZERO)?,
+        least_left: table.quantity_or("least-left", Nanos::ZERO)?,
+        most_times: table.optional_count("most-times", 1..=1_000_000)?.unwrap_or(DEFAULT_MOST_SUSPENSIONS),
+    };
+    table.finish()?;
+    Ok(Some(suspend))
+}
+
+/// Enough for reads of a word line's program time; it keeps programs from waiting for ever.
+const DEFAULT_MOST_SUSPENSIONS: u32 = 16;
+
+fn read_bus(
+    mut fields: Fields<'_>,
+    program_suspend: Option<Suspend>,
+    erase_suspend: Option<Suspend>,
+) -> Outcome<FlashTiming> {
+    let Rate(bus_rate) = fields.positive("rate")?;
+    let timing = FlashTiming {
+        bus_rate,
+        read_command: fields.quantity_or("read-command", Nanos::ZERO)?,
+        read_command_plane: fields.quantity_or("read-command-plane", Nanos::ZERO)?,
+        data_out: fields.quantity_or("data-out", Nanos::ZERO)?,
+        data_out_page: fields.quantity_or("data-out-page", Nanos::ZERO)?,
+        program_command: fields.quantity_or("program-command", Nanos::ZERO)?,
+        program_command_page: fields.quantity_or("program-command-page", Nanos::ZERO)?,
+        erase_command: fields.quantity_or("erase-command", Nanos::ZERO)?,
+        erase_command_plane: fields.quantity_or("erase-command-plane", Nanos::ZERO)?,
+        cache_register: fields.flag_or("cache-register", false)?,
+        commands_wait_for_bus: fields.flag_or("commands-wait-for-bus", false)?,
+        program_suspend,
+        erase_suspend,
+        most_reads_in_a_row: fields.optional_count("most-reads-in-a-row", 1..=1_000_000)?.unwrap_or(DEFAULT_MOST_READS),
+    };
+    fields.finish()?;
+    Ok(timing)
+}
+
+/// Reads that may keep a program waiting, if the profile does not say.
+const DEFAULT_MOST_READS: u32 = 64;
+
+fn read_front(mut fields: Fields<'_>) -> Outcome<FrontParameters> {
+    let single = fields.choice("interface", &[("nvme", false), ("single-queue", true)])?;
+    let queues = if single { 1 } else { fields.optional_count("queues", 1..=1_024)?.unwrap_or(64) };
+    let Rate(link_rate) = fields.positive("link-rate")?;
+    let Bytes(packet) = fields.quantity_or("packet", Bytes(4_096))?;
+    let Bytes(overhead) = fields.quantity_or("packet-overhead", Bytes(0))?;
+    if packet == 0 || packet > 1 << 20 || overhead > packet {
+        return Err(fields.error_at("packet", "expected 1 B to 1 MiB, and an overhead of at most a packet"));
+    }
+    let front = FrontParameters {
+        queues,
+        fetch_limit: fields.count("queue-depth", 1..=65_535)?,
+        burst: fields.optional_count("arbitration-burst", 1..=65_535)?.unwrap_or(1),
+        submission: fields.quantity_or("submission", Nanos::ZERO)?,
+        completion: fields.quantity_or("completion", Nanos::ZERO)?,
+        link_rate,
+        half_duplex: single,
+        packet_bytes: packet as u32,
+        packet_overhead_bytes: overhead as u32,
+        whole_reads: fields.flag_or("whole-reads", false)?,
+        processors: fields.optional_count("processors", 1..=64)?.unwrap_or(1),
+        read_processing: fields.quantity_or("read-processing", Nanos::ZERO)?,
+        write_processing: fields.quantity_or("write-processing", Nanos::ZERO)?,
+        unit_processing: fields.quantity_or("unit-processing", Nanos::ZERO)?,
+        read_latency: fields.quantity_or("read-latency", Nanos::ZERO)?,
+        write_latency: fields.quantity_or("write-latency", Nanos::ZERO)?,
+    };
+    fields.finish()?;
+    Ok(front)
+}
+
+fn read_buffer(mut fields: Fields<'_>, geometry: &Geometry) -> Outcome<BufferParameters> {
+    let Bytes(size) = fields.positive("size")?;
+    let units = size / u64::from(geometry.unit_bytes);
+    let least = u64::from(2 * geometry.units_per_superpage());
+    if units < least || units > MOST_BUFFERED_UNITS {
+        let least = Bytes(least * u64::from(geometry.unit_bytes));
+        let most = Bytes(MOST_BUFFERED_UNITS * u64::from(geometry.unit_bytes));
+        let message = format!("expected two program units, {least}, to {most}");
+        return Err(fields.error_at("size", message));
+    }
+    let Bytes(mapping_read) = fields.quantity_or("mapping-read", Bytes(u64::from(geometry.unit_bytes)))?;
+    if mapping_read == 0 || mapping_read > u64::from(geometry.unit_bytes) {
+        return Err(fields.error_at("mapping-read", "expected 1 B to a mapping unit"));
+    }
+    let buffer = BufferParameters {
+        units: units as u32,
+        write_unit: fields.quantity_or("write-unit", Nanos::ZERO)?,
+        read_hit: fields.quantity_or("read-hit", Nanos::ZERO)?,
+        protected: fields.flag_or("power-loss-protection", false)?,
+        programs_per_die: fields.optional_count("programs-per-die", 1..=1_024)?.unwrap_or(2),
+        mapping_read_bytes: mapping_read as u32,
+    };
+    fields.finish()?;
+    Ok(buffer)
+}
+
+const MOST_BUFFERED_UNITS: u64 = 1 << 20;
+
+fn read_read_ahead(mut fields: Fields<'_>, geometry: &Geometry) -> Outcome<ReadAheadParameters> {
+    let Bytes(size) = fields.positive("size")?;
+    let units = (size / u64::from(geometry.unit_bytes)).min(MOST_BUFFERED_UNITS) as u32;
+    let read_ahead = ReadAheadParameters {
+        streams: fields.optional_count("streams", 1..=64)?.unwrap_or(8),
+        after: fields.optional_count("after", 1..=1_000)?.unwrap_or(2),
+        units,
+    };
+    fields.finish()?;
+    Ok(read_ahead)
+}
+
+fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) -> Outcome<FtlParameters> {
+    let allocation = match fields.text("allocation")?.as_str() {
+        "dynamic" => Allocation::Dynamic,
+        order => Allocation::Static(
+            order
+                .parse::<AllocationOrder>()
+                .map_err(|problem| fields.error_at("allocation", format!("{problem}, or \"dynamic\"")))?,
+        ),
+    };
+    let mapping = match fields.optional_count("mapping-cache-entries", 16..=1 << 28)? {
+        None => Mapping::Ideal,
+        Some(entries) => Mapping::DemandCached { entries },
+    };
+    const POLICIES: [(&str, VictimPolicy); 5] = [
+        ("greedy", VictimPolicy::Greedy),
+        ("cost-benefit", VictimPolicy::CostBenefit),
+        ("fifo", VictimPolicy::Fifo),
+        ("random", VictimPolicy::RANDOM),
+        ("choices", VictimPolicy::Choices(8)),
+    ];
+    let mut policy = fields.choice("collector", &POLICIES)?;
+    if let Some(choices) = fields.optional_count("choices", 1..=1_000)? {
+        policy = VictimPolicy::Choices(choices);
+    }
+    let start_below = fields.count("collect-below", 2..=1 << 20)?;
+    let collector = CollectorParameters {
+        policy,
+        start_below,
+        urgent_below: fields.optional_count("collect-urgently-below", 0..=1 << 20)?.unwrap_or(2).min(start_below),
+        preemptible: fields.flag_or("collector-preemptible", true)?,
+    };
+    let wear = WearLevelling {
+        dynamic: fields.flag_or("level-wear-dynamically", true)?,
+        move_at_difference: fields.optional_count("level-wear-at-difference", 2..=1_000_000)?,
+    };
+    let units = units_of(capacity, &geometry);
+    let logical_units =
+        u32::try_from(units).map_err(|_| fields.error("the capacity has 2^32 or more mapping units"))?;
+    Ok(FtlParameters { geometry, logical_units, allocation, collector, wear, mapping })
+}

@@ -1,0 +1,366 @@
+//! Writes: into the buffer as there is place, out of it a superpage at a time; flushes and discards.
+
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
+
+use super::device::{Owner, Ssd};
+use super::flash::{Class, Transaction, Work};
+use super::front::Direction;
+use super::ftl::{Stream, Superpage, Unit};
+use super::geometry::DieIndex;
+use super::pool::NONE;
+use super::read::{Place, RowRead, mix, vary};
+
+/// A superpage whose program was begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program {
+    superpage: Superpage,
+    die: DieIndex,
+    stream: Stream,
+    /// Entries of the buffer that are in it, linked.
+    first: u32,
+}
+
+/// The superpage of the host that is begun on a die: entries of the buffer that were appended to it, linked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenSuperpage {
+    first: u32,
+}
+
+impl OpenSuperpage {
+    pub(super) const EMPTY: OpenSuperpage = OpenSuperpage { first: NONE };
+}
+
+/// Units that are admitted together at most: the link carries them in one piece.
+const MOST_ADMITTED: u32 = 32;
+
+impl Ssd {
+    /// A write whose mapping is known: what it covers only in part has to be read first.
+    pub(super) fn write(&mut self, number: u32) {
+        let request = self.commands[number].request;
+        let (whole, whole_end) = self.whole_units_of(&request);
+        let (first, end) = self.units_of(&request);
+        let command = &mut self.commands[number];
+        (command.pending, command.latest) = (1, self.now);
+        let ends = [Some(first), (end - 1 > first).then_some(end - 1)];
+        for unit in ends.into_iter().flatten().filter(|unit| !(whole..whole_end).contains(unit)) {
+            if let Place::Flash(slot) = self.place_of(unit) {
+                self.commands[number].pending += 1;
+                self.statistics.units_modified += 1;
+                let read = RowRead::of(slot, self, self.parameters.geometry().unit_bytes);
+                let transaction = self.read_transaction(&read, Class::HostRead, Owner::Modify(number));
+                self.flash.submit(self.now, transaction, &mut self.events);
+            }
+        }
+        self.modify_done(number, self.now);
+    }
+
+    /// A unit that a write changes in part is in the controller.
+    pub(super) fn modify_done(&mut self, number: u32, at: Nanos) {
+        let command = &mut self.commands[number];
+        command.pending -= 1;
+        command.latest = command.latest.max(at);
+        if command.pending == 0 {
+            command.since = self.now;
+            let alone = self.writes.first().is_none();
+            self.writes.push(&mut self.commands, number);
+            if alone {
+                self.admit();
+            } else {
+                self.statistics.writes_held_back += 1;
+            }
+        }
+    }
+
+    /// Lets data of the waiting writes come, as far as the buffer has places.
+    pub(super) fn admit(&mut self) {
+        while let Some(number) = self.writes.first() {
+            let command = self.commands[number];
+            let units = (command.end_unit - command.next_unit).min(self.buffer.free()).min(MOST_ADMITTED);
+            if units == 0 {
+                return;
+            }
+            self.buffer_mut().admit(units);
+            let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
+            let begin = (u64::from(command.next_unit) * sectors).max(command.request.lba.0);
+            let end = (u64::from(command.next_unit + units) * sectors).min(command.request.end().0);
+            let ready = self.now.max(command.latest);
+            let there = match command.request.op.moves_data() {
+                true => self.front.transfer(self.now, ready, (end - begin) * SECTOR_BYTES, Direction::FromHost),
+                false => ready,
+            };
+            self.events.push(there, super::events::Event::Arrived { command: number, units });
+            let command = &mut self.commands[number];
+            command.next_unit += units;
+            if command.next_unit == command.end_unit {
+                self.statistics.buffer_wait += (self.now - command.since).as_nanos();
+                let next = self.writes.pop(&self.commands);
+                debug_assert_eq!(next, Some(number));
+            }
+        }
+    }
+
+    /// Units of a write have crossed the link.
+    pub(super) fn arrived(&mut self, number: u32, units: u32) {
+        let command = &mut self.commands[number];
+        let first = command.next_arrival;
+        command.next_arrival += units;
+        let all = command.next_arrival == command.end_unit;
+        let request = command.request;
+        let buffer = self.buffer_mut();
+        (first..first + units).for_each(|unit| buffer.put(unit));
+        self.statistics.units_written += u64::from(units);
+        if all {
+            if request.fua && !self.parameters.buffer.protected {
+                self.flush(number);
+            } else {
+                let (begin, end) = self.units_of(&request);
+                let into_buffer = self.parameters.buffer.write_unit.as_nanos() * u64::from(end - begin);
+                self.answer(number, self.now + Nanos::from_nanos(into_buffer));
+            }
+        }
+        self.destage();
+        self.admit();
+    }
+
+    /// A flush: done when all that the buffer holds is in flash.
+    pub(super) fn flush(&mut self, number: u32) {
+        let held = self.buffer.held();
+        if self.parameters.buffer.protected || held == 0 {
+            self.answer(number, self.now);
+            return;
+        }
+        let order = self.buffer.order();
+        let command = &mut self.commands[number];
+        (command.pending, command.order) = (held, order);
+        self.flushes.push(&mut self.commands, number);
+        self.destage();
+    }
+
+    /// An entry of the buffer needs no program any more: its place is free, and flushes wait for one less.
+    fn settle(&mut self, entry: u32) {
+        let order = self.buffer.entry(entry).order;
+        self.buffer_mut().release(entry);
+        let mut at = self.flushes.first();
+        let mut answered = false;
+        while let Some(number) = at {
+            let command = &mut self.commands[number];
+            if order < command.order {
+                command.pending -= 1;
+                answered |= command.pending == 0;
+            }
+            at = (command.next != NONE).then_some(command.next);
+        }
+        // Flushes wait for what came before them, so the first is done first.
+        while answered
+            && let Some(number) = self.flushes.first()
+            && self.commands[number].pending == 0
+        {
+            self.flushes.pop(&self.commands);
+            self.answer(number, self.now);
+        }
+    }
+
+    /// Whether something that waits for a program must not wait for a whole superpage.
+    fn must_empty(&self) -> bool {
+        match (self.flushes.first(), self.buffer.first_order()) {
+            // Entries that the last flush waits for include those that earlier ones do.
+            (Some(_), Some(order)) => self.flushes.last().is_some_and(|last| order < self.commands[last].order),
+            _ => false,
+        }
+    }
+
+    /// Programs what waits in the buffer, as far as there are superpages and dies for it.
+    pub(super) fn destage(&mut self) {
+        loop {
+            let die = match self.buffer.first_unit() {
+                Some(unit) => match self.ftl.bound_die(unit) {
+                    Some(die) => self.ftl.has_room(Stream::Host, die).then_some(die),
+                    None => self.choose_die(),
+                },
+                None => None,
+            };
+            let Some(die) = die else { break };
+            if !self.fill(die) {
+                break;
+            }
+        }
+        self.pad_what_must_leave();
+    }
+
+    /// A die that takes a superpage, if enough waits for one: the next in turn that has nothing to program, else the
+    /// next that may have another waiting.
+    fn choose_die(&mut self) -> Option<DieIndex> {
+        let dies = self.programs_of.len() as u32;
+        let needed = self.parameters.geometry().units_per_superpage();
+        if self.buffer.dirty() < needed && !self.must_empty() {
+            return None;
+        }
+        let most = self.parameters.buffer.programs_per_die;
+        let mut second = None;
+        let mut die = self.next_die;
+        for _ in 0..dies {
+            let waiting = self.programs_of[die as usize];
+            if waiting < most && self.ftl.has_room(Stream::Host, die) {
+                if waiting == 0 {
+                    second = Some(die);
+                    break;
+                }
+                second = second.or(Some(die));
+            }
+            die = if die + 1 == dies { 0 } else { die + 1 };
+        }
+        let chosen = second?;
+        self.next_die = if chosen + 1 == dies { 0 } else { chosen + 1 };
+        Some(chosen)
+    }
+
+    /// Appends what waits to the die's superpage until that is complete, or nothing waits that belongs there.
+    /// Whether anything was appended.
+    fn fill(&mut self, die: DieIndex) -> bool {
+        let mut appended = false;
+        loop {
+            match self.buffer.first_unit() {
+                None => return self.pad_if_dynamic(die) || appended,
+                Some(unit) if self.ftl.bound_die(unit).is_some_and(|bound| bound != die) => return appended,
+                Some(_) => {}
+            }
+            let Some((entry, wanted)) = self.buffer_mut().take() else { return appended };
+            appended = true;
+            if !wanted {
+                self.settle(entry);
+                continue;
+            }
+            let unit = self.buffer.entry(entry).unit;
+            let place = self.ftl.append(Stream::Host, die, unit).expect("the die has room");
+            let open = &mut self.open[die as usize];
+            let first = std::mem::replace(&mut open.first, entry);
+            self.buffer_mut().set_next(entry, first);
+            if let Some(superpage) = place.completed {
+                self.program_host(die, superpage);
+                return true;
+            }
+        }
+    }
+
+    /// A superpage that nothing more waits for is completed with nothing where the die was chosen freely.
+    fn pad_if_dynamic(&mut self, die: DieIndex) -> bool {
+        let open = self.open[die as usize].first != NONE;
+        if open && self.ftl.bound_die(self.buffer.entry(self.open[die as usize].first).unit).is_none() {
+            self.pad(die);
+        }
+        open
+    }
+
+    fn pad(&mut self, die: DieIndex) {
+        if let Some(superpage) = self.ftl.pad(Stream::Host, die) {
+            self.program_host(die, superpage);
+        }
+    }
+
+    /// Begun superpages are completed with nothing if a flush waits for them, or if the buffer is full of them.
+    fn pad_what_must_leave(&mut self) {
+        let stuck = self.buffer.free() == 0 && self.programs_under_way == 0 && self.buffer.dirty() == 0;
+        if !stuck && (self.flushes.first().is_none() || self.buffer.dirty() > 0) {
+            return;
+        }
+        for die in 0..self.open.len() as u32 {
+            if self.open[die as usize].first != NONE {
+                self.pad(die);
+            }
+        }
+    }
+
+    fn program_host(&mut self, die: DieIndex, superpage: Superpage) {
+        let first = std::mem::replace(&mut self.open[die as usize].first, NONE);
+        self.programs_of[die as usize] += 1;
+        self.programs_under_way += 1;
+        self.program(die, superpage, Stream::Host, first);
+        self.collect(die);
+    }
+
+    /// Hands a superpage to the flash.
+    pub(super) fn program(&mut self, die: DieIndex, superpage: Superpage, stream: Stream, first: u32) {
+        let number = self.programs.insert(Program { superpage, die, stream, first });
+        let geometry = self.parameters.geometry();
+        let place = match geometry.one_shot_pages {
+            1 => superpage.index % geometry.cells.pages_per_word_line(),
+            _ => 0,
+        };
+        let pages = geometry.planes_per_die * geometry.one_shot_pages;
+        let class = match stream {
+            Stream::Host => Class::HostProgram,
+            Stream::Mapping => Class::MappingProgram,
+            Stream::Collector | Stream::Levelling => Class::CollectorProgram,
+        };
+        let transaction = Transaction {
+            work: Work::Program,
+            class,
+            die,
+            pages,
+            bytes: pages * geometry.page_bytes,
+            array: self.program_time(superpage, place),
+            owner: Owner::Program(number),
+        };
+        self.flash.submit(self.now, transaction, &mut self.events);
+    }
+
+    /// What the array takes to program a superpage: by its place in the word line, and its own speed.
+    fn program_time(&self, superpage: Superpage, place: u32) -> Nanos {
+        let arrays = &self.parameters.arrays;
+        let time = arrays.program[place as usize].as_nanos();
+        let amplitude = arrays.program_variation.as_nanos();
+        if amplitude == 0 {
+            return Nanos::from_nanos(time);
+        }
+        let number = u64::from(superpage.superblock) << 20 ^ u64::from(superpage.index);
+        Nanos::from_nanos(vary(time, amplitude, mix(!self.seed ^ number)).max(1))
+    }
+
+    /// A superpage is in flash.
+    pub(super) fn program_done(&mut self, number: u32) {
+        let Program { superpage, die, stream, first } = self.programs.remove(number);
+        self.ftl.programmed(superpage);
+        match stream {
+            Stream::Host => {
+                self.programs_of[die as usize] -= 1;
+                self.programs_under_way -= 1;
+                let mut entry = first;
+                while entry != NONE {
+                    let next = self.buffer.entry(entry).next;
+                    self.settle(entry);
+                    entry = next;
+                }
+            }
+            Stream::Mapping => {}
+            Stream::Collector | Stream::Levelling => self.moved_superpage_done(die, superpage),
+        }
+        self.collect(die);
+        self.admit();
+        self.destage();
+    }
+
+    /// The host no longer needs what a request covers.
+    pub(super) fn discard(&mut self, number: u32) {
+        let request = self.commands[number].request;
+        let (begin, end) = self.whole_units_of(&request);
+        self.trim(begin, end);
+        self.answer(number, self.now);
+    }
+
+    fn trim(&mut self, begin: Unit, end: Unit) {
+        if begin < end {
+            self.buffer_mut().trim(begin..end);
+            self.ftl.trim(begin..end);
+        }
+    }
+
+    /// Zeros over whole units are a discard; over anything else they are written, but need not come over the link.
+    pub(super) fn write_zeroes(&mut self, number: u32) {
+        let request = self.commands[number].request;
+        if self.units_of(&request) == self.whole_units_of(&request) {
+            self.discard(number);
+        } else {
+            self.look_up(number, true);
+        }
+    }
+}
