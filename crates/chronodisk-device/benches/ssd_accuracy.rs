@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Each row of the reference is run as a closed loop of its depth and size on the drive's profile, or on the one that
-//! is given; a fifth of the requests is dropped from the beginning, as it was from the reference. A measured row is left
-//! out of the mean if the drive was slower there than at a smaller depth by more than 1 %: what makes a drive slower
+//! is given; a fifth of the requests is dropped from the beginning, as it was from the reference. A measured row is
+//! left out of the mean if the drive was slower there than at a smaller depth by more than 1 %: what makes a drive slower
 //! with more to do is not in the model, and the rule knows nothing of it. Without the reference
 //! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
 

@@ -1,8 +1,8 @@
 //! Drives that have been in use for long.
 //!
 //! - [`AgeingMethod::Written`]: every write is made, once from beginning to end, then the workload until it is steady.
-//! - [`AgeingMethod::Drawn`]: the valid units of each superblock are drawn from the collector's [`FixedPoint`], then the
-//!   workload is written until it is steady.
+//! - [`AgeingMethod::Drawn`]: the valid units of each superblock are drawn from the collector's [`FixedPoint`], then
+//!   the workload is written until it is steady.
 //!
 //! Steady is as the SNIA's Solid State Storage Performance Test Specification 2.0.2 has it, of write amplification
 //! instead of a rate: over five rounds the range is at most 20 % of the mean, and the best line through them rises or
