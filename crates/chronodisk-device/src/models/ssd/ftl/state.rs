@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Sections begin at multiples of 4 KiB, so that the maps can be mapped copy-on-write. All numbers are little-endian.
-//! Each section has a checksum, XXH3 of 64 bits (Collet), and so has the header. A file is hostile until it was
+//! Each section has a checksum, XXH64 (Collet), and so has the header. A file is hostile until it was
 //! checked: sizes against the profile's, and every entry of the maps against the other map, so that what is accepted
 //! is a state that the drive can be in.
 
@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use chronodisk_sim::RandomStream;
-use twox_hash::XxHash3_64;
+use twox_hash::XxHash64;
 
 use super::blocks::{Blocks, Field};
 use super::mapping_cache::MappingCache;
@@ -108,6 +108,9 @@ impl std::error::Error for StateError {}
 /// First bytes of a saved state.
 const MAGIC: &[u8; 16] = b"chronodisk-flash";
 
+/// Seed of the checksums.
+const CHECKSUM_SEED: u64 = 0;
+
 /// Version of the format.
 const VERSION: u32 = 1;
 
@@ -182,14 +185,14 @@ impl Resting {
         header.extend(device.to_le_bytes());
         for section in 0..SECTIONS {
             let checksum = match small.get(section) {
-                Some(bytes) => XxHash3_64::oneshot(bytes),
+                Some(bytes) => XxHash64::oneshot(CHECKSUM_SEED, bytes),
                 None => checksum_of_table(tables[section - small.len()]),
             };
             header.extend(lengths[section].to_le_bytes());
             header.extend(checksum.to_le_bytes());
         }
         header.resize(HEADER_BYTES - 8, 0);
-        header.extend(XxHash3_64::oneshot(&header).to_le_bytes());
+        header.extend(XxHash64::oneshot(CHECKSUM_SEED, &header).to_le_bytes());
         sink(&header)?;
         for (section, length) in lengths.into_iter().enumerate() {
             match small.get(section) {
@@ -224,7 +227,7 @@ impl Resting {
         if version != VERSION {
             return Err(StateError::Version(version));
         }
-        if XxHash3_64::oneshot(header).to_le_bytes() != checksum {
+        if XxHash64::oneshot(CHECKSUM_SEED, header).to_le_bytes() != checksum {
             return damaged("its header is not what was written");
         }
         if numbers.u32() != HEADER_BYTES as u32 {
@@ -241,7 +244,7 @@ impl Resting {
                 return damaged(format!("a section has {length} bytes; expected {expected}"));
             }
             let memory = part(offset, length)?;
-            if XxHash3_64::oneshot((*memory).as_ref()) != checksum {
+            if XxHash64::oneshot(CHECKSUM_SEED, (*memory).as_ref()) != checksum {
                 return damaged("a section is not what was written");
             }
             sections.push(memory);
@@ -417,7 +420,7 @@ fn padding(length: u64) -> usize {
 
 fn checksum_of_table(table: &FlatTable) -> u64 {
     use std::hash::Hasher;
-    let mut hasher = XxHash3_64::new();
+    let mut hasher = XxHash64::with_seed(CHECKSUM_SEED);
     let hashed: Result<(), std::convert::Infallible> = table.write(&mut |piece| {
         hasher.write(piece);
         Ok(())
@@ -456,10 +459,10 @@ pub fn reseal_state(bytes: &mut [u8]) {
         let entry = table + section * 16;
         let length = Numbers(&bytes[entry..]).u64();
         let Some(end) = offset.checked_add(length).filter(|&end| end <= bytes.len() as u64) else { break };
-        let checksum = XxHash3_64::oneshot(&bytes[offset as usize..end as usize]);
+        let checksum = XxHash64::oneshot(CHECKSUM_SEED, &bytes[offset as usize..end as usize]);
         bytes[entry + 8..entry + 16].copy_from_slice(&checksum.to_le_bytes());
         offset = end + padding(length) as u64;
     }
-    let checksum = XxHash3_64::oneshot(&bytes[..HEADER_BYTES - 8]);
+    let checksum = XxHash64::oneshot(CHECKSUM_SEED, &bytes[..HEADER_BYTES - 8]);
     bytes[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
