@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.command import RESULTS, Sample, chronodisk, keep, note, run_times_seconds
+from common.command import RESULTS, ROOT, Sample, chronodisk, keep, note, run_times_seconds
 from common.plots import bars
 
 REPETITIONS = 10
@@ -117,7 +117,9 @@ def perform(experiment: Experiment, reps: int, measured: dict[tuple[str, ...], d
                 "paper_run_time_s": experiment.paper.get(device),
             }
         )
-    described = {"name": experiment.name, "title": experiment.title, "command": experiment.command}
+    # Files of the repository by their place in it.
+    command = [part.removeprefix(f"{ROOT}/") for part in experiment.command]
+    described = {"name": experiment.name, "title": experiment.title, "command": command}
     return {**described, "rows": with_decrease(rows)}
 
 

@@ -15,22 +15,33 @@ use std::time::Instant;
 
 use chronodisk_device::disk::{Disk, DiskParameters, Drive};
 use chronodisk_device::importers::disksim::{Imported, import_file};
-use chronodisk_device::{DeviceInfo, DeviceModel};
+use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile};
 use chronodisk_sim::{Op, RandomStream, Request};
 
-/// A case: its name, blocks of a request, whether the drive is stretched to 20 TB, most instructions a request.
+/// A case: its name, blocks of a request, the device, most instructions a request.
 struct Case {
     name: &'static str,
     sectors: u32,
-    huge: bool,
+    device: Device,
     most_instructions: u64,
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Device {
+    /// The reference drive.
+    Drive,
+    /// The same, stretched to 20 TB.
+    Huge,
+    /// The profile `mems-g2`.
+    Mems,
+}
+
 /// The reference simulator takes 111,400 instructions for a random read of 4 KiB on this drive.
-const CASES: [Case; 3] = [
-    Case { name: "4 KiB random reads", sectors: 8, huge: false, most_instructions: 5_000 },
-    Case { name: "128 KiB random reads", sectors: 256, huge: false, most_instructions: 11_140 },
-    Case { name: "4 KiB random reads on 20 TB", sectors: 8, huge: true, most_instructions: 5_000 },
+const CASES: [Case; 4] = [
+    Case { name: "4 KiB random reads", sectors: 8, device: Device::Drive, most_instructions: 5_000 },
+    Case { name: "128 KiB random reads", sectors: 256, device: Device::Drive, most_instructions: 11_140 },
+    Case { name: "4 KiB random reads on 20 TB", sectors: 8, device: Device::Huge, most_instructions: 5_000 },
+    Case { name: "4 KiB random reads on a MEMS sled", sectors: 8, device: Device::Mems, most_instructions: 11_140 },
 ];
 
 const FEW: u64 = 2_000;
@@ -107,11 +118,15 @@ fn stretch(parameters: &mut DiskParameters) {
     parameters.geometry.cylinders = first;
 }
 
-/// One request after the other.
-fn serve(file: &Path, case: &Case, count: u64) {
+/// The case's device.
+fn device(file: &Path, case: &Case) -> Box<dyn DeviceModel> {
+    if case.device == Device::Mems {
+        let profile = Profile::find("mems-g2").expect("a built-in profile");
+        return profile.build(&BuildOptions::default()).expect("its own capacity fits");
+    }
     let import = import_file(file).unwrap_or_else(|error| panic!("{error}"));
     let Imported::Disk(mut parameters) = import.device else { panic!("{} is no disk", file.display()) };
-    if case.huge {
+    if case.device == Device::Huge {
         stretch(&mut parameters);
     }
     let drive = Arc::new(Drive::new(&parameters).unwrap_or_else(|error| panic!("{error}")));
@@ -125,16 +140,22 @@ fn serve(file: &Path, case: &Case, count: u64) {
         discard_unit_sectors: None,
         rotational: true,
     };
-    let mut disk = Disk::new(info, drive, 0);
+    Box::new(Disk::new(info, drive, 0))
+}
+
+/// One request after the other.
+fn serve(file: &Path, case: &Case, count: u64) {
+    let mut device = device(file, case);
+    let capacity_sectors = device.info().capacity_sectors;
     let mut stream = RandomStream::new(1, "bench", "addresses");
     let mut completed = Vec::with_capacity(4);
     for id in 0..count {
         let lba = stream.below((capacity_sectors - u64::from(case.sectors)) / 8) * 8;
-        disk.submit(Request::new(id, Op::Read, lba, case.sectors));
+        device.submit(Request::new(id, Op::Read, lba, case.sectors));
         completed.clear();
         while completed.is_empty() {
-            let next = disk.next_event().expect("an outstanding request has an event before it");
-            disk.step(next, &mut completed);
+            let next = device.next_event().expect("an outstanding request has an event before it");
+            device.step(next, &mut completed);
         }
     }
 }

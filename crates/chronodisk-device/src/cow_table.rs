@@ -10,6 +10,7 @@
 //!  clone ─────┘
 //! ```
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// An array of values by index, all the same at first.
@@ -85,6 +86,17 @@ impl<T: Copy + PartialEq> CowTable<T> {
         set(&mut self.root, self.height, index, value, self.common);
     }
 
+    /// Replaces the values from `first` to before `end` by what `change` makes of each and its index, in order.
+    ///
+    /// # Panics
+    /// If the table is not that long.
+    pub(crate) fn change(&mut self, first: u64, end: u64, mut change: impl FnMut(u64, T) -> T) {
+        assert!(end <= self.len, "indices up to {end} in a table of {}", self.len);
+        if first < end {
+            change_below(&mut self.root, self.height, 0, first..end, self.common, &mut change);
+        }
+    }
+
     /// Whether all values are the common one.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -125,11 +137,7 @@ fn set<T: Copy + PartialEq>(page: &mut Option<Page<T>>, height: u32, index: u64,
     if page.is_none() && value == common {
         return;
     }
-    let empty = || match height {
-        0 => Page::Leaf(Arc::new(Leaf { values: [common; LEAF], used: 0 })),
-        _ => Page::Inner(Arc::new(Inner { children: [const { None }; FANOUT], used: 0 })),
-    };
-    let used = match page.get_or_insert_with(empty) {
+    let used = match page.get_or_insert_with(|| empty(height, common)) {
         Page::Leaf(leaf) => {
             let Leaf { values, used } = Arc::make_mut(leaf);
             let place = &mut values[index as usize % LEAF];
@@ -143,6 +151,53 @@ fn set<T: Copy + PartialEq>(page: &mut Option<Page<T>>, height: u32, index: u64,
             let before = u32::from(child.is_some());
             set(child, height - 1, index, value, common);
             *used = *used + u32::from(child.is_some()) - before;
+            *used
+        }
+    };
+    if used == 0 {
+        *page = None;
+    }
+}
+
+/// A page at `height` above the leaves that holds nothing but the common value.
+fn empty<T: Copy>(height: u32, common: T) -> Page<T> {
+    match height {
+        0 => Page::Leaf(Arc::new(Leaf { values: [common; LEAF], used: 0 })),
+        _ => Page::Inner(Arc::new(Inner { children: [const { None }; FANOUT], used: 0 })),
+    }
+}
+
+/// Changes the values of a range, which is not empty, below `page`, whose first index is `base`.
+fn change_below<T: Copy + PartialEq>(
+    page: &mut Option<Page<T>>,
+    height: u32,
+    base: u64,
+    range: Range<u64>,
+    common: T,
+    change: &mut impl FnMut(u64, T) -> T,
+) {
+    let used = match page.get_or_insert_with(|| empty(height, common)) {
+        Page::Leaf(leaf) => {
+            let Leaf { values, used } = Arc::make_mut(leaf);
+            for (place, index) in values.iter_mut().zip(base..).take((range.end - base) as usize) {
+                if index >= range.start {
+                    let value = change(index, *place);
+                    *used = *used + u32::from(value != common) - u32::from(*place != common);
+                    *place = value;
+                }
+            }
+            *used
+        }
+        Page::Inner(inner) => {
+            let Inner { children, used } = Arc::make_mut(inner);
+            let step = 1 << (LEAF_BITS + FANOUT_BITS * (height - 1));
+            for (child, base) in children.iter_mut().zip((base..range.end).step_by(step)) {
+                if base + step as u64 > range.start {
+                    let before = u32::from(child.is_some());
+                    change_below(child, height - 1, base, range.clone(), common, change);
+                    *used = *used + u32::from(child.is_some()) - before;
+                }
+            }
             *used
         }
     };
@@ -220,6 +275,7 @@ mod tests {
         fn it_is_an_array_and_so_is_each_clone(
             len in prop_oneof![1u64..1_000, Just(1 << 13), Just((1 << 13) + 1), Just(1 << 40)],
             steps in prop::collection::vec((any::<u64>(), 0u8..3, prop::bool::weighted(0.1)), 1..300),
+            runs in prop::collection::vec(0u64..400, 1..4),
         ) {
             let mut table = CowTable::new(len, 0u8);
             let mut model = BTreeMap::new();
@@ -230,6 +286,15 @@ mod tests {
                 model.insert(index, value);
                 if keep {
                     kept.push((table.clone(), model.clone()));
+                    let end = len.min(index + runs[kept.len() % runs.len()]);
+                    let mut seen = Vec::new();
+                    table.change(index, end, |index, before| {
+                        seen.push((index, before));
+                        (index % 2) as u8 * value
+                    });
+                    let expected = (index..end).map(|index| (index, model.get(&index).copied().unwrap_or(0)));
+                    prop_assert_eq!(seen, expected.collect::<Vec<_>>());
+                    model.extend((index..end).map(|index| (index, (index % 2) as u8 * value)));
                 }
             }
             kept.push((table, model));

@@ -1,40 +1,13 @@
 //! Simple models and the disk allocate nothing once they have held as much at once as they ever will.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod counting;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use chronodisk_device::disk::*;
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile};
 use chronodisk_sim::{Completion, Op, RandomStream, Request};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System.alloc` with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the pointer came from `System.alloc` with this layout.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::allocations;
 
 /// Serves `count` requests, so many outstanding at once.
 fn serve(
@@ -127,13 +100,13 @@ fn nothing_is_allocated_in_the_steady_state() {
         let mut stream = RandomStream::new(1, name, "allocations");
         let mut completed = Vec::with_capacity(64);
         serve(device.as_mut(), &mut stream, 24, 5_000, &mut completed);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations();
         serve(device.as_mut(), &mut stream, 24, 5_000, &mut completed);
-        let after = ALLOCATIONS.load(Ordering::Relaxed);
+        let after = allocations();
         assert_eq!(after - before, 0, "{name} allocates while it serves");
     }
     // The counter must be able to see something.
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations();
     drop(std::hint::black_box(vec![1_u8; 100]));
-    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);
+    assert!(allocations() > before);
 }

@@ -1,38 +1,10 @@
 //! Arrays, buses and host queues allocate nothing once they have held as much at once as they ever will.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod counting;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_sim::{Completion, Op, RandomStream, Request};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer came from `System.alloc` with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the pointer came from `System.alloc` with this layout.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::allocations;
 
 fn profile(kind: &str, keys: &str) -> String {
     format!(
@@ -76,9 +48,9 @@ fn the_steady_state_allocates_nothing() {
         serve(device.as_mut(), &mut stream, 5_000, &mut completed);
         // A new record of what is held at once may come late and rarely; what a request costs would be in every round.
         let mut round = || {
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = allocations();
             serve(device.as_mut(), &mut stream, 1_000, &mut completed);
-            ALLOCATIONS.load(Ordering::Relaxed) - before
+            allocations() - before
         };
         let rounds: Vec<u64> = (0..10).map(|_| round()).collect();
         assert!(rounds.contains(&0) && rounds.iter().sum::<u64>() < 20, "{rounds:?} allocations:\n{text}");

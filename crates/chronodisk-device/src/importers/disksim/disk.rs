@@ -350,7 +350,7 @@ fn zone(
         track_skew: Millionths(reader.optional_number("Skew for track switch", MILLIONTHS)?.unwrap_or(0)),
         cylinder_skew: Millionths(reader.optional_number("Skew for cylinder switch", MILLIONTHS)?.unwrap_or(0)),
         spares: reader.whole("Number of spares", 0, i64::MAX)? as u64,
-        slips: reader.wholes("slips", 0, i64::MAX)?.into_iter().map(|slip| slip.0 as u64).collect(),
+        slips: positions(&mut reader, "slips")?,
         defects: defects(&mut reader)?,
     };
     let tracks = u64::from(zone.last_cylinder.saturating_sub(zone.first_cylinder) + 1) * u64::from(surfaces);
@@ -393,14 +393,22 @@ fn tidy_slips(reader: &Reader<'_>, slips: &mut Vec<u64>, positions: u64) {
     }
 }
 
+/// The positions of a list; none if it is not there.
+fn positions(reader: &mut Reader<'_>, name: &'static str) -> Result<Vec<u64>, ProfileError> {
+    if reader.optional(name).is_none() {
+        return Ok(Vec::new());
+    }
+    Ok(reader.wholes(name, 0, i64::MAX)?.into_iter().map(|position| position.0 as u64).collect())
+}
+
 /// Pairs of a bad position and its replacement.
 fn defects(reader: &mut Reader<'_>) -> Result<Vec<Defect>, ProfileError> {
-    let positions = reader.wholes("defects", 0, i64::MAX)?;
+    let positions = positions(reader, "defects")?;
     if !positions.len().is_multiple_of(2) {
         let message = format!("{} positions; expected pairs of a bad one and its replacement", positions.len());
         return Err(reader.error_at("defects", message));
     }
-    let pair = |pair: &[(i64, Place)]| Defect { original: pair[0].0 as u64, replacement: pair[1].0 as u64 };
+    let pair = |pair: &[u64]| Defect { original: pair[0], replacement: pair[1] };
     Ok(positions.chunks_exact(2).map(pair).collect())
 }
 

@@ -60,12 +60,14 @@ pub enum Imported {
 /// Modules of devices.
 const DEVICES: [&str; 2] = ["disksim_disk", "memsmodel_mems"];
 /// Modules of what is between a device and the host, and of what a device is made of.
-const COMPONENTS: [&str; 9] = [
+const COMPONENTS: [&str; 11] = [
     "disksim_iodriver",
     "disksim_bus",
     "disksim_ctlr",
     "disksim_logorg",
     "disksim_ioqueue",
+    "disksim_cachemem",
+    "disksim_cachedev",
     "dm_disk",
     "dm_layout_g1",
     "dm_layout_g1_zone",
@@ -209,7 +211,14 @@ fn read(path: &Path) -> Result<String, String> {
         return Err(format!("it is longer than {} MiB", MAX_FILE_BYTES >> 20));
     }
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8".to_owned())
+    text_of(bytes).ok_or_else(|| "it is no text".to_owned())
+}
+
+/// UTF-8, or the Latin-1 of older files' comments; nothing if it is neither.
+fn text_of(bytes: Vec<u8>) -> Option<String> {
+    let text =
+        String::from_utf8(bytes).unwrap_or_else(|error| error.as_bytes().iter().map(|&b| char::from(b)).collect());
+    (!text.contains('\0')).then_some(text)
 }
 
 /// Checks the parameters of what describes the experiment, and that every other module is known.

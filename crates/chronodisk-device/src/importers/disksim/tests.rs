@@ -1,9 +1,8 @@
 //! What is imported, what is refused, what is warned of.
 
-use std::path::PathBuf;
-
 use super::*;
 use crate::models::disk::*;
+use crate::models::testing::reference_disks;
 
 const SPECS: &str = include_str!("testdata/drive.diskspecs");
 const TOP: &str = include_str!("testdata/drive.parv");
@@ -147,6 +146,56 @@ fn unknown_and_malformed_parameters_are_named_with_their_place() {
 }
 
 #[test]
+fn every_kind_of_seek_and_of_access_is_imported() {
+    const EXTRACTED: &str =
+        "Seek type = extracted,\n      Single cylinder seek time = 0.831,\n      Full seek curve = drive.seek,";
+    const POINTS: &str = "Single cylinder seek time = 1, Average seek time = 5.5, Full strobe seek time = 10,";
+    const HPL: &str = "HPL seek equation values = [ 600, 3.45, 0.597, 10.8, 0.012, -1 ],";
+    let ms = Picos::from_micros;
+    let points = ThreePoints { single: ms(1_000), average: ms(5_500), full: ms(10_000) };
+    let hpl = HplCurve {
+        threshold_cylinders: 600,
+        root_constant: ms(3_450),
+        root_factor: ms(597),
+        line_constant: ms(10_800),
+        line_factor: ms(12),
+        single: None,
+    };
+    let first_ten = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10].map(|n| ms(n * 500));
+    let ten = "First ten seek times = [ 0.5, 1.0, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5. ],";
+    for (text, expected) in [
+        ("Seek type = constant, Constant seek time = 5.5e0,".to_owned(), SeekCurve::Constant(ms(5_500))),
+        (format!("Seek type = linear, {POINTS}"), SeekCurve::Linear(points)),
+        (format!("Seek type = curve, # of Lee\r\n {POINTS}"), SeekCurve::Lee(points)),
+        (format!("Seek type = hpl, {HPL}"), SeekCurve::Hpl(hpl)),
+        (format!("Seek type = hplplus10, {ten} {HPL}"), SeekCurve::HplPlus10 { first_ten, rest: hpl }),
+    ] {
+        let import = import_changed(EXTRACTED, &text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(parameters(&import).mechanics.seek, expected, "{text}");
+        assert_eq!(import.warnings, []);
+    }
+    for (text, expected) in [
+        ("averageRotation", AccessTime::AverageRotation),
+        ("constant, Constant access time = 12.5", AccessTime::Constant(ms(12_500))),
+    ] {
+        let import = import_changed("trackSwitchPlusRotation", text).unwrap();
+        assert_eq!(parameters(&import).mechanics.access, expected, "{text}");
+    }
+}
+
+#[test]
+fn what_files_of_other_hands_hold_is_understood() {
+    // A zone without lists, blocks of a controller's cache at the top, and comments in another encoding.
+    let import = import_changed(", slips = [], defects = [ 7, 4000 ]", "").unwrap();
+    let zone = &parameters(&import).geometry.zones[1];
+    assert!(zone.slips.is_empty() && zone.defects.is_empty());
+    let cache = "disksim_cachemem CACHE { Cache size = 1024 }\ndisksim_disk EXAMPLE_DRIVE {";
+    assert_eq!(import_changed("disksim_disk EXAMPLE_DRIVE {", cache).unwrap().warnings, []);
+    assert_eq!(text_of(b"# 5 \xb5s\r\n".to_vec()).unwrap(), "# 5 \u{b5}s\r\n");
+    assert_eq!(text_of(b"\x7fELF\xff\0".to_vec()), None);
+}
+
+#[test]
 fn what_the_device_will_not_have_is_warned_of() {
     for (from, to, expected) in [
         ("Redundancy scheme = Noredun", "Redundancy scheme = Shadowed", "`Shadowed`: an array is not imported"),
@@ -239,20 +288,9 @@ fn a_profile_is_named_after_the_file_and_gives_the_device_again() {
     assert!(import.to_profile(&wrong).unwrap_err().message.contains("`name`: expected 1 to 64"));
 }
 
-/// The folder of reference data, if it is beside the repository or named by the environment.
-fn reference() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
-    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from).join("disks/valid");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
-    None
-}
-
 #[test]
 fn every_reference_drive_is_imported() {
-    let Some(folder) = reference() else { return };
+    let Some(folder) = reference_disks() else { return };
     let mut imported = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

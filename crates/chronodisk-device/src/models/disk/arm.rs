@@ -4,8 +4,8 @@
 //! division. A run ends where something is decided: the end of the request, of the reading on, of the track, of the
 //! room or the data in the buffer.
 
-use super::buffer::{State, Use};
-use super::controller::{Disk, Hit, JobId};
+use super::buffer::{Segment, State, Use};
+use super::controller::{Disk, Hit, Job, JobId};
 use super::geometry::{Place, Track};
 use super::link::Phase;
 use super::mechanics::{Access, Ticks};
@@ -117,11 +117,15 @@ impl Arm {
 
 impl Disk {
     /// Brings segments up to the present: what has come over the bus and from the medium.
+    #[inline]
     pub(super) fn update(&mut self) {
-        if self.updated == self.clock {
-            return;
+        if self.updated != self.clock {
+            self.updated = self.clock;
+            self.move_data();
         }
-        self.updated = self.clock;
+    }
+
+    fn move_data(&mut self) {
         let size = u64::from(self.drive.cache.segment_blocks);
         if let (Phase::Chunk { .. }, Some(owner)) = (self.link.phase, self.link.owner)
             && self.jobs[owner].write
@@ -191,46 +195,39 @@ impl Disk {
         self.arm.busy && self.arm.segment == segment && self.arm.job.is_none()
     }
 
-    /// Whether the arm's access can make way for a job, or go on for both; if it must make way, it is stopped.
-    pub(super) fn stop_or_share(&mut self, job: JobId) -> bool {
+    /// How the arm's access and a job get along; asking changes nothing.
+    fn way(&mut self, job: JobId) -> Way {
         if !self.arm.busy {
-            return true;
+            return Way::Free;
         }
         let segment = self.arm.segment;
-        let new = self.jobs[job];
-        let same = new.segment == Some(segment);
+        let same = self.jobs[job].segment == Some(segment);
         match self.segments[segment].state {
-            State::Reading => self.stop_or_share_reading(job, segment, same),
+            State::Reading => self.way_while_reading(job, segment, same),
             State::Writing => {
-                same && new.hit == Hit::Append
-                    && self.segments[segment].end == new.first
+                let shared = same
+                    && self.jobs[job].hit == Hit::Append
+                    && self.segments[segment].end == self.jobs[job].first
                     && (self.drive.cache.fast_write != FastWrite::Sequential || self.pending.len() == 1)
-                    && self.next_pending().is_none_or(|next| next == job)
+                    && self.next_pending().is_none_or(|next| next == job);
+                if shared { Way::Shared } else { Way::Blocked }
             }
-            _ => false,
+            _ => Way::Blocked,
         }
     }
 
-    fn stop_or_share_reading(&mut self, job: JobId, segment: usize, same: bool) -> bool {
-        let new = self.jobs[job];
-        let (start, end, least) = {
-            let kept = &self.segments[segment];
-            (kept.start, kept.end, kept.least_ahead)
-        };
-        let in_reach = !new.write && same && (start..=end).contains(&new.first);
+    fn way_while_reading(&mut self, job: JobId, segment: usize, same: bool) -> Way {
+        let Job { first, write, .. } = self.jobs[job];
+        let Segment { start, end, least_ahead: least, .. } = self.segments[segment];
+        let in_reach = !write && same && (start..=end).contains(&first);
         if self.arm.job.is_some() && end < least && !in_reach {
-            return false;
+            return Way::Blocked;
         }
-        let kept = &mut self.segments[segment];
-        if new.write && self.drive.cache.write_hit_stops_read_ahead && new.first < end && new.end > start {
-            kept.most_ahead = end;
-            kept.least_ahead = end;
-            self.plan_again();
-        }
-        let least = self.segments[segment].least_ahead;
-        let usable = new.first < end || self.drive.cache.almost_read_hits;
+        let least = if self.ends_read_ahead(job, segment) { end } else { least };
+        let usable = first < end || self.drive.cache.almost_read_hits;
         if in_reach && usable && self.drive.cache.caching != Caching::None {
-            return self.next_pending().is_none_or(|next| next == job);
+            let next = self.next_pending().is_none_or(|next| next == job);
+            return if next { Way::Shared } else { Way::Blocked };
         }
         if let Some(current) = self.arm.job {
             let current = &self.jobs[current];
@@ -240,14 +237,58 @@ impl Disk {
                 Preseek::AfterMedia => true,
             };
             if !free {
-                return false;
+                return Way::Blocked;
             }
         }
-        if end < least {
-            self.segments[segment].most_ahead = least;
-            return false;
+        if end < least { Way::AfterMinimum } else { Way::Stops }
+    }
+
+    /// Whether a write goes where the arm reads on, and ends that.
+    fn ends_read_ahead(&self, job: JobId, segment: usize) -> bool {
+        let (new, kept) = (&self.jobs[job], &self.segments[segment]);
+        new.write && self.drive.cache.write_hit_stops_read_ahead && new.first < kept.end && new.end > kept.start
+    }
+
+    /// Whether the arm's access would make way for a job at once, or go on for both.
+    pub(super) fn would_make_way(&mut self, job: JobId) -> bool {
+        match self.way(job) {
+            Way::Free | Way::Shared => true,
+            Way::Stops => match self.arm.motion {
+                Motion::Still => true,
+                Motion::Stopping | Motion::Fixed => false,
+                motion => self.leaves_at_once(motion) || !self.drive.control.disconnect_in_seek,
+            },
+            Way::AfterMinimum | Way::Blocked => false,
         }
-        self.stop_access()
+    }
+
+    /// Makes the arm's access make way for a job, or go on for both; how it does, if at once.
+    fn make_way(&mut self, job: JobId) -> Option<Way> {
+        let way = self.way(job);
+        let segment = self.arm.segment;
+        let reading = self.arm.busy && self.segments[segment].state == State::Reading;
+        let has_least = self.segments[segment].end >= self.segments[segment].least_ahead;
+        if reading && (self.arm.job.is_none() || has_least) && self.ends_read_ahead(job, segment) {
+            let kept = &mut self.segments[segment];
+            kept.most_ahead = kept.end;
+            kept.least_ahead = kept.end;
+            self.plan_again();
+        }
+        match way {
+            Way::Free | Way::Shared => Some(way),
+            Way::Stops => self.stop_access().then_some(way),
+            Way::AfterMinimum => {
+                let kept = &mut self.segments[segment];
+                kept.most_ahead = kept.least_ahead;
+                None
+            }
+            Way::Blocked => None,
+        }
+    }
+
+    /// Whether an access that is stopped in this motion leaves the medium at once.
+    fn leaves_at_once(&self, motion: Motion) -> bool {
+        motion != Motion::Seek && self.drive.cache.stop_read_ahead_in_block
     }
 
     /// Stops reading on; whether the arm is free at once, though it may not leave at once.
@@ -263,13 +304,12 @@ impl Disk {
             Motion::Seek | Motion::Latency => self.arm.at,
             Motion::Rotate { since } | Motion::Pass(Run { since, .. }) => block_ends(since),
         };
-        let seeking = self.arm.motion == Motion::Seek;
-        let at_once = !seeking && self.drive.cache.stop_read_ahead_in_block;
+        let at_once = self.leaves_at_once(self.arm.motion);
         if self.drive.control.disconnect_in_seek && !at_once {
             self.arm.set(Motion::Stopping, until);
             return false;
         }
-        if seeking {
+        if self.arm.motion == Motion::Seek {
             self.arm.track = self.arm.place.track;
         }
         if !at_once {
@@ -282,19 +322,15 @@ impl Disk {
 
     /// Starts what a job needs of the arm, if the arm can make way; a `tentative` segment is given up otherwise.
     pub(super) fn activate(&mut self, job: JobId, tentative: bool) {
-        let new = self.jobs[job];
-        let dirty = new.segment.is_some_and(|segment| self.segments[segment].state == State::Dirty);
-        let may_ask = new.write || (new.hit != Hit::Collision && !dirty);
-        if !new.had_arm && self.arm.busy && self.arm.job != Some(job) && may_ask && self.stop_or_share(job) {
-            let same = new.segment == Some(self.arm.segment);
-            if new.write {
-                if !same || new.hit != Hit::Append {
-                    self.leave_read_ahead();
-                }
-            } else if !same || new.hit == Hit::Miss {
-                self.leave_read_ahead();
-            } else {
-                self.take_over_read_ahead(job);
+        let Job { segment, write, hit, had_arm, .. } = self.jobs[job];
+        let dirty = segment.is_some_and(|segment| self.segments[segment].state == State::Dirty);
+        let may_ask = write || (hit != Hit::Collision && !dirty);
+        if !had_arm && self.arm.busy && self.arm.job != Some(job) && may_ask {
+            match self.make_way(job) {
+                Some(Way::Stops) => self.leave_read_ahead(),
+                Some(Way::Shared) if !write && hit == Hit::Miss => self.leave_read_ahead(),
+                Some(Way::Shared) if !write => self.take_over_read_ahead(job),
+                _ => {}
             }
         }
         if tentative && self.jobs[job].segment.is_some() {
@@ -308,8 +344,10 @@ impl Disk {
         if self.jobs[job].segment.is_some() {
             self.own(job);
         }
-        if !new.had_arm && self.jobs[job].hit != Hit::Collision {
-            self.start_arm(Some(job), true);
+        if !had_arm {
+            // The arm may have been freed for a job that can't have it yet.
+            let hint = (self.jobs[job].hit != Hit::Collision).then_some(job);
+            self.start_arm(hint, true);
         }
     }
 
@@ -332,20 +370,10 @@ impl Disk {
         self.arm.job = None;
     }
 
-    /// Frees an arm whose reading on was stopped for a job that could not take it then.
-    pub(super) fn free_stopped_arm(&mut self) -> bool {
-        let stopped = self.arm.busy && self.arm.job.is_none() && self.arm.motion == Motion::Still;
-        if stopped {
-            self.leave_read_ahead();
-            self.start_arm(None, true);
-        }
-        stopped
-    }
-
     /// The access goes on for a job that wants what it reads.
     fn take_over_read_ahead(&mut self, job: JobId) {
         let forward = self.arm.job.is_none_or(|current| self.jobs[current].first < self.jobs[job].first);
-        if self.arm.background && forward {
+        if self.arm.background && forward && self.is_enabled(job) {
             self.arm.busy = false;
             self.arm.job = None;
         }
@@ -365,8 +393,14 @@ impl Disk {
             }
             self.attach(job);
         }
-        self.own(job);
         let Some(segment) = self.jobs[job].segment else { return };
+        let (current, kept) = (&self.jobs[job], &self.segments[segment]);
+        // The arm goes on with nothing but what the job is about to read.
+        let wanted = !current.write && current.hit != Hit::Miss && (kept.start..=kept.end).contains(&current.out);
+        if !wanted || segment != self.arm.segment {
+            self.arm.stand_still();
+        }
+        self.own(job);
         self.pending.retain(|&other| other != job);
         self.jobs[job].had_arm = true;
         self.arm.job = Some(job);
@@ -474,6 +508,10 @@ impl Disk {
         }
         if !self.arm.background {
             self.check_bus(self.arm.job);
+            // Who got the bus may have got the arm with it.
+            if (self.arm.job, self.arm.segment) != before || !self.arm.busy {
+                return true;
+            }
         }
         let mut over = done;
         if reading {
@@ -643,6 +681,21 @@ impl Disk {
         self.link.owner = Some(job);
         self.finish_without_mechanics(job);
     }
+}
+
+/// How the arm's access and a job that wants the arm get along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The arm has nothing to do.
+    Free,
+    /// The access serves the job too.
+    Shared,
+    /// Reading on is stopped.
+    Stops,
+    /// Reading on may be stopped once the minimum is there.
+    AfterMinimum,
+    /// The job has to wait.
+    Blocked,
 }
 
 /// How an access begins.

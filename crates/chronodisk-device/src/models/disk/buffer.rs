@@ -160,7 +160,7 @@ impl Disk {
         }
         if best == 1 {
             self.jobs[job].segment = found.1;
-            if !self.stop_or_share(job) {
+            if !self.would_make_way(job) {
                 return (Hit::Miss, None);
             }
         }
@@ -181,7 +181,8 @@ impl Disk {
             let (value, conflicts) = match self.segments[segment].state {
                 state if self.drive.cache.separate_write_segment && segment != WRITE_SEGMENT => {
                     let busy = (state == State::Clean && !idle)
-                        || (state == State::Reading && (!self.is_pure_read_ahead(segment) || !self.stop_or_share(job)));
+                        || (state == State::Reading
+                            && (!self.is_pure_read_ahead(segment) || !self.would_make_way(job)));
                     (-1, busy)
                 }
                 State::Empty => (if room { 3 } else { -1 }, false),
@@ -218,7 +219,7 @@ impl Disk {
                 found = (hit, Some(segment));
             }
         }
-        if best == 1 && !self.stop_or_share(job) {
+        if best == 1 && !self.would_make_way(job) {
             let overlaps = found.1.is_some_and(|segment| self.segments[segment].overlaps(first, end));
             return (if overlaps { Hit::Collision } else { Hit::Miss }, None);
         }

@@ -13,7 +13,7 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, St
 use super::arm::Arm;
 use super::buffer::Segment;
 use super::drive::Drive;
-use super::geometry::{Place, Track};
+use super::geometry::{Place, Track, mul_div};
 use super::link::Link;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{FastWrite, InitialPhase};
@@ -202,6 +202,30 @@ impl Disk {
     pub fn time_to_reach(&self, at: Nanos, block: u64, write: bool) -> Nanos {
         assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
         nanos(self.positioning(self.arm.track, ticks(at), block, write))
+    }
+
+    /// Blocks of a track that will have begun to pass since `block` did when the arm is there, if it leaves at `at`
+    /// from where it is; the whole track's if the drive's times do not depend on angles.
+    ///
+    /// # Panics
+    /// If the drive has no such block.
+    #[must_use]
+    pub fn begun_on_arrival(&self, at: Nanos, block: u64, write: bool) -> u64 {
+        assert!(block < self.drive.capacity_blocks(), "block {block} is beyond the drive");
+        let (place, mechanics) = (self.drive.geometry.locate(block), &self.drive.mechanics);
+        let moved = mechanics.positioning(self.arm.track, place.track, write);
+        match mechanics.access {
+            Access::Full => self.begun(ticks(at) + moved, &place),
+            Access::HalfTurn(_) | Access::Constant(_) => u64::from(place.blocks_per_track),
+        }
+    }
+
+    /// Blocks that will have begun to pass at an instant since the one at `place` did.
+    pub(super) fn begun(&self, at: Ticks, place: &Place) -> u64 {
+        let (turn, per_track) = (self.turn(), u64::from(place.blocks_per_track));
+        let behind = (self.angle(at) + turn - place.angle) % turn;
+        let blocks = mul_div(behind, per_track, turn);
+        if behind > mul_div(blocks, turn, per_track) { blocks + 1 } else { blocks }
     }
 
     /// Parts of a turn.

@@ -152,7 +152,7 @@ impl Disk {
                 && self.link.current.is_none()
                 && ((full && hit == Hit::Whole)
                     || (partial && hit == Hit::Partial)
-                    || (self.link.waiting.is_empty() && (!self.arm.is_busy() || self.stop_or_share(job)))));
+                    || (self.link.waiting.is_empty() && (!self.arm.is_busy() || self.would_make_way(job)))));
         if connected {
             self.link.current = Some(job);
             self.attach(job);
@@ -186,7 +186,7 @@ impl Disk {
             || (self.jobs[job].segment.is_some()
                 && self.link.current.is_none()
                 && (prebuffering
-                    || (self.link.waiting.is_empty() && (!self.arm.is_busy() || self.stop_or_share(job)))));
+                    || (self.link.waiting.is_empty() && (!self.arm.is_busy() || self.would_make_way(job)))));
         if connected {
             self.link.current = Some(job);
             match extra.filter(|_| self.jobs[job].extra_disconnect) {
@@ -448,14 +448,12 @@ impl Disk {
     ///
     /// Only drives whose options let several jobs share bus, arm and segments tie one.
     pub(super) fn start_over(&mut self) -> bool {
-        if self.free_stopped_arm() {
-            return true;
-        }
         match (self.link.phase, self.link.owner) {
             (Phase::Hold { .. }, Some(owner)) => self.link.waiting.push(owner),
             (Phase::Idle, _) => {}
             _ => return false,
         }
+        self.statistics.started_over += 1;
         self.update();
         self.link = Link { waiting: std::mem::take(&mut self.link.waiting), ..Link::default() };
         self.abandon_arm();

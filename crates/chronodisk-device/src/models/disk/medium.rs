@@ -90,11 +90,7 @@ impl Disk {
         self.statistics.rotation_time += latency;
         let immediate = (self.arm.immediate || reads_free) && self.drive.mechanics.access == Access::Full;
         if immediate {
-            let turn = self.turn();
-            let behind = (self.angle(self.clock) + turn - place.angle) % turn;
-            let blocks = mul_div(behind, u64::from(place.blocks_per_track), turn);
-            let whole = mul_div(blocks, turn, u64::from(place.blocks_per_track));
-            let blocks = if behind > whole { blocks + 1 } else { blocks };
+            let blocks = self.begun(self.clock, &place);
             let entry = self.arm.target + blocks;
             if blocks > 0 && entry < place.track_end {
                 self.arm.entry = Some(entry);
@@ -196,7 +192,7 @@ impl Disk {
         }
     }
 
-    /// A run's end may have changed with what its segment is for; the block under the head still counts.
+    /// A run's end may have changed with what its segment is for; the block under the head still counts if it has room.
     pub(super) fn plan_again(&mut self) {
         let Motion::Pass(run) = self.arm.motion else { return };
         if !run.in_order || self.arm.write {
@@ -207,8 +203,9 @@ impl Disk {
         let passed = self.drive.mechanics.spindle().passed(self.clock - run.since, per_track);
         let limit = self.read_limit(run.first + passed).min(self.arm.place.track_end);
         let limit = self.arm.done_early.map_or(limit, |(early, _)| limit.min(early));
-        let count = limit.saturating_sub(run.first).max(passed + 1).min(self.arm.place.track_end - run.first);
-        self.pass(Run { count: count.max(1), ..run });
+        let most = self.arm.place.track_end.min(self.room_now().max(run.first)) - run.first;
+        let count = limit.saturating_sub(run.first).max(passed + 1).min(most).max(passed);
+        self.pass(Run { count, ..run });
     }
 
     /// Where a run that begins with a block ends, for reading.
@@ -231,11 +228,22 @@ impl Disk {
     /// `block` on pass from now on.
     pub(super) fn room_for_reading(&self, block: u64) -> u64 {
         let size = u64::from(self.drive.cache.segment_blocks);
-        // Who merely shares the data and has not had the arm gets it later if they are gone by then.
-        let readers = self.segments[self.arm.segment].jobs.iter().copied();
-        let readers = readers.filter(|&job| !self.jobs[job].write && self.jobs[job].had_arm && !self.jobs[job].sent);
-        let slowest = readers.min_by_key(|&job| self.out_now(job));
-        slowest.map_or(u64::MAX, |job| self.bus_frees(job, block, size, self.out_now(job) + size))
+        let room = self.readers().map(|job| self.bus_frees(job, block, size, self.out_now(job) + size));
+        room.min().unwrap_or(u64::MAX)
+    }
+
+    /// The first block for which the buffer has no room at present.
+    fn room_now(&self) -> u64 {
+        let size = u64::from(self.drive.cache.segment_blocks);
+        self.readers().map(|job| self.out_now(job) + size).min().unwrap_or(u64::MAX)
+    }
+
+    /// The jobs whose data must stay in the segment that is being filled.
+    ///
+    /// Who merely shares the data and has not had the arm gets it later if they are gone by then.
+    fn readers(&self) -> impl Iterator<Item = JobId> {
+        let jobs = self.segments[self.arm.segment].jobs.iter().copied();
+        jobs.filter(|&job| !self.jobs[job].write && self.jobs[job].had_arm && !self.jobs[job].sent)
     }
 
     /// The first block that the bus does not make possible in time: block b can pass once the bus has moved block
@@ -320,16 +328,17 @@ impl Disk {
         self.arm.target = block;
         let jump = self.arm.done_early.filter(|&(early, _)| early == block);
         if let Some((_, end)) = jump {
-            block = end;
+            // A job that came meanwhile may have left no room for all that was read early.
+            block = if self.arm.write { end } else { end.min(self.room_now()).max(block) };
             self.arm.done_early = None;
             // Until the platter has come round to it, the head passes blocks that are done.
             self.arm.set(Motion::Rotate { since: self.clock }, Ticks::MAX);
             match self.arm.job.filter(|_| self.arm.write) {
-                Some(job) => self.jobs[job].written = end,
+                Some(job) => self.jobs[job].written = block,
                 None => {
                     let size = u64::from(self.drive.cache.segment_blocks);
                     let kept = &mut self.segments[self.arm.segment];
-                    kept.end = end;
+                    kept.end = block;
                     kept.wrap(size);
                 }
             }

@@ -19,6 +19,8 @@ pub(super) struct Statistics {
     pub(super) rotation_time: Ticks,
     pub(super) prefetches_stopped: u64,
     pub(super) disconnects: u64,
+    /// How often jobs that stood in each other's way had to start over.
+    pub(super) started_over: u64,
 }
 
 impl Statistics {
@@ -53,6 +55,7 @@ impl Statistics {
         }
         sink.counter("read-aheads-stopped", self.prefetches_stopped);
         sink.counter("disconnects", self.disconnects);
+        sink.counter("started-over", self.started_over);
         sink.counter("accesses", self.accesses);
         let mean = |sum: u64| if self.accesses == 0 { 0.0 } else { sum as f64 / self.accesses as f64 };
         sink.gauge("mean-seek-distance", "cylinders", mean(self.seek_cylinders));

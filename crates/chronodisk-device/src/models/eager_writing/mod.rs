@@ -138,9 +138,12 @@ impl EagerWriting {
                     self.await_disk(active);
                 }
                 Op::Discard | Op::WriteZeroes => {
-                    for block in next..end {
-                        self.unmap(block);
-                    }
+                    self.map.change(next, end, |_, before| {
+                        if let Some(place) = before.checked_sub(1) {
+                            self.space.free(place.into());
+                        }
+                        0
+                    });
                     self.complete(&active, self.parts.overhead);
                 }
             }
@@ -235,10 +238,13 @@ impl EagerWriting {
             Op::Read => self.read_on(active),
             Op::Write => {
                 let (place, blocks) = active.run;
-                for offset in 0..blocks {
-                    self.unmap(active.next + offset);
-                    self.map.set(active.next + offset, (place + offset) as u32 + 1);
-                }
+                let first = active.next;
+                self.map.change(first, first + blocks, |block, before| {
+                    if let Some(place) = before.checked_sub(1) {
+                        self.space.free(place.into());
+                    }
+                    (place + (block - first)) as u32 + 1
+                });
                 active.next += blocks;
                 self.write_on(active);
             }
@@ -249,13 +255,6 @@ impl EagerWriting {
     /// Completes the request in `after`, at the earliest a nanosecond after now if the disk had no part in it.
     fn complete(&mut self, active: &Active, after: Nanos) {
         self.due.push(self.now.saturating_add(after), (active.request.id, active.status));
-    }
-
-    fn unmap(&mut self, block: u64) {
-        if let Some(place) = self.map.get(block).checked_sub(1) {
-            self.space.free(place.into());
-            self.map.set(block, 0);
-        }
     }
 
     /// The free block that the heads reach soonest, and whether it is near.
@@ -303,16 +302,12 @@ impl EagerWriting {
     /// The free block of a track that is reached soonest, and when.
     fn soonest_on(&self, (first, end): (u64, u64), at: Nanos) -> Option<(Nanos, u64)> {
         self.space.next_free(first, end)?;
-        let reach = |block: u64| self.disk.time_to_reach(at, block * self.parts.block_sectors, true);
-        // Blocks pass in their order; the first one to pass is where the times fall.
-        let start = reach(first);
-        let (mut low, mut high) = (first, end);
-        while high - low > 1 {
-            let middle = low.midpoint(high);
-            if reach(middle) >= start { low = middle } else { high = middle }
-        }
+        let sectors = self.parts.block_sectors;
+        // Blocks pass in their order: those before this one have begun to pass when the head comes.
+        let passed = self.disk.begun_on_arrival(at, first * sectors, true).div_ceil(sectors);
+        let high = end.min(first + passed);
         let block = self.space.next_free(high, end).or_else(|| self.space.next_free(first, high))?;
-        Some((reach(block), block))
+        Some((self.disk.time_to_reach(at, block * sectors, true), block))
     }
 }
 

@@ -38,12 +38,19 @@ impl Space {
 
     /// Takes free blocks.
     pub(super) fn take(&mut self, first: u64, blocks: u64) {
-        for block in first..first + blocks {
-            let word = self.words.get(block / WORD);
-            debug_assert_eq!(word >> (block % WORD) & 1, 0, "block {block} is in use already");
-            self.words.set(block / WORD, word | 1 << (block % WORD));
-            self.regions.set(block / REGION, self.regions.get(block / REGION) + 1);
-        }
+        let end = first + blocks;
+        // Of a word or a region, how many blocks from which on are taken.
+        let part = |number: u64, size: u64| {
+            let (from, to) = (first.max(number * size), end.min((number + 1) * size));
+            (from % size, to - from)
+        };
+        self.words.change(first / WORD, end.div_ceil(WORD), |number, word| {
+            let (from, count) = part(number, WORD);
+            let bits = u64::MAX >> (WORD - count) << from;
+            debug_assert_eq!(word & bits, 0, "blocks of {first} to {end} are in use already");
+            word | bits
+        });
+        self.regions.change(first / REGION, end.div_ceil(REGION), |number, used| used + part(number, REGION).1 as u16);
         self.used += blocks;
     }
 

@@ -2,8 +2,8 @@
 
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
-use crate::models::testing::{build, build_text, closed_loop, complete};
-use crate::{DeviceModel, Probe, Profile, advance, contract};
+use crate::models::testing::{build, build_text, closed_loop, complete, counter};
+use crate::{DeviceModel, Profile, advance, contract};
 
 /// A layer over the Cheetah X15, 18 GB, 4 ms a turn.
 fn text(change: &[(&str, &str)]) -> String {
@@ -36,23 +36,6 @@ fn small() -> String {
         "{}capacity = \"12582912 B\"\n[[member-profile]]\nname = \"small\"\nprofile = '''\n{head}{geometry}{tail}'''\n",
         text(&[("cheetah-x15", "small")])
     )
-}
-
-fn counter(device: &dyn DeviceModel, name: &str) -> u64 {
-    struct One<'a>(&'a str, Option<u64>);
-    impl Probe for One<'_> {
-        fn counter(&mut self, name: &str, value: u64) {
-            if name == self.0 {
-                self.1 = Some(value);
-            }
-        }
-        fn gauge(&mut self, name: &str, _unit: &str, value: f64) {
-            self.counter(name, value as u64);
-        }
-    }
-    let mut one = One(name, None);
-    device.probe(&mut one);
-    one.1.expect("a statistic of that name")
 }
 
 fn mean_ms(device: &mut dyn DeviceModel, count: u64, mut request: impl FnMut(u64) -> Request) -> f64 {

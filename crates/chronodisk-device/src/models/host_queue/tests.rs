@@ -2,8 +2,8 @@
 
 use chronodisk_sim::{Nanos, Op, Request};
 
-use crate::models::testing::{build_text, closed_loop, complete};
-use crate::{DeviceModel, Probe, Profile, contract};
+use crate::models::testing::{build_text, closed_loop, complete, counter};
+use crate::{DeviceModel, Profile, contract};
 
 fn text(keys: &str) -> String {
     format!(
@@ -37,21 +37,6 @@ fn contract_of_a_short_queue() {
     check(
         "member = \"constant-1ms\"\nqueue-limit = 1\nmerge = \"back\"\nmax-request = \"512 KiB\"\nunplug-threshold = 1",
     );
-}
-
-fn counter(device: &dyn DeviceModel, name: &str) -> u64 {
-    struct Find<'a>(&'a str, Option<u64>);
-    impl Probe for Find<'_> {
-        fn counter(&mut self, name: &str, value: u64) {
-            if name == self.0 {
-                self.1 = Some(value);
-            }
-        }
-        fn gauge(&mut self, _name: &str, _unit: &str, _value: f64) {}
-    }
-    let mut find = Find(name, None);
-    device.probe(&mut find);
-    find.1.unwrap_or_else(|| panic!("no counter {name}"))
 }
 
 /// Runs until nothing is outstanding; the identities in order of completion.

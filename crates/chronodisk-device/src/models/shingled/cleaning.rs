@@ -84,10 +84,6 @@ impl Cleaning {
 
     /// What was not written again meanwhile is at its place.
     fn finish(&self, layout: &Layout, log: &mut Log) {
-        for block in self.first..self.first + layout.band_blocks {
-            if log.position_of(block).is_some_and(|position| position < self.head) {
-                log.forget(block);
-            }
-        }
+        log.forget(self.first, self.first + layout.band_blocks, self.head);
     }
 }

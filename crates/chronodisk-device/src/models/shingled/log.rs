@@ -73,10 +73,10 @@ impl Log {
     /// Appends an extent that fits and does not reach over the end; returns its block of the log.
     pub(super) fn append(&mut self, block: u64, blocks: u64) -> u64 {
         let (position, place) = (self.head, self.layout.cache_place(self.head));
-        for offset in 0..blocks {
-            self.live += u64::from(self.map.get(block + offset) == 0);
-            self.map.set(block + offset, (place + offset) as u32 + 1);
-        }
+        self.map.change(block, block + blocks, |index, before| {
+            self.live += u64::from(before == 0);
+            (place + (index - block)) as u32 + 1
+        });
         let extent = Extent { position, block, blocks: blocks as u32 };
         self.extents.set(self.next_extent % self.layout.entries, extent);
         self.next_extent += 1;
@@ -91,17 +91,17 @@ impl Log {
 
     /// The position of `block`, if the log has it.
     pub(super) fn position_of(&self, block: u64) -> Option<u64> {
-        let place = self.place_of(block)?;
-        // The newest position before the head that lies there.
-        let back =
-            (self.layout.cache_place(self.head) + self.layout.cache_blocks - place - 1) % self.layout.cache_blocks;
-        Some(self.head - 1 - back)
+        self.place_of(block).map(|place| newest(&self.layout, self.head, place))
     }
 
-    /// The blocks are in their band.
-    pub(super) fn forget(&mut self, block: u64) {
-        self.live -= u64::from(self.map.get(block) != 0);
-        self.map.set(block, 0);
+    /// Blocks from `first` to before `end` that were appended before the position `before` are in their band.
+    pub(super) fn forget(&mut self, first: u64, end: u64, before: u64) {
+        self.map.change(first, end, |_, kept| {
+            let position = kept.checked_sub(1).map(|place| newest(&self.layout, self.head, place.into()));
+            let forgotten = position.is_some_and(|position| position < before);
+            self.live -= u64::from(forgotten);
+            if forgotten { 0 } else { kept }
+        });
     }
 
     /// The run of blocks from `block` on, before `end`, that lie behind one another in the log or all in their bands:
@@ -131,4 +131,10 @@ impl Log {
         self.tail = self.head;
         None
     }
+}
+
+/// The newest position before `head` that lies at a block of the log.
+fn newest(layout: &Layout, head: u64, place: u64) -> u64 {
+    let back = (layout.cache_place(head) + layout.cache_blocks - place - 1) % layout.cache_blocks;
+    head - 1 - back
 }

@@ -166,9 +166,7 @@ impl Shingled {
             Stream { next: block + blocks, blocks: in_a_row + blocks, direct: direct.then_some(block + blocks) };
         if direct {
             self.statistics.direct_blocks += blocks;
-            for block in block..block + blocks {
-                self.log.forget(block);
-            }
+            self.log.forget(block, block + blocks, self.log.head());
             return self.send(&request, host, self.layout.band_place(block), blocks, context);
         }
         self.statistics.cached_blocks += blocks;

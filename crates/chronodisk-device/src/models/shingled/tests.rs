@@ -2,8 +2,8 @@
 
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
-use crate::models::testing::{build_text, closed_loop, complete};
-use crate::{DeviceModel, Probe, Profile, advance, contract};
+use crate::models::testing::{build, build_text, closed_loop, complete, counter, tangle};
+use crate::{DeviceModel, Profile, advance, contract};
 
 /// A disk of 2 ms a request and 100 MB/s with bands of 1 MiB, a cache of 8 and a scratch area of one.
 fn shingled(change: &[(&str, &str)]) -> Box<dyn DeviceModel> {
@@ -34,23 +34,6 @@ fn read(id: u64, mib: u64, offset_kib: u64, kib: u32) -> Request {
     Request { op: Op::Read, ..write(id, mib, offset_kib, kib) }
 }
 
-fn counter(device: &dyn DeviceModel, name: &str) -> u64 {
-    struct One<'a>(&'a str, Option<u64>);
-    impl Probe for One<'_> {
-        fn counter(&mut self, name: &str, value: u64) {
-            if name == self.0 {
-                self.1 = Some(value);
-            }
-        }
-        fn gauge(&mut self, name: &str, _unit: &str, value: f64) {
-            self.counter(name, value as u64);
-        }
-    }
-    let mut one = One(name, None);
-    device.probe(&mut one);
-    one.1.expect("a statistic of that name")
-}
-
 fn idle(device: &mut dyn DeviceModel, time: Nanos) {
     let until = device.now() + time;
     advance(device, until, &mut Vec::new());
@@ -72,6 +55,13 @@ fn contracts() {
         ]);
         build_text(text.split("[[member-profile]]").next().unwrap_or_default(), seed)
     });
+}
+
+#[test]
+fn queued_requests_that_overlap_all_complete() {
+    for seed in 0..u64::from(contract::cases(8)) {
+        tangle("nearline-20tb-smr", build("nearline-20tb-smr", seed).as_mut(), seed);
+    }
 }
 
 #[test]

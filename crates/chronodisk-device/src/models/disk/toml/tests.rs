@@ -1,11 +1,10 @@
 //! Profiles of drives: written and read again, and how wrong ones are refused.
 
-use std::path::{Path, PathBuf};
-
 use proptest::prelude::*;
 
 use super::*;
 use crate::importers::disksim::{Imported, import_file};
+use crate::models::testing::reference_disks;
 
 fn heading() -> Heading {
     Heading {
@@ -143,20 +142,9 @@ fn the_page_lists_every_key() {
     }
 }
 
-/// The folder of reference data, if it is beside the repository or named by the environment.
-fn reference() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
-    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from).join("disks/valid");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
-    None
-}
-
 #[test]
 fn every_reference_drive_survives_writing_and_reading() {
-    let Some(folder) = reference() else { return };
+    let Some(folder) = reference_disks() else { return };
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "diskspecs") {
