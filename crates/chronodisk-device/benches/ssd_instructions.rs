@@ -42,7 +42,7 @@ const CASES: [Case; 3] = [
         serve: writes,
     },
     Case {
-        name: "fork, predict, drop on 8 TB",
+        name: "fork, predict, drop on 4 TB",
         of: "fork",
         most_instructions: 100_000,
         few: 100,
@@ -169,7 +169,7 @@ fn build_text(text: &str) -> Box<dyn DeviceModel> {
 
 /// A server's prediction: a fork is stepped to what completes first, and dropped; then a request comes.
 fn forks(count: u64) -> u64 {
-    let mut drive = build("pcie6", None);
+    let mut drive = build("samsung-pm9a3", None);
     let mut stream = RandomStream::new(1, "bench", "forks");
     let blocks = drive.info().capacity_sectors / 8;
     let mut completed = Vec::with_capacity(64);

@@ -5,6 +5,8 @@
 //! in the controller's memory until its program has ended, and is read from there. The victim is erased when its last
 //! unit has been appended elsewhere; that a loss of power then needs the controller's memory is the drive's affair.
 
+use std::sync::Arc;
+
 use super::device::{Owner, Ssd};
 use super::flash::{Class, Transaction, Work};
 use super::ftl::{CollectionReason, Stream, Superpage, Urgency};
@@ -113,7 +115,7 @@ impl Ssd {
         moves.clear();
         let found = self.ftl.next_moves(die, batch, &mut moves);
         let begin = die as usize * batch;
-        self.moves[begin..begin + found].copy_from_slice(&moves);
+        Arc::make_mut(&mut self.moves)[begin..begin + found].copy_from_slice(&moves);
         if found < batch {
             self.collectors[die as usize].stage = Stage::LastMoves;
         }

@@ -46,7 +46,7 @@ pub(crate) struct Ssd {
     pub(super) flash: Flash<Owner>,
     pub(super) collectors: Vec<Collector>,
     /// By die: a superpage's worth of units that are being moved.
-    pub(super) moves: Vec<Move>,
+    pub(super) moves: Arc<Vec<Move>>,
     pub(super) mapping_reads: MappingReads,
     pub(super) read_ahead: ReadAhead,
     pub(super) statistics: Statistics,
@@ -98,7 +98,7 @@ impl Ssd {
             ftl,
             flash: Flash::new(&geometry, Arc::clone(&parameters.timing)),
             collectors: vec![Collector::default(); dies],
-            moves: vec![nothing; dies * geometry.units_per_superpage() as usize],
+            moves: Arc::new(vec![nothing; dies * geometry.units_per_superpage() as usize]),
             mapping_reads: MappingReads::default(),
             read_ahead: ReadAhead::new(parameters.read_ahead),
             statistics: Statistics::default(),
