@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{compare, completions, devices, emulator_server, man, run, serve, simulate, validate, verify};
+use crate::commands::{
+    compare, completions, devices, emulator_server, fit, man, run, serve, simulate, validate, verify,
+};
 use crate::failure::Outcome;
 
 /// Runs real programs on storage devices that do not exist.
@@ -30,6 +32,7 @@ enum Command {
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
     Validate(validate::Arguments),
+    Fit(fit::Arguments),
     Verify(verify::Arguments),
     Compare(compare::Arguments),
     Devices(devices::Arguments),
@@ -47,6 +50,7 @@ impl Cli {
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
+            Command::Fit(arguments) => fit::execute(arguments),
             Command::Verify(arguments) => verify::execute(arguments),
             Command::Compare(arguments) => compare::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),

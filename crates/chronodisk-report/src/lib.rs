@@ -6,6 +6,7 @@
 //!   [`StreamedSummary`] does it request by request, in bounded memory.
 //! - [`Simulation`] is the result of a simulation without a guest.
 //! - [`Fidelity`] sets a model beside a measured drive.
+//! - [`SweepFit`] sets a model beside a measured sweep, and says what fitting its constants gave.
 //! - [`compare`](compare()) sets runs side by side, with paired differences.
 //! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
 //!   without colours; [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
@@ -25,6 +26,8 @@ mod simulation;
 mod statistics;
 mod streamed;
 mod summary;
+mod sweep_fit;
+mod sweep_plot;
 mod table;
 
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
@@ -42,4 +45,6 @@ pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
+pub use sweep_fit::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
+pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table};

@@ -233,6 +233,7 @@ fn distribution_table() -> Table {
         ("p90", Right),
         ("p99", Right),
         ("p99.9", Right),
+        ("p99.99", Right),
         ("max", Right),
     ])
 }
@@ -248,8 +249,8 @@ fn push_service_times(table: &mut Table, summary: &Summary) {
 }
 
 fn push_distribution(table: &mut Table, name: &str, requests: u64, distribution: Distribution) {
-    let Distribution { mean, p50, p90, p99, p999, max } = distribution;
-    let figures = [mean, p50, p90, p99, p999, max].map(|micros| format!("{micros:.1}"));
+    let Distribution { mean, p50, p90, p99, p999, p9999, max } = distribution;
+    let figures = [mean, p50, p90, p99, p999, p9999, max].map(|micros| format!("{micros:.1}"));
     table.row([name.to_owned(), requests.to_string()].into_iter().chain(figures));
 }
 

@@ -60,6 +60,7 @@ impl StreamedDistribution {
             p90: quantile(0.9),
             p99: quantile(0.99),
             p999: quantile(0.999),
+            p9999: quantile(0.9999),
             max: self.max.as_micros_f64(),
         }
     }

@@ -70,6 +70,9 @@ pub struct Distribution {
     pub p99: f64,
     /// 99.9th percentile.
     pub p999: f64,
+    /// 99.99th percentile; zero in results that were written before there was one.
+    #[serde(default)]
+    pub p9999: f64,
     /// Largest value.
     pub max: f64,
 }
@@ -92,10 +95,11 @@ impl Distribution {
         let sum_ns: u128 = values.iter().map(|value| u128::from(value.as_nanos())).sum();
         Distribution {
             mean: sum_ns as f64 / values.len() as f64 / 1e3,
-            p50: nearest_rank(&values, 500).as_micros_f64(),
-            p90: nearest_rank(&values, 900).as_micros_f64(),
-            p99: nearest_rank(&values, 990).as_micros_f64(),
-            p999: nearest_rank(&values, 999).as_micros_f64(),
+            p50: nearest_rank(&values, 5_000).as_micros_f64(),
+            p90: nearest_rank(&values, 9_000).as_micros_f64(),
+            p99: nearest_rank(&values, 9_900).as_micros_f64(),
+            p999: nearest_rank(&values, 9_990).as_micros_f64(),
+            p9999: nearest_rank(&values, 9_999).as_micros_f64(),
             max: max.as_micros_f64(),
         }
     }
@@ -145,9 +149,9 @@ pub fn service_times(records: &[RequestRecord], window: Range<Nanos>) -> Vec<Nan
     counted.map(RequestRecord::service_time).collect()
 }
 
-/// Smallest value that at least `per_mille` of the sorted values do not exceed.
-fn nearest_rank(sorted: &[Nanos], per_mille: usize) -> Nanos {
-    let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
+/// Smallest value that at least so many ten-thousandths of the sorted values do not exceed.
+fn nearest_rank(sorted: &[Nanos], ten_thousandths: usize) -> Nanos {
+    let rank = (sorted.len() * ten_thousandths).div_ceil(10_000).max(1);
     sorted[rank - 1]
 }
 

@@ -264,7 +264,7 @@ fn a_simulation_has_the_fields_that_people_expect() {
     let json: serde_json::Value = serde_json::from_str(&simulation.to_json()).unwrap();
     assert_eq!(json["schema"], "chronodisk.simulate/1");
     assert_eq!(json["iops"], 10_000.0);
-    for name in ["mean", "p50", "p90", "p99", "p999", "max"] {
+    for name in ["mean", "p50", "p90", "p99", "p999", "p9999", "max"] {
         assert_eq!(json["latency_us"][name], 100.0, "{name}");
     }
     assert_eq!(serde_json::from_str::<Simulation>(&simulation.to_json()).unwrap(), simulation);

@@ -110,9 +110,13 @@ proptest! {
         let not_above = |micros: f64| values.iter().filter(|value| **value as f64 / 1e3 <= micros).count() as f64;
         let below = |micros: f64| values.iter().filter(|value| (**value as f64 / 1e3) < micros).count() as f64;
         let count = values.len() as f64;
-        for (share, micros) in
-            [(0.5, distribution.p50), (0.9, distribution.p90), (0.99, distribution.p99), (0.999, distribution.p999)]
-        {
+        for (share, micros) in [
+            (0.5, distribution.p50),
+            (0.9, distribution.p90),
+            (0.99, distribution.p99),
+            (0.999, distribution.p999),
+            (0.9999, distribution.p9999),
+        ] {
             prop_assert!(not_above(micros) >= share * count - 1e-6);
             prop_assert!(below(micros) < share * count);
         }

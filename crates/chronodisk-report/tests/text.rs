@@ -38,13 +38,13 @@ device busy         80.7 % of the time, 0.81 requests outstanding on average
 untimed host files  3 MiB read, 100 B written
 late                12.50 % of the requests by more than 1 % of their service time and 5 µs
 
-microseconds  requests   mean    p50    p90    p99  p99.9    max
-------------  --------  -----  -----  -----  -----  -----  -----
-service time         8  100.0  100.0  100.0  100.0  100.0  100.0
-  flush              1  100.0  100.0  100.0  100.0  100.0  100.0
-  read               6  100.0  100.0  100.0  100.0  100.0  100.0
-  write              1  100.0  100.0  100.0  100.0  100.0  100.0
-lateness             8    0.9    0.0    7.0    7.0    7.0    7.0
+microseconds  requests   mean    p50    p90    p99  p99.9  p99.99    max
+------------  --------  -----  -----  -----  -----  -----  ------  -----
+service time         8  100.0  100.0  100.0  100.0  100.0   100.0  100.0
+  flush              1  100.0  100.0  100.0  100.0  100.0   100.0  100.0
+  read               6  100.0  100.0  100.0  100.0  100.0   100.0  100.0
+  write              1  100.0  100.0  100.0  100.0  100.0   100.0  100.0
+lateness             8    0.9    0.0    7.0    7.0    7.0     7.0    7.0
 warning: the host was busy
 ";
     assert_eq!(render_run_summary(&run), expected);
@@ -75,9 +75,9 @@ requests        3: 3 reads of 12 KiB
 rate            8823.5 requests/s, 36.14 MB/s
 device busy     88.2 % of the time, 0.88 requests outstanding on average
 
-microseconds  requests   mean    p50    p90    p99  p99.9    max
-------------  --------  -----  -----  -----  -----  -----  -----
-service time         3  100.0  100.0  100.0  100.0  100.0  100.0
+microseconds  requests   mean    p50    p90    p99  p99.9  p99.99    max
+------------  --------  -----  -----  -----  -----  -----  ------  -----
+service time         3  100.0  100.0  100.0  100.0  100.0   100.0  100.0
 ";
     assert_eq!(render_simulation(&Simulation::new("first-disk", "random-read", options, records)), expected);
 }

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod completions;
 pub mod devices;
 pub mod emulator_server;
+pub mod fit;
 pub mod man;
 pub mod run;
 pub mod serve;

@@ -1,7 +1,9 @@
 //! Which kinds of model a profile can ask for: to add one, add its line here.
 
 use super::{Blueprint, Fields, ProfileError};
-use crate::models::{array, constant, disk, eager_writing, host_queue, mems, nvram, shingled, simple_disk, ssd, table};
+use crate::models::{
+    array, constant, disk, eager_writing, host_queue, memory, mems, nvram, shingled, simple_disk, ssd, table,
+};
 
 /// A kind of model: its name in `kind = ".."` and what reads its parameters.
 pub(super) struct Kind {
@@ -14,6 +16,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { name: "constant", parse: constant::parse },
     Kind { name: "table", parse: table::parse },
     Kind { name: "nvram", parse: nvram::parse },
+    Kind { name: "memory", parse: memory::parse },
     Kind { name: "simple-disk", parse: simple_disk::parse },
     Kind { name: "ssd", parse: ssd::toml::parse },
     Kind { name: "disk", parse: disk::toml::parse },

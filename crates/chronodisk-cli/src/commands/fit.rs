@@ -1,0 +1,313 @@
+//! `chronodisk fit`: a profile's free constants, from what a drive was measured to do.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use chronodisk_fit::{
+    Access, Conditions, FitError, Fitted, Free, Method, Override, Point, Problem, Progress, Search, Selector, Task,
+    Template, read_sweep, uses,
+};
+use chronodisk_report::{PointUse, SweepFigures, SweepFit, plot_sweeps, write_text};
+use chronodisk_trace::Workload;
+use clap::Args;
+
+use crate::failure::{Failure, Outcome, status};
+use crate::{device, output, quantity};
+
+/// Fits the free constants of a profile to a measured sweep
+///
+/// A sweep tells mean latency or requests per second, and percentiles, at several depths: fio's JSON output, or
+/// comma-separated values with a header (docs/fitting-a-device.md). Each point is simulated as a closed loop at its
+/// depth. A constant is free if the comment behind its value begins with `fit: LOW..HIGH`, or if --free names it.
+#[derive(Debug, Args)]
+#[command(after_help = "Ctrl-C ends the search; the best constants so far are the result, with exit status 130.\n\
+    Points whose throughput is more than 5 % below that of a lesser depth of their sweep are excluded.\n\n\
+    Examples:\n  \
+    chronodisk fit --data sweep.csv --profile drive.toml -o fitted.toml --hold-out 'depth>=32'\n  \
+    chronodisk fit --data qd1.json --data qd16.json --profile intel-p4800x --check")]
+pub struct Arguments {
+    /// A measured sweep: fio's JSON or comma-separated values; may be given several times
+    #[arg(long, value_name = "FILE", required = true)]
+    data: Vec<PathBuf>,
+
+    /// The profile to begin with: a name from `chronodisk devices`, or a file
+    #[arg(long, short, value_name = "PROFILE")]
+    profile: String,
+
+    /// Writes the fitted profile; comments and everything else of it stay
+    #[arg(long, short, value_name = "OUT.toml", required_unless_present = "check")]
+    output: Option<PathBuf>,
+
+    /// Replaces the output file if it is there
+    #[arg(long)]
+    force: bool,
+
+    /// Only compares the profile with the sweep; nothing is fitted or written
+    #[arg(long, conflicts_with_all = ["output", "free", "cross_validate"])]
+    check: bool,
+
+    /// A free constant with its bounds, such as 'flash.read-time=40 us..60 us'; may be given several times
+    #[arg(long, value_name = "KEY[=LOW..HIGH]")]
+    free: Vec<Free>,
+
+    /// Only the constants named by --free are free, not those that the profile marks
+    #[arg(long, requires = "free")]
+    only_free: bool,
+
+    /// Only points for which this holds, such as 'set=randread' or 'size<=16KiB'; may be given several times
+    #[arg(long, value_name = "CONDITION")]
+    only: Vec<Selector>,
+
+    /// Keeps points from the fit and tells their errors apart, such as 'depth>=32'; may be given several times
+    #[arg(long, value_name = "CONDITION")]
+    hold_out: Vec<Selector>,
+
+    /// Also fits once without each set, and tells that set's errors
+    #[arg(long)]
+    cross_validate: bool,
+
+    /// What was done where a file does not tell, or tells wrong: a workload of `simulate` with requests of one
+    /// size, for all sets or for those whose name contains SET
+    #[arg(long, value_name = "[SET=]WORKLOAD", value_parser = workload_override)]
+    workload: Vec<Override>,
+
+    /// Uses only the device's beginning, of this size
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    region: Option<u64>,
+
+    /// Size of a zone: points that tell a number of zones use so many
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    zone: Option<u64>,
+
+    /// Capacity of the device instead of the profile's
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    capacity: Option<u64>,
+
+    /// Requests measured at each point; a quarter as many go before them
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    requests: u64,
+
+    /// Ends the search after about so many simulated devices
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    evaluations: usize,
+
+    /// Searches from so many other places too
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    restarts: usize,
+
+    /// Seed of workloads, devices and other starts
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Threads that simulate; the result does not depend on it
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+
+    /// Draws measured points and modelled curves
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    /// Writes the result as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+fn workload_override(text: &str) -> Result<Override, String> {
+    let (set, name) = text.rsplit_once('=').unwrap_or(("", text));
+    let access = name.parse::<Workload>().ok().and_then(Access::of_workload);
+    let access = access.ok_or("expected random-read, random-write, random-mixed, seq-read or seq-write")?;
+    Ok(Override { set: set.to_owned(), access })
+}
+
+/// Fits, and writes the figures and the profile.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let profile = device::find(&arguments.profile)?;
+    let named_only = arguments.only_free || arguments.check;
+    let template = Template::new(profile.text(), &arguments.profile, &arguments.free, named_only).map_err(failure)?;
+    if template.constants().is_empty() && !arguments.check {
+        return Err(Failure::usage(format!("{}: no constant is free", arguments.profile)).help(
+            "name one by --free KEY=LOW..HIGH, mark it in the profile by a comment `fit: LOW..HIGH` behind its value, \
+             or only compare with --check",
+        ));
+    }
+    if let Some(path) = arguments.output.as_ref().filter(|path| path.exists() && !arguments.force) {
+        let message = format!("{} is there already", path.display());
+        return Err(Failure::usage(message).help("choose another name, or replace it with --force"));
+    }
+    let points = points(&arguments)?;
+    tell(&points);
+    let problem = Problem {
+        template,
+        profile_file: arguments.profile.clone(),
+        points: uses(points, &arguments.hold_out),
+        conditions: Conditions {
+            requests: arguments.requests,
+            seed: arguments.seed,
+            region_bytes: arguments.region,
+            zone_bytes: arguments.zone,
+        },
+        capacity_bytes: arguments.capacity,
+    };
+    if !arguments.check && !problem.points.iter().any(|point| point.1 == PointUse::Fitted) {
+        return Err(Failure::usage("no point is left to fit to").help("see --only and --hold-out"));
+    }
+    let fitted = fit(&arguments, &problem)?;
+    let fit = &fitted.fit;
+    if let Some(path) = &arguments.output {
+        let data = fit.data.join(", ");
+        let text = problem.template.documented(&fitted.values, &data, &note(fit));
+        write_text(path, &text, arguments.force).map_err(Failure::host)?;
+    }
+    if let Some(path) = &arguments.plot {
+        plot_sweeps(path, fit).map_err(Failure::host)?;
+    }
+    output::data(&if arguments.json { fit.to_json() } else { fit.render() })?;
+    if fit.interrupted {
+        output::note(format_args!("interrupted; these are the best constants of {} devices", fit.evaluations));
+        return Ok(status::INTERRUPTED);
+    }
+    Ok(status::FINE)
+}
+
+/// All points of all files that the conditions leave.
+fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
+    let mut points = Vec::new();
+    for path in &arguments.data {
+        let file = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
+        points.extend(read_sweep(&text, &file, &arguments.workload).map_err(failure)?);
+    }
+    points.retain(|point| arguments.only.iter().all(|selector| selector.holds(point)));
+    match points.is_empty() {
+        true => Err(Failure::usage("no point is left").help("see --only")),
+        false => Ok(points),
+    }
+}
+
+/// Says what was understood of the sets, so that a wrong reading is seen.
+fn tell(points: &[Point]) {
+    let mut told: Vec<(&str, Access, u64)> = Vec::new();
+    for point in points {
+        let this = (point.set.as_str(), point.access, point.block_bytes);
+        if told.contains(&this) {
+            continue;
+        }
+        told.push(this);
+        let alike: Vec<&Point> =
+            points.iter().filter(|it| (it.set.as_str(), it.access, it.block_bytes) == this).collect();
+        let depths: Vec<String> = alike.iter().map(|point| point.depth.to_string()).collect();
+        let zones = point.zones.map_or(String::new(), |zones| format!(", {zones} zones"));
+        let (set, access, bytes) = this;
+        output::note(format_args!("understood {set}: {access}, {bytes} B, depth {}{zones}", depths.join(" ")));
+    }
+}
+
+fn fit(arguments: &Arguments, problem: &Problem) -> Result<Fitted, Failure> {
+    let threads = usize::from(arguments.threads);
+    if arguments.check {
+        return problem.compare(&|tasks| in_parallel(tasks, threads, &|| false)).map_err(failure);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // A second Ctrl-C ends the process at once, should the first not get through.
+    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
+        .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
+        .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
+    let stop = || interrupted.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    let told = Cell::new(begun);
+    let progress = |progress: &Progress<'_>| {
+        let patience = if io::stderr().is_terminal() { ON_A_TERMINAL } else { IN_A_FILE };
+        if told.get().elapsed() < patience {
+            return;
+        }
+        told.set(Instant::now());
+        let without = if progress.left_out.is_empty() { "" } else { " without " };
+        output::note(format_args!(
+            "{} devices{without}{}: error of the mean {:.2} %, of the 99th percentile {:.1} %",
+            progress.evaluations, progress.left_out, progress.mean_error_percent, progress.p99_error_percent
+        ));
+    };
+    let method = Method {
+        search: Search { evaluations: arguments.evaluations, restarts: arguments.restarts, seed: arguments.seed },
+        cross_validate: arguments.cross_validate,
+        run: &|tasks| in_parallel(tasks, threads, &stop),
+        stop: &stop,
+        progress: &progress,
+    };
+    problem.fit(&method).map_err(failure)
+}
+
+/// Between two lines of progress.
+const ON_A_TERMINAL: Duration = Duration::from_secs(2);
+const IN_A_FILE: Duration = Duration::from_secs(30);
+
+/// Does the tasks on so many threads; whichever is free takes the next one.
+fn in_parallel(
+    tasks: &[Task],
+    threads: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Vec<Result<Vec<SweepFigures>, FitError>> {
+    let next = AtomicUsize::new(0);
+    let (sender, results) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, tasks.len().max(1)) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(task) = tasks.get(index) else { break };
+                    // The receiver outlives all of them.
+                    let _ = sender.send((index, task.run(stop)));
+                }
+            });
+        }
+    });
+    drop(sender);
+    let mut results: Vec<_> = results.into_iter().collect();
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// What the fitted profile says about the fit.
+fn note(fit: &SweepFit) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} requests per point, seed {}, {} devices simulated{}.",
+        fit.requests,
+        fit.seed,
+        fit.evaluations,
+        if fit.interrupted { " until it was interrupted" } else { "" }
+    )];
+    let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} %"));
+    for used in [PointUse::Fitted, PointUse::HeldOut] {
+        let Some([before, after]) = fit.errors(used) else { continue };
+        let mut line = format!("{} points {}: ", after.points, used.name());
+        let _ = write!(line, "absolute error of the mean {} ", cell(after.mean_percent));
+        let _ = write!(line, "(before {}), ", cell(before.mean_percent));
+        let _ =
+            write!(line, "of the 99th percentile {} (before {}).", cell(after.p99_percent), cell(before.p99_percent));
+        lines.push(line);
+    }
+    let excluded = fit.points.iter().filter(|point| point.used == PointUse::Excluded);
+    for point in excluded {
+        lines.push(format!("Excluded, since not monotone in depth: {}, depth {}.", point.set, point.depth));
+    }
+    for error in &fit.cross_validation {
+        let (mean, p99) = (cell(error.mean_percent), cell(error.p99_percent));
+        lines.push(format!("Fitted without {}: its errors {mean} and {p99}.", error.name));
+    }
+    lines
+}
+
+fn failure(error: FitError) -> Failure {
+    match &error.help {
+        Some(help) => Failure::usage(&error).help(help),
+        None => Failure::usage(&error),
+    }
+}

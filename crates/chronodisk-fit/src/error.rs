@@ -1,0 +1,66 @@
+//! What is wrong with the input of a fit, and where.
+
+use std::fmt;
+
+/// Why something can't be fitted; `Display` is one line, without the help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct FitError {
+    /// The file as the user named it; empty if it is about no file.
+    pub file: String,
+    /// Line, counted from 1.
+    pub line: Option<u64>,
+    /// Name of the column or of the key.
+    pub field: Option<String>,
+    /// What is wrong and what was expected.
+    pub message: String,
+    /// What the user may do about it.
+    pub help: Option<String>,
+}
+
+impl FitError {
+    /// About no file.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        FitError { file: String::new(), line: None, field: None, message: message.into(), help: None }
+    }
+
+    /// In this file.
+    #[must_use]
+    pub fn in_file(self, file: &str) -> Self {
+        FitError { file: file.to_owned(), ..self }
+    }
+
+    /// On this line.
+    #[must_use]
+    pub fn at_line(self, line: u64) -> Self {
+        FitError { line: Some(line), ..self }
+    }
+
+    /// In this column or key.
+    #[must_use]
+    pub fn in_field(self, field: &str) -> Self {
+        FitError { field: Some(field.to_owned()), ..self }
+    }
+
+    /// Adds what the user may do.
+    #[must_use]
+    pub fn with_help(self, help: impl Into<String>) -> Self {
+        FitError { help: Some(help.into()), ..self }
+    }
+}
+
+impl fmt::Display for FitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.file.is_empty() {
+            write!(f, "{}:", self.file)?;
+            if let Some(line) = self.line {
+                write!(f, "{line}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        if let Some(field) = &self.field {
+            write!(f, "`{field}`: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}

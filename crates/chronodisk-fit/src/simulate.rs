@@ -1,0 +1,131 @@
+//! A point of a sweep on a model: a closed loop at the point's depth.
+
+use std::ops::ControlFlow;
+
+use chronodisk_device::DeviceModel;
+use chronodisk_engine::sim::{Issue, closed_loop_streaming};
+use chronodisk_report::{Distribution, SweepFigures};
+use chronodisk_sim::{Nanos, RequestId, SECTOR_BYTES};
+use chronodisk_trace::{Generator, GeneratorOptions};
+
+use crate::{FitError, Point};
+
+/// How each point is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// Requests that are measured; a quarter as many go before them.
+    pub requests: u64,
+    /// Of the workload and of the device.
+    pub seed: u64,
+    /// The device's beginning that is used, in bytes; all of it if `None`.
+    pub region_bytes: Option<u64>,
+    /// Size of a zone: a point that tells its number of zones uses so many from the beginning.
+    pub zone_bytes: Option<u64>,
+}
+
+/// What the model does with the point's workload; the model is in the state in which the measurement finds it.
+///
+/// The depth is kept by requests that follow a completion after what the host needed in the measurement
+/// ([`Point::host_us`]), so that the device sees the load that the drive saw.
+///
+/// # Errors
+/// A workload that does not fit the device.
+pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditions) -> Result<SweepFigures, FitError> {
+    let failed = |message: String| FitError::new(message).in_file(&point.file).at_line(point.line);
+    let workload = point.access.workload().ok_or_else(|| failed("this access can't be simulated".to_owned()))?;
+    // The loop has to be as full at the end of the warm-up as it ever is.
+    let warm_up = (conditions.requests / 4).max(2 * u64::from(point.depth));
+    let info = model.info();
+    let region = conditions.region(point).map(|bytes| bytes / SECTOR_BYTES);
+    let options = GeneratorOptions {
+        block_bytes: point.block_bytes,
+        read_share: point.access.read_share,
+        align_sectors: info.logical_block_bytes / SECTOR_BYTES as u32,
+        ..GeneratorOptions::new(
+            workload,
+            region.unwrap_or(u64::MAX).min(info.capacity_sectors),
+            conditions.seed,
+            warm_up + conditions.requests,
+        )
+    };
+    let think = Nanos::from_nanos((point.host_us() * 1e3).round() as u64);
+    let generator = Generator::new(options).map_err(failed)?;
+    let issues = generator.map(|generated| Issue { request: generated.request(RequestId(0)), think });
+    let mut times = Vec::with_capacity(conditions.requests as usize);
+    let (mut seen, mut first, mut last) = (0u64, Nanos::ZERO, Nanos::ZERO);
+    closed_loop_streaming(model, issues, point.depth, |record| {
+        seen += 1;
+        if seen > warm_up && point.only.is_none_or(|op| op == record.op) {
+            if times.is_empty() {
+                first = record.arrival;
+            }
+            last = record.arrival;
+            times.push(record.service_time());
+        }
+        ControlFlow::Continue(())
+    })
+    .map_err(|error| failed(error.to_string()))?;
+    let intervals = times.len().saturating_sub(1) as f64;
+    let span = last.saturating_sub(first).as_secs_f64();
+    let distribution = Distribution::of(times);
+    Ok(SweepFigures {
+        iops: (span > 0.0).then(|| intervals / span),
+        mean_us: Some(distribution.mean),
+        p50_us: Some(distribution.p50),
+        p99_us: Some(distribution.p99),
+        p999_us: Some(distribution.p999),
+    })
+}
+
+impl Conditions {
+    fn region(&self, point: &Point) -> Option<u64> {
+        let zones = point.zones.zip(self.zone_bytes).map(|(zones, bytes)| bytes.saturating_mul(u64::from(zones)));
+        zones.or(self.region_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_device::{BuildOptions, Profile};
+
+    use super::*;
+    use crate::read_sweep;
+
+    const CONDITIONS: Conditions = Conditions { requests: 2_000, seed: 1, region_bytes: None, zone_bytes: None };
+
+    fn simulated(row: &str) -> SweepFigures {
+        let text = format!("workload,bs,qd,iops,mean_us\n{row}\n");
+        let point = &read_sweep(&text, "a.csv", &[]).unwrap()[0];
+        let profile = Profile::find("constant-100us").unwrap();
+        let mut model = profile.build(&BuildOptions::default()).unwrap();
+        simulate(model.as_mut(), point, &CONDITIONS).unwrap()
+    }
+
+    #[test]
+    fn a_closed_loop_at_the_depth() {
+        let figures = simulated("randread,4096,8,,50");
+        assert_eq!((figures.mean_us, figures.p999_us), (Some(100.0), Some(100.0)));
+        // Eight at a time every 100 µs; the measured span begins and ends with a burst.
+        assert!((figures.iops.unwrap() / 80_000.0 - 1.0).abs() < 0.01, "{figures:?}");
+    }
+
+    #[test]
+    fn the_hosts_time_passes_between_requests() {
+        // 8,000 a second at depth 1: 125 µs a cycle, 25 of them the host's.
+        let figures = simulated("read,4096,1,8000,100");
+        assert!((figures.iops.unwrap() - 8_000.0).abs() < 1e-6, "{figures:?}");
+        assert_eq!(figures.mean_us, Some(100.0));
+    }
+
+    #[test]
+    fn zones_and_regions_limit_what_is_used() {
+        let point = |zones: &str| {
+            let text = format!("workload,bs,qd,zones,mean_us\nread,4096,1,{zones},1\n");
+            read_sweep(&text, "a.csv", &[]).unwrap().remove(0)
+        };
+        let conditions = Conditions { region_bytes: Some(1 << 30), zone_bytes: Some(1 << 28), ..CONDITIONS };
+        assert_eq!(conditions.region(&point("")), Some(1 << 30));
+        assert_eq!(conditions.region(&point("3zones")), Some(3 << 28));
+        assert_eq!(CONDITIONS.region(&point("3")), None);
+    }
+}

@@ -1,0 +1,1 @@
+"""Solid-state drives as they were measured, and the models of them."""
