@@ -63,6 +63,17 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &cpus)?)
 }
 
+/// Moves the calling thread to another CPU, where it may run; it stays as free as it was.
+pub fn move_to_another_cpu() {
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let mut others = allowed;
+    others.unset(rustix::thread::sched_getcpu());
+    if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
+        // It was allowed before.
+        let _ = sched_setaffinity(None, &allowed);
+    }
+}
+
 /// CPUs that this process may use, in order.
 #[must_use]
 pub fn usable_cpus() -> Vec<usize> {
@@ -174,6 +185,20 @@ mod tests {
         std::thread::spawn(move || {
             pin_to_cpu(first).unwrap();
             assert_eq!(usable_cpus(), [first]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_moved_may_go_wherever_it_might_before() {
+        std::thread::spawn(|| {
+            let (before, cpu) = (usable_cpus(), rustix::thread::sched_getcpu());
+            move_to_another_cpu();
+            assert_eq!(usable_cpus(), before);
+            if before.len() == 1 {
+                assert_eq!(rustix::thread::sched_getcpu(), cpu);
+            }
         })
         .join()
         .unwrap();

@@ -5,6 +5,7 @@
 //! [`host`] holds what the operating system must be asked for: priority, CPU, memory.
 
 pub mod host;
+mod linger;
 mod median;
 mod pace;
 
@@ -13,6 +14,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use chronodisk_sim::{Nanos, Op, Request, RequestId, RequestRecord, Status};
 
+pub use self::linger::Linger;
 use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class};
 pub use self::pace::{ASLEEP_SHARE_PERCENT, Gap, Pace, PaceStatistics, Wait};
 use crate::engine::{Bytes, DeviceIndex, Due, Engine};

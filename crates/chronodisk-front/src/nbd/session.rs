@@ -155,6 +155,8 @@ pub struct SessionState {
     pub refused_requests: u64,
     /// As [`NbdSession::wants_input`].
     pub wants_input: bool,
+    /// Whether a part of a message came whose rest is waited for.
+    pub is_midway: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -431,6 +433,7 @@ impl NbdSession {
             outstanding: self.slots.outstanding(),
             refused_requests: self.refused_requests,
             wants_input: self.wants_input(),
+            is_midway: self.wants_input() && !self.input.filled().is_empty(),
         }
     }
 

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use chronodisk_device::{DeviceModel, Probe};
-use chronodisk_engine::real_host::KeepAwake;
+use chronodisk_engine::real_host::{self, KeepAwake};
 use chronodisk_engine::{
     DeviceIndex, Engine, MonotonicClock, PaceStatistics, RealClock, RealOptions, RealStatistics, Statistics,
 };
@@ -198,6 +198,8 @@ impl Server {
             stopping: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             keep_awake: Mutex::new(None),
+            may_linger: options.realtime && real_host::usable_cpus().len() > 1,
+            lingering: AtomicBool::new(false),
             totals: Mutex::new(Totals::default()),
         };
         Ok(Server {
@@ -365,6 +367,10 @@ struct Shared {
     stopping: AtomicBool,
     stop: OwnedFd,
     keep_awake: Mutex<Option<KeepAwake>>,
+    /// Whether a thread may look for a request for a while: only where its client has another CPU.
+    may_linger: bool,
+    /// Whether one does.
+    lingering: AtomicBool,
     totals: Mutex<Totals>,
 }
 
@@ -405,6 +411,11 @@ impl Shared {
 
     fn totals(&self) -> MutexGuard<'_, Totals> {
         self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the next completion must leave; [`Nanos::MAX`] if nothing is outstanding.
+    fn wake_at(&self) -> Nanos {
+        Nanos::from_nanos(self.wake_at.load(Ordering::Acquire))
     }
 
     fn is_stopping(&self) -> bool {

@@ -11,6 +11,7 @@ use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Extent, Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 
 use super::Shared;
@@ -18,7 +19,7 @@ use super::helpers::Job;
 use super::peer::{Left, Peer, raise};
 use super::shadowing::Shadowing;
 use super::vhost::SharedStore;
-use super::worker::{ASLEEP_MIN, ATTENTION, Woken, Worker};
+use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Woken, Worker};
 use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
 
 /// A connection, shared with the threads that deliver to it.
@@ -44,6 +45,9 @@ struct State {
     stuck: bool,
     broken: bool,
 }
+
+/// What the receiving call returns: the bytes in the buffer, and how many there were.
+type Received = Result<(usize, usize), Errno>;
 
 /// Completions that were queued and not sent, in order.
 #[derive(Default)]
@@ -119,11 +123,18 @@ impl NbdPeer {
         let mut farewell = None;
         let handshake_end = shared.now().saturating_add(shared.options.handshake_max);
         let mut slow = Vec::new();
+        // When the first bytes came of a request whose last ones did not.
+        let mut begun = None;
         loop {
-            self.take_requests(worker, transport, &mut slow);
+            let is_midway = self.take_requests(worker, transport, &mut begun, &mut slow);
             worker.turn(&**self, received, found);
             // Not before the clock knows them.
             slow.drain(..).for_each(|slow| self.have_moved(&shared, slow));
+            begun = begun.or(Some(Seen { at: received, found })).filter(|_| is_midway);
+            if is_midway {
+                // The client's kernel may wait for it with the rest; only TCP knows this.
+                let _ = set_tcp_quickack(&self.socket, true);
+            }
             let (negotiated, moving);
             let descriptor_flags = {
                 let mut state = self.state();
@@ -177,8 +188,15 @@ impl NbdPeer {
     }
 
     /// Takes what the client asked for, and moves its bytes, unless that means to wait for the
-    /// host's disk; then it is told as slow.
-    fn take_requests(&self, worker: &mut Worker, transport: TransportIndex, slow: &mut Vec<Slow>) {
+    /// host's disk; then it is told as slow. The first request began to come at `begun`, which it
+    /// takes. Tells whether a part of another one is there.
+    fn take_requests(
+        &self,
+        worker: &mut Worker,
+        transport: TransportIndex,
+        begun: &mut Option<Seen>,
+        slow: &mut Vec<Slow>,
+    ) -> bool {
         let shared = worker.shared.clone();
         let mut state = self.state();
         let state = &mut *state;
@@ -207,12 +225,12 @@ impl NbdPeer {
                 continue;
             }
             let store = store.get_or_insert_with(|| shared.store());
-            let begun = shared.now();
+            let asked = shared.now();
             let executed = match store.flush_waits() && flushes(&request) {
                 true => Err(ExecuteError::Store(StoreError::WouldWait)),
                 false => state.session.execute(request.key, &mut Attempt(&mut ***store)),
             };
-            let took = shared.now().saturating_sub(begun);
+            let took = shared.now().saturating_sub(asked);
             let bytes = match (executed, device_request) {
                 (Ok(()), _) => Bytes::Moved { took },
                 (Err(ExecuteError::Store(StoreError::WouldWait)), Some(device_request)) => {
@@ -230,7 +248,7 @@ impl NbdPeer {
                         state.keys.resize(slot + 1, None);
                     }
                     state.keys[slot] = Some(request.key);
-                    worker.arrived(device_request, bytes);
+                    worker.arrived(device_request, bytes, begun.take());
                 }
                 None => {
                     state.session.complete(request.key, Status::Ok);
@@ -241,6 +259,7 @@ impl NbdPeer {
         if state.session.has_output() && !state.stuck {
             self.flush(&shared, state, worker.left());
         }
+        state.session.state().is_midway
     }
 
     /// Has a helper move a request's bytes; does it here if there is none.
@@ -308,12 +327,25 @@ impl NbdPeer {
     fn receive_alone(&self, worker: &mut Worker) -> (Nanos, Found) {
         let mut buffer = [0; RECEIVE_ALONE_BYTES];
         let begun = worker.shared.now();
-        let received = recv(&self.socket, &mut buffer, RecvFlags::empty());
-        let now = worker.shared.now();
-        let asleep = now.saturating_sub(begun);
-        if asleep > ASLEEP_MIN {
-            worker.slept(begun, now);
+        let mut look = None;
+        if let Some(lingering) = worker.begin_linger(begun) {
+            look = self.look_alone(&lingering, &mut buffer, begun);
+            if look.is_none() {
+                worker.end_linger(lingering.until);
+            }
         }
+        let (received, found, now) = look.unwrap_or_else(|| {
+            let begun = worker.shared.now();
+            let received = recv(&self.socket, &mut buffer, RecvFlags::empty());
+            let now = worker.shared.now();
+            let asleep = now.saturating_sub(begun);
+            if asleep > ASLEEP_MIN {
+                worker.slept(begun, now);
+                (received, Found::Woken { asleep }, now)
+            } else {
+                (received, Found::Busy, now)
+            }
+        });
         let mut state = self.state();
         match received {
             Ok((_, 0)) => state.session.input_ended(),
@@ -333,7 +365,21 @@ impl NbdPeer {
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => state.session.input_ended(),
         }
-        (now, if asleep > ASLEEP_MIN { Found::Woken { asleep } } else { Found::Busy })
+        (now, found)
+    }
+
+    /// Receives as soon as something is there, without sleeping; `None` if nothing came in time.
+    fn look_alone(&self, lingering: &Lingering, buffer: &mut [u8], begun: Nanos) -> Option<(Received, Found, Nanos)> {
+        let mut last_look = begun;
+        loop {
+            let received = recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT);
+            let now = lingering.now();
+            match received {
+                Err(Errno::AGAIN) if now < lingering.until => last_look = now,
+                Err(Errno::AGAIN) => return None,
+                received => return Some((received, Found::Polled { since: now.saturating_sub(last_look) }, now)),
+            }
+        }
     }
 
     /// Sends as much as the socket takes at once.

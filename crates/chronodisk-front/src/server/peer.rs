@@ -56,6 +56,11 @@ impl Left {
         self.seen(departures, Nanos::MAX);
     }
 
+    /// When the last call returned, if some completions left since the clock was told.
+    pub fn last_returned(&self) -> Option<Nanos> {
+        self.calls.last().map(|call| call.returned).filter(|returned| *returned < Nanos::MAX)
+    }
+
     /// Tells the clock.
     pub fn settle(&mut self, clock: &mut chronodisk_engine::RealClock) {
         let mut start = 0;

@@ -129,7 +129,7 @@ impl RequestHandler for Arrivals<'_> {
         let connection = self.worker.connection;
         request.id = RealId { transport: self.transport, connection, slot: request.id.0 as u32 }.pack();
         request.issuer = connection;
-        self.worker.arrived(request, bytes);
+        self.worker.arrived(request, bytes, None);
     }
 
     fn before_acknowledge(&mut self) {}

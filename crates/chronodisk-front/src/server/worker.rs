@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use chronodisk_engine::{Bytes, Departure, Found, Pace, TransportIndex, Wait, real_host};
+use chronodisk_engine::{Bytes, Departure, Found, Linger, Pace, TransportIndex, Wait, real_host};
 use chronodisk_sim::{Nanos, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -19,14 +19,22 @@ pub(super) struct Worker {
     pub connection: u32,
     transport: TransportIndex,
     pace: Pace,
+    linger: Linger,
     scheduling: real_host::Scheduling,
-    arrivals: Vec<(Request, Bytes)>,
+    arrivals: Vec<(Request, Bytes, Option<Seen>)>,
     leaving: Vec<Departure>,
     group: Vec<Departure>,
     left: Left,
     /// When the next completion must leave, if this thread is the one that waits for it.
     wake_at: Option<Nanos>,
     timed: bool,
+}
+
+/// When something from a client was seen, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub at: Nanos,
+    pub found: Found,
 }
 
 /// What ended a wait.
@@ -41,6 +49,9 @@ pub(super) enum Woken {
 /// The longest sleep of a thread that waits for an instant, and the time within which one that was
 /// alone notices a second connection.
 pub(super) const ATTENTION: Nanos = Nanos::from_millis(100);
+/// A write reaches the device when its first bytes do, and not when the last of its data have come;
+/// if those take longer than this, their client is slow, which is no part of a service time.
+const TRANSFER_MAX: Nanos = Nanos::from_micros(500);
 /// So close to an instant no system call is begun that could pass it.
 const SPIN_ALONE: Nanos = Nanos::from_micros(2);
 /// A call that returns faster than this has not slept.
@@ -59,6 +70,7 @@ impl Worker {
             connection,
             transport,
             pace: Pace::new(now),
+            linger: Linger::new(),
             scheduling: real_host::Scheduling::default(),
             arrivals: Vec::new(),
             leaving: Vec::new(),
@@ -69,9 +81,10 @@ impl Worker {
         }
     }
 
-    /// A request came; it arrives with the next [`turn`](Self::turn).
-    pub fn arrived(&mut self, request: Request, bytes: Bytes) {
-        self.arrivals.push((request, bytes));
+    /// A request came; it arrives with the next [`turn`](Self::turn), and as of `begun`, when its
+    /// first bytes came, if it came in pieces.
+    pub fn arrived(&mut self, request: Request, bytes: Bytes, begun: Option<Seen>) {
+        self.arrivals.push((request, bytes, begun));
     }
 
     /// What has left, to be told with the next [`turn`](Self::turn).
@@ -82,13 +95,21 @@ impl Worker {
     /// Tells the clock what came and what left, and sends what must leave, whosever it is.
     pub fn turn(&mut self, own: &dyn Peer, received: Nanos, found: Found) {
         self.pace.worked();
+        if !self.arrivals.is_empty() {
+            self.linger.received(received);
+            if self.linger.shares_cpu() && self.shared.options.cpu.is_none() {
+                real_host::move_to_another_cpu();
+            }
+        }
         let shared = &*self.shared;
         let noticed;
         {
             let mut core = shared.core();
             self.left.settle(&mut core.clock);
-            for (request, bytes) in self.arrivals.drain(..) {
-                core.clock.arrive(received, found, shared.device, request, bytes);
+            for (request, bytes, begun) in self.arrivals.drain(..) {
+                let Seen { at, found } = begun.unwrap_or(Seen { at: received, found });
+                let at = at.max(received.saturating_sub(TRANSFER_MAX));
+                core.clock.arrive(at, found, shared.device, request, bytes);
             }
             noticed = shared.now();
             core.clock.take(noticed, &mut self.leaving);
@@ -103,6 +124,7 @@ impl Worker {
         }
         if self.leaving.iter().all(|departure| departure.id.connection == self.connection) {
             own.deliver(shared, &self.leaving, noticed, false, &mut self.left);
+            self.note_reply();
             self.leaving.clear();
         } else {
             self.deliver_to_all(own, noticed);
@@ -117,6 +139,7 @@ impl Worker {
             self.leaving.retain(|departure| departure.id.connection != connection);
             if connection == self.connection {
                 own.deliver(&self.shared, &self.group, noticed, false, &mut self.left);
+                self.note_reply();
                 continue;
             }
             let peer = self.shared.peers().get(&connection).cloned();
@@ -130,6 +153,12 @@ impl Worker {
         }
     }
 
+    fn note_reply(&mut self) {
+        if let Some(returned) = self.left.last_returned() {
+            self.linger.replied(returned);
+        }
+    }
+
     /// Whether there is nothing to wait for but the client.
     pub fn waits_for_client_only(&self) -> bool {
         self.wake_at.is_none()
@@ -140,7 +169,13 @@ impl Worker {
     /// impatient, for at most [`ATTENTION`].
     pub fn wait(&mut self, event: &OwnedFd, descriptors: &[(BorrowedFd<'_>, PollFlags)], impatient: bool) -> Woken {
         let now = self.shared.now();
-        match self.pace.plan(now, self.wake_at) {
+        let plan = self.pace.plan(now, self.wake_at);
+        if let Wait::Forever | Wait::Sleep { .. } = plan
+            && let Some(lingering) = self.begin_linger(now)
+        {
+            return self.look_for_requests(&lingering, event, descriptors);
+        }
+        match plan {
             Wait::Now => Woken::Look,
             Wait::Forever => {
                 self.relax();
@@ -158,6 +193,62 @@ impl Worker {
                 self.prepare_for_time(now);
                 self.spin(descriptors)
             }
+        }
+    }
+
+    /// Whether to look for the client's next request before sleeping, and until when: not if
+    /// another thread does so.
+    pub fn begin_linger(&mut self, now: Nanos) -> Option<Lingering> {
+        let until = self.linger.until().filter(|until| self.shared.may_linger && *until > now)?;
+        if self.shared.lingering.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        if self.pace.owes_sleep(now) {
+            // Others get the CPU then as it suits the scheduler.
+            self.scheduling.leave_fifo();
+        }
+        Some(Lingering { shared: self.shared.clone(), until })
+    }
+
+    /// Nothing came while [`Lingering`] lasted.
+    pub fn end_linger(&mut self, now: Nanos) {
+        self.linger.gave_up(now);
+    }
+
+    /// Looks at the descriptors until a request should be there, a completion is near, or somebody
+    /// wants the thread's attention.
+    fn look_for_requests(
+        &mut self,
+        lingering: &Lingering,
+        event: &OwnedFd,
+        descriptors: &[(BorrowedFd<'_>, PollFlags)],
+    ) -> Woken {
+        let shared = self.shared.clone();
+        let mut waits = poll_set(event, descriptors);
+        let waits = &mut waits[..=descriptors.len()];
+        let mut last_look = shared.now();
+        loop {
+            let ready = poll(waits, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0);
+            let now = shared.now();
+            self.pace.spun(now);
+            if ready {
+                let (own, others) = waits.split_at(descriptors.len());
+                if !others[0].revents().is_empty() {
+                    lower(event);
+                }
+                let found = Found::Polled { since: now.saturating_sub(last_look) };
+                let is_own = own.iter().any(|wait| !wait.revents().is_empty());
+                return if is_own { Woken::Ready(found) } else { Woken::Look };
+            }
+            let near = self.wake_at.is_some() && shared.wake_at() <= now.saturating_add(self.pace.margin());
+            if near {
+                return Woken::Look;
+            }
+            if now >= lingering.until {
+                self.end_linger(now);
+                return Woken::Look;
+            }
+            last_look = now;
         }
     }
 
@@ -218,11 +309,7 @@ impl Worker {
     /// Looks at the clock, and at the descriptors as long as that can't make it miss the instant.
     fn spin(&mut self, descriptors: &[(BorrowedFd<'_>, PollFlags)]) -> Woken {
         let shared = self.shared.clone();
-        let mut waits: [PollFd<'_>; DESCRIPTORS_MAX] =
-            std::array::from_fn(|_| PollFd::from_borrowed_fd(shared.stop.as_fd(), PollFlags::IN));
-        for (wait, (descriptor, flags)) in waits.iter_mut().zip(descriptors) {
-            *wait = PollFd::from_borrowed_fd(*descriptor, *flags);
-        }
+        let mut waits = poll_set(&shared.stop, descriptors);
         let waits = &mut waits[..descriptors.len()];
         let mut last_look = self.shared.now();
         loop {
@@ -230,7 +317,7 @@ impl Worker {
             if let Some(gap) = self.pace.spun(now) {
                 self.shared.core().clock.note_gap(gap);
             }
-            let wake_at = Nanos::from_nanos(self.shared.wake_at.load(Ordering::Acquire));
+            let wake_at = self.shared.wake_at();
             if wake_at <= now {
                 return Woken::Look;
             }
@@ -283,6 +370,34 @@ impl Worker {
         totals.pace.add(&self.pace.statistics());
         totals.realtime |= self.scheduling.is_fifo();
     }
+}
+
+/// A thread looks for a request instead of sleeping.
+pub(super) struct Lingering {
+    shared: Arc<Shared>,
+    /// How long.
+    pub until: Nanos,
+}
+
+impl Lingering {
+    pub fn now(&self) -> Nanos {
+        self.shared.now()
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.shared.lingering.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What to poll: the descriptors, and then `filler`.
+fn poll_set<'a>(filler: &'a OwnedFd, descriptors: &[(BorrowedFd<'a>, PollFlags)]) -> [PollFd<'a>; DESCRIPTORS_MAX + 1] {
+    let mut waits = std::array::from_fn(|_| PollFd::from_borrowed_fd(filler.as_fd(), PollFlags::IN));
+    for (wait, (descriptor, flags)) in waits.iter_mut().zip(descriptors) {
+        *wait = PollFd::from_borrowed_fd(*descriptor, *flags);
+    }
+    waits
 }
 
 /// Most descriptors of a connection.

@@ -1,0 +1,178 @@
+//! Whether to look for the next request for a while before sleeping, decided on instants alone.
+
+use chronodisk_sim::Nanos;
+
+use super::median::RunningQuantile;
+
+/// Decides for how long a thread that has just replied looks for its client's next request instead
+/// of sleeping.
+///
+/// A client that waits for each reply before it sends the next request does so a few microseconds
+/// after the reply if it spins, and a few tens if it has to be woken. Being woken by that request
+/// would cost as much again, and how much exactly nobody could tell; a thread that looks sees the
+/// request within a microsecond. So it looks for twice the usual turn-around, the median from a
+/// reply to the request that came next, as long as that is short.
+///
+/// A client that the scheduler put on the same CPU can't run while somebody looks for its request:
+/// that comes as soon as the looking ends in vain. [`shares_cpu`](Self::shares_cpu) tells so, and
+/// the thread had better go to another CPU.
+///
+/// ```
+/// use chronodisk_engine::Linger;
+/// use chronodisk_sim::Nanos;
+///
+/// let mut linger = Linger::new();
+/// let mut now = Nanos::ZERO;
+/// for _ in 0..100 {
+///     linger.replied(now);
+///     now += Nanos::from_micros(40);
+///     linger.received(now);
+/// }
+/// linger.replied(now);
+/// assert_eq!(linger.until(), Some(now + Nanos::from_micros(90)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Linger {
+    turnaround: RunningQuantile,
+    replied: Option<Nanos>,
+    /// When the thread last stopped looking, if nothing had come.
+    gave_up: Option<Nanos>,
+    /// Requests in a row that came as soon as it had stopped.
+    released: u32,
+}
+
+/// Added to twice the turn-around.
+const SLACK: Nanos = Nanos::from_micros(10);
+/// Beyond this a sleep is worth its price.
+const LINGER_MAX: Nanos = Nanos::from_micros(250);
+/// A request that comes so soon after the end of the looking was held up by it: less than it takes
+/// to wake a thread on another CPU, more than switching to a process on this one and back.
+const RELEASED_MAX: Nanos = Nanos::from_micros(25);
+/// So many in a row are no coincidence.
+const RELEASED_COUNT: u32 = 3;
+/// A client that blocks on a virtual machine, until it was measured.
+const TURNAROUND_INITIAL: Nanos = Nanos::from_micros(40);
+
+impl Linger {
+    /// Of a thread that has not replied to anything.
+    #[must_use]
+    pub fn new() -> Self {
+        Linger { turnaround: RunningQuantile::median(TURNAROUND_INITIAL), replied: None, gave_up: None, released: 0 }
+    }
+
+    /// A reply left at `at`.
+    pub fn replied(&mut self, at: Nanos) {
+        self.replied = Some(at);
+    }
+
+    /// A request was received at `at`.
+    pub fn received(&mut self, at: Nanos) {
+        let Some(replied) = self.replied.take() else { return };
+        let released = self.gave_up.take().is_some_and(|gave_up| at.saturating_sub(gave_up) < RELEASED_MAX);
+        if released {
+            self.released += 1;
+        } else {
+            // How long a client takes that could not run says nothing of it.
+            self.turnaround.add(at.saturating_sub(replied));
+            self.released = 0;
+        }
+    }
+
+    /// The thread stopped looking at `at`, and nothing had come.
+    pub fn gave_up(&mut self, at: Nanos) {
+        self.gave_up = Some(at);
+    }
+
+    /// Whether the client seems to wait for this thread's CPU; tells so once, and then again only
+    /// after as many signs as before.
+    pub fn shares_cpu(&mut self) -> bool {
+        let shares = self.released >= RELEASED_COUNT;
+        if shares {
+            self.released = 0;
+        }
+        shares
+    }
+
+    /// Until when to look; `None` if it is not worth it or nothing was replied since the last
+    /// request.
+    #[must_use]
+    pub fn until(&self) -> Option<Nanos> {
+        let replied = self.replied?;
+        let usual = self.turnaround.value();
+        let length = usual.saturating_add(usual).saturating_add(SLACK);
+        (length <= LINGER_MAX).then(|| replied.saturating_add(length))
+    }
+}
+
+impl Default for Linger {
+    fn default() -> Self {
+        Linger::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micros(count: u64) -> Nanos {
+        Nanos::from_micros(count)
+    }
+
+    fn with_turnaround(us: u64) -> Linger {
+        let mut linger = Linger::new();
+        for round in 0..200 {
+            linger.replied(micros(round * 10_000));
+            linger.received(micros(round * 10_000 + us));
+        }
+        linger
+    }
+
+    #[test]
+    fn it_looks_for_clients_that_come_back_soon_and_sleeps_for_the_others() {
+        let mut soon = with_turnaround(3);
+        soon.replied(micros(1));
+        assert_eq!(soon.until(), Some(micros(17)));
+        let mut late = with_turnaround(2_000);
+        late.replied(micros(1));
+        assert_eq!(late.until(), None);
+    }
+
+    #[test]
+    fn a_client_that_comes_when_the_looking_ends_shares_the_cpu() {
+        let mut linger = with_turnaround(3);
+        let mut round = |now: u64, came_after: u64| {
+            linger.replied(micros(now));
+            let until = linger.until().unwrap();
+            linger.gave_up(until);
+            linger.received(until + micros(came_after));
+            (linger.shares_cpu(), until.as_nanos() / 1_000 - now)
+        };
+        assert_eq!(round(1_000, 9), (false, 16));
+        assert_eq!(round(2_000, 9), (false, 16));
+        assert_eq!(round(3_000, 9), (true, 16), "three in a row, and the turn-around is as it was");
+        assert_eq!(round(4_000, 9), (false, 16));
+        assert_eq!(round(5_000, 90), (false, 16), "woken from elsewhere");
+        assert_eq!(round(6_000, 9), (false, 16));
+    }
+
+    #[test]
+    fn nothing_is_looked_for_but_after_a_reply() {
+        let mut linger = with_turnaround(3);
+        assert_eq!(linger.until(), None);
+        linger.replied(micros(5));
+        linger.received(micros(6));
+        linger.received(micros(7));
+        assert_eq!(linger.until(), None);
+    }
+
+    #[test]
+    fn a_client_that_changes_its_mind_is_looked_for_again() {
+        let mut linger = with_turnaround(2_000);
+        for round in 1_000..1_200 {
+            linger.replied(micros(round * 10_000));
+            linger.received(micros(round * 10_000 + 20));
+        }
+        linger.replied(micros(0));
+        assert_eq!(linger.until(), Some(micros(50)));
+    }
+}
