@@ -1,0 +1,138 @@
+//! A drive whose constants are known: they come out again from its simulated sweep.
+
+use std::fmt::Write as _;
+
+use chronodisk_device::Profile;
+use chronodisk_fit::{Conditions, FitError, Fitted, Free, Method, Problem, Search, Task, Template, read_sweep, uses};
+use chronodisk_report::{PointUse, SweepFigures};
+use proptest::prelude::*;
+
+const CONDITIONS: Conditions = Conditions { requests: 1_500, seed: 3, region_bytes: None, zone_bytes: None };
+
+/// A drive of four units.
+fn profile(overhead: &str, latency: &str, variation: &str) -> String {
+    format!(
+        "name = \"synthetic\"\nkind = \"memory\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
+         capacity = \"1 GiB\"\nunits = 4\ninterleave = \"4 KiB\"\n\
+         read-overhead = \"{overhead}\" # fit: 1 us..9 us\nread-latency = \"{latency}\" # fit: 2 us..30 us\n\
+         read-variation = \"{variation}\"  # fit: 0 us..2 us\nunit-read-bandwidth = \"1 GB/s\"\n\
+         link-read-bandwidth = \"2 GB/s\"\nwrite-overhead = \"1 us\"\nwrite-latency = \"1 us\"\n\
+         unit-write-bandwidth = \"1 GB/s\"\nlink-write-bandwidth = \"2 GB/s\"\n"
+    )
+}
+
+fn run(tasks: &[Task]) -> Vec<Result<Vec<SweepFigures>, FitError>> {
+    tasks.iter().map(|task| task.run(&|| false)).collect()
+}
+
+/// The sweep of a drive, as it would be measured.
+fn sweep(text: &str, rows: &[(&str, u64, u32)]) -> String {
+    let mut blank = "workload,bs,qd,mean_us\n".to_owned();
+    for (workload, bytes, depth) in rows {
+        let _ = writeln!(blank, "{workload},{bytes},{depth},1");
+    }
+    let measured = problem(text, &blank, &[], CONDITIONS).compare(&run).unwrap().fit;
+    let mut csv = "workload,bs,qd,mean_us,p99_us\n".to_owned();
+    for ((workload, bytes, depth), point) in rows.iter().zip(&measured.points) {
+        let (mean, p99) = (point.before.mean_us.unwrap(), point.before.p99_us.unwrap());
+        let _ = writeln!(csv, "{workload},{bytes},{depth},{mean},{p99}");
+    }
+    csv
+}
+
+fn problem(text: &str, csv: &str, hold_out: &[&str], conditions: Conditions) -> Problem {
+    let hold_out: Vec<_> = hold_out.iter().map(|text| text.parse().unwrap()).collect();
+    Problem {
+        template: Template::new(text, "p.toml", &[], false).unwrap(),
+        profile_file: "p.toml".to_owned(),
+        points: uses(read_sweep(csv, "sweep.csv", &[]).unwrap(), &hold_out),
+        conditions,
+        capacity_bytes: None,
+    }
+}
+
+fn fit(problem: &Problem, cross_validate: bool) -> Fitted {
+    let search = Search { evaluations: 90, restarts: 0, seed: 1 };
+    problem.fit(&Method { search, cross_validate, run: &run, stop: &|| false, progress: &|_| {} }).unwrap()
+}
+
+#[test]
+fn known_constants_are_recovered() {
+    let truth = profile("3 us", "12 us", "0.5 us");
+    let rows = [("randread", 4_096, 1), ("randread", 4_096, 4), ("read", 16_384, 1), ("randread", 4_096, 16)];
+    let csv = sweep(&truth, &rows);
+    // Another seed's workload: the fit must not live on equal random numbers.
+    let conditions = Conditions { seed: 4, ..CONDITIONS };
+    let fitted = fit(&problem(&profile("7 us", "5 us", "1.5 us"), &csv, &["depth>=16"], conditions), false);
+    let [overhead, latency, variation] = fitted.values[..] else { panic!("three constants") };
+    assert!((overhead / 3.0 - 1.0).abs() < 0.15, "{fitted:?}");
+    assert!((latency / 12.0 - 1.0).abs() < 0.04, "{fitted:?}");
+    assert!((variation - 0.5).abs() < 0.25, "{fitted:?}");
+    let [before, after] = fitted.fit.errors(PointUse::Fitted).unwrap();
+    assert!(before.mean_percent > Some(10.0) && after.mean_percent < Some(1.0), "{before:?} {after:?}");
+    let [_, held_out] = fitted.fit.errors(PointUse::HeldOut).unwrap();
+    assert!(held_out.points == 1 && held_out.mean_percent < Some(4.0), "{held_out:?}");
+    let documented = problem(&truth, &csv, &[], conditions).template.documented(&fitted.values, "sweep.csv", &[]);
+    assert!(Profile::parse(&documented, "p.toml").is_ok(), "{documented}");
+}
+
+#[test]
+fn each_set_is_left_out_once() {
+    let truth = profile("3 us", "12 us", "0 us");
+    let csv = sweep(&truth, &[("randread", 4_096, 1), ("randread", 4_096, 2), ("read", 16_384, 1)]);
+    let problem = problem(&profile("4 us", "9 us", "0 us"), &csv, &[], Conditions { requests: 400, ..CONDITIONS });
+    let sets: Vec<String> = fit(&problem, true).fit.cross_validation.iter().map(|error| error.name.clone()).collect();
+    assert_eq!(sets, ["randread", "read"]);
+}
+
+#[test]
+fn a_fit_that_is_stopped_keeps_its_start() {
+    let csv = "workload,bs,qd,mean_us\nrandread,4096,1,20\n";
+    let problem = problem(&profile("3 us", "12 us", "0 us"), csv, &[], CONDITIONS);
+    let search = Search { evaluations: 90, restarts: 2, seed: 1 };
+    let method = Method { search, cross_validate: true, run: &run, stop: &|| true, progress: &|_| {} };
+    let fitted = problem.fit(&method).unwrap();
+    assert!(fitted.fit.interrupted);
+    assert_eq!(fitted.values, [3.0, 12.0, 0.0]);
+}
+
+#[test]
+fn a_table_can_be_fitted_too() {
+    let text = "name = \"t\"\nkind = \"table\"\ndescription = \"d\"\nsource = \"s\"\nvalidation = \"unvalidated\"\n\
+                capacity = \"1 GiB\"\nchannels = 1\n[[row]]\nsize = \"4 KiB\"\nrandom-read = \"0.1 ms\"\n\
+                random-write = \"1 ms\"\nsequential-read = \"0.1 ms\"\nsequential-write = \"1 ms\"\n";
+    let csv = "workload,bs,qd,mean_us\nrandread,4096,4,960\n";
+    let free: Vec<Free> = vec!["row.0.random-read=0.05 ms..1 ms".parse().unwrap()];
+    let template = Template::new(text, "t.toml", &free, false).unwrap();
+    let conditions = Conditions { requests: 200, ..CONDITIONS };
+    let points = uses(read_sweep(csv, "s.csv", &[]).unwrap(), &[]);
+    let problem =
+        Problem { template, profile_file: "t.toml".to_owned(), points, conditions, capacity_bytes: Some(1 << 20) };
+    // Four outstanding on one channel wait four times its time.
+    let fitted = fit(&problem, false);
+    assert!((fitted.values[0] - 0.24).abs() < 0.002, "{fitted:?}");
+}
+
+#[test]
+fn the_profile_of_the_p4800x_gives_its_published_points() {
+    let csv = include_str!("../../../experiments/ssd_validation/intel-p4800x.csv");
+    let profile = Profile::find("intel-p4800x").unwrap();
+    // A seed that the fit did not use.
+    let conditions = Conditions { requests: 5_000, seed: 5, ..CONDITIONS };
+    let compared = problem(profile.text(), csv, &[], conditions).compare(&run).unwrap();
+    let [_, errors] = compared.fit.errors(PointUse::Fitted).unwrap();
+    assert!(errors.points == 2 && errors.mean_worst_percent < Some(2.0), "{errors:?}");
+    assert!(errors.p99_worst_percent < Some(5.0), "{errors:?}");
+}
+
+proptest! {
+    /// Whatever a file holds, it is read or refused.
+    #[test]
+    fn any_text_is_read_or_refused(text in ".{0,400}", rows in "[a-z0-9,.\"\n{}: _-]{0,400}") {
+        let _ = read_sweep(&text, "a", &[]);
+        let _ = read_sweep(&format!("set,bs,qd,iops,mean_us,zones\n{rows}"), "a", &[]);
+        let _ = read_sweep(&format!("{{\"jobs\":[{{\"read\":{{{rows}}}}}]}}"), "a", &[]);
+        let _ = Template::new(&rows, "a", &[], false);
+        let _ = rows.parse::<Free>();
+    }
+}
