@@ -1,5 +1,6 @@
 """Answering Chronodisk's questions over a pipe. The protocol is described in crates/chronodisk-engine/src/protocol."""
 
+import io
 import struct
 import sys
 from collections.abc import Callable
@@ -33,10 +34,15 @@ class ProtocolError(Exception):
 
 def serve(make: ModelMaker) -> None:
     """Answers on standard output what is asked on standard input, until that ends."""
-    # What a model prints must not get between the answers.
-    output = sys.stdout.buffer
+    # What a model prints must not get between the answers. Without a buffer nothing is left to write when the other
+    # side has closed.
+    output = io.FileIO(sys.stdout.fileno(), "wb", closefd=False)
     sys.stdout = sys.stderr
-    Server(make, sys.stdin.buffer, output).run()
+    try:
+        Server(make, sys.stdin.buffer, output).run()
+    except BrokenPipeError:
+        # Nobody waits for an answer any more, as at the end of a run that was interrupted.
+        pass
 
 
 class Server:
@@ -153,8 +159,9 @@ class Server:
         return self._model
 
     def _send(self, kind: int, sequence: int, body: bytes) -> None:
-        self._sink.write(_HEADER.pack(len(body), kind, 0, sequence) + body)
-        self._sink.flush()
+        rest = _HEADER.pack(len(body), kind, 0, sequence) + body
+        while rest:
+            rest = rest[self._sink.write(rest) :]
 
 
 def _info(device: Device) -> bytes:

@@ -100,6 +100,8 @@ pub(super) fn lock(link: &SharedLink) -> MutexGuard<'_, Link> {
 }
 
 const RECEIVE_BYTES: usize = 64 << 10;
+/// How long a program may take to answer that its session ends.
+const GOODBYE: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// Commands that are held back for company are sent at the latest when they are this many bytes.
 const HELD_BACK_BYTES_MAX: usize = 16 << 10;
@@ -373,7 +375,11 @@ impl Drop for Link {
             let (_sequence, frame) = self.client.send(Command::End);
             self.to_send.extend_from_slice(frame);
             if let Some(wire) = &mut self.wire {
-                let _ = wire.send(&self.to_send);
+                let sent = wire.send(&self.to_send);
+                // A program would find nobody to answer, and complain.
+                if sent.is_ok() && !self.connector.resumes() {
+                    let _ = wire.receive(&mut self.buffer, GOODBYE);
+                }
             }
         }
         // Before the connector, which may wait for the other end to go.
