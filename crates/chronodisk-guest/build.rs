@@ -19,6 +19,7 @@ fn main() {
             "-Werror",
             "-Wl,-z,now",
             "shim/clock.c",
+            "shim/calendar.c",
             "shim/time.c",
             "shim/processes.c",
             "shim/files.c",

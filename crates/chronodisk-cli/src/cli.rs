@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    compare, completions, devices, emulator_server, fit, man, run, serve, simulate, validate, verify,
+    compare, completions, devices, emulator_server, fit, kernel, man, run, serve, simulate, validate, verify,
 };
 use crate::failure::Outcome;
 
@@ -36,6 +36,7 @@ enum Command {
     Verify(verify::Arguments),
     Compare(compare::Arguments),
     Devices(devices::Arguments),
+    Kernel(kernel::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
     Man(man::Arguments),
@@ -54,6 +55,7 @@ impl Cli {
             Command::Verify(arguments) => verify::execute(arguments),
             Command::Compare(arguments) => compare::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),
+            Command::Kernel(arguments) => kernel::execute(arguments),
             Command::Completions(arguments) => completions::execute(arguments),
             Command::Man(arguments) => man::execute(arguments),
         }

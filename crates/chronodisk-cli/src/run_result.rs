@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
-use chronodisk_guest::{ClockCounters, CpuBase, RunOptions, RunOutcome, Stage};
+use chronodisk_guest::{ClockCounters, CpuBase, GuestKernel, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{
     ClockInfo, Distribution, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult,
     ShadowResult, Summary, TransportResult,
@@ -45,8 +45,17 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         device: setting.devices[0].used(),
         further_devices: setting.devices[1..].iter().map(Device::used).collect(),
         clock: ClockInfo {
-            driver: "guest".to_owned(),
-            cpu: if measured { "measured" } else { "wall" }.to_owned(),
+            driver: match options.kernel {
+                GuestKernel::Distribution { .. } => "guest",
+                GuestKernel::Exact { .. } => "exact",
+            }
+            .to_owned(),
+            cpu: match options.cpu_base {
+                CpuBase::Measured => "measured",
+                CpuBase::Wall => "wall",
+                CpuBase::Zero => "zero",
+            }
+            .to_owned(),
             kernel_scale: measured.then_some(options.kernel_scale),
             trap_cost_ns: measured.then_some(Nanos::from_nanos(options.trap_nanos)),
         },

@@ -8,6 +8,7 @@ mod guest {
     mod clocks;
     mod elsewhere;
     mod endings;
+    mod exact;
     mod file_systems;
     mod support;
     mod user;

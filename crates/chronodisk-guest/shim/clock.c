@@ -51,6 +51,7 @@ static struct {
 static int kicked_fd = -1; /* whose acknowledgement is awaited */
 static int epoll_fd = -1;
 static int serial_out_fd = -1;
+static int line_is_open; /* the guest has opened its line to the launcher */
 static int acknowledgement_left;
 
 static uint64_t guest_interval;
@@ -64,7 +65,9 @@ static int (*real_sigsuspend)(const sigset_t *);
 static int (*real_connect)(int, const struct sockaddr *, socklen_t);
 static int (*real_epoll_create)(int);
 static int (*real_epoll_ctl)(int, int, int, struct epoll_event *);
+static int (*real_poll)(struct pollfd *, nfds_t, int);
 static ssize_t (*real_read)(int, void *, size_t);
+static ssize_t (*real_write)(int, const void *, size_t);
 static ssize_t (*real_sendmsg)(int, const struct msghdr *, int);
 
 void *next_symbol(const char *name)
@@ -107,20 +110,34 @@ static void transfer(int writes, void *bytes, size_t len_bytes)
 	}
 }
 
-/* Stops the clock, asks, and goes on from the instant in the answer. Signals must be blocked. */
-static struct chronodisk_answer ask(enum chronodisk_ask kind)
+/* Asks with the clock stopped, and goes on from the instant in the answer. */
+static struct chronodisk_answer ask_stopped(enum chronodisk_ask kind, uint64_t guest_timer)
 {
-	stop_clock();
 	struct chronodisk_question question = {
 		.ask = kind,
 		.virtual_now = page->virtual_now,
-		.guest_timer = guest_deadline ? guest_deadline : CHRONODISK_NEVER,
+		.guest_timer = guest_timer,
 	};
 	struct chronodisk_answer answer;
 	transfer(1, &question, sizeof question);
 	transfer(0, &answer, sizeof answer);
 	start_clock(answer.virtual_now);
 	return answer;
+}
+
+/* Stops the clock and asks. Signals must be blocked. */
+static struct chronodisk_answer ask(enum chronodisk_ask kind)
+{
+	stop_clock();
+	return ask_stopped(kind, guest_deadline ? guest_deadline : CHRONODISK_NEVER);
+}
+
+/* The same for a kernel that has said at which instant it idles and until when. */
+struct chronodisk_answer ask_idle(uint64_t virtual_now, uint64_t guest_timer)
+{
+	stop_clock();
+	page->virtual_now = virtual_now;
+	return ask_stopped(CHRONODISK_ASK_IDLE, guest_timer);
 }
 
 /* The completion bound has passed while the guest ran: fetch what is due, and stop the user
@@ -158,6 +175,12 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 		alarm_deferred = 1;
 	if (stopped || in_accounts)
 		return;
+	if (page->exact) {
+		if (on_alarm_of_exact_kernel() && running_pid && running_user_code)
+			kill(running_pid, SIGALRM);
+		errno = saved_errno;
+		return;
+	}
 	if (page->completion_bound != CHRONODISK_NEVER && virtual_nanos() >= page->completion_bound)
 		take_completions();
 	int expired = expire_guest_timer() || alarm_repeated;
@@ -232,14 +255,14 @@ int gettimeofday(struct timeval *time, void *zone)
 
 /* ---- Idling ------------------------------------------------------------------------------------ */
 
-static int descriptors_are_ready(void)
+int descriptors_are_ready(void)
 {
 	struct pollfd descriptor = { .fd = epoll_fd, .events = POLLIN };
 	struct timespec none = { 0, 0 };
 	return epoll_fd >= 0 && syscall(SYS_ppoll, &descriptor, 1, &none, NULL, 0) > 0;
 }
 
-static int interrupts_are_pending(void)
+int interrupts_are_pending(void)
 {
 	sigset_t pending;
 	sigpending(&pending);
@@ -255,9 +278,9 @@ static int output_is_on_its_way(void)
 
 /* The launcher's speed is not the guest's affair: while something is on its way between them, an
  * idle guest's clock stands still. Returns whether an interrupt has come meanwhile. */
-static int settle_with_launcher(void)
+int settle_with_launcher(void)
 {
-	if (!page->launcher_owes && !output_is_on_its_way())
+	if (!line_is_open || (!page->launcher_owes && !output_is_on_its_way()))
 		return 0;
 	static const struct timespec look_again = { 0, 50000 };
 	stop_clock();
@@ -268,20 +291,28 @@ static int settle_with_launcher(void)
 	}
 	start_clock(page->virtual_now);
 	return interrupts_are_pending() || descriptors_are_ready();
-}/* Waits for something outside the guest: input, or under the host's pace the guest's timer. The
+}
+
+/* Whether idle time passes with the host's: somebody is expected to type. */
+int follows_host(void)
+{
+	return page->idle_pace == CHRONODISK_IDLE_HOST || input_is_awaited();
+}
+
+/* Waits for something outside the guest: input, or under the host's pace the guest's timer. The
  * guest's interrupts are off, so its handlers only take note; they read no clock. */
 static int wait_outside(const sigset_t *mask)
 {
-	int follows_host = page->idle_pace == CHRONODISK_IDLE_HOST || input_is_awaited();
+	int paced = follows_host();
 	stop_clock();
 	uint64_t since_host = host_nanos();
-	if (follows_host && guest_deadline) {
+	if (paced && guest_deadline) {
 		uint64_t wait = guest_deadline > page->virtual_now ? guest_deadline - page->virtual_now : 1;
 		arm_host_timer_for(wait);
 	}
 	int result = real_sigsuspend(mask);
 	int saved_errno = errno;
-	start_clock(page->virtual_now + (follows_host ? host_nanos() - since_host : 0));
+	start_clock(page->virtual_now + (paced ? host_nanos() - since_host : 0));
 	if (guest_deadline && virtual_nanos() >= guest_deadline)
 		kill(main_pid, SIGALRM);
 	errno = saved_errno;
@@ -328,7 +359,7 @@ int sigsuspend(const sigset_t *mask)
 			kill(main_pid, SIGALRM);
 		else if (!answer.completed)
 			outside = 1;
-	} else if (guest_deadline && page->idle_pace == CHRONODISK_IDLE_JUMP && !input_is_awaited()) {
+	} else if (guest_deadline && !follows_host()) {
 		wakeups = 0;
 		jump_to(guest_deadline);
 		kill(main_pid, SIGALRM);
@@ -360,6 +391,8 @@ int epoll_create(int size)
  * leave a writable console ready for ever and so forbid every jump. */
 int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 {
+	if (operation == EPOLL_CTL_ADD && fd == serial_out_fd)
+		line_is_open = 1;
 	if (operation == EPOLL_CTL_MOD && event)
 		event->events |= EPOLLET;
 	return real_epoll_ctl(epoll, operation, fd, event);
@@ -368,11 +401,13 @@ int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 /* ---- The kick ---------------------------------------------------------------------------------- */
 
 /* The guest connects to its devices by names of which no sockets exist, chronodisk-vda and on: it gets the inherited
- * ones. */
+ * ones. An exact kernel's calendar is in this process. */
 int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 {
 	static const char prefix[] = "chronodisk-vd";
 	const char *name = ((const struct sockaddr_un *)address)->sun_path;
+	if (page && page->exact && address->sa_family == AF_UNIX && strcmp(name, "chronodisk-calendar") == 0)
+		return calendar_connect(fd);
 	if (!page || address->sa_family != AF_UNIX || strncmp(name, prefix, sizeof prefix - 1) != 0)
 		return real_connect(fd, address, len_bytes);
 	unsigned device = (unsigned)(name[sizeof prefix - 1] - 'a');
@@ -417,8 +452,32 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return real_sendmsg(fd, message, flags);
 }
 
+ssize_t write(int fd, const void *bytes, size_t len_bytes)
+{
+	return calendar_owns(fd) ? calendar_write(bytes, len_bytes) : real_write(fd, bytes, len_bytes);
+}
+
+/* An exact kernel looks after its calendar's messages while it waits for an acknowledgement, of which
+ * there are none then, and waits for the calendar alone. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized" /* the C library declares its argument as written only */
+int poll(struct pollfd *descriptors, nfds_t count, int timeout)
+{
+	if (!count || !calendar_owns(descriptors[count - 1].fd))
+		return real_poll(descriptors, count, timeout);
+	descriptors[count - 1].revents = 0;
+	if (count > 1)
+		return real_poll(descriptors, count - 1, timeout);
+	calendar_poll();
+	descriptors[0].revents = POLLIN;
+	return 1;
+}
+#pragma GCC diagnostic pop
+
 ssize_t read(int fd, void *buffer, size_t len_bytes)
 {
+	if (calendar_owns(fd))
+		return calendar_read(buffer, len_bytes);
 	ssize_t got = real_read(fd, buffer, len_bytes);
 	if (acknowledgement_left == 0 || fd != kicked_fd)
 		return got;
@@ -459,7 +518,9 @@ __attribute__((constructor)) static void start(void)
 	real_connect = next_symbol("connect");
 	real_epoll_create = next_symbol("epoll_create");
 	real_epoll_ctl = next_symbol("epoll_ctl");
+	real_poll = next_symbol("poll");
 	real_read = next_symbol("read");
+	real_write = next_symbol("write");
 	real_sendmsg = next_symbol("sendmsg");
 	start_processes();
 	start_files();

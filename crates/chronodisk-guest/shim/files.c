@@ -90,6 +90,28 @@ int unlink(const char *path)
 	}
 	return real_unlink(path);
 }
+
+/* What the guest's kernel draws from its host to seed its own generator: the run's, so that runs
+ * repeat. The sequence is SplitMix64 (Steele, Lea, Flood 2014). */
+ssize_t getrandom(void *buffer, size_t len_bytes, unsigned flags)
+{
+	static uint64_t state;
+	static int seeded;
+	if (!is_guest_kernel())
+		return syscall(SYS_getrandom, buffer, len_bytes, flags);
+	if (!seeded)
+		state = page->seed;
+	seeded = 1;
+	for (size_t at = 0; at < len_bytes; at += sizeof state) {
+		uint64_t word = state += 0x9e3779b97f4a7c15ull;
+		word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
+		word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+		word ^= word >> 31;
+		memcpy((char *)buffer + at, &word, len_bytes - at < sizeof word ? len_bytes - at : sizeof word);
+	}
+	return (ssize_t)len_bytes;
+}
+
 void start_files(void)
 {
 	real_open = next_symbol("open");

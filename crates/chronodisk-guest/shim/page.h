@@ -14,6 +14,7 @@
 enum chronodisk_cpu_base {
 	CHRONODISK_CPU_WALL = 0,     /* the host's time while the guest runs */
 	CHRONODISK_CPU_MEASURED = 1, /* the guest's own CPU time */
+	CHRONODISK_CPU_ZERO = 2,     /* nothing: computing takes no time; of exact kernels only */
 };
 
 enum chronodisk_idle_pace {
@@ -32,6 +33,8 @@ struct chronodisk_page {
 	uint64_t tsc_trap_nanos;          /* taken off where user code read the time stamp counter */
 	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
 	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
+	uint64_t exact;                   /* whether the kernel keeps simulated time itself */
+	uint64_t seed;                    /* of the random bytes that the kernel gets from its host */
 
 	/* Written by the launcher at any time. */
 	volatile uint64_t launcher_owes; /* it has something for the guest, or the guest has not read it yet */
@@ -57,9 +60,10 @@ struct chronodisk_page {
 	volatile uint64_t host_tree_written_bytes;
 	volatile uint64_t alarms; /* of the host's timer */
 	volatile uint64_t cold_nanos; /* virtual time not charged after long stops */
+	volatile uint64_t spins;      /* times that a program was seen to spin while computing took no time */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 224, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 248, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -37,6 +37,8 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 {
 	if (registers->orig_rax == SYS_read && registers->rdi == 0)
 		readers[pid % READERS_MAX] = pid;
+	if (registers->orig_rax == SYS_sched_yield)
+		account_for_yield();
 }
 
 /* Whether the program waits for standard input that is open and empty. */
@@ -220,7 +222,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			errno = saved_errno;
 			continue;
 		}
-		if (!stopped && page->completion_bound != CHRONODISK_NEVER) {
+		if (!stopped && !page->exact && page->completion_bound != CHRONODISK_NEVER) {
 			sigset_t interrupts, old;
 			sigemptyset(&interrupts);
 			sigaddset(&interrupts, SIGIO);

@@ -1,6 +1,7 @@
 /* What the parts of the guest's clock share; nothing of it is visible outside of the library.
  *
  * clock.c  idling, the guest's timer, the kick: what the guest's kernel asks of its host
+ * calendar.c  the same for a kernel that has simulated time of its own
  * time.c   virtual time and the accounts that it is made of
  * processes.c  the guest's programs, which are the host's traced processes
  * files.c  the host's tree and the guest's memory */
@@ -47,6 +48,20 @@ extern volatile int running_user_code;
 void *next_symbol(const char *name);
 int is_guest_kernel(void);
 void take_completions(void);
+int interrupts_are_pending(void);
+int descriptors_are_ready(void);
+int settle_with_launcher(void);
+int follows_host(void);
+struct chronodisk_answer ask_idle(uint64_t virtual_now, uint64_t guest_timer);
+
+/* calendar.c */
+extern const volatile unsigned long long *kernel_now; /* V of an exact kernel; null otherwise */
+extern const volatile unsigned long long *kernel_next_event;
+int calendar_connect(int fd);
+int calendar_owns(int fd);
+void calendar_poll(void);
+ssize_t calendar_write(const void *bytes, size_t len_bytes);
+ssize_t calendar_read(void *buffer, size_t len_bytes);
 
 /* time.c */
 extern int (*real_clock_gettime)(clockid_t, struct timespec *);
@@ -67,6 +82,10 @@ void open_accounts(void);
 void close_accounts(void);
 void account_for_resume(pid_t pid, int user_code);
 void account_for_stop(pid_t pid, uint64_t overhead_nanos);
+void account_for_yield(void);
+uint64_t uncharged_nanos(void);
+void charge_later(uint64_t nanos);
+int on_alarm_of_exact_kernel(void);
 void start_time(void);
 
 /* processes.c */

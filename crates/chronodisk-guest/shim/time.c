@@ -60,6 +60,10 @@ static uint64_t cold_kernel_nanos;
 static uint64_t cold_kernel_total_nanos;
 static uint64_t kernel_since_cpu;
 static uint64_t usual_stretch_nanos; /* of user code, when warm */
+/* Of an exact kernel: what its V holds of base(), and what it did not hold when the clock stopped. */
+static uint64_t charged_nanos;
+static uint64_t uncharged_at_stop;
+static uint64_t yields;
 
 uint64_t nanos_of(const struct timespec *time)
 {
@@ -128,11 +132,27 @@ static uint64_t kernel_cpu(void)
 	return cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) - cold_kernel_total_nanos;
 }
 
+/* While computing takes no time, programs that wait for time to pass must see it pass: a read of the
+ * time stamp counter takes as long as a processor needs for one, a yield what it costs natively. A
+ * program that spins on memory is given a tick of the guest's scheduler for each alarm. */
+#define TSC_READ_NANOS 20ull
+#define YIELD_NANOS 500ull
+#define SPIN_NANOS 10000000ull
+/* A program that has computed for so long without coming back is taken to spin. */
+#define SPIN_CPU_NANOS 2000000000ull
+
+static uint64_t base_of_free_computing(void)
+{
+	return page->tsc_reads * TSC_READ_NANOS + yields * YIELD_NANOS + page->spins * SPIN_NANOS;
+}
+
 /* Host nanoseconds, or the guest's CPU time: programs in full, the kernel's part scaled. */
 static uint64_t base(void)
 {
 	if (page->cpu_base == CHRONODISK_CPU_WALL)
 		return host_nanos();
+	if (page->cpu_base == CHRONODISK_CPU_ZERO)
+		return base_of_free_computing();
 	uint64_t kernel = kernel_cpu();
 	uint64_t user = user_cpu_nanos;
 	if (running_pid) {
@@ -148,11 +168,16 @@ static uint64_t base(void)
 	return user + scaled(kernel);
 }
 
+static uint64_t exact_nanos(void)
+{
+	return kernel_now ? *kernel_now + uncharged_nanos() : 0;
+}
+
 uint64_t virtual_nanos(void)
 {
 	if (stopped)
 		return page->virtual_now;
-	uint64_t now = base() + (uint64_t)offset_nanos;
+	uint64_t now = page->exact ? exact_nanos() : base() + (uint64_t)offset_nanos;
 	/* A signal handler may have read the clock in between; V never steps back. */
 	uint64_t latest = __atomic_load_n(&latest_nanos, __ATOMIC_RELAXED);
 	while ((int64_t)(now - latest) > 0)
@@ -173,6 +198,8 @@ static void disarm_host_timer(void)
 static uint64_t next_interrupt(void)
 {
 	uint64_t bound = page->completion_bound;
+	if (page->exact)
+		return kernel_next_event && *kernel_next_event < bound ? *kernel_next_event : bound;
 	return guest_deadline && guest_deadline < bound ? guest_deadline : bound;
 }
 
@@ -248,11 +275,14 @@ void stop_clock(void)
 {
 	end_kernel_stretch();
 	page->virtual_now = virtual_nanos();
+	uncharged_at_stop = page->exact ? uncharged_nanos() : 0;
 	page->kernel_cpu_nanos = cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) + stub_kernel_cpu_nanos;
 	page->user_cpu_nanos = user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
-	disarm_host_timer();
+	/* The alarm that looks for spinning programs stays. */
+	if (page->cpu_base != CHRONODISK_CPU_ZERO)
+		disarm_host_timer();
 }
 
 void start_clock(uint64_t from)
@@ -261,6 +291,13 @@ void start_clock(uint64_t from)
 		page->virtual_now = from;
 	uint64_t stopped_nanos = host_nanos() - stopped_since_host;
 	page->stopped_host_nanos += stopped_nanos;
+	if (page->exact) {
+		stopped = 0;
+		begin_cold_stretches(stopped_nanos);
+		begin_kernel_stretch();
+		charge_later(uncharged_at_stop);
+		return;
+	}
 	if (latest_nanos > page->virtual_now)
 		page->virtual_now = latest_nanos;
 	offset_nanos = (int64_t)(page->virtual_now - base());
@@ -306,7 +343,75 @@ uint64_t instant_of_host_work(void)
 /* ...and ends now: V has stood still. */
 void forget_host_work_since(uint64_t instant)
 {
-	offset_nanos -= (int64_t)(base() - instant);
+	if (page->exact)
+		charged_nanos += base() - instant;
+	else
+		offset_nanos -= (int64_t)(base() - instant);
+}
+
+/* ---- Exact kernels ------------------------------------------------------------------------------ */
+
+/* What has been computed and is not yet in the kernel's V. */
+uint64_t uncharged_nanos(void)
+{
+	return less(base(), charged_nanos);
+}
+
+/* Of all that has been computed so far, only this is still to be charged. */
+void charge_later(uint64_t nanos)
+{
+	charged_nanos = base() - nanos;
+}
+
+/* The kernel asks this after each stretch of user code, and lets V pass by the answer. */
+unsigned long long chronodisk_clock_spent(void)
+{
+	uint64_t spent = uncharged_nanos();
+	charged_nanos += spent;
+	return spent;
+}
+
+void account_for_yield(void)
+{
+	yields++;
+}
+
+/* Whether the program that runs must go back to its kernel. */
+int on_alarm_of_exact_kernel(void)
+{
+	armed_until_host = CHRONODISK_NEVER;
+	if (!running_pid || !running_user_code)
+		return 0;
+	if (page->cpu_base != CHRONODISK_CPU_ZERO) {
+		if (virtual_nanos() >= next_interrupt())
+			return 1;
+		arm_host_timer();
+		return 0;
+	}
+	arm_host_timer_for(SPIN_CPU_NANOS);
+	/* By its CPU time: on a busy host it may just have waited for its turn. */
+	uint64_t ran = cpu_nanos(cpu_clock_of(running_pid), running_since_cpu) - running_since_cpu;
+	int spins = ran >= SPIN_CPU_NANOS;
+	page->spins += (uint64_t)spins;
+	return spins;
+}
+
+static void arm_for_exact_kernel(void)
+{
+	uint64_t host = host_nanos();
+	int armed = armed_until_host != CHRONODISK_NEVER && armed_until_host > host;
+	if (page->cpu_base == CHRONODISK_CPU_ZERO) {
+		if (!armed)
+			arm_host_timer_for(SPIN_CPU_NANOS);
+		return;
+	}
+	uint64_t target = next_interrupt();
+	if (target == CHRONODISK_NEVER || target > INT64_MAX - 1)
+		return;
+	uint64_t now = virtual_nanos();
+	uint64_t wait = target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;
+	if (!armed || (wait < STRETCHES_AHEAD * longest_stretch_nanos && armed_until_host > host + wait))
+		arm_host_timer_for(wait);
 }
 
 uint64_t latest_virtual_nanos(void)
@@ -321,7 +426,10 @@ void account_for_resume(pid_t pid, int user_code)
 	end_kernel_stretch();
 	close_accounts();
 	uint64_t target = next_interrupt();
-	if (user_code && booted && !stopped && target != CHRONODISK_NEVER && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+	if (page->exact) {
+		if (user_code && !stopped && host_timer_exists)
+			arm_for_exact_kernel();
+	} else if (user_code && booted && !stopped && target != CHRONODISK_NEVER && page->cpu_base == CHRONODISK_CPU_MEASURED) {
 		/* The host's timer was armed for kernel code; user code gets there sooner. */
 		uint64_t now = virtual_nanos();
 		uint64_t wait = target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;
@@ -368,4 +476,5 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos)
 void start_time(void)
 {
 	offset_nanos = -(int64_t)base();
+	charged_nanos = base();
 }

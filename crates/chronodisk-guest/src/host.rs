@@ -22,20 +22,35 @@ pub struct HostLacks {
     pub help: String,
 }
 
-/// The distribution's User Mode Linux.
+/// A User Mode Linux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserModeLinux {
     /// The kernel, an ordinary program.
     pub executable: PathBuf,
-    /// The folder of its modules.
-    pub modules: PathBuf,
+    /// The folder of its modules; `None` if it has built in what a guest needs.
+    pub modules: Option<PathBuf>,
 }
 
 const KERNEL: &str = "linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
 impl UserModeLinux {
-    /// Finds it where the distribution puts it.
+    /// A kernel of the user's own, which has built in what a guest needs.
+    ///
+    /// # Errors
+    /// When there is no program.
+    pub fn at(file: &Path) -> Result<Self, HostLacks> {
+        if !is_executable(file) {
+            return Err(HostLacks {
+                what: format!("{} is no kernel that can be run", file.display()),
+                help: "expected the program `linux` that a kernel's build with ARCH=um makes".into(),
+            });
+        }
+        let executable = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        Ok(UserModeLinux { executable, modules: None })
+    }
+
+    /// Finds the distribution's where that puts it.
     ///
     /// # Errors
     /// When it is not installed.
@@ -51,7 +66,7 @@ impl UserModeLinux {
             .ok()
             .and_then(|entries| entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).max())
             .ok_or_else(|| lacks(format!("the modules of {KERNEL} are not in {MODULES}")))?;
-        Ok(UserModeLinux { executable, modules })
+        Ok(UserModeLinux { executable, modules: Some(modules) })
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::filesystem::FileSystem;
-use crate::modules::Modules;
+use crate::modules::{self, Modules};
 use crate::relay::{self, Serial};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 
@@ -105,11 +105,18 @@ fn mark(serial: &mut Serial, stage: Stage) {
 
 /// The host's tree, the kernel's own file systems, the device.
 fn prepare(spec: &GuestSpec) -> Result<(), Failure> {
-    let modules = Modules::open(Path::new(&spec.modules)).at(Stage::Boot, || spec.modules.clone())?;
+    let modules = match &spec.modules {
+        Some(folder) => Modules::open(Path::new(folder)).at(Stage::Boot, || folder.clone())?,
+        None => Modules::default(),
+    };
     let load = |name: &str| modules.load(name).at(Stage::Boot, || format!("kernel module {name}"));
     load("virtio_blk")?;
     if spec.scheduler.as_deref() == Some("bfq") {
         load("bfq")?;
+    }
+    for path in &spec.own_modules {
+        let path = Path::new(OsStr::from_bytes(path));
+        modules::load_file(path).at(Stage::Boot, || format!("kernel module {}", path.display()))?;
     }
     if spec.file_system != FileSystem::None {
         load(spec.file_system.name())?;

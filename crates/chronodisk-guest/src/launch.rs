@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::BackendReport;
 use crate::descriptors::DEVICES_MAX;
+use crate::exact_kernel;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, HostCpu, HostLacks, UserModeLinux};
@@ -57,6 +58,10 @@ pub struct RunOptions {
     pub scheduler: Option<String>,
     /// The guest's memory in bytes.
     pub memory_bytes: u64,
+    /// The kernel that the guest runs.
+    pub kernel: GuestKernel,
+    /// Modules of the user's own that are loaded before the file system is made, as paths of the host's tree.
+    pub modules: Vec<PathBuf>,
     /// What the guest's time is made of.
     pub cpu_base: CpuBase,
     /// Share of the guest kernel's CPU time that counts.
@@ -77,6 +82,36 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
+}
+
+/// The kernel of a guest, which decides how its clock works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuestKernel {
+    /// The distribution's, or one like it: a preload library is its clock.
+    Distribution {
+        /// The kernel's file, if it is not the distribution's own.
+        file: Option<PathBuf>,
+    },
+    /// One that keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
+    Exact {
+        /// The kernel's file, if it is not the one in the user's cache.
+        file: Option<PathBuf>,
+    },
+}
+
+impl GuestKernel {
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self, GuestKernel::Exact { .. })
+    }
+
+    fn find(&self) -> Result<UserModeLinux, HostLacks> {
+        match self {
+            GuestKernel::Distribution { file: None } => UserModeLinux::find(),
+            GuestKernel::Distribution { file: Some(file) } => UserModeLinux::at(file),
+            GuestKernel::Exact { file: None } => exact_kernel::find(),
+            GuestKernel::Exact { file: Some(file) } => UserModeLinux::at(file),
+        }
+    }
 }
 
 /// A device of a guest.
@@ -228,7 +263,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
 /// # Errors
 /// When the host lacks something, the device can't be made, or the guest fails outside the command.
 pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunOutcome, RunError> {
-    let kernel = UserModeLinux::find()?;
+    let kernel = options.kernel.find()?;
     if let Some((program, package)) = options.file_system.maker() {
         host::require_program(program, package)?;
     }
@@ -291,6 +326,8 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         tsc_trap_nanos: TSC_TRAP_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
         tsc_hertz: host::time_stamp_counter_hertz(),
+        exact: options.kernel.is_exact(),
+        seed: options.seed,
     }
 }
 
@@ -372,7 +409,8 @@ impl Run<'_> {
             host_writes: options.host_writes,
             drop_caches: options.drop_caches,
             check: options.check,
-            modules: kernel.modules.to_string_lossy().into_owned(),
+            modules: kernel.modules.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
+            own_modules: options.modules.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
         };
         let json = serde_json::to_vec(&spec).expect("plain data");
         frames::encode(Kind::Hello, &json, &mut self.relay.to_guest);

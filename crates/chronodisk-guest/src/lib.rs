@@ -13,6 +13,7 @@
 mod backend;
 mod control;
 mod descriptors;
+pub mod exact_kernel;
 mod filesystem;
 mod frames;
 mod host;
@@ -33,7 +34,7 @@ pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
 pub use host::{HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
-pub use launch::{DeviceOptions, ModelChoice, RunError, RunOptions, RunOutcome, StoreChoice, run};
+pub use launch::{DeviceOptions, GuestKernel, ModelChoice, RunError, RunOptions, RunOutcome, StoreChoice, run};
 pub use page::{
     ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT,
     TSC_TRAP_NANOS_DEFAULT,

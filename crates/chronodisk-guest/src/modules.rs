@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::system::finit_module;
 
-/// The modules of one kernel.
+/// The modules of one kernel; none by default, for one that has all built in.
+#[derive(Default)]
 pub(crate) struct Modules {
     folder: PathBuf,
     /// Path of each module in the folder, with those it needs, by its name.
@@ -33,13 +34,19 @@ impl Modules {
         let Some((path, dependencies)) = self.needs.get(name) else { return Ok(()) };
         // modules.dep lists a module's needs nearest first, so they load from the last to the first.
         for needed in dependencies.iter().rev().chain([path]) {
-            let file = File::open(self.folder.join(needed))?;
-            match finit_module(file.as_fd(), c"", 0) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(io::Error::new(io::Error::from(error).kind(), format!("{needed}: {error}"))),
-            }
+            load_file(&self.folder.join(needed))
+                .map_err(|error| io::Error::new(error.kind(), format!("{needed}: {error}")))?;
         }
         Ok(())
+    }
+}
+
+/// Loads the module in a file; one that is there already is fine.
+pub(crate) fn load_file(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    match finit_module(file.as_fd(), c"", 0) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

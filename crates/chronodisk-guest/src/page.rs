@@ -19,6 +19,8 @@ pub enum CpuBase {
     /// The guest's own CPU time, the kernel's part scaled: immune to the host's load.
     #[default]
     Measured,
+    /// Nothing: computing takes no time. Only a kernel with simulated time of its own can do that.
+    Zero,
 }
 
 /// How time passes while the guest is idle and no request is outstanding.
@@ -52,6 +54,10 @@ pub struct ClockOptions {
     pub realtime_start_nanos: u64,
     /// Rate of the time stamp counter as guest programs see it, in hertz.
     pub tsc_hertz: u64,
+    /// Whether the kernel keeps simulated time itself; see [`GuestKernel::Exact`](crate::GuestKernel).
+    pub exact: bool,
+    /// Seed of the random bytes that the guest's kernel gets from its host.
+    pub seed: u64,
 }
 
 /// Share of the guest kernel's CPU time that counts unless the user says otherwise.
@@ -111,6 +117,9 @@ pub struct ClockCounters {
     /// Virtual nanoseconds of the first stretches after long stops that were not charged, because
     /// cold caches cost them and not the guest.
     pub cold_nanos: u64,
+    /// Times that a program was seen to spin under [`CpuBase::Zero`], and was charged 10 ms for it.
+    #[serde(default)]
+    pub spins: u64,
 }
 
 /// Our end of the shared page.
@@ -136,6 +145,8 @@ impl ClockPage {
         page.set(field::TSC_TRAP_NANOS, options.tsc_trap_nanos);
         page.set(field::TSC_HERTZ, options.tsc_hertz);
         page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
+        page.set(field::EXACT, options.exact.into());
+        page.set(field::SEED, options.seed);
         page.set(field::COMPLETION_BOUND, NEVER);
         page.set(field::MAGIC, MAGIC);
         Ok(page)
@@ -206,6 +217,7 @@ impl ClockPage {
             host_tree_written_bytes: self.get(field::HOST_TREE_WRITTEN_BYTES),
             alarms: self.get(field::ALARMS),
             cold_nanos: self.get(field::COLD_NANOS),
+            spins: self.get(field::SPINS),
         }
     }
 
@@ -243,27 +255,30 @@ mod field {
     pub const TSC_TRAP_NANOS: usize = 6;
     pub const TSC_HERTZ: usize = 7;
     pub const REALTIME_START_NANOS: usize = 8;
-    pub const LAUNCHER_OWES: usize = 9;
-    pub const INPUT_AWAITED: usize = 10;
-    pub const COMPLETION_BOUND: usize = 11;
-    pub const OUTSTANDING: usize = 12;
-    pub const VIRTUAL_NOW: usize = 13;
-    pub const KICKS: usize = 14;
-    pub const IDLE_EXCHANGES: usize = 15;
-    pub const INTERRUPTS: usize = 16;
-    pub const JUMPS: usize = 17;
-    pub const JUMPED_NANOS: usize = 18;
-    pub const STOPPED_HOST_NANOS: usize = 19;
-    pub const TSC_READS: usize = 20;
-    pub const TRAPS: usize = 21;
-    pub const KERNEL_CPU_NANOS: usize = 22;
-    pub const USER_CPU_NANOS: usize = 23;
-    pub const HOST_TREE_READ_BYTES: usize = 24;
-    pub const HOST_TREE_WRITTEN_BYTES: usize = 25;
-    pub const ALARMS: usize = 26;
-    pub const COLD_NANOS: usize = 27;
+    pub const EXACT: usize = 9;
+    pub const SEED: usize = 10;
+    pub const LAUNCHER_OWES: usize = 11;
+    pub const INPUT_AWAITED: usize = 12;
+    pub const COMPLETION_BOUND: usize = 13;
+    pub const OUTSTANDING: usize = 14;
+    pub const VIRTUAL_NOW: usize = 15;
+    pub const KICKS: usize = 16;
+    pub const IDLE_EXCHANGES: usize = 17;
+    pub const INTERRUPTS: usize = 18;
+    pub const JUMPS: usize = 19;
+    pub const JUMPED_NANOS: usize = 20;
+    pub const STOPPED_HOST_NANOS: usize = 21;
+    pub const TSC_READS: usize = 22;
+    pub const TRAPS: usize = 23;
+    pub const KERNEL_CPU_NANOS: usize = 24;
+    pub const USER_CPU_NANOS: usize = 25;
+    pub const HOST_TREE_READ_BYTES: usize = 26;
+    pub const HOST_TREE_WRITTEN_BYTES: usize = 27;
+    pub const ALARMS: usize = 28;
+    pub const COLD_NANOS: usize = 29;
+    pub const SPINS: usize = 30;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = 28;
+    pub const COUNT: usize = 31;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.
@@ -321,6 +336,8 @@ mod tests {
             tsc_trap_nanos: 10,
             realtime_start_nanos: 9,
             tsc_hertz: 11,
+            exact: false,
+            seed: 12,
         };
         let ours = ClockPage::create(&options).unwrap();
         let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();

@@ -168,6 +168,7 @@ impl Guest {
             .args((0..vhost.len()).map(|index| format!("virtio_uml.device=chronodisk-{}:2", device_name(index))))
             // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
             .arg("lpj=20000000")
+            .args(options.kernel.is_exact().then_some("time-travel=ext:chronodisk-calendar"))
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
             .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))

@@ -38,8 +38,10 @@ pub(crate) struct GuestSpec {
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
-    /// Where the guest kernel's modules are, in the host's tree.
-    pub modules: String,
+    /// Where the guest kernel's modules are, in the host's tree; `None` if it needs none.
+    pub modules: Option<String>,
+    /// Modules of the user's own, as paths of the host's tree.
+    pub own_modules: Vec<Bytes>,
 }
 
 /// An instant of the guest's life, by the guest's own time stamp counter.

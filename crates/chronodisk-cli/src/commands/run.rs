@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chronodisk_guest::{
-    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, IdlePace, KERNEL_SCALE_DEFAULT, RunError, RunOptions, StoreChoice,
-    TRAP_NANOS_DEFAULT,
+    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KERNEL_SCALE_DEFAULT, RunError, RunOptions,
+    StoreChoice, TRAP_NANOS_DEFAULT,
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
@@ -76,9 +76,21 @@ pub struct Arguments {
     #[arg(long, value_name = "N|auto", default_value = "1")]
     reps: Reps,
 
-    /// What the guest's clock counts while the guest computes
-    #[arg(long, value_name = "BASE", default_value = "measured")]
-    cpu: Cpu,
+    /// Which clock the guest lives by
+    #[arg(long, value_name = "CLOCK", default_value = "guest")]
+    clock: Clock,
+
+    /// What the guest's clock counts while the guest computes; measured, or zero under --clock exact
+    #[arg(long, value_name = "BASE")]
+    cpu: Option<Cpu>,
+
+    /// A kernel of your own (the program `linux` of a build with ARCH=um) instead of the usual one
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+
+    /// A module of that kernel, loaded before the file system is made; may be repeated
+    #[arg(long = "module", value_name = "FILE")]
+    modules: Vec<PathBuf>,
 
     /// Factor on the CPU time of the guest's kernel under --cpu measured, instead of the calibrated one
     #[arg(long, value_name = "F", value_parser = quantity::factor)]
@@ -144,11 +156,21 @@ enum Scheduler {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Clock {
+    /// The distribution's kernel, whose clock stops and jumps
+    Guest,
+    /// A kernel that keeps simulated time itself, to the nanosecond; `chronodisk kernel build` makes it
+    Exact,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cpu {
     /// The guest's own CPU time, with the cost of its slow system calls scaled to a native kernel's
     Measured,
     /// The host's time while the guest runs
     Wall,
+    /// Nothing: only devices and timers take time, and runs repeat to the nanosecond
+    Zero,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -281,9 +303,29 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
             "--fs none makes and mounts nothing; it takes no --mkfs-options or --mount-options",
         ));
     }
-    if arguments.kernel_scale.is_some() && arguments.cpu == Cpu::Wall {
-        return Err(Failure::usage("--kernel-scale is of --cpu measured; --cpu wall scales nothing"));
+    let cpu = cpu_of(arguments);
+    match (arguments.clock, cpu) {
+        (Clock::Guest, Cpu::Zero) => {
+            return Err(Failure::usage(
+                "--cpu zero is of --clock exact: only a kernel with simulated time can do that",
+            ));
+        }
+        (Clock::Exact, Cpu::Wall) => {
+            return Err(Failure::usage(
+                "--cpu wall is of --clock guest; under --clock exact the host's time is unknown",
+            ));
+        }
+        _ => {}
     }
+    if arguments.kernel_scale.is_some() && cpu != Cpu::Measured {
+        return Err(Failure::usage(format!(
+            "--kernel-scale is of --cpu measured; --cpu {} scales nothing",
+            value_name(cpu)
+        )));
+    }
+    let modules: Vec<PathBuf> =
+        arguments.modules.iter().map(|file| existing_file("--module", file)).collect::<Result<_, _>>()?;
+    let kernel = arguments.kernel.as_deref().map(|file| existing_file("--kernel", file)).transpose()?;
     let words = arguments.mkfs_options.as_deref().unwrap_or_default().split_whitespace();
     let patience = arguments.elsewhere.patience();
     Ok(RunOptions {
@@ -298,9 +340,15 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         mount_point: arguments.mount.clone(),
         scheduler: Some(value_name(arguments.scheduler)),
         memory_bytes: arguments.memory,
-        cpu_base: match arguments.cpu {
+        kernel: match arguments.clock {
+            Clock::Guest => GuestKernel::Distribution { file: kernel },
+            Clock::Exact => GuestKernel::Exact { file: kernel },
+        },
+        modules,
+        cpu_base: match cpu {
             Cpu::Measured => CpuBase::Measured,
             Cpu::Wall => CpuBase::Wall,
+            Cpu::Zero => CpuBase::Zero,
         },
         kernel_scale: arguments.kernel_scale.unwrap_or(KERNEL_SCALE_DEFAULT),
         trap_nanos: TRAP_NANOS_DEFAULT,
@@ -351,6 +399,19 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     Ok(devices.iter().enumerate().map(options).collect())
 }
 
+/// The base that was asked for, or what is usual under the clock.
+fn cpu_of(arguments: &Arguments) -> Cpu {
+    arguments.cpu.unwrap_or(match arguments.clock {
+        Clock::Guest => Cpu::Measured,
+        Clock::Exact => Cpu::Zero,
+    })
+}
+
+/// The file's absolute path: the guest has another working directory when it needs it.
+fn existing_file(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
+    file.canonicalize().map_err(|error| Failure::usage(format!("{flag} {}: {error}", file.display())))
+}
+
 /// All options as they took effect, by the names of their flags.
 fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, Value> {
     let idle = arguments.idle.map(value_name);
@@ -362,7 +423,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 23] = [
+    let entries: [(&str, Value); 26] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -374,8 +435,11 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("mount-options", json!(arguments.mount_options)),
         ("scheduler", json!(options.scheduler)),
         ("reps", reps),
-        ("cpu", json!(value_name(arguments.cpu))),
-        ("kernel-scale", json!((arguments.cpu == Cpu::Measured).then_some(options.kernel_scale))),
+        ("clock", json!(value_name(arguments.clock))),
+        ("cpu", json!(value_name(cpu_of(arguments)))),
+        ("kernel", json!(arguments.kernel)),
+        ("module", json!(arguments.modules)),
+        ("kernel-scale", json!((options.cpu_base == CpuBase::Measured).then_some(options.kernel_scale))),
         ("idle", json!(idle)),
         ("seed", json!(arguments.seed)),
         ("start-time", json!(arguments.start_time)),

@@ -1,0 +1,126 @@
+//! `chronodisk kernel`: the kernel of the exact clock.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use chronodisk_guest::exact_kernel::{self, BuildError, BuildOptions, Progress};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome, status};
+use crate::output;
+
+/// Builds the kernel that --clock exact needs, once
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Builds it from the distribution's kernel source into your cache: 6 to 18 minutes on two processors
+    Build(Build),
+    /// Says where it is
+    Path {
+        /// Writes the answer as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Build {
+    /// Archive of Linux 6.1's source, instead of the one of Debian's package linux-source-6.1
+    #[arg(long, value_name = "FILE")]
+    source: Option<PathBuf>,
+
+    /// A patch of your own, applied after ours, such as a changed file system; may be repeated
+    #[arg(long = "patch", value_name = "FILE", requires = "output")]
+    patches: Vec<PathBuf>,
+
+    /// Where the kernel goes, for `run --kernel`, instead of your cache
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Compilers at once, instead of one for each processor
+    #[arg(long, short, value_name = "N")]
+    jobs: Option<usize>,
+
+    /// Builds it again even if it is there
+    #[arg(long)]
+    force: bool,
+
+    /// Writes where the kernel is as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Builds the kernel, or says where it is.
+pub fn execute(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Build(build) => execute_build(build),
+        Command::Path { json } => {
+            let kernel = exact_kernel::find().map_err(|lacks| Failure::host(&lacks.what).help(lacks.help))?;
+            tell(&kernel.executable, json)
+        }
+    }
+}
+
+fn execute_build(build: Build) -> Outcome {
+    if let (None, false, Ok(kernel)) = (&build.output, build.force, exact_kernel::find()) {
+        output::note("it has been built already; --force builds it again");
+        return tell(&kernel.executable, build.json);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::host)?;
+    }
+    let options = BuildOptions { source: build.source, patches: build.patches, output: build.output, jobs: build.jobs };
+    let bar = ProgressBar::new(1);
+    let result = exact_kernel::build(&options, &interrupted, &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    match result {
+        Ok(file) => tell(&file, build.json),
+        Err(BuildError::Interrupted) => {
+            output::note("interrupted; nothing was kept");
+            Ok(128 + signal_hook::consts::SIGINT as u8)
+        }
+        Err(BuildError::HostLacks(lacks)) => Err(Failure::host(&lacks.what).help(lacks.help)),
+        Err(error @ BuildError::File { .. }) => Err(Failure::usage(error)),
+        Err(error) => Err(Failure::host(error)),
+    }
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    let words = |words: &'static str| {
+        bar.set_style(ProgressStyle::with_template("{msg} {elapsed}").expect("a fixed template"));
+        bar.set_message(words);
+        bar.tick();
+    };
+    match progress {
+        Progress::Unpacking => words("unpacking and patching"),
+        Progress::Configuring => words("configuring"),
+        Progress::Compiling { done, of } => {
+            if done == 1 {
+                let template = "compiling {bar:40} {pos} of about {len} files, {elapsed}";
+                bar.set_style(ProgressStyle::with_template(template).expect("a fixed template"));
+            }
+            bar.set_length(u64::from(of));
+            bar.set_position(u64::from(done));
+        }
+    }
+}
+
+const KERNEL_SCHEMA: &str = "chronodisk.kernel/1";
+
+fn tell(file: &std::path::Path, json: bool) -> Outcome {
+    if json {
+        output::data(&format!("{}\n", json!({ "schema": KERNEL_SCHEMA, "kernel": file })))?;
+    } else {
+        output::data(&format!("{}\n", file.display()))?;
+    }
+    Ok(status::FINE)
+}

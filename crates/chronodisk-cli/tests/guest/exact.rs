@@ -1,0 +1,95 @@
+//! The exact clock: to the nanosecond, and the same every time. Its kernel takes minutes to build, so these tests say
+//! SKIPPED where nobody has (`chronodisk kernel build`).
+
+use std::io::Write;
+use std::process::Stdio;
+
+use chronodisk_report::read_log;
+use chronodisk_sim::Nanos;
+use serde_json::Value;
+
+use super::support::{Chronodisk, example, text};
+
+fn exact() -> Option<Chronodisk> {
+    let chronodisk = Chronodisk::new()?;
+    let answer = chronodisk.command(&["kernel", "path"]).output().unwrap();
+    if !answer.status.success() {
+        println!("SKIPPED: {}", text(&answer.stderr).lines().next().unwrap_or_default());
+        return None;
+    }
+    Some(chronodisk)
+}
+
+fn run_time_ns(result: &Value) -> u64 {
+    result["reps"][0]["run_time_ns"].as_u64().unwrap()
+}
+
+#[test]
+fn a_thousand_reads_take_a_thousand_service_times() {
+    let Some(chronodisk) = exact() else { return };
+    let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=1000", "iflag=direct", "status=none"];
+    let [at_once, delayed] = ["0us..0us", "0us..3ms"].map(|delay| {
+        let flags = ["--clock", "exact", "--fs", "none", "--model-delay", delay];
+        run_time_ns(&chronodisk.run_json("constant-1ms", &flags, &read))
+    });
+    // The kernel reads its clock three times a request, at 256 ns each.
+    assert!((1_000_768_000..1_001_500_000).contains(&at_once), "{at_once}");
+    assert_eq!(at_once, delayed, "what the model takes of the host's time is not the guest's affair");
+}
+
+#[test]
+fn runs_repeat_to_the_nanosecond() {
+    let Some(chronodisk) = exact() else { return };
+    let script =
+        "for i in 1 2 3 4 5; do cp -r /etc /mnt/$i 2>/dev/null; sync; rm -r /mnt/$((i/2)) 2>/dev/null; done; true";
+    let logs: Vec<_> = ["one", "another-folder"]
+        .into_iter()
+        .map(|name| {
+            let output = chronodisk.path(name);
+            let flags = ["--clock", "exact", "--check", "--output", output.to_str().unwrap()];
+            chronodisk.run_json("first-disk", &flags, &["sh", "-c", script]);
+            let mut records = read_log(&output.join("requests-0.parquet")).unwrap();
+            for record in &mut records {
+                // What the host needed is not the guest's affair.
+                (record.model_time, record.store_time) = (Nanos::ZERO, Nanos::ZERO);
+            }
+            records
+        })
+        .collect();
+    assert!(logs[0].len() > 500, "{} requests are too few to show much", logs[0].len());
+    assert_eq!(logs[0], logs[1]);
+}
+
+#[test]
+fn computing_is_free_or_charged() {
+    let Some(chronodisk) = exact() else { return };
+    let loop_of_a_shell = ["sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"];
+    let free = chronodisk.run_json("null", &["--clock", "exact"], &loop_of_a_shell);
+    let charged = chronodisk.run_json("null", &["--clock", "exact", "--cpu", "measured"], &loop_of_a_shell);
+    assert!(run_time_ns(&free) < 5_000_000, "{free}");
+    assert!(run_time_ns(&charged) > 30_000_000, "{charged}");
+}
+
+#[test]
+fn clocks_agree_and_never_step_back() {
+    let Some(chronodisk) = exact() else { return };
+    for cpu in ["zero", "measured"] {
+        let output = chronodisk.run(
+            "constant-1ms",
+            &["--clock", "exact", "--cpu", cpu, "--model-delay", "0us..2ms"],
+            &[&example("clock_hammer"), "2", "/mnt/busy"],
+        );
+        assert!(output.status.success(), "--cpu {cpu}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert!(!text(&output.stderr).contains("stepped back"), "--cpu {cpu}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn input_output_and_status_pass_through() {
+    let Some(chronodisk) = exact() else { return };
+    let arguments = ["run", "--device", "null", "--clock", "exact", "--fs", "none", "--", "sh", "-c", "wc -c; exit 7"];
+    let mut child = chronodisk.command(&arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&vec![b'x'; 300_000]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output.stdout).trim(), output.status.code()), ("300000", Some(7)));
+}

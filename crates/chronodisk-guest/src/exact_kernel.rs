@@ -1,0 +1,378 @@
+//! The kernel of the exact clock: built once per user from the distribution's kernel source.
+//!
+//! Linux can keep simulated time itself when it runs as a process (`CONFIG_UML_TIME_TRAVEL_SUPPORT`),
+//! but Debian's `linux.uml` is built without. So [`build`] takes Debian's package `linux-source-6.1`,
+//! applies the small patch in `kernel/` (which shows the kernel's time to the guest's clock, charges
+//! what programs compute, and has lines to the launcher interrupt at instants of simulated time),
+//! and puts the kernel into the user's cache, where [`find`] looks for it.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::host::{self, HostLacks, UserModeLinux};
+
+const PATCH: &str = include_str!("../kernel/time.patch");
+const CONFIG: &str = include_str!("../kernel/config");
+/// The package whose archive the patch was made for.
+const SOURCE_PACKAGE: &str = "linux-source-6.1";
+/// What the build needs besides, each with its package.
+const PROGRAMS: [(&str, &str); 7] = [
+    ("gcc", "gcc"),
+    ("make", "make"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+    ("patch", "patch"),
+    ("xz", "xz-utils"),
+];
+/// Files that the compiler makes with this configuration, for the progress; found by counting.
+const COMPILED_FILES: u32 = 1_180;
+
+/// What to build from, and how.
+#[derive(Clone, Debug, Default)]
+pub struct BuildOptions {
+    /// Archive of the kernel's source; the distribution's if `None`.
+    pub source: Option<PathBuf>,
+    /// Patches of the user's own, applied after ours: a changed file system, for example.
+    pub patches: Vec<PathBuf>,
+    /// Where the kernel goes; the user's cache if `None`.
+    pub output: Option<PathBuf>,
+    /// Compilers at once; as many as there are processors if `None`.
+    pub jobs: Option<usize>,
+}
+
+/// How far a build is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The source is being unpacked and patched.
+    Unpacking,
+    /// It is being configured.
+    Configuring,
+    /// So many files are compiled, of about so many.
+    Compiling {
+        /// Files compiled.
+        done: u32,
+        /// Files in all, about.
+        of: u32,
+    },
+}
+
+/// Why there is no kernel.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The host lacks something.
+    #[error(transparent)]
+    HostLacks(#[from] HostLacks),
+    /// A step of the build failed.
+    #[error("{step} failed; the last that it said:\n{output}")]
+    Step {
+        /// Which.
+        step: String,
+        /// The end of its output.
+        output: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// It was interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Finds the kernel in the user's cache.
+///
+/// # Errors
+/// When it was not built yet, or by another version of this program.
+pub fn find() -> Result<UserModeLinux, HostLacks> {
+    let file = cached().ok_or_else(no_home)?;
+    if !file.is_file() {
+        return Err(HostLacks {
+            what: "the kernel of the exact clock has not been built yet".into(),
+            help: format!(
+                "build it once, in 6 to 18 minutes: chronodisk kernel build (needs Debian's {SOURCE_PACKAGE})"
+            ),
+        });
+    }
+    UserModeLinux::at(&file)
+}
+
+/// Where the kernel of this version is in the user's cache, if it has been built.
+#[must_use]
+pub fn cached() -> Option<PathBuf> {
+    Some(cache_folder()?.join(format!("kernel-{:016x}", recipe())).join("linux"))
+}
+
+/// Builds the kernel, and returns where it is. `interrupted` ends it.
+///
+/// # Errors
+/// When the host lacks something, or a step fails; nothing is left behind then.
+pub fn build(
+    options: &BuildOptions,
+    interrupted: &AtomicBool,
+    on_progress: &mut dyn FnMut(Progress),
+) -> Result<PathBuf, BuildError> {
+    let archive = find_source(options.source.as_deref())?;
+    for (program, package) in PROGRAMS {
+        host::require_program(program, package)?;
+    }
+    let target = match &options.output {
+        Some(file) => file.clone(),
+        None => cached().ok_or_else(no_home)?,
+    };
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(|source| BuildError::File { path: parent.to_owned(), source })?;
+    let work = WorkFolder::create(parent)?;
+    let steps = Steps { interrupted };
+
+    on_progress(Progress::Unpacking);
+    steps.run("unpacking the source", tar(&archive, &work.0), &mut |_| {})?;
+    let source = only_folder_in(&work.0, &archive)?;
+    let ours = work.0.join("time.patch");
+    write(&ours, PATCH)?;
+    for patch in [&ours].into_iter().chain(&options.patches) {
+        let input = File::open(patch).map_err(|source| BuildError::File { path: patch.clone(), source })?;
+        let mut command = Command::new("patch");
+        command.args(["-p1", "--batch", "--forward"]).current_dir(&source).stdin(input);
+        steps.run(&format!("patching with {}", patch.display()), command, &mut |_| {})?;
+    }
+
+    on_progress(Progress::Configuring);
+    let built = work.0.join("built");
+    fs::create_dir(&built).map_err(|source| BuildError::File { path: built.clone(), source })?;
+    let make = |target: &str| {
+        let mut command = Command::new("make");
+        command.args(["ARCH=um", target]).arg(format!("O={}", built.display())).current_dir(&source);
+        command
+    };
+    steps.run("configuring", make("defconfig"), &mut |_| {})?;
+    let additions = work.0.join("config");
+    write(&additions, CONFIG)?;
+    let mut merge = Command::new("scripts/kconfig/merge_config.sh");
+    merge.args(["-m", "-O"]).args([&built, &built.join(".config"), &additions]).current_dir(&source);
+    steps.run("configuring", merge, &mut |_| {})?;
+    steps.run("configuring", make("olddefconfig"), &mut |_| {})?;
+
+    let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let mut compile = make("linux");
+    compile.arg(format!("-j{jobs}"));
+    let mut done = 0;
+    steps.run("compiling", compile, &mut |line| {
+        if line.trim_start().starts_with("CC ") {
+            done += 1;
+            on_progress(Progress::Compiling { done, of: COMPILED_FILES.max(done) });
+        }
+    })?;
+    // Into place in one step, so that a kernel that is there is whole.
+    fs::rename(built.join("linux"), &target).map_err(|source| BuildError::File { path: target.clone(), source })?;
+    Ok(target)
+}
+
+fn tar(archive: &Path, into: &Path) -> Command {
+    let mut command = Command::new("tar");
+    command.arg("--extract").arg("--file").arg(archive).arg("--directory").arg(into);
+    command
+}
+
+fn find_source(given: Option<&Path>) -> Result<PathBuf, BuildError> {
+    let file = given.map_or_else(|| PathBuf::from(format!("/usr/src/{SOURCE_PACKAGE}.tar.xz")), Path::to_owned);
+    match File::open(&file) {
+        Ok(_) => Ok(file),
+        Err(_) if given.is_none() => Err(BuildError::HostLacks(HostLacks {
+            what: format!("the kernel's source, {}, is not there", file.display()),
+            help: format!(
+                "Debian has it: apt-get install {SOURCE_PACKAGE} flex bison bc make gcc patch xz-utils; or name another \
+                 archive of Linux 6.1 with --source"
+            ),
+        })),
+        Err(source) => Err(BuildError::File { path: file, source }),
+    }
+}
+
+fn only_folder_in(folder: &Path, archive: &Path) -> Result<PathBuf, BuildError> {
+    let entries = fs::read_dir(folder).map_err(|source| BuildError::File { path: folder.to_owned(), source })?;
+    let source = entries.flatten().map(|entry| entry.path()).find(|path| path.join("Kconfig").is_file());
+    source.ok_or_else(|| BuildError::Step {
+        step: "unpacking the source".into(),
+        output: format!("{} holds no kernel's source: there is no Kconfig in its first folder", archive.display()),
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BuildError> {
+    fs::write(path, text).map_err(|source| BuildError::File { path: path.to_owned(), source })
+}
+
+fn no_home() -> HostLacks {
+    HostLacks {
+        what: "there is no folder for caches".into(),
+        help: "set XDG_CACHE_HOME or HOME, or name the kernel's file with --output and --kernel".into(),
+    }
+}
+
+fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(caches.join("chronodisk"))
+}
+
+/// Names what a kernel is made by, so that a change of it is noticed: FNV-1a of patch and configuration.
+fn recipe() -> u64 {
+    let bytes = PATCH.bytes().chain(CONFIG.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A folder for the build, which goes with it.
+struct WorkFolder(PathBuf);
+
+impl WorkFolder {
+    fn create(parent: &Path) -> Result<Self, BuildError> {
+        let path = parent.join(format!(".build-{}", std::process::id()));
+        fs::create_dir(&path).map_err(|source| BuildError::File { path: path.clone(), source })?;
+        // make runs in other folders.
+        let path = path.canonicalize().map_err(|source| BuildError::File { path, source })?;
+        Ok(WorkFolder(path))
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Steps<'a> {
+    interrupted: &'a AtomicBool,
+}
+
+impl Steps<'_> {
+    /// Runs one step to its end; `on_line` gets what it prints.
+    fn run(&self, step: &str, mut command: Command, on_line: &mut dyn FnMut(&str)) -> Result<(), BuildError> {
+        let failed = |output: String| BuildError::Step { step: step.to_owned(), output };
+        let (reader, writer) = io::pipe().map_err(|error| failed(error.to_string()))?;
+        let errors = writer.try_clone().map_err(|error| failed(error.to_string()))?;
+        // A group of its own, so that all of a build's processes can be ended at once.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.env("LC_ALL", "C").env_remove("MAKEFLAGS").stdout(writer).stderr(errors);
+        let child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        // The writing ends in `command` would keep the reading end open.
+        drop(command);
+        let mut child = Group(child);
+        let mut tail: Vec<String> = Vec::new();
+        let mut lines = BufReader::new(reader);
+        let mut line = Vec::new();
+        loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(BuildError::Interrupted);
+            }
+            if lines.buffer().is_empty() && !readable_soon(lines.get_ref()) {
+                continue;
+            }
+            if !lines.read_until(b'\n', &mut line).is_ok_and(|got| got > 0) {
+                break;
+            }
+            let text = String::from_utf8_lossy(&line);
+            on_line(text.trim_end());
+            tail.push(text.trim_end().to_owned());
+            let excess = tail.len().saturating_sub(LINES_KEPT);
+            tail.drain(..excess);
+            line.clear();
+        }
+        let status = child.0.wait().map_err(|error| failed(error.to_string()))?;
+        match (self.interrupted.load(Ordering::Relaxed), status.success()) {
+            (true, _) => Err(BuildError::Interrupted),
+            (false, true) => Ok(()),
+            (false, false) => Err(failed(tail.join("\n"))),
+        }
+    }
+}
+
+/// Waits a moment for output, or its end: an interruption must not wait for a silent step.
+fn readable_soon(reader: &io::PipeReader) -> bool {
+    let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    let mut waits = [PollFd::new(reader, PollFlags::IN)];
+    poll(&mut waits, Some(&moment)).is_ok_and(|ready| ready > 0)
+}
+
+/// So much of a failed step's output is told.
+const LINES_KEPT: usize = 20;
+
+/// A step's processes, which end with it.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // SAFETY: the child has not been waited for, so the group's number is still its own.
+            unsafe { libc::kill(-(self.0.id() as libc::pid_t), libc::SIGKILL) };
+            let _ = self.0.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(folder: &Path, name: &str) -> PathBuf {
+        let archive = folder.join("source.tar");
+        fs::create_dir(folder.join(name)).unwrap();
+        fs::write(folder.join(name).join("README"), "no kernel").unwrap();
+        let status = Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(folder).arg(name).status().unwrap();
+        assert!(status.success());
+        archive
+    }
+
+    #[test]
+    fn an_archive_without_a_kernel_is_refused_and_nothing_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("cache/linux");
+        let options = BuildOptions {
+            source: Some(archive(folder.path(), "something")),
+            output: Some(output.clone()),
+            ..BuildOptions::default()
+        };
+        match build(&options, &AtomicBool::new(false), &mut |_| {}) {
+            Err(BuildError::Step { output, .. }) => assert!(output.contains("holds no kernel's source"), "{output}"),
+            // A host without flex or bison says so first.
+            Err(BuildError::HostLacks(lacks)) => {
+                println!("SKIPPED: {lacks}");
+                return;
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fs::read_dir(output.parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_interrupted_step_ends_at_once() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do echo x; done"]);
+        let interrupted = AtomicBool::new(false);
+        let mut lines = 0;
+        let result = Steps { interrupted: &interrupted }.run("looping", command, &mut |_| {
+            lines += 1;
+            interrupted.store(lines == 3, Ordering::Relaxed);
+        });
+        assert!(matches!(result, Err(BuildError::Interrupted)), "{result:?}");
+    }
+
+    #[test]
+    fn a_failed_step_tells_its_last_words() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; exit 3"]);
+        let result = Steps { interrupted: &AtomicBool::new(false) }.run("failing", command, &mut |_| {});
+        match result {
+            Err(BuildError::Step { step, output }) => assert_eq!((&*step, &*output), ("failing", "one\ntwo")),
+            other => panic!("{other:?}"),
+        }
+    }
+}
