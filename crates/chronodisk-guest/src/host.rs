@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::exact_kernel;
+
 /// The host lacks something that a guest needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -29,6 +31,40 @@ pub struct UserModeLinux {
     pub executable: PathBuf,
     /// The folder of its modules; `None` if it has built in what a guest needs.
     pub modules: Option<PathBuf>,
+}
+
+/// The kernel of a guest, which decides how its clock works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuestKernel {
+    /// The distribution's, or one like it: a preload library is its clock.
+    Distribution {
+        /// The kernel's file, if it is not the distribution's own.
+        file: Option<PathBuf>,
+    },
+    /// One that keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
+    Exact {
+        /// The kernel's file, if it is not the one in the user's cache.
+        file: Option<PathBuf>,
+    },
+}
+
+impl GuestKernel {
+    pub(crate) fn is_exact(&self) -> bool {
+        matches!(self, GuestKernel::Exact { .. })
+    }
+
+    /// Where it is.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn find(&self) -> Result<UserModeLinux, HostLacks> {
+        match self {
+            GuestKernel::Distribution { file: None } => UserModeLinux::find(),
+            GuestKernel::Distribution { file: Some(file) } => UserModeLinux::at(file),
+            GuestKernel::Exact { file: None } => exact_kernel::find(),
+            GuestKernel::Exact { file: Some(file) } => UserModeLinux::at(file),
+        }
+    }
 }
 
 const KERNEL: &str = "linux.uml";

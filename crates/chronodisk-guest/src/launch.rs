@@ -21,10 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::BackendReport;
 use crate::descriptors::DEVICES_MAX;
-use crate::exact_kernel;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
-use crate::host::{self, HostCpu, HostLacks, UserModeLinux};
+use crate::host::{self, GuestKernel, HostCpu, HostLacks, UserModeLinux};
 use crate::output::{Outputs, Target};
 use crate::page::{
     ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, TSC_TRAP_NANOS_DEFAULT,
@@ -82,36 +81,6 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
-}
-
-/// The kernel of a guest, which decides how its clock works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GuestKernel {
-    /// The distribution's, or one like it: a preload library is its clock.
-    Distribution {
-        /// The kernel's file, if it is not the distribution's own.
-        file: Option<PathBuf>,
-    },
-    /// One that keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
-    Exact {
-        /// The kernel's file, if it is not the one in the user's cache.
-        file: Option<PathBuf>,
-    },
-}
-
-impl GuestKernel {
-    pub(crate) fn is_exact(&self) -> bool {
-        matches!(self, GuestKernel::Exact { .. })
-    }
-
-    fn find(&self) -> Result<UserModeLinux, HostLacks> {
-        match self {
-            GuestKernel::Distribution { file: None } => UserModeLinux::find(),
-            GuestKernel::Distribution { file: Some(file) } => UserModeLinux::at(file),
-            GuestKernel::Exact { file: None } => exact_kernel::find(),
-            GuestKernel::Exact { file: Some(file) } => UserModeLinux::at(file),
-        }
-    }
 }
 
 /// A device of a guest.

@@ -8,7 +8,8 @@
 //!
 //! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
 //! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
-//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor.
+//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated time
+//! itself ([`exact_kernel`]) computes in no time, or in the programs' own.
 
 mod backend;
 mod control;
@@ -32,9 +33,9 @@ pub use backend::guest_backend;
 pub use control::BackendReport;
 pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
-pub use host::{HostLacks, UserModeLinux};
+pub use host::{GuestKernel, HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
-pub use launch::{DeviceOptions, GuestKernel, ModelChoice, RunError, RunOptions, RunOutcome, StoreChoice, run};
+pub use launch::{DeviceOptions, ModelChoice, RunError, RunOptions, RunOutcome, StoreChoice, run};
 pub use page::{
     ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT,
     TSC_TRAP_NANOS_DEFAULT,
