@@ -21,6 +21,9 @@ const P99: RGBColor = RGBColor(213, 94, 0);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// A latency that is drawn: its name, its colour, and where it stands.
+type Kind = (&'static str, RGBColor, fn(&SweepFigures) -> Option<f64>);
+
 /// Draws mean and 99th percentile of each set, measured as points and modelled as lines; points that were held out are
 /// open, excluded ones crosses. The file is there whole or not at all.
 ///
@@ -97,7 +100,7 @@ fn draw(area: &Area<'_>, set: &str, points: &[&SweepPoint]) -> Result<(), Box<dy
         .axis_desc_style((FONT, 13))
         .label_style((FONT, 12))
         .draw()?;
-    let kinds: [(&str, RGBColor, fn(&SweepFigures) -> Option<f64>); 2] =
+    let kinds: [Kind; 2] =
         [("mean", MEAN, |figures| figures.mean_us), ("99th percentile", P99, |figures| figures.p99_us)];
     for (name, colour, of) in kinds {
         let mut line: Vec<(f64, f64)> = points
