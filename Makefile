@@ -1,11 +1,12 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help demo test soak bench fuzz advisories
+.PHONY: help demo test soak squash-soak bench fuzz advisories
 
 help:
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
 	@echo "make test        every check and every test"
 	@echo "make soak        the guest tests with 100 kills of each process at random moments"
+	@echo "make squash-soak 50 histories, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
@@ -18,6 +19,10 @@ test:
 
 soak:
 	CHRONODISK_SOAK_KILLS=100 cargo test --locked --package chronodisk-cli --test guest -- endings --nocapture
+
+squash-soak:
+	cargo build --locked --package chronodisk-cli --examples
+	cargo test --locked --package chronodisk-cli --test guest -- twins_agree_for_long --ignored --nocapture
 
 bench:
 	scripts/bench

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    compare, completions, devices, emulator_server, fit, kernel, man, run, serve, simulate, validate, verify,
+    compare, completions, devices, emulator_server, fit, image, kernel, man, run, serve, simulate, validate, verify,
 };
 use crate::failure::Outcome;
 
@@ -37,6 +37,7 @@ enum Command {
     Compare(compare::Arguments),
     Devices(devices::Arguments),
     Kernel(kernel::Arguments),
+    Image(image::Arguments),
     Completions(completions::Arguments),
     #[command(hide = true)]
     Man(man::Arguments),
@@ -56,6 +57,7 @@ impl Cli {
             Command::Compare(arguments) => compare::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),
             Command::Kernel(arguments) => kernel::execute(arguments),
+            Command::Image(arguments) => image::execute(arguments),
             Command::Completions(arguments) => completions::execute(arguments),
             Command::Man(arguments) => man::execute(arguments),
         }

@@ -13,6 +13,7 @@ mod quantity;
 mod reps;
 mod run_result;
 mod runs;
+mod squash;
 mod stages;
 mod stored;
 mod streaming;

@@ -205,7 +205,7 @@ fn server_result(served: &Served<'_>) -> ServerResult {
 fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     let statistics = &outcome.statistics;
     let reason = |first: &Option<String>| first.clone().unwrap_or_else(|| "no reason was given".to_owned());
-    let mut warnings = Vec::new();
+    let mut warnings = outcome.store_notices.clone();
     if statistics.store_errors > 0 {
         let first = reason(&statistics.first_store_error);
         warnings.push(format!("{} requests failed because of the store: {first}", statistics.store_errors));
@@ -268,7 +268,7 @@ fn phases(outcome: &RunOutcome) -> Vec<Phase> {
 /// What a reader of the figures should know of this repetition.
 fn warnings(outcome: &RunOutcome) -> Vec<String> {
     let backend = &outcome.backend;
-    let mut warnings = Vec::new();
+    let mut warnings = backend.store_notices.clone();
     if backend.store_errors > 0 {
         let first = backend.first_store_error.as_deref().unwrap_or("no reason was given");
         warnings.push(format!("{} requests got an I/O error because of the store: {first}", backend.store_errors));

@@ -10,6 +10,7 @@ mod guest {
     mod endings;
     mod exact;
     mod file_systems;
+    mod squash;
     mod support;
     mod user;
 }

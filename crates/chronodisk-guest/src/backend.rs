@@ -15,7 +15,8 @@ use chronodisk_engine::remote::{self, Patience, Tell};
 use chronodisk_engine::{Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock};
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::SECTOR_BYTES;
-use chronodisk_store::{FileStore, RamStore, Store};
+use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions, SquashStore};
+use chronodisk_store::{FileStore, RamStore, RecordingStore, Store};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
@@ -194,21 +195,30 @@ impl Backend {
         if let Some(fault) = self.time.clock.engine().fault() {
             return Ok(LastWord::ModelLost(fault.to_string()));
         }
-        let statistics = self.statistics();
+        let mut statistics = self.statistics();
         let engine = self.time.clock.engine().statistics();
         let mut report = BackendReport {
             clamped_arrivals: engine.clamped_arrivals,
             backward_steps: self.time.clock.backward_steps(),
-            statistics,
             ..BackendReport::default()
         };
-        for session in &self.sessions {
-            let stats = session.stats();
-            report.store_bytes += session.store().allocated_bytes().unwrap_or(0);
-            report.store_errors += stats.store_errors;
-            report.first_store_error = report.first_store_error.or_else(|| stats.first_store_error.clone());
+        let count = self.sessions.len();
+        for (index, session) in self.sessions.into_iter().enumerate() {
+            let stats = session.stats().clone();
+            let mut store = session.into_store();
+            let close_error = store.close().err().map(|error| error.to_string());
+            report.store_bytes += store.allocated_bytes().unwrap_or(0);
+            report.store_errors += stats.store_errors + u64::from(close_error.is_some());
+            report.first_store_error = report.first_store_error.or(stats.first_store_error).or(close_error);
             report.malformed_requests += stats.bad_requests.values().sum::<u64>();
+            report.store_notices.extend(store.notices());
+            let named = |(name, value)| match count {
+                1 => (name, value),
+                _ => (format!("{}.{name}", device_name(index)), value),
+            };
+            statistics.extend(store.statistics().into_iter().map(named));
         }
+        report.statistics = statistics;
         let virtual_now = self.time.page.virtual_now();
         let (requests, end) = self.time.clock.finish(virtual_now);
         report.end = end;
@@ -273,7 +283,7 @@ fn open_device(
         ModelChoice::Server { address, text, label, speculate } => {
             let store_budget_bytes = match &device.store {
                 StoreChoice::Ram { budget_bytes } => *budget_bytes,
-                StoreChoice::File { .. } => 0,
+                StoreChoice::File { .. } | StoreChoice::Squashed { .. } => 0,
             };
             let (label, profile) = (label.clone(), text.clone());
             let reset = Reset { store_budget_bytes, label, profile, speculate: *speculate, ..reset };
@@ -288,7 +298,11 @@ fn open_device(
     };
     let store = match elsewhere {
         Some(store) => Box::new(store),
-        None => open_store(&device.store, capacity_bytes)?,
+        None => open_store(&device.store, capacity_bytes, spec.seed)?,
+    };
+    let store = match &device.store_recording {
+        Some(path) => Box::new(RecordingStore::new(store, path)?),
+        None => store,
     };
     Ok((port, store))
 }
@@ -306,13 +320,32 @@ fn blk_config(info: &DeviceInfo) -> BlkConfig {
     }
 }
 
-fn open_store(choice: &StoreChoice, capacity_bytes: u64) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
+fn open_store(
+    choice: &StoreChoice,
+    capacity_bytes: u64,
+    seed: u64,
+) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
     Ok(match choice {
         StoreChoice::Ram { budget_bytes } => Box::new(RamStore::new(capacity_bytes, *budget_bytes)),
         StoreChoice::File { path } if Path::new(path).exists() => {
             Box::new(FileStore::open(path, capacity_bytes, false)?)
         }
         StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, false)?),
+        StoreChoice::Squashed { image, budget_bytes, exact, content, unclassified_bytes } => {
+            let content = ContentKind::ALL.into_iter().find(|kind| kind.name() == content);
+            let options = SquashOptions {
+                mode: if *exact { SquashMode::Exact } else { SquashMode::Classified },
+                content: content.ok_or("a kind of content that is not known")?,
+                seed,
+                unclassified_bytes: *unclassified_bytes,
+                durable: false,
+            };
+            Box::new(match image {
+                None => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),
+                Some(path) if path.exists() => SquashStore::open(path, capacity_bytes, &options)?,
+                Some(path) => SquashStore::create(path, capacity_bytes, &options)?,
+            })
+        }
     })
 }
 

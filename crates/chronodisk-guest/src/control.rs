@@ -59,6 +59,8 @@ pub struct BackendReport {
     pub end: Nanos,
     /// The models' own statistics, by name; with several devices, each name after its device's and a dot.
     pub statistics: Vec<(String, f64)>,
+    /// What should be known of the bytes that the stores keep.
+    pub store_notices: Vec<String>,
 }
 
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;

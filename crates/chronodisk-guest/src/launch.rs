@@ -92,6 +92,8 @@ pub struct DeviceOptions {
     pub capacity_bytes: Option<u64>,
     /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
     pub store: StoreChoice,
+    /// A new file for everything that is done to the store.
+    pub store_recording: Option<PathBuf>,
 }
 
 /// Where a device's model is.
@@ -134,6 +136,19 @@ pub enum StoreChoice {
     File {
         /// Its path.
         path: PathBuf,
+    },
+    /// The metadata of file systems alone, or everything compressed.
+    Squashed {
+        /// The image, made if it does not exist; `None` for memory.
+        image: Option<PathBuf>,
+        /// Bytes that may be kept in memory.
+        budget_bytes: u64,
+        /// Everything is kept, compressed.
+        exact: bool,
+        /// Name of the content that is made up.
+        content: String,
+        /// Bytes that may wait in memory until they are told apart.
+        unclassified_bytes: u64,
     },
 }
 

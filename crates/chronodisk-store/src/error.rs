@@ -51,6 +51,20 @@ pub enum StoreError {
     /// The bytes are not at hand: who asked not to wait for a disk would have had to. Nothing was done.
     #[error("the bytes are not in memory")]
     WouldWait,
+    /// A squashed image can't be used.
+    #[error("{}: {reason}", path.display())]
+    Image {
+        /// The image, or its map.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Something in an image that is in use is not what was written.
+    #[error("{what} is damaged")]
+    Damaged {
+        /// What can't be read.
+        what: String,
+    },
     /// The host failed.
     #[error("{}: {operation} of {len_bytes} bytes at offset {offset_bytes}: {source}", path.display())]
     Io {

@@ -256,7 +256,13 @@ fn lock(file: &File, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn io_error(path: &Path, operation: FileOperation, offset_bytes: u64, len_bytes: u64, source: io::Error) -> StoreError {
+pub(crate) fn io_error(
+    path: &Path,
+    operation: FileOperation,
+    offset_bytes: u64,
+    len_bytes: u64,
+    source: io::Error,
+) -> StoreError {
     StoreError::Io { path: path.to_owned(), operation, offset_bytes, len_bytes, source }
 }
 

@@ -8,6 +8,7 @@
 //! * [`FileStore`]: a sparse file.
 //! * [`OverflowStore`]: memory with a budget in front of a file.
 //! * [`DeviceStore`]: a real device, past the host's page cache.
+//! * [`squash::SquashStore`]: the metadata of file systems; the rest is made up.
 //!
 //! ```
 //! use chronodisk_store::{RamStore, Store};
@@ -29,6 +30,8 @@ mod loading;
 pub mod overflow;
 mod preload;
 mod ram;
+mod recording;
+pub mod squash;
 
 pub use device::DeviceStore;
 pub use error::{FileOperation, StoreError};
@@ -36,6 +39,7 @@ pub use file::FileStore;
 pub use overflow::{OverflowStatistics, OverflowStore};
 pub use preload::AccessList;
 pub use ram::RamStore;
+pub use recording::{Change, Recording, RecordingStore};
 
 /// The bytes of one device.
 ///
@@ -151,6 +155,24 @@ pub trait Store: Send {
     /// Upper bound of [`allocated_bytes`](Self::allocated_bytes); `None` where the host's disk
     /// is the bound.
     fn budget_bytes(&self) -> Option<u64>;
+
+    /// Nothing more will be written; what was written is as safe as after a flush.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.flush()
+    }
+
+    /// What the store counted, by name; units are in brackets.
+    fn statistics(&self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
+
+    /// What somebody who reads the contents later should know of them.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A part of the device that takes space, or that takes none.

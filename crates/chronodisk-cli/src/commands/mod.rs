@@ -5,6 +5,7 @@ pub mod completions;
 pub mod devices;
 pub mod emulator_server;
 pub mod fit;
+pub mod image;
 pub mod kernel;
 pub mod man;
 pub mod run;

@@ -12,6 +12,7 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
+use chronodisk_store::squash::{SquashMode, SquashOptions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -20,6 +21,7 @@ use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, repetition, run_result};
+use crate::squash::SquashArguments;
 use crate::stages::StageLine;
 use crate::{output, quantity, runs, stored};
 
@@ -116,6 +118,13 @@ pub struct Arguments {
     /// Host memory that the device's bytes may fill; half of this host's, if not given
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
+
+    #[command(flatten)]
+    squash: SquashArguments,
+
+    /// Diagnostic: writes everything that is done to the device's bytes to a new file
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    record_store: Option<PathBuf>,
 
     /// Lets the guest's writes to this host's file tree stay
     #[arg(long)]
@@ -391,10 +400,20 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
             StoreChoice::File { path: PathBuf::from(path) }
         }
     };
+    let squashed = arguments.squash.options(arguments.seed, false);
+    if squashed.is_some() && arguments.elsewhere.server.is_some() {
+        return Err(Failure::usage(
+            "--squash is of bytes on this machine; with --server they are in the server's memory",
+        ));
+    }
+    if arguments.record_store.is_some() && devices.len() > 1 {
+        return Err(Failure::usage("--record-store is of one device"));
+    }
     let options = |(index, device): (usize, &Device)| DeviceOptions {
         model: device.choice(&arguments.elsewhere),
         capacity_bytes: arguments.capacity,
-        store: store(index),
+        store: squashed.map_or_else(|| store(index), |options| squash(store(index), options)),
+        store_recording: arguments.record_store.clone(),
     };
     Ok(devices.iter().enumerate().map(options).collect())
 }
@@ -410,6 +429,22 @@ fn cpu_of(arguments: &Arguments) -> Cpu {
 /// The file's absolute path: the guest has another working directory when it needs it.
 fn existing_file(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
     file.canonicalize().map_err(|error| Failure::usage(format!("{flag} {}: {error}", file.display())))
+}
+
+/// The same place, with a squashing store in it.
+fn squash(store: StoreChoice, options: SquashOptions) -> StoreChoice {
+    let (image, budget_bytes) = match store {
+        StoreChoice::Ram { budget_bytes } => (None, budget_bytes),
+        StoreChoice::File { path } => (Some(path), 0),
+        squashed @ StoreChoice::Squashed { .. } => return squashed,
+    };
+    StoreChoice::Squashed {
+        image,
+        budget_bytes,
+        exact: options.mode == SquashMode::Exact,
+        content: options.content.name().to_owned(),
+        unclassified_bytes: options.unclassified_bytes,
+    }
 }
 
 /// All options as they took effect, by the names of their flags.
@@ -448,7 +483,10 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
             "ram-budget",
             json!(match options.devices[0].store {
                 StoreChoice::Ram { budget_bytes } => Some(budget_bytes * options.devices.len() as u64),
-                StoreChoice::File { .. } => None,
+                StoreChoice::Squashed { image: None, budget_bytes, .. } => {
+                    Some(budget_bytes * options.devices.len() as u64)
+                }
+                StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
             }),
         ),
         ("host-writes", json!(arguments.host_writes)),
@@ -457,7 +495,9 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
         ("json", json!(arguments.json)),
     ];
-    entries.map(|(name, value)| (name.to_owned(), value)).into()
+    let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();
+    arguments.squash.all_options(&mut all);
+    all
 }
 
 fn value_name(value: impl ValueEnum) -> String {

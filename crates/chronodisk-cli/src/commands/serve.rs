@@ -30,6 +30,7 @@ use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome};
 use crate::http::{Page, PageServer};
 use crate::run_result::{Served, served};
+use crate::squash::SquashArguments;
 use crate::{output, quantity, runs, stored};
 
 /// Serves an emulated device in real time
@@ -86,6 +87,9 @@ pub struct Arguments {
     /// Host memory that the device's bytes may fill; half of this host's, if not given
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
+
+    #[command(flatten)]
+    squash: SquashArguments,
 
     /// Brings the bytes that an earlier run used into memory ahead of their use in this one; of
     /// --store overflow:FILE
@@ -488,5 +492,7 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         ("run", json!(arguments.run.as_ref().map(|command| command.to_string_lossy()))),
         ("json", json!(arguments.json)),
     ];
-    entries.map(|(name, value)| (name.to_owned(), value)).into()
+    let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();
+    arguments.squash.all_options(&mut all);
+    all
 }

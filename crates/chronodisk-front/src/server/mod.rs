@@ -139,6 +139,8 @@ pub struct ServerOutcome {
     pub store_bytes: Option<u64>,
     /// The model's own statistics.
     pub model_statistics: Vec<(String, f64)>,
+    /// What should be known of the bytes that the store keeps.
+    pub store_notices: Vec<String>,
 }
 
 impl Server {
@@ -308,13 +310,13 @@ impl Server {
         }
         self.shared.helpers.end();
         let recorder = self.recording.take().map(Recording::stop);
-        let store_bytes = {
+        let (store_bytes, store_statistics, store_notices) = {
             let mut store = self.shared.store();
             // What a client was told is written stays written.
-            if let Err(error) = store.flush() {
+            if let Err(error) = store.close() {
                 self.shared.totals().first_store_error.get_or_insert(error.to_string());
             }
-            store.allocated_bytes().ok()
+            (store.allocated_bytes().ok(), store.statistics(), store.notices())
         };
         let statistics = self.shared.statistics();
         let now = self.shared.now();
@@ -323,17 +325,18 @@ impl Server {
                 Some(shadowed) => (probed(|sink| shadowed.model.probe(sink)), shadowed.records),
                 None => (Vec::new(), Vec::new()),
             };
-            return ServerOutcome { records, end: now, statistics, store_bytes, model_statistics };
+            return ServerOutcome { records, end: now, statistics, store_bytes, model_statistics, store_notices };
         }
         let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
-        let model_statistics = probed(|sink| clock.engine().port(self.shared.device).probe(sink));
+        let mut model_statistics = probed(|sink| clock.engine().port(self.shared.device).probe(sink));
+        model_statistics.extend(store_statistics);
         let (log, end) = clock.finish(now);
         let mut records = log.into_records();
         if let Some(mut recorder) = recorder {
             recorder.record(&records);
             records = Vec::new();
         }
-        ServerOutcome { records, end, statistics, store_bytes, model_statistics }
+        ServerOutcome { records, end, statistics, store_bytes, model_statistics, store_notices }
     }
 }
 

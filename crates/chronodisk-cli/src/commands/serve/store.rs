@@ -4,6 +4,7 @@ use std::path::Path;
 
 use chronodisk_front::server::{OverflowView, Preloaded};
 use chronodisk_sim::SECTOR_BYTES;
+use chronodisk_store::squash::{SquashOptions, SquashStore};
 use chronodisk_store::{AccessList, FileStore, OverflowStore, RamStore, Store};
 
 use super::Arguments;
@@ -22,6 +23,9 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failur
         return Err(Failure::usage(
             "--preload is of --store overflow:FILE; in other stores all bytes are always there",
         ));
+    }
+    if let Some(options) = arguments.squash.options(arguments.seed, arguments.durable) {
+        return open_squashed(arguments, capacity_bytes, &options).map(|store| (store, None));
     }
     if let Some(path) = overflow {
         let file = open_file(Path::new(path), capacity_bytes, arguments.durable)?;
@@ -47,6 +51,34 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failur
     }
     let file = open_file(Path::new(&arguments.store), capacity_bytes, arguments.durable)?;
     Ok((Box::new(file), None))
+}
+
+fn open_squashed(
+    arguments: &Arguments,
+    capacity_bytes: u64,
+    options: &SquashOptions,
+) -> Result<Box<dyn Store>, Failure> {
+    let name = arguments.store.to_string_lossy();
+    if name.starts_with("overflow:") {
+        return Err(Failure::usage("--squash keeps bytes in ram or an image; overflow:FILE is no image"));
+    }
+    if name == "ram" {
+        if arguments.durable {
+            return Err(Failure::usage("--durable needs a file; memory does not survive anything")
+                .help("name one with --store"));
+        }
+        let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+        return Ok(Box::new(SquashStore::in_memory(capacity_bytes, budget_bytes, options)));
+    }
+    if arguments.ram_budget.is_some() {
+        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
+    }
+    let path = Path::new(&arguments.store);
+    let opened = match path.exists() {
+        true => SquashStore::open(path, capacity_bytes, options),
+        false => SquashStore::create(path, capacity_bytes, options),
+    };
+    Ok(Box::new(opened.map_err(Failure::usage)?))
 }
 
 fn open_file(path: &Path, capacity_bytes: u64, durable: bool) -> Result<FileStore, Failure> {

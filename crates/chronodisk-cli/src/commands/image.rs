@@ -1,0 +1,99 @@
+//! `chronodisk image`: what squashed images hold.
+
+use std::path::{Path, PathBuf};
+
+use chronodisk_store::StoreError;
+use chronodisk_store::squash::ImageInfo;
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, Outcome, status};
+use crate::output;
+
+/// Looks at images that --squash made
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: ImageCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ImageCommand {
+    Info(InfoArguments),
+}
+
+/// Shows what an image holds, and what it saves
+///
+/// The whole map is read and checked; an image that is damaged is refused with the reason.
+#[derive(Debug, Args)]
+struct InfoArguments {
+    /// The image; its map lies beside it, with .map appended to its name
+    #[arg(value_name = "FILE")]
+    image: PathBuf,
+
+    /// Writes JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Schema of the JSON.
+const SCHEMA: &str = "chronodisk/image/1";
+
+/// Does what was asked.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let ImageCommand::Info(arguments) = arguments.command;
+    let info = ImageInfo::read(&arguments.image).map_err(|error| match error {
+        StoreError::Io { .. } => Failure::host(error),
+        error => Failure::usage(error),
+    })?;
+    if arguments.json {
+        output::data(&to_json(&arguments.image, &info))?
+    } else {
+        output::data(&to_text(&info))?
+    }
+    Ok(status::FINE)
+}
+
+fn to_json(path: &Path, info: &ImageInfo) -> String {
+    let kept: Map<String, Value> =
+        info.kept_bytes.iter().map(|(class, bytes)| (class.name().to_owned(), json!(bytes))).collect();
+    let value = json!({
+        "schema": SCHEMA,
+        "image": path.to_string_lossy(),
+        "capacity_bytes": info.capacity_bytes,
+        "mode": info.mode.name(),
+        "content": info.content.name(),
+        "seed": info.seed,
+        "generation": info.generation,
+        "kept_bytes": kept,
+        "generated_bytes": info.generated_bytes,
+        "zeroed_bytes": info.zeroed_bytes,
+        "stored_bytes": info.stored_bytes,
+        "savings": info.savings(),
+    });
+    let mut text = serde_json::to_string_pretty(&value).expect("plain data");
+    text.push('\n');
+    text
+}
+
+fn to_text(info: &ImageInfo) -> String {
+    let mut lines = vec![
+        format!("device      {:>20} bytes", info.capacity_bytes),
+        format!("mode        {:>20}", info.mode.name()),
+        format!("content     {:>20}", format!("{} (seed {})", info.content.name(), info.seed)),
+        format!("map         {:>20}", format!("generation {}", info.generation)),
+    ];
+    let kept: u64 = info.kept_bytes.iter().map(|(_, bytes)| bytes).sum();
+    lines.push(format!("kept        {kept:>20} bytes"));
+    for (class, bytes) in &info.kept_bytes {
+        lines.push(format!("  {:<18}{bytes:>12} bytes", class.name()));
+    }
+    lines.push(format!("made up     {:>20} bytes", info.generated_bytes));
+    lines.push(format!("zeros       {:>20} bytes", info.zeroed_bytes));
+    lines.push(format!("takes here  {:>20} bytes", info.stored_bytes));
+    if let Some(savings) = info.savings() {
+        lines.push(format!("savings     {:>20}", format!("{:.2} %", 100.0 * savings)));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}

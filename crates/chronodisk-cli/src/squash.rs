@@ -1,0 +1,74 @@
+//! The flags that make a device's store a squashing one.
+
+use std::collections::BTreeMap;
+
+use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::quantity;
+
+/// Flags of every command that gives a device bytes.
+#[derive(Debug, Args)]
+pub struct SquashArguments {
+    /// Keeps the metadata of file systems (ext2, ext3, ext4) and makes up the contents of files, so
+    /// that the device may be far larger than this host; --store then is ram or an image. With
+    /// =exact everything is kept, compressed
+    #[arg(
+        long,
+        value_name = "classified|exact",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "classified"
+    )]
+    squash: Option<Mode>,
+
+    /// What contents that were not kept read as
+    #[arg(long, value_name = "KIND", default_value = "zeros", requires = "squash")]
+    content: Kind,
+
+    /// Memory for blocks that can't be told apart yet; what exceeds it is kept
+    #[arg(long, value_name = "SIZE", default_value = "240MiB", value_parser = quantity::bytes, requires = "squash")]
+    unclassified_budget: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    Classified,
+    Exact,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Zeros
+    Zeros,
+    /// Random bytes; the same address reads the same
+    Random,
+    /// Lines of words; the same address reads the same
+    Text,
+}
+
+impl SquashArguments {
+    /// How the store squashes, if it does.
+    pub fn options(&self, seed: u64, durable: bool) -> Option<SquashOptions> {
+        let mode = match self.squash? {
+            Mode::Classified => SquashMode::Classified,
+            Mode::Exact => SquashMode::Exact,
+        };
+        let content = match self.content {
+            Kind::Zeros => ContentKind::Zeros,
+            Kind::Random => ContentKind::Random,
+            Kind::Text => ContentKind::Text,
+        };
+        Some(SquashOptions { mode, content, seed, unclassified_bytes: self.unclassified_budget, durable })
+    }
+
+    /// The flags as they took effect, for a result.
+    pub fn all_options(&self, options: &mut BTreeMap<String, Value>) {
+        let squashed = self.options(0, false);
+        options.insert("squash".to_owned(), json!(squashed.map(|options| options.mode.name())));
+        options.insert("content".to_owned(), json!(squashed.map(|options| options.content.name())));
+        let budget = squashed.map(|options| options.unclassified_bytes);
+        options.insert("unclassified-budget".to_owned(), json!(budget));
+    }
+}

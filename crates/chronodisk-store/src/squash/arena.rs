@@ -1,0 +1,117 @@
+//! Memory in slots that is taken and given back in ranges.
+
+use super::SLOT_BYTES;
+use super::places::Places;
+
+/// Places in memory, which is taken from the host in chunks as far as slots in them are used.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    places: Places,
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    bytes: Option<Box<[u8]>>,
+    used: u64,
+}
+
+const CHUNK_SLOTS: u64 = 2048;
+const CHUNK_BYTES: usize = (CHUNK_SLOTS * SLOT_BYTES) as usize;
+
+impl Arena {
+    /// At most `budget_bytes`, but for the rest of a chunk.
+    pub(crate) fn new(budget_bytes: u64) -> Self {
+        Arena { places: Places::new(budget_bytes / SLOT_BYTES), chunks: Vec::new() }
+    }
+
+    /// Like [`Places::take`].
+    pub(crate) fn take(&mut self, len: u64, unit: u64) -> Option<(u64, u64)> {
+        let (start, len) = self.places.take(len, unit)?;
+        for (index, count) in by_chunk(start, len) {
+            if self.chunks.len() <= index {
+                self.chunks.resize_with(index + 1, Chunk::default);
+            }
+            let chunk = &mut self.chunks[index];
+            chunk.used += count;
+            chunk.bytes.get_or_insert_with(|| vec![0; CHUNK_BYTES].into());
+        }
+        Some((start, len))
+    }
+
+    /// Like [`Places::give`].
+    pub(crate) fn give(&mut self, start: u64, len: u64) {
+        self.places.give(start, len);
+        for (index, count) in by_chunk(start, len) {
+            let chunk = &mut self.chunks[index];
+            chunk.used -= count;
+            if chunk.used == 0 {
+                chunk.bytes = None;
+            }
+        }
+    }
+
+    /// Reads from a place that was taken.
+    pub(crate) fn read(&self, place: u64, skip_bytes: u64, bytes: &mut [u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, offset) = locate(place, skip_bytes + done as u64);
+            let part = (CHUNK_BYTES - offset).min(bytes.len() - done);
+            let chunk = self.chunks[index].bytes.as_ref().expect("taken");
+            bytes[done..done + part].copy_from_slice(&chunk[offset..offset + part]);
+            done += part;
+        }
+    }
+
+    /// Writes to a place that was taken.
+    pub(crate) fn write(&mut self, place: u64, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, offset) = locate(place, done as u64);
+            let part = (CHUNK_BYTES - offset).min(bytes.len() - done);
+            let chunk = self.chunks[index].bytes.as_mut().expect("taken");
+            chunk[offset..offset + part].copy_from_slice(&bytes[done..done + part]);
+            done += part;
+        }
+    }
+
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+}
+
+fn locate(place: u64, skip_bytes: u64) -> (usize, usize) {
+    let position = place * SLOT_BYTES + skip_bytes;
+    ((position / CHUNK_BYTES as u64) as usize, (position % CHUNK_BYTES as u64) as usize)
+}
+
+/// The chunks of a range, each with the count of its slots in the range.
+fn by_chunk(start: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
+    (start / CHUNK_SLOTS..(start + len).div_ceil(CHUNK_SLOTS)).map(move |index| {
+        let from = start.max(index * CHUNK_SLOTS);
+        let to = (start + len).min((index + 1) * CHUNK_SLOTS);
+        (index as usize, to - from)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cross_chunks_and_memory_is_given_back() {
+        let mut arena = Arena::new(4 << 20);
+        let first = arena.take(CHUNK_SLOTS - 3, 1).unwrap();
+        let (place, len) = arena.take(8, 8).unwrap();
+        assert_eq!((place, len), (CHUNK_SLOTS - 3, 8));
+        let written: Vec<u8> = (0..4096u32).map(|i| (i % 251) as u8).collect();
+        arena.write(place, &written);
+        let mut bytes = vec![0; 4000];
+        arena.read(place, 96, &mut bytes);
+        assert_eq!(bytes, written[96..]);
+        arena.give(first.0, first.1);
+        assert!(arena.chunks[0].bytes.is_some());
+        arena.give(place, len);
+        assert!(arena.chunks.iter().all(|chunk| chunk.bytes.is_none()));
+    }
+}

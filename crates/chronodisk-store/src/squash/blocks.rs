@@ -1,0 +1,451 @@
+//! The blocks of the device in their states, with their bytes as far as these are kept.
+//!
+//! Nothing in here knows why a block is kept: [`super::SquashStore`] decides with a classifier's help.
+
+use super::arena::Arena;
+use super::backing::Backing;
+use super::class::Class;
+use super::content::Content;
+use super::runs::{RunMap, RunValue};
+use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
+use crate::StoreError;
+use crate::ram::is_zero;
+
+/// What a block's bytes are; a block without an entry was never written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// Zeros that take no space.
+    Zeroed,
+    /// Made up when it is read.
+    Generated,
+    /// At a place of the backing.
+    Kept { place: u64, class: Class },
+    /// Compressed, at a place of the backing; always a run of its own.
+    Packed { place: u64, stored_bytes: u16, class: Class },
+}
+
+impl RunValue for Block {
+    fn advanced(self, by: u64) -> Self {
+        match self {
+            Block::Kept { place, class } => {
+                Block::Kept { place: place.wrapping_add(by.wrapping_mul(UNIT_SLOTS)), class }
+            }
+            // No compressed block continues another one.
+            Block::Packed { stored_bytes, class, .. } if by > 0 => {
+                Block::Packed { place: u64::MAX, stored_bytes, class }
+            }
+            other => other,
+        }
+    }
+}
+
+/// The slots that a run of `len` blocks takes in the backing.
+pub(crate) fn slots_of(block: Block, len: u64) -> Option<(u64, u64)> {
+    match block {
+        Block::Zeroed | Block::Generated => None,
+        Block::Kept { place, .. } => Some((place, len.saturating_mul(UNIT_SLOTS))),
+        Block::Packed { place, stored_bytes, .. } => Some((place, u64::from(stored_bytes).div_ceil(SLOT_BYTES))),
+    }
+}
+
+/// Where a block waits in memory until it is decided what becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame(u64);
+
+impl RunValue for Frame {
+    fn advanced(self, by: u64) -> Self {
+        Frame(self.0 + by * UNIT_SLOTS)
+    }
+}
+
+/// Blocks by number, counted in units of [`UNIT_BYTES`].
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    units: u64,
+    map: RunMap<Block>,
+    /// Blocks that wait; what `map` says of them holds if they are forgotten.
+    waiting: RunMap<Frame>,
+    arena: Arena,
+    backing: Backing,
+    content: Content,
+    changed: RunMap<()>,
+    buffer: Vec<u8>,
+    pub(crate) waiting_max_bytes: u64,
+    pub(crate) spilled_bytes: u64,
+}
+
+impl Blocks {
+    pub(crate) fn new(units: u64, map: RunMap<Block>, backing: Backing, content: Content, waiting_bytes: u64) -> Self {
+        Blocks {
+            units,
+            map,
+            waiting: RunMap::default(),
+            arena: Arena::new(waiting_bytes),
+            backing,
+            content,
+            changed: RunMap::default(),
+            buffer: Vec::new(),
+            waiting_max_bytes: 0,
+            spilled_bytes: 0,
+        }
+    }
+
+    pub(crate) fn units(&self) -> u64 {
+        self.units
+    }
+
+    pub(crate) fn map(&self) -> &RunMap<Block> {
+        &self.map
+    }
+
+    pub(crate) fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        self.arena.places().used() * SLOT_BYTES
+    }
+
+    /// Whether so many blocks wait that some should find another place.
+    pub(crate) fn waiting_is_half_full(&self) -> bool {
+        self.arena.places().used() > self.arena.places().available()
+    }
+
+    /// Where from `start` on, before `end`, blocks wait or are kept, in order.
+    pub(crate) fn stored_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut stored: RunMap<()> = RunMap::default();
+        self.waiting.pieces(start, end).for_each(|(from, to, _)| stored.set(from, to, ()));
+        let kept = self.map.pieces(start, end).filter(|piece| !matches!(piece.2, Block::Zeroed | Block::Generated));
+        kept.for_each(|(from, to, _)| stored.set(from, to, ()));
+        stored.all().map(|(from, to, ())| (from, to)).collect()
+    }
+
+    /// Whether the block was kept as metadata, not just until it is classified.
+    pub(crate) fn is_kept_metadata(&self, unit: u64) -> bool {
+        let waits = self.waiting.at(unit, unit + 1).0.is_some();
+        !waits
+            && matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { class, .. }) if class != Class::Unclassified)
+    }
+
+    /// Whether some block is kept, or waits, only because nothing is known of it.
+    pub(crate) fn has_unclassified(&self) -> bool {
+        let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });
+        !self.waiting.is_empty() || self.map.all().any(|(_, _, block)| unclassified(block))
+    }
+
+    /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
+    pub(crate) fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
+        let mut true_bytes = true;
+        let mut done = 0;
+        while done < bytes.len() {
+            let position = offset_bytes + done as u64;
+            let (unit, skip) = (position / UNIT_BYTES, position % UNIT_BYTES);
+            let limit = (offset_bytes + bytes.len() as u64).div_ceil(UNIT_BYTES);
+            let (frame, waiting_end) = self.waiting.at(unit, limit);
+            let (block, block_end) = self.map.at(unit, limit);
+            let end = if frame.is_some() { waiting_end } else { waiting_end.min(block_end) };
+            let len = ((end - unit) * UNIT_BYTES - skip).min((bytes.len() - done) as u64) as usize;
+            let target = &mut bytes[done..done + len];
+            match (frame, block) {
+                (Some(Frame(place)), _) => self.arena.read(place, skip, target),
+                (None, Some(Block::Kept { place, .. })) => self.backing.read(place, skip, target)?,
+                (None, Some(Block::Packed { place, stored_bytes, .. })) => {
+                    self.unpack(place, stored_bytes, skip as usize, target)?;
+                }
+                (None, Some(Block::Generated)) => {
+                    true_bytes = false;
+                    self.generate(unit, skip as usize, target);
+                }
+                (None, Some(Block::Zeroed) | None) => target.fill(0),
+            }
+            done += len;
+        }
+        Ok(true_bytes)
+    }
+
+    fn generate(&self, unit: u64, skip: usize, bytes: &mut [u8]) {
+        let (head, rest) = bytes.split_at_mut((UNIT_BYTES as usize - skip).min(bytes.len()));
+        self.content.fill(unit, skip, head);
+        for (part, unit) in rest.chunks_mut(UNIT_BYTES as usize).zip(unit + 1..) {
+            self.content.fill(unit, 0, part);
+        }
+    }
+
+    fn unpack(&self, place: u64, stored_bytes: u16, skip: usize, target: &mut [u8]) -> Result<(), StoreError> {
+        let mut packed = [0; UNIT_BYTES as usize];
+        let packed = &mut packed[..usize::from(stored_bytes)];
+        self.backing.read(place, 0, packed)?;
+        let mut whole = [0; UNIT_BYTES as usize];
+        match lz4_flex::block::decompress_into(packed, &mut whole) {
+            Ok(len) if len == whole.len() => {
+                target.copy_from_slice(&whole[skip..skip + target.len()]);
+                Ok(())
+            }
+            _ => Err(StoreError::Damaged { what: format!("the compressed block at place {place}") }),
+        }
+    }
+
+    /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
+    pub(crate) fn keep(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        for run in runs_by(bytes, is_zero) {
+            let (start, end) = (unit + run.start, unit + run.end);
+            if run.is {
+                self.set(start, end, Some(Block::Zeroed));
+                continue;
+            }
+            self.keep_run(start, &bytes[(run.start * UNIT_BYTES) as usize..(run.end * UNIT_BYTES) as usize], class)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps blocks none of which is known to be zero.
+    fn keep_run(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        let end = unit + bytes.len() as u64 / UNIT_BYTES;
+        let mut at = unit;
+        while at < end {
+            let (block, block_end) = self.map.at(at, end);
+            let from = ((at - unit) * UNIT_BYTES) as usize;
+            if let Some(Block::Kept { place, .. }) = block {
+                // Overwritten where it is: nothing about it is new but its bytes, and perhaps its class.
+                let to = ((block_end - unit) * UNIT_BYTES) as usize;
+                self.backing.write(place, &bytes[from..to])?;
+                self.stop_waiting(at, block_end);
+                self.relabel(at, block_end, class);
+                at = block_end;
+                continue;
+            }
+            let mut gap_end = block_end;
+            while gap_end < end && !matches!(self.map.at(gap_end, end), (Some(Block::Kept { .. }), _)) {
+                gap_end = self.map.at(gap_end, end).1;
+            }
+            let Some((place, len)) = self.backing.take((gap_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
+                return Err(self.no_room(at * UNIT_BYTES, (end - at) * UNIT_BYTES));
+            };
+            let taken_end = at + len / UNIT_SLOTS;
+            let to = ((taken_end - unit) * UNIT_BYTES) as usize;
+            if let Err(error) = self.backing.write(place, &bytes[from..to]) {
+                self.backing.give(place, len);
+                return Err(error);
+            }
+            self.set(at, taken_end, Some(Block::Kept { place, class }));
+            at = taken_end;
+        }
+        Ok(())
+    }
+
+    /// Keeps `bytes` exactly, compressed where that saves a slot.
+    pub(crate) fn keep_packed(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        let mut packed = vec![0; lz4_flex::block::get_maximum_output_size(UNIT_BYTES as usize)];
+        for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
+            if is_zero(bytes) {
+                self.set(unit, unit + 1, Some(Block::Zeroed));
+                continue;
+            }
+            let len = lz4_flex::block::compress_into(bytes, &mut packed).unwrap_or(packed.len());
+            if len as u64 > UNIT_BYTES - SLOT_BYTES {
+                self.keep_run(unit, bytes, class)?;
+                continue;
+            }
+            let slots = (len as u64).div_ceil(SLOT_BYTES);
+            let Some((place, _)) = self.backing.take(slots, slots) else {
+                return Err(self.no_room(unit * UNIT_BYTES, UNIT_BYTES));
+            };
+            self.backing.write(place, &packed[..len])?;
+            self.set(unit, unit + 1, Some(Block::Packed { place, stored_bytes: len as u16, class }));
+        }
+        Ok(())
+    }
+
+    /// Whether so many blocks find room, whatever is there already.
+    pub(crate) fn has_ample_room(&self, len: u64) -> bool {
+        self.backing.available() >= 2 * len * UNIT_SLOTS
+    }
+
+    /// An error if parts, whole blocks from a unit on, might not find room; asked before anything changes.
+    pub(crate) fn check_room(&self, parts: &[(u64, &[u8])]) -> Result<(), StoreError> {
+        let Some(&(first, _)) = parts.first() else { return Ok(()) };
+        let units = parts.iter().flat_map(|(unit, bytes)| bytes.chunks_exact(UNIT_BYTES as usize).zip(*unit..));
+        let new = |unit: u64| !matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { .. }));
+        let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64 * UNIT_SLOTS;
+        let available = self.backing.available();
+        if needed <= available { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * SLOT_BYTES)) }
+    }
+
+    fn no_room(&self, offset_bytes: u64, needed_bytes: u64) -> StoreError {
+        StoreError::BudgetExceeded {
+            offset_bytes,
+            needed_bytes,
+            allocated_bytes: self.backing.used() * SLOT_BYTES,
+            budget_bytes: self.backing.budget_bytes().unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Lets `bytes`, whole blocks from `unit` on, wait in memory; without room there, they are kept.
+    /// Zeros need not wait.
+    pub(crate) fn wait(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        for run in runs_by(bytes, is_zero) {
+            let (start, end) = (unit + run.start, unit + run.end);
+            if run.is {
+                self.set(start, end, Some(Block::Zeroed));
+            } else {
+                self.wait_run(start, end, &bytes[(run.start * UNIT_BYTES) as usize..(run.end * UNIT_BYTES) as usize])?;
+            }
+        }
+        self.waiting_max_bytes = self.waiting_max_bytes.max(self.waiting_bytes());
+        Ok(())
+    }
+
+    fn wait_run(&mut self, unit: u64, end: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut at = unit;
+        while at < end {
+            let from = ((at - unit) * UNIT_BYTES) as usize;
+            let (frame, frame_end) = self.waiting.at(at, end);
+            if let Some(Frame(place)) = frame {
+                self.arena.write(place, &bytes[from..((frame_end - unit) * UNIT_BYTES) as usize]);
+                at = frame_end;
+                continue;
+            }
+            let Some((place, len)) = self.arena.take((frame_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
+                let rest = &bytes[from..];
+                self.spilled_bytes += rest.len() as u64;
+                return self.keep(at, rest, Class::Unclassified);
+            };
+            let taken_end = at + len / UNIT_SLOTS;
+            self.arena.write(place, &bytes[from..((taken_end - unit) * UNIT_BYTES) as usize]);
+            // If the block never gets beyond waiting, its bytes are made up.
+            self.set(at, taken_end, Some(Block::Generated));
+            self.waiting.set(at, taken_end, Frame(place));
+            at = taken_end;
+        }
+        Ok(())
+    }
+
+    /// What waits between `start` and `end` is kept; what is kept is of this class now.
+    pub(crate) fn settle(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
+        self.relabel(start, end, class);
+        for (from, to, Frame(place)) in self.waiting.pieces(start, end).collect::<Vec<_>>() {
+            let mut at = from;
+            while at < to {
+                // In parts, so that little memory is taken besides.
+                let part_end = to.min(at + SETTLED_UNITS);
+                let mut buffer = std::mem::take(&mut self.buffer);
+                buffer.clear();
+                buffer.resize(((part_end - at) * UNIT_BYTES) as usize, 0);
+                self.arena.read(place + (at - from) * UNIT_SLOTS, 0, &mut buffer);
+                let kept = self.keep(at, &buffer, class);
+                self.buffer = buffer;
+                kept?;
+                at = part_end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that waits is kept as unclassified.
+    pub(crate) fn spill(&mut self) -> Result<(), StoreError> {
+        self.spilled_bytes += self.waiting_bytes();
+        self.settle_waiting(Class::Unclassified)
+    }
+
+    /// Everything that waits is kept.
+    pub(crate) fn settle_waiting(&mut self, class: Class) -> Result<(), StoreError> {
+        for (start, end, _) in self.waiting.all().collect::<Vec<_>>() {
+            self.settle(start, end, class)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn waiting_budget_bytes(&self) -> u64 {
+        let places = self.arena.places();
+        (places.used() + places.available()) * SLOT_BYTES
+    }
+
+    /// Bytes from now on made up.
+    pub(crate) fn squash(&mut self, start: u64, end: u64) {
+        self.set(start, end, Some(Block::Generated));
+    }
+
+    /// Zeros from now on, which take no space.
+    pub(crate) fn zero(&mut self, start: u64, end: u64) {
+        self.set(start, end, Some(Block::Zeroed));
+    }
+
+    /// As if never written.
+    pub(crate) fn forget(&mut self, start: u64, end: u64) {
+        self.set(start, end, None);
+    }
+
+    /// What is kept now survives this process, in an image.
+    pub(crate) fn record(&mut self) -> Result<(), StoreError> {
+        self.backing.record(&self.map, &mut self.changed)
+    }
+
+    /// Makes a record if much was given back.
+    pub(crate) fn record_if_due(&mut self) -> Result<(), StoreError> {
+        if self.backing.wants_record() { self.record() } else { Ok(()) }
+    }
+
+    fn set(&mut self, start: u64, end: u64, block: Option<Block>) {
+        self.stop_waiting(start, end);
+        if block == Some(Block::Generated)
+            && let (Some(Block::Generated), run_end) = self.map.at(start, end)
+            && run_end == end
+        {
+            return;
+        }
+        for (from, to, old) in self.map.pieces(start, end).collect::<Vec<_>>() {
+            if let Some((place, len)) = slots_of(old, to - from) {
+                self.backing.give(place, len);
+            }
+        }
+        match block {
+            Some(block) => self.map.set(start, end, block),
+            None => self.map.remove(start, end),
+        }
+        self.changed.set(start, end, ());
+    }
+
+    fn stop_waiting(&mut self, start: u64, end: u64) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (from, to, Frame(place)) in self.waiting.pieces(start, end).collect::<Vec<_>>() {
+            self.arena.give(place, (to - from) * UNIT_SLOTS);
+        }
+        self.waiting.remove(start, end);
+    }
+
+    /// What is kept between `start` and `end` is of this class now.
+    fn relabel(&mut self, start: u64, end: u64, class: Class) {
+        for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
+            if let Block::Kept { place, class: old } = block
+                && old != class
+            {
+                self.map.set(from, to, Block::Kept { place, class });
+                self.changed.set(from, to, ());
+            }
+        }
+    }
+}
+
+/// Most blocks that are moved at a time.
+const SETTLED_UNITS: u64 = 256;
+
+/// A range of blocks in a buffer that are, or are not, what was asked for.
+struct Run {
+    start: u64,
+    end: u64,
+    is: bool,
+}
+
+fn runs_by(bytes: &[u8], is: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = Run> {
+    let mut units = bytes.chunks_exact(UNIT_BYTES as usize).map(is).enumerate().peekable();
+    std::iter::from_fn(move || {
+        let (start, is) = units.next()?;
+        let mut end = start + 1;
+        while units.next_if(|&(_, other)| other == is).is_some() {
+            end += 1;
+        }
+        Some(Run { start: start as u64, end: end as u64, is })
+    })
+}

@@ -1,0 +1,82 @@
+//! Why a block is kept.
+
+/// What a kept block holds, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Class {
+    /// Superblocks and their copies, and what lies outside of the file system.
+    Superblock,
+    /// Group descriptors, their copies, and the room for more of them.
+    GroupDescriptors,
+    /// Bitmaps of blocks and inodes.
+    Bitmap,
+    /// Inode tables.
+    InodeTable,
+    /// Directories.
+    Directory,
+    /// Extent trees and indirect blocks.
+    Mapping,
+    /// Extended attributes, and values of theirs that fill inodes of their own.
+    Attributes,
+    /// Targets of symbolic links.
+    SymbolicLink,
+    /// The journal.
+    Journal,
+    /// Quota and orphan files, protection against double mounts, reserved inodes, and metadata that
+    /// the journal names before an inode does.
+    OtherMetadata,
+    /// Not decided yet.
+    Unclassified,
+    /// Kept because the file system is not understood.
+    Everything,
+    /// Kept because everything was asked to be.
+    Exact,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Class; 13] = [
+        Class::Superblock,
+        Class::GroupDescriptors,
+        Class::Bitmap,
+        Class::InodeTable,
+        Class::Directory,
+        Class::Mapping,
+        Class::Attributes,
+        Class::SymbolicLink,
+        Class::Journal,
+        Class::OtherMetadata,
+        Class::Unclassified,
+        Class::Everything,
+        Class::Exact,
+    ];
+
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Superblock => "superblock",
+            Class::GroupDescriptors => "group-descriptors",
+            Class::Bitmap => "bitmap",
+            Class::InodeTable => "inode-table",
+            Class::Directory => "directory",
+            Class::Mapping => "mapping",
+            Class::Attributes => "attributes",
+            Class::SymbolicLink => "symbolic-link",
+            Class::Journal => "journal",
+            Class::OtherMetadata => "other-metadata",
+            Class::Unclassified => "unclassified",
+            Class::Everything => "everything",
+            Class::Exact => "exact",
+        }
+    }
+
+    /// As it is written in an image: its place in [`Class::ALL`], counted from 1.
+    pub(crate) fn code(self) -> u8 {
+        self as u8 + 1
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        Class::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}

@@ -1,0 +1,314 @@
+//! The file that says what each block of an image is: append-only, checksummed, with generations.
+//!
+//! `docs/squashed-images.md` describes the format. A record that was appended is never changed; when
+//! the log has grown well beyond what it says, a new one with the next generation takes its place
+//! in one step.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::blocks::Block;
+use super::class::Class;
+use super::runs::RunMap;
+use super::{UNIT_BYTES, image_error};
+use crate::file::io_error;
+use crate::{FileOperation, StoreError};
+
+const MAGIC: &[u8; 8] = b"CDSQMAP\0";
+const VERSION: u32 = 1;
+const HEADER_BYTES: u64 = 64;
+const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"RECD");
+const RECORD_HEADER_BYTES: u64 = 32;
+const ENTRY_BYTES: u64 = 32;
+/// Most entries of a record, so that a reader needs little memory.
+const RECORD_ENTRIES_MAX: usize = 1 << 14;
+/// A log below this size is never rewritten.
+const REWRITE_MIN_BYTES: u64 = 1 << 20;
+
+/// What an entry says of a range of blocks; `None` for blocks that hold nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) block: Option<Block>,
+}
+
+/// The log of an open image.
+#[derive(Debug)]
+pub(crate) struct MapLog {
+    file: File,
+    path: PathBuf,
+    identity: u64,
+    generation: u64,
+    sequence: u64,
+    len_bytes: u64,
+}
+
+impl MapLog {
+    /// A new, empty log.
+    pub(crate) fn create(path: &Path, identity: u64) -> Result<Self, StoreError> {
+        MapLog::create_with(path, identity, 1, std::iter::empty())
+    }
+
+    fn create_with(
+        path: &Path,
+        identity: u64,
+        generation: u64,
+        entries: impl Iterator<Item = Entry>,
+    ) -> Result<Self, StoreError> {
+        let failed = |source| io_error(path, FileOperation::Create, 0, 0, source);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).map_err(failed)?;
+        let mut header = [0; HEADER_BYTES as usize];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        header[16..24].copy_from_slice(&identity.to_le_bytes());
+        header[24..32].copy_from_slice(&generation.to_le_bytes());
+        let checksum = crc32c::crc32c(&header[..32]);
+        header[32..36].copy_from_slice(&checksum.to_le_bytes());
+        file.write_all_at(&header, 0).map_err(failed)?;
+        let mut log =
+            MapLog { file, path: path.to_owned(), identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
+        log.append(entries)?;
+        Ok(log)
+    }
+
+    /// Reads a log, and what it says into a map. A record at the end that was not written whole is
+    /// cut off, because nobody was told that it is safe; anything else that is wrong is an error.
+    pub(crate) fn open(
+        path: &Path,
+        writable: bool,
+        identity: u64,
+        units: u64,
+    ) -> Result<(Self, RunMap<Block>), StoreError> {
+        let failed = |source| io_error(path, FileOperation::Open, 0, 0, source);
+        let file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
+        let file_bytes = file.metadata().map_err(failed)?.len();
+        let (generation, mut map) = (read_header(&file, path, identity)?, RunMap::default());
+        let mut log =
+            MapLog { file, path: path.to_owned(), identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
+        while let Some(entries) = log.read_record(file_bytes, units)? {
+            for Entry { start, end, block } in entries {
+                match block {
+                    Some(block) => map.set(start, end, block),
+                    None => map.remove(start, end),
+                }
+            }
+        }
+        if writable && log.len_bytes < file_bytes {
+            log.file.set_len(log.len_bytes).map_err(failed)?;
+        }
+        Ok((log, map))
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Adds what changed.
+    pub(crate) fn append(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), StoreError> {
+        let mut record = Vec::new();
+        let mut entries = entries.peekable();
+        while entries.peek().is_some() {
+            record.clear();
+            record.resize(RECORD_HEADER_BYTES as usize, 0);
+            entries.by_ref().take(RECORD_ENTRIES_MAX).for_each(|entry| encode(&entry, &mut record));
+            let count = (record.len() as u64 - RECORD_HEADER_BYTES) / ENTRY_BYTES;
+            let payload_checksum = crc32c::crc32c(&record[RECORD_HEADER_BYTES as usize..]);
+            record[..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
+            record[4..8].copy_from_slice(&(count as u32).to_le_bytes());
+            record[8..16].copy_from_slice(&(self.sequence + 1).to_le_bytes());
+            record[16..24].copy_from_slice(&self.generation.to_le_bytes());
+            record[24..28].copy_from_slice(&payload_checksum.to_le_bytes());
+            let header_checksum = crc32c::crc32c(&record[..28]);
+            record[28..32].copy_from_slice(&header_checksum.to_le_bytes());
+            self.file.write_all_at(&record, self.len_bytes).map_err(|source| {
+                io_error(&self.path, FileOperation::Write, self.len_bytes, record.len() as u64, source)
+            })?;
+            self.len_bytes += record.len() as u64;
+            self.sequence += 1;
+        }
+        Ok(())
+    }
+
+    /// Everything that was appended reaches the medium.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(|source| io_error(&self.path, FileOperation::Sync, 0, 0, source))
+    }
+
+    /// Whether much of the log is outdated.
+    pub(crate) fn wants_rewrite(&self, map: &RunMap<Block>) -> bool {
+        self.len_bytes > REWRITE_MIN_BYTES && self.len_bytes > 4 * map.len() as u64 * ENTRY_BYTES
+    }
+
+    /// Replaces the log by one that says the same in fewer words.
+    pub(crate) fn rewrite(&mut self, map: &RunMap<Block>) -> Result<(), StoreError> {
+        let beside = append_name(&self.path, ".new");
+        let entries = map.all().map(|(start, end, block)| Entry { start, end, block: Some(block) });
+        let mut log = MapLog::create_with(&beside, self.identity, self.generation + 1, entries)?;
+        log.sync()?;
+        std::fs::rename(&beside, &self.path)
+            .map_err(|source| io_error(&beside, FileOperation::Create, 0, 0, source))?;
+        log.path.clone_from(&self.path);
+        *self = log;
+        Ok(())
+    }
+
+    /// The next record's entries; `None` at the end.
+    fn read_record(&mut self, file_bytes: u64, units: u64) -> Result<Option<Vec<Entry>>, StoreError> {
+        let at = self.len_bytes;
+        let Some(rest) = file_bytes.checked_sub(at + RECORD_HEADER_BYTES) else { return Ok(None) };
+        let mut header = [0; RECORD_HEADER_BYTES as usize];
+        self.read_at(&mut header, at)?;
+        let Some((sequence, count, payload_checksum)) = self.record_header(&header) else {
+            return self.end_of_log(at, file_bytes, "a record's header is damaged");
+        };
+        if sequence != self.sequence + 1 {
+            let reason =
+                format!("record {sequence} at byte {at} of the map where record {} belongs", self.sequence + 1);
+            return Err(image_error(&self.path, reason));
+        }
+        let payload_bytes = count as u64 * ENTRY_BYTES;
+        if payload_bytes > rest {
+            return Ok(None);
+        }
+        let mut payload = vec![0; payload_bytes as usize];
+        self.read_at(&mut payload, at + RECORD_HEADER_BYTES)?;
+        if crc32c::crc32c(&payload) != payload_checksum {
+            return match payload_bytes == rest {
+                true => Ok(None),
+                false => Err(image_error(&self.path, format!("record {sequence} at byte {at} of the map is damaged"))),
+            };
+        }
+        let decoded: Option<Vec<Entry>> =
+            payload.chunks_exact(ENTRY_BYTES as usize).map(|entry| decode(entry, units)).collect();
+        let Some(entries) = decoded else {
+            let reason = format!("record {sequence} at byte {at} of the map says what can't be");
+            return Err(image_error(&self.path, reason));
+        };
+        self.sequence = sequence;
+        self.len_bytes = at + RECORD_HEADER_BYTES + payload_bytes;
+        Ok(Some(entries))
+    }
+
+    /// Sequence number, count of entries, and their checksum, of a record of this generation.
+    fn record_header(&self, header: &[u8; RECORD_HEADER_BYTES as usize]) -> Option<(u64, usize, u32)> {
+        let count = u32_at(header, 4) as usize;
+        let valid = u32_at(header, 0) == RECORD_MAGIC
+            && u64_at(header, 16) == self.generation
+            && u32_at(header, 28) == crc32c::crc32c(&header[..28])
+            && (1..=RECORD_ENTRIES_MAX).contains(&count);
+        valid.then(|| (u64_at(header, 8), count, u32_at(header, 24)))
+    }
+
+    /// A header that is none is what a crash leaves at the end; with a whole record behind it, it is
+    /// damage.
+    fn end_of_log(&self, at: u64, file_bytes: u64, reason: &str) -> Result<Option<Vec<Entry>>, StoreError> {
+        let mut reader = BufReader::new(&self.file);
+        std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(at))
+            .map_err(|source| io_error(&self.path, FileOperation::Read, at, file_bytes - at, source))?;
+        let mut rest = Vec::new();
+        // What is lost in a crash is at most what one flush wrote.
+        reader
+            .take(SEARCHED_BYTES)
+            .read_to_end(&mut rest)
+            .map_err(|source| io_error(&self.path, FileOperation::Read, at, file_bytes - at, source))?;
+        let found = rest.windows(RECORD_HEADER_BYTES as usize).skip(1).any(|window| {
+            u32_at(window, 0) == RECORD_MAGIC
+                && self.record_header(window.try_into().expect("a window's length")).is_some()
+        });
+        match found {
+            true => Err(image_error(&self.path, format!("{reason}, at byte {at} of the map"))),
+            false => Ok(None),
+        }
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {
+        let len_bytes = bytes.len() as u64;
+        self.file
+            .read_exact_at(bytes, offset)
+            .map_err(|source| io_error(&self.path, FileOperation::Read, offset, len_bytes, source))
+    }
+}
+
+/// How far behind a damaged header a whole record is looked for.
+const SEARCHED_BYTES: u64 = 64 << 20;
+
+fn read_header(file: &File, path: &Path, identity: u64) -> Result<u64, StoreError> {
+    let mut header = [0; HEADER_BYTES as usize];
+    if file.read_exact_at(&mut header, 0).is_err() || &header[..8] != MAGIC {
+        return Err(image_error(path, "this is no map of a squashed image".to_owned()));
+    }
+    if u32_at(&header, 32) != crc32c::crc32c(&header[..32]) {
+        return Err(image_error(path, "the map's header is damaged".to_owned()));
+    }
+    let version = u32_at(&header, 8);
+    if version != VERSION {
+        let reason = format!("the map has version {version} of its format, and this program knows {VERSION}");
+        return Err(image_error(path, reason));
+    }
+    if u64_at(&header, 16) != identity {
+        return Err(image_error(path, "the map is that of another image".to_owned()));
+    }
+    Ok(u64_at(&header, 24))
+}
+
+const NOTHING: u8 = 0;
+const ZEROED: u8 = 1;
+const GENERATED: u8 = 2;
+const KEPT: u8 = 3;
+const PACKED: u8 = 4;
+
+fn encode(entry: &Entry, record: &mut Vec<u8>) {
+    let (kind, class, stored_bytes, place) = match entry.block {
+        None => (NOTHING, 0, 0, 0),
+        Some(Block::Zeroed) => (ZEROED, 0, 0, 0),
+        Some(Block::Generated) => (GENERATED, 0, 0, 0),
+        Some(Block::Kept { place, class }) => (KEPT, class.code(), 0, place),
+        Some(Block::Packed { place, stored_bytes, class }) => (PACKED, class.code(), stored_bytes, place),
+    };
+    record.extend_from_slice(&[kind, class]);
+    record.extend_from_slice(&stored_bytes.to_le_bytes());
+    record.extend_from_slice(&[0; 4]);
+    for number in [entry.start, entry.end - entry.start, place] {
+        record.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn decode(bytes: &[u8], units: u64) -> Option<Entry> {
+    let (start, len, place) = (u64_at(bytes, 8), u64_at(bytes, 16), u64_at(bytes, 24));
+    let end = start.checked_add(len).filter(|&end| end > start && end <= units)?;
+    let stored_bytes = u16::from_le_bytes([bytes[2], bytes[3]]);
+    // Whether the place exists is checked once all records are read.
+    let block = match bytes[0] {
+        NOTHING => None,
+        ZEROED => Some(Block::Zeroed),
+        GENERATED => Some(Block::Generated),
+        KEPT => Some(Block::Kept { place, class: Class::from_code(bytes[1])? }),
+        PACKED if len == 1 && (1..UNIT_BYTES).contains(&u64::from(stored_bytes)) => {
+            Some(Block::Packed { place, stored_bytes, class: Class::from_code(bytes[1])? })
+        }
+        _ => return None,
+    };
+    Some(Entry { start, end, block })
+}
+
+/// `path` with something appended to its last part.
+pub(crate) fn append_name(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}

@@ -1,0 +1,74 @@
+//! A store that keeps the metadata of file systems and makes up the rest: a device of 100 TiB on a laptop.
+//!
+//! After "Emulating Goliath Storage Systems with David" (Agrawal et al., ACM TOS 2012): a classifier says
+//! which blocks are a file system's own; these are kept, compactly, in memory or in an image file; the
+//! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
+//! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
+//!
+//! Understood so far: ext2, ext3 and ext4, from the first byte of the device on. Anything else is kept.
+//! [`SquashMode::Exact`] keeps everything, compressed.
+
+mod arena;
+mod backing;
+mod blocks;
+mod class;
+mod content;
+mod ext4;
+mod image;
+mod map_log;
+mod places;
+mod runs;
+mod store;
+
+pub use class::Class;
+pub use content::ContentKind;
+pub use image::ImageInfo;
+pub use store::{SquashOptions, SquashStatistics, SquashStore};
+
+use blocks::slots_of;
+
+use std::path::Path;
+
+use crate::StoreError;
+
+/// Unit in which blocks are kept or dropped.
+pub const UNIT_BYTES: u64 = 4096;
+/// Unit in which places in memory and in image files are counted.
+const SLOT_BYTES: u64 = 512;
+const UNIT_SLOTS: u64 = UNIT_BYTES / SLOT_BYTES;
+
+/// What a squashing store does with what it is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SquashMode {
+    /// Keeps metadata, makes up the rest.
+    #[default]
+    Classified,
+    /// Keeps everything, compressed (LZ4, 4 KiB at a time).
+    Exact,
+}
+
+impl SquashMode {
+    /// Its name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            SquashMode::Classified => "classified",
+            SquashMode::Exact => "exact",
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            SquashMode::Classified => 0,
+            SquashMode::Exact => 1,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        [SquashMode::Classified, SquashMode::Exact].into_iter().find(|mode| mode.code() == code)
+    }
+}
+
+fn image_error(path: &Path, reason: String) -> StoreError {
+    StoreError::Image { path: path.to_owned(), reason }
+}

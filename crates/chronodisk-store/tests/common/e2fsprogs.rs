@@ -1,0 +1,77 @@
+//! e2fsprogs as judges of file systems.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use chronodisk_store::Store;
+
+/// False, with a word about it, where the programs are missing.
+pub fn e2fsprogs_are_here() -> bool {
+    let here = ["mke2fs", "e2image", "e2fsck", "debugfs"].iter().all(|name| program(name).is_some());
+    if !here {
+        println!("SKIPPED: no e2fsprogs here (Debian: apt-get install e2fsprogs)");
+    }
+    here
+}
+
+/// They live in /sbin, which is not on every user's PATH.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(name)).find(|path| path.exists())
+}
+
+/// Runs one of them, at a time that is always the same.
+pub fn tool(name: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(program(name).unwrap());
+    command.args(arguments).env("E2FSCK_TIME", "1700000000").env("E2FSPROGS_FAKE_TIME", "1700000000");
+    command.output().unwrap()
+}
+
+/// Writes what a store reads as to a file, without the zeros.
+pub fn export(store: &mut dyn Store, path: &Path) {
+    let mut file = File::create(path).unwrap();
+    file.set_len(store.capacity_bytes()).unwrap();
+    let mut at = 0;
+    let mut bytes = vec![0; 1 << 20];
+    while at < store.capacity_bytes() {
+        let extent = store.extent(at, (store.capacity_bytes() - at).min(1 << 20)).unwrap();
+        if extent.allocated {
+            let part = &mut bytes[..extent.len_bytes as usize];
+            store.read(at, part).unwrap();
+            file.seek(SeekFrom::Start(at)).unwrap();
+            file.write_all(part).unwrap();
+        }
+        at += extent.len_bytes;
+    }
+}
+
+/// All metadata of an image, as e2image finds them, in a file of the device's size.
+pub fn metadata_of(image: &Path) -> Vec<u8> {
+    let raw = image.with_extension("raw");
+    let _ = fs::remove_file(&raw);
+    let made = tool("e2image", &["-r", "-f", image.to_str().unwrap(), raw.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let bytes = fs::read(&raw).unwrap();
+    fs::remove_file(raw).unwrap();
+    bytes
+}
+
+/// What e2fsck says, without repairing, and its status.
+pub fn verdict(image: &Path) -> (Option<i32>, String) {
+    let checked = tool("e2fsck", &["-f", "-n", image.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&checked.stdout).replace(image.to_str().unwrap(), "IMAGE");
+    (checked.status.code(), text)
+}
+
+/// e2fsck says the same of two images, and every metadata block is equal.
+pub fn compare_files(full: &Path, squashed: &Path, what: &str) {
+    assert_eq!(verdict(full), verdict(squashed), "{what}");
+    let (expected, found) = (metadata_of(full), metadata_of(squashed));
+    let pairs = expected.chunks(4096).zip(found.chunks(4096)).enumerate();
+    let differing: Vec<usize> =
+        pairs.filter(|(_, (expected, found))| expected != found).map(|(index, _)| index).collect();
+    assert!(differing.is_empty(), "{what}: blocks {differing:?} differ");
+}

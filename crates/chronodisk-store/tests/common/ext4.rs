@@ -1,0 +1,86 @@
+//! File systems that e2fsprogs make.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::e2fsprogs::tool;
+
+/// Unit in which an image's contents are taken apart.
+const PIECE_BYTES: usize = 4096;
+
+/// A file system with files of all kinds in it.
+pub struct Image {
+    _folder: TempDir,
+    pub path: PathBuf,
+    pub capacity_bytes: u64,
+    /// Bytes of contents of regular files, about.
+    pub data_bytes: u64,
+}
+
+impl Image {
+    pub fn make(options: &[&str], capacity_bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        let data_bytes = fill(&tree);
+        let path = folder.path().join("image");
+        File::create(&path).unwrap().set_len(capacity_bytes).unwrap();
+        let text = path.to_str().unwrap();
+        let made = tool("mke2fs", &[&["-q", "-F", "-d", tree.to_str().unwrap()], options, &[text]].concat());
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        // Trees that are deep, blocks that were freed, and attributes that mke2fs does not make.
+        let script = folder.path().join("script");
+        let attributes: String = (0..40).map(|i| format!("ea_set /many user.name{i} {}\n", "v".repeat(60))).collect();
+        fs::write(&script, format!("{attributes}rm /big\nmkdir /later\nwrite {text}.tree /later/file\nquit\n"))
+            .unwrap();
+        fs::write(format!("{text}.tree"), vec![0xA7; 300_000]).unwrap();
+        let ran = tool("debugfs", &["-w", "-f", script.to_str().unwrap(), text]);
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        Image { _folder: folder, path, capacity_bytes, data_bytes }
+    }
+
+    /// The parts that are not zero, in order.
+    pub fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
+        let bytes = fs::read(&self.path).unwrap();
+        let pieces = bytes.chunks(PIECE_BYTES).zip((0..).step_by(PIECE_BYTES));
+        pieces
+            .filter(|(piece, _)| piece.iter().any(|&byte| byte != 0))
+            .map(|(piece, at)| (at, piece.to_vec()))
+            .collect()
+    }
+}
+
+/// A tree of files; returns how many bytes they have.
+fn fill(tree: &Path) -> u64 {
+    fs::create_dir(tree).unwrap();
+    let mut data_bytes = 0;
+    let mut file = |name: &str, len: usize| {
+        // No metadata look like this, and no two blocks are the same.
+        let bytes: Vec<u8> = (0..len).map(|i| 0x80 | (i / 4096 * 31 + i * 7 % 127) as u8).collect();
+        fs::write(tree.join(name), bytes).unwrap();
+        data_bytes += len as u64;
+    };
+    file("big", 3_000_000);
+    file("bigger", 6_000_000);
+    file("small", 100);
+    fs::create_dir(tree.join("many")).unwrap();
+    for index in 0..300 {
+        let name = format!("many/a-rather-long-name-of-a-file-number-{index}");
+        let mut bytes = vec![0x80 | index as u8; index % 40 * 150];
+        bytes.extend_from_slice(&[0xFF; 7]);
+        fs::write(tree.join(&name), &bytes).unwrap();
+        data_bytes += bytes.len() as u64;
+    }
+    for index in 0..30 {
+        symlink("x/".repeat(40 + index * 12), tree.join(format!("link-{index}"))).unwrap();
+    }
+    // Many extents, so that there is a tree above them.
+    let holes = File::create(tree.join("holes")).unwrap();
+    for index in 0..600 {
+        holes.write_all_at(&[0x91; 4096], index * 3 * 4096).unwrap();
+        data_bytes += 4096;
+    }
+    data_bytes
+}
