@@ -1,6 +1,6 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help demo test soak squash-soak bench fuzz advisories
+.PHONY: help demo test soak squash-soak bench ageing fuzz advisories
 
 help:
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
@@ -8,6 +8,7 @@ help:
 	@echo "make soak        the guest tests with 100 kills of each process at random moments"
 	@echo "make squash-soak 50 histories, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
+	@echo "make ageing      drawn flash drives against written ones at 16 GB; time and memory of ageing 1 TB"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
 
@@ -26,6 +27,9 @@ squash-soak:
 
 bench:
 	scripts/bench
+
+ageing:
+	cargo test --locked --release --package chronodisk-device --lib -- ageing --ignored --nocapture --test-threads 1
 
 fuzz:
 	scripts/fuzz

@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    compare, completions, devices, emulator_server, fit, image, kernel, man, run, serve, simulate, validate, verify,
+    age, compare, completions, devices, emulator_server, fit, image, kernel, man, run, serve, simulate, validate,
+    verify,
 };
 use crate::failure::Outcome;
 
@@ -31,6 +32,7 @@ enum Command {
     Serve(serve::Arguments),
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
+    Age(age::Arguments),
     Validate(validate::Arguments),
     Fit(fit::Arguments),
     Verify(verify::Arguments),
@@ -51,6 +53,7 @@ impl Cli {
             Command::Serve(arguments) => serve::execute(arguments, given),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
+            Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
             Command::Fit(arguments) => fit::execute(arguments),
             Command::Verify(arguments) => verify::execute(arguments),

@@ -1,12 +1,13 @@
 //! Devices as the user names them: a profile, and what the flags change about it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chronodisk_device::importers::disksim::{Import, import_file};
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, ProfileError};
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::protocol::Reset;
+use chronodisk_engine::state_file::{self, BuildError};
 use chronodisk_guest::ModelChoice;
 use chronodisk_report::DeviceUsed;
 use chronodisk_sim::SECTOR_BYTES;
@@ -21,6 +22,14 @@ pub struct Device {
     source: Source,
     build: BuildOptions,
     info: DeviceInfo,
+    state: Option<State>,
+}
+
+/// The state that a device begins in.
+#[derive(Debug)]
+struct State {
+    file: PathBuf,
+    fingerprint: u64,
 }
 
 /// What a device's model is made of.
@@ -63,7 +72,7 @@ pub fn load_anywhere(
         }
         (Some((_, Some(command))), None) => {
             let info = elsewhere.program(command, reset)?.info().clone();
-            Ok(Device { source: Source::Program(command.to_owned()), build, info })
+            Ok(Device { source: Source::Program(command.to_owned()), build, info, state: None })
         }
         (Some((name, None)), _) => load(name, capacity_bytes, seed),
         (None, Some(address)) => {
@@ -105,7 +114,7 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
     }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
     let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
-    let device = Device::new(profile, build)?;
+    let device = Device::new(profile, build)?.begin_in(used.state_file.as_deref().map(Path::new))?;
     let now = device.used().initial_state_hash;
     if now != used.initial_state_hash {
         return Err(Failure::usage(format!(
@@ -120,7 +129,23 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
 impl Device {
     fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
         let info = profile.build(&build).map_err(failure)?.info().clone();
-        Ok(Device { source: Source::Profile(profile), build, info })
+        Ok(Device { source: Source::Profile(profile), build, info, state: None })
+    }
+
+    /// The device that goes on from the state in a file, if one is given.
+    pub fn begin_in(self, file: Option<&Path>) -> Result<Self, Failure> {
+        let Some(file) = file else { return Ok(self) };
+        let Source::Profile(profile) = &self.source else {
+            return Err(Failure::usage("a model that is a program keeps its state itself; it takes no --state"));
+        };
+        let (_, fingerprint) = state_file::build(profile, &self.build, Some(file)).map_err(build_failure)?;
+        let state = fingerprint.map(|fingerprint| State { file: file.to_owned(), fingerprint });
+        Ok(Device { state, ..self })
+    }
+
+    /// The file with the state that it begins in.
+    pub fn state_file(&self) -> Option<&Path> {
+        self.state.as_ref().map(|state| state.file.as_path())
     }
 
     /// Name of the device.
@@ -145,7 +170,7 @@ impl Device {
     ///
     /// # Panics
     /// For a program, which only [`load_anywhere`] gives and [`port`](Self::port) starts.
-    pub fn model(&self) -> Box<dyn DeviceModel> {
+    pub fn model(&self) -> Result<Box<dyn DeviceModel>, Failure> {
         self.model_with_seed(self.build.seed)
     }
 
@@ -153,9 +178,10 @@ impl Device {
     ///
     /// # Panics
     /// As [`model`](Self::model).
-    pub fn model_with_seed(&self, seed: u64) -> Box<dyn DeviceModel> {
+    pub fn model_with_seed(&self, seed: u64) -> Result<Box<dyn DeviceModel>, Failure> {
         let Source::Profile(profile) = &self.source else { panic!("a program is no model of this process") };
-        profile.build(&BuildOptions { seed, ..self.build }).expect("it was built with these options before")
+        let build = BuildOptions { seed, ..self.build };
+        Ok(state_file::build(profile, &build, self.state_file()).map_err(build_failure)?.0)
     }
 
     /// A new one at instant zero, wherever it is.
@@ -168,11 +194,14 @@ impl Device {
         };
         Ok(match (&self.source, &elsewhere.server) {
             (Source::Program(command), _) => elsewhere.program(command, reset)?.into(),
+            (Source::Profile(_), Some(_)) if self.state.is_some() => {
+                return Err(Failure::usage("a server has no state files of its guests; take --state without --server"));
+            }
             (Source::Profile(profile), Some(address)) => {
                 let reset = Reset { label: profile.name().to_owned(), profile: profile.text().to_owned(), ..reset };
                 elsewhere.at_server(address, reset)?.into()
             }
-            (Source::Profile(_), None) => self.model().into(),
+            (Source::Profile(_), None) => self.model()?.into(),
         })
     }
 
@@ -202,7 +231,13 @@ impl Device {
         };
         DeviceUsed {
             profile: self.info.name.clone(),
-            initial_state_hash: initial_state_hash(text, capacity_bytes, self.build.seed),
+            initial_state_hash: initial_state_hash(
+                text,
+                capacity_bytes,
+                self.build.seed,
+                self.state.as_ref().map(|state| state.fingerprint),
+            ),
+            state_file: self.state_file().map(|file| file.display().to_string()),
             profile_toml: if program.is_some() { String::new() } else { text.to_owned() },
             capacity_bytes,
             seed: self.build.seed,
@@ -212,14 +247,25 @@ impl Device {
 }
 
 /// Over everything that decides the initial state, each part preceded by its length.
-fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64) -> String {
+fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64, state: Option<u64>) -> String {
     let length = profile_toml.len() as u64;
     let numbers = [length, capacity_bytes, seed].map(u64::to_le_bytes);
-    let bytes = numbers.iter().flatten().copied().chain(profile_toml.bytes());
+    let state = state.map(u64::to_le_bytes);
+    let bytes = numbers.iter().flatten().copied().chain(profile_toml.bytes()).chain(state.into_iter().flatten());
     // The 64-bit FNV-1a hash (Fowler, Noll, Vo): it finds mistakes, not forgeries.
     let hash = bytes
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     format!("fnv1a64:{hash:016x}")
+}
+
+fn build_failure(error: BuildError) -> Failure {
+    match error {
+        BuildError::Profile(error) => failure(error),
+        BuildError::State { .. } => {
+            Failure::usage(&error).help("make one for this device with `chronodisk age`, with the same --capacity")
+        }
+        BuildError::File { .. } => Failure::usage(&error),
+    }
 }
 
 /// With the line of the file, if the mistake is in one that can be read.
@@ -256,12 +302,13 @@ mod tests {
 
     #[test]
     fn the_hash_follows_each_part() {
-        let hash = initial_state_hash("text", 512, 1);
-        assert_eq!(hash, initial_state_hash("text", 512, 1));
+        let hash = initial_state_hash("text", 512, 1, None);
+        assert_eq!(hash, initial_state_hash("text", 512, 1, None));
         for other in [
-            initial_state_hash("texu", 512, 1),
-            initial_state_hash("text", 1024, 1),
-            initial_state_hash("text", 512, 2),
+            initial_state_hash("texu", 512, 1, None),
+            initial_state_hash("text", 1024, 1, None),
+            initial_state_hash("text", 512, 2, None),
+            initial_state_hash("text", 512, 1, Some(0)),
         ] {
             assert_ne!(hash, other);
         }

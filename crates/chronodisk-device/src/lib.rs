@@ -26,7 +26,6 @@ mod composite;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cow_table;
-#[allow(dead_code)]
 mod flat_table;
 pub mod importers;
 mod model;
@@ -38,6 +37,12 @@ mod queued;
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, Probe, advance};
 pub use models::disk;
+#[cfg(any(test, feature = "test-utils"))]
+pub use models::ssd::reseal_state;
+pub use models::ssd::{
+    AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, FlashState, StateError,
+    StateSource,
+};
 pub use profile::{BuildOptions, BuiltinProfile, Profile, ProfileError, Validation};
 pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};

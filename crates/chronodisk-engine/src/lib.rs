@@ -6,6 +6,7 @@
 //!   us and jumps when the guest idles.
 //! - [`RealClock`] drives it by the host's time, which waits for nobody.
 //! - [`Shadow`] shows a model what a real device gets, and keeps both their answers.
+//! - [`state_file`] makes devices that go on from a saved state.
 //! - [`sim`] drives a model from event to event, with no clock at all.
 //! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
 //!   give the same completions under every clock.
@@ -31,6 +32,7 @@ mod real;
 pub mod remote;
 mod shadow;
 pub mod sim;
+pub mod state_file;
 mod step;
 mod twin;
 mod verify;

@@ -12,7 +12,9 @@ use std::process::ExitCode;
 use chronodisk_device::{BuildOptions, DeviceInfo, Probe, Profile};
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Patience, Tell};
-use chronodisk_engine::{Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock};
+use chronodisk_engine::{
+    Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock, state_file,
+};
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::SECTOR_BYTES;
 use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions, SquashStore};
@@ -278,7 +280,7 @@ fn open_device(
         ModelChoice::Profile { text, label } => {
             let profile = Profile::parse(text, label)?;
             let options = BuildOptions { capacity_bytes: device.capacity_bytes, seed: spec.seed };
-            ModelPort::Local(profile.build(&options)?)
+            ModelPort::Local(state_file::build(&profile, &options, device.state_file.as_deref())?.0)
         }
         ModelChoice::Server { address, text, label, speculate } => {
             let store_budget_bytes = match &device.store {

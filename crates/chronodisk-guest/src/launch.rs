@@ -90,6 +90,8 @@ pub struct DeviceOptions {
     pub model: ModelChoice,
     /// Capacity in bytes instead of the model's own.
     pub capacity_bytes: Option<u64>,
+    /// File with the state that it begins in, for a model that is here.
+    pub state_file: Option<PathBuf>,
     /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
     pub store: StoreChoice,
     /// A new file for everything that is done to the store.

@@ -63,6 +63,9 @@ pub struct DeviceUsed {
     pub capacity_bytes: u64,
     /// Seed of the device's random streams.
     pub seed: u64,
+    /// File with the state that it began in; an erased or otherwise new device if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_file: Option<String>,
     /// Hash over everything that decides the model's initial state, with the name of the hash
     /// before a colon.
     pub initial_state_hash: String,

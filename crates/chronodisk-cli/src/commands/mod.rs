@@ -1,5 +1,6 @@
 //! The commands, one per module.
 
+pub mod age;
 pub mod compare;
 pub mod completions;
 pub mod devices;

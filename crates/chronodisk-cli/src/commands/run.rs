@@ -53,6 +53,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
+    /// File with the state that the device begins in, made by `chronodisk age`; a new device if not given
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
     /// Where in the guest the file system is mounted
     #[arg(long, value_name = "DIR", default_value = "/mnt")]
     mount: String,
@@ -234,6 +238,13 @@ fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
         true => vec![load(None)?],
         false => names.map(load).collect::<Result<_, _>>()?,
     };
+    let devices = match (arguments.state.as_deref(), devices.len()) {
+        (Some(_), 2..) => return Err(Failure::usage("--state is of one device, and there are several")),
+        (Some(_), _) if arguments.elsewhere.server.is_some() => {
+            return Err(Failure::usage("a server has no state files of its guests; take --state without --server"));
+        }
+        (state, _) => devices.into_iter().map(|device| device.begin_in(state)).collect::<Result<Vec<_>, _>>()?,
+    };
     if let Some(device) = devices.iter().find(|device| device.has_host_queue()) {
         return Err(Failure::usage(format_args!("{} has a host's request queue in it", device.name())).help(
             "the guest's kernel has a queue of its own, and requests would wait twice; take the device without it",
@@ -412,6 +423,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     let options = |(index, device): (usize, &Device)| DeviceOptions {
         model: device.choice(&arguments.elsewhere),
         capacity_bytes: arguments.capacity,
+        state_file: device.state_file().map(Path::to_owned),
         store: squashed.map_or_else(|| store(index), |options| squash(store(index), options)),
         store_recording: arguments.record_store.clone(),
     };
@@ -458,12 +470,13 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 26] = [
+    let entries: [(&str, Value); 27] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
         ("fs", json!(arguments.fs.name())),
         ("capacity", json!(arguments.capacity)),
+        ("state", json!(arguments.state)),
         ("mount", json!(arguments.mount)),
         ("memory", json!(arguments.memory)),
         ("mkfs-options", json!(arguments.mkfs_options)),

@@ -61,6 +61,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
+    /// File with the state that the device begins in, made by `chronodisk age`; a new device if not given
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
     /// Seed of everything that is random
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -212,6 +216,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         Some(target) => shadow::model(&arguments, target)?,
         None => device::load(&arguments.device, arguments.capacity, arguments.seed)?,
     };
+    let device = device.begin_in(arguments.state.as_deref())?;
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
@@ -361,11 +366,11 @@ fn start(
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     if is_real {
         let options = ServerOptions { helpers_max: arguments.shadow_depth as usize, ..options };
-        return Ok((Server::shadow(device.model(), store, offer, clock, options).map_err(cant_start)?, None));
+        return Ok((Server::shadow(device.model()?, store, offer, clock, options).map_err(cant_start)?, None));
     }
     let mut engine = Engine::new();
     engine.set_host_clock(Box::new(clock.clone()));
-    let index = engine.attach(device.model());
+    let index = engine.attach(device.model()?);
     let server = Server::new(engine, index, store, offer, clock, options).map_err(cant_start)?;
     Ok((server, overflow))
 }
@@ -464,11 +469,12 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
     let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
     let tls = tls.and_then(|choice| choice.to_possible_value());
-    let entries: [(&str, Value); 26] = [
+    let entries: [(&str, Value); 27] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("vhost-user", json!(arguments.vhost_user)),
         ("capacity", json!(arguments.capacity)),
+        ("state", json!(arguments.state)),
         ("seed", json!(arguments.seed)),
         ("store", json!(arguments.store.to_string_lossy())),
         ("ram-budget", json!(arguments.ram_budget)),

@@ -71,6 +71,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
+    /// File with the state that the device begins in, made by `chronodisk age`; a new device if not given
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host_queue", "server"])]
+    state: Option<PathBuf>,
+
     /// Puts a host kernel's request queue with this elevator in front of the device: merging, plugging
     /// and a bounded number of requests, as in David (ACM TOS 2012)
     #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
@@ -100,6 +104,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         }
         (Some(_), None) => return Err(Failure::usage("--host-queue needs a --device to put it in front of")),
     };
+    let device = device.begin_in(arguments.state.as_deref())?;
     let generator = generator(&arguments, &device)?;
     let options = options(&arguments, generator.options());
     let directory = match &arguments.output {
@@ -184,6 +189,9 @@ fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<Stri
     }
     if let Some(elevator) = &arguments.host_queue {
         options.insert("host_queue".to_owned(), elevator.as_str().into());
+    }
+    if let Some(state) = &arguments.state {
+        options.insert("state".to_owned(), state.display().to_string().into());
     }
     if reads_and_writes(arguments.workload) {
         options.insert("read_share".to_owned(), generator.read_share.into());

@@ -99,7 +99,7 @@ fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<ServedTwice>
         .iter()
         .zip(pauses)
         .map(|(request, think)| Issue { request: Request::new(0, request.op, request.lba.0, request.sectors), think });
-    let records = closed_loop(&mut *device.model(), issues, 1).map_err(Failure::usage)?;
+    let records = closed_loop(&mut *device.model()?, issues, 1).map_err(Failure::usage)?;
     let twice = |(request, record): (&MeasuredRequest, &chronodisk_sim::RequestRecord)| ServedTwice {
         op: request.op,
         measured: request.response,

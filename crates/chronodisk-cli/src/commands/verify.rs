@@ -94,13 +94,13 @@ fn verify_repetition(
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::usage(format!("{}: the log of repetition {index} can't be replayed: {error}", directory.display()))
     };
-    let models = || -> Vec<Box<dyn DeviceModel>> {
+    let models = || -> Result<Vec<Box<dyn DeviceModel>>, Failure> {
         let model =
             |device: &Device| repetition.seed.map_or_else(|| device.model(), |seed| device.model_with_seed(seed));
         devices.iter().map(model).collect()
     };
-    let verification: Verification = verify(&mut models(), records, repetition.end).map_err(|error| wrong(&error))?;
-    let twin: Twin = twin(models(), records).map_err(|error| wrong(&error))?;
+    let verification: Verification = verify(&mut models()?, records, repetition.end).map_err(|error| wrong(&error))?;
+    let twin: Twin = twin(models()?, records).map_err(|error| wrong(&error))?;
     Ok(RepReport {
         index,
         requests: records.len(),

@@ -40,6 +40,7 @@ pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
 
 use crate::models::disk::Drive;
+use crate::models::ssd::{FlashDrive, Ftl};
 use crate::quantity::Bytes;
 use crate::queued::{QueuedDevice, Service};
 use crate::{DeviceInfo, DeviceModel};
@@ -250,13 +251,27 @@ impl Profile {
     /// # Errors
     /// A capacity that is zero, no multiple of the logical block, or beyond a disk's geometry.
     pub fn build(&self, options: &BuildOptions) -> Result<Box<dyn DeviceModel>, ProfileError> {
+        Ok((self.0.blueprint.make)(self.info_with(options)?, options.seed))
+    }
+
+    /// The properties of the device with these options.
+    pub(crate) fn info_with(&self, options: &BuildOptions) -> Result<DeviceInfo, ProfileError> {
         let parsed = &self.0;
         let capacity_bytes = options.capacity_bytes.unwrap_or(self.capacity_bytes());
-        check_capacity(parsed, capacity_bytes).map_err(|problem| {
-            ProfileError::whole(&parsed.file, format!("capacity {}: {problem}", Bytes(capacity_bytes)))
-        })?;
-        let info = DeviceInfo { capacity_sectors: capacity_bytes / SECTOR_BYTES, ..parsed.info.clone() };
-        Ok((parsed.blueprint.make)(info, options.seed))
+        check_capacity(parsed, capacity_bytes)
+            .map_err(|problem| self.refusal(format!("capacity {}: {problem}", Bytes(capacity_bytes))))?;
+        Ok(DeviceInfo { capacity_sectors: capacity_bytes / SECTOR_BYTES, ..parsed.info.clone() })
+    }
+
+    /// The device as a flash drive, if it is one.
+    pub(crate) fn flash_drive(&self) -> Result<&dyn FlashDrive, ProfileError> {
+        let problem = || format!("a device of kind \"{}\" has no state of flash; expected kind \"ssd\"", self.kind());
+        self.0.blueprint.flash.as_deref().ok_or_else(|| self.refusal(problem()))
+    }
+
+    /// An error about the profile as a whole.
+    pub(crate) fn refusal(&self, problem: String) -> ProfileError {
+        ProfileError::whole(&self.0.file, problem)
     }
 
     /// Whether a profile's name is a path.
@@ -298,6 +313,7 @@ pub(crate) struct Blueprint {
     physical_block_bytes: u64,
     host_queue: bool,
     drive: Option<Arc<Drive>>,
+    flash: Option<Arc<dyn FlashDrive>>,
 }
 
 /// Makes a device with these properties and this seed.
@@ -317,6 +333,7 @@ impl Blueprint {
             physical_block_bytes: SECTOR_BYTES,
             host_queue: false,
             drive: None,
+            flash: None,
         }
     }
 
@@ -381,6 +398,17 @@ impl Blueprint {
     /// The device is this drive and nothing else.
     pub(crate) fn with_drive(self, drive: Arc<Drive>) -> Self {
         Blueprint { drive: Some(drive), ..self }
+    }
+
+    /// The device is a flash drive: new ones are erased, and others go on from a state.
+    pub(crate) fn flash(drive: impl FlashDrive + 'static) -> Self {
+        let drive: Arc<dyn FlashDrive> = Arc::new(drive);
+        let erased = Arc::clone(&drive);
+        let make = move |info: DeviceInfo, seed| {
+            let ftl = Ftl::new(erased.translation(&info), seed);
+            erased.drive(info, seed, ftl)
+        };
+        Blueprint { flash: Some(drive), ..Blueprint::new(make) }
     }
 
     /// The device has the queue of a host's kernel in it.

@@ -83,6 +83,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             profile_toml: "kind = \"constant\"\n".into(),
             capacity_bytes: 8 << 30,
             seed: 1,
+            state_file: None,
             initial_state_hash: "fnv1a64:0123456789abcdef".into(),
             program: None,
         },

@@ -79,7 +79,7 @@ pub fn compare(arguments: &Arguments, device: &Device, target: Described, log: &
         (None, _) => {}
     }
     let alone =
-        twin(vec![device.model()], &records).map_err(|error| Failure::host(format!("{}: {error}", log.display())))?;
+        twin(vec![device.model()?], &records).map_err(|error| Failure::host(format!("{}: {error}", log.display())))?;
     Ok(ShadowResult {
         target: target.name,
         direct: target.direct,

@@ -13,6 +13,7 @@
 // A part of what the translation layer offers is for ageing and saved states.
 #![allow(dead_code)]
 
+mod aged;
 mod buffer;
 mod collect;
 mod device;
@@ -31,3 +32,11 @@ mod statistics;
 mod tests;
 pub(crate) mod toml;
 mod write;
+
+pub(crate) use aged::FlashDrive;
+pub use aged::FlashState;
+pub(crate) use ftl::Ftl;
+pub use ftl::ageing::{AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload};
+#[cfg(any(test, feature = "test-utils"))]
+pub use ftl::state::reseal_state;
+pub use ftl::state::{StateError, StateSource};

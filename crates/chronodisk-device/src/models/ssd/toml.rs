@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
+use super::aged::FlashDrive;
 use super::device::Ssd;
 use super::flash::{FlashTiming, Suspend};
 use super::ftl::{
@@ -15,6 +16,7 @@ use super::parameters::{
 };
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::{Bytes, Rate};
+use crate::{DeviceInfo, DeviceModel};
 
 type Outcome<T> = Result<T, ProfileError>;
 
@@ -46,7 +48,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
     translation.finish()?;
     let protected = buffer.protected;
     let parameters = SsdParameters { ftl, timing: Arc::new(timing), arrays, front, buffer, read_ahead, unwritten };
-    Ok(Blueprint::new(maker(parameters))
+    Ok(Blueprint::flash(Drives(Arc::new(parameters)))
         .at_most(capacity)
         .with_discard()
         .with_volatile_cache(!protected)
@@ -56,19 +58,20 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
 /// The largest that a host is told.
 const LARGEST_PHYSICAL_BLOCK: u64 = 64 << 10;
 
-/// Makes drives with these parameters, of any capacity up to the profile's: what is missing is spare.
-fn maker(parameters: SsdParameters) -> impl Fn(crate::DeviceInfo, u64) -> Box<dyn crate::DeviceModel> + Send + Sync {
-    let parameters = Arc::new(parameters);
-    move |info, seed| {
-        let units = units_of(info.capacity_sectors * chronodisk_sim::SECTOR_BYTES, parameters.geometry());
-        let parameters = match units == u64::from(parameters.ftl.logical_units) {
-            true => Arc::clone(&parameters),
-            false => {
-                let ftl = FtlParameters { logical_units: units as u32, ..parameters.ftl.clone() };
-                Arc::new(SsdParameters { ftl, ..SsdParameters::clone(&parameters) })
-            }
+/// Drives with these parameters, of any capacity up to the profile's: what is missing is spare.
+struct Drives(Arc<SsdParameters>);
+
+impl FlashDrive for Drives {
+    fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters> {
+        let units = units_of(info.capacity_sectors * SECTOR_BYTES, self.0.geometry());
+        Arc::new(FtlParameters { logical_units: units as u32, ..self.0.ftl.clone() })
+    }
+
+    fn drive(&self, info: DeviceInfo, seed: u64, ftl: Ftl) -> Box<dyn DeviceModel> {
+        let parameters = match *ftl.parameters() == self.0.ftl {
+            true => Arc::clone(&self.0),
+            false => Arc::new(SsdParameters { ftl: ftl.parameters().clone(), ..SsdParameters::clone(&self.0) }),
         };
-        let ftl = Ftl::new(Arc::new(parameters.ftl.clone()), seed);
         Box::new(Ssd::new(info, parameters, ftl, seed))
     }
 }

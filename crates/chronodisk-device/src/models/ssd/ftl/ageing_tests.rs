@@ -104,3 +104,48 @@ fn ageing_can_be_ended() {
     });
     assert!(ended.is_none());
 }
+
+/// A drive as they are sold: two planes, pages of 16 KiB and 256 of them in a block, mapped by 4 KiB.
+fn sold(policy: VictimPolicy, dies: u32, blocks: u32, spare: f64) -> Arc<FtlParameters> {
+    let small = drive(policy, dies, blocks, 256, spare);
+    let geometry = Geometry { planes_per_die: 2, page_bytes: 16_384, ..small.geometry };
+    let logical_units = (f64::from(geometry.slots()) * (1.0 - spare)) as u32;
+    Arc::new(FtlParameters { geometry, logical_units, ..FtlParameters::clone(&small) })
+}
+
+/// Says what was measured, for who asked for it with `--nocapture`.
+fn tell(text: &str) {
+    use std::io::Write;
+    writeln!(std::io::stderr(), "{text}").unwrap();
+}
+
+#[test]
+#[ignore = "minutes: `make ageing`"]
+fn a_drawn_16_gb_drive_is_as_one_that_was_written() {
+    for policy in [VictimPolicy::Greedy, VictimPolicy::Choices(10), VictimPolicy::RANDOM, VictimPolicy::Fifo] {
+        // 8 dies of 260 superblocks of 8 MiB: 17.4 GB of flash, 7 % more than 16 GB.
+        let parameters = sold(policy, 8, 260, 0.07 + 0.02);
+        let by = |method| aged(&parameters, AgeingOptions { method, ..AgeingOptions::default() });
+        let ((drawn, drawn_report), (written, written_report)) = (by(AgeingMethod::Drawn), by(AgeingMethod::Written));
+        let ratio = drawn_report.write_amplification / written_report.write_amplification;
+        let apart = at_least(&drawn).iter().zip(at_least(&written)).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        tell(&format!(
+            "{policy:?}: write amplification {:.4} drawn, {:.4} written, {:.4} predicted; distributions {apart:.4} apart",
+            drawn_report.write_amplification,
+            written_report.write_amplification,
+            drawn_report.predicted_write_amplification.unwrap()
+        ));
+        assert!((ratio - 1.0).abs() < 0.02, "{policy:?}: {drawn_report:?} {written_report:?}");
+        // The Kolmogorov-Smirnov distance, exceeded in one case of a thousand.
+        assert!(apart < 1.95 * (2.0f64 / 2_000.0).sqrt(), "{policy:?}: {apart}");
+    }
+}
+
+#[test]
+#[ignore = "minutes and gigabytes: `make ageing`"]
+fn a_large_drive_is_aged() {
+    // 64 dies of 1,912 superblocks: 1.026 TB of flash for 0.95 TB.
+    let parameters = sold(VictimPolicy::Greedy, 64, 1_912, 0.0736);
+    let (_, report) = aged(&parameters, AgeingOptions::default());
+    tell(&format!("{} units: {report:?}", parameters.logical_units));
+}

@@ -24,9 +24,6 @@
 //!
 //! A clone shares all tables, so it costs the same whatever the capacity.
 
-// Who drives it needs these names.
-#![allow(unused_imports)]
-
 pub(crate) mod ageing;
 #[cfg(test)]
 mod ageing_tests;
@@ -54,10 +51,9 @@ use super::geometry::{DieIndex, Slot};
 use crate::flat_table::FlatTable;
 pub(crate) use blocks::SuperblockIndex;
 use blocks::{BlockUse, Blocks, Field};
-pub(crate) use collector::{Collection, CollectionReason, Move, Urgency};
+pub(crate) use collector::{CollectionReason, Move, Urgency};
 pub(crate) use counters::FtlCounters;
 use mapping_cache::MappingCache;
-pub(crate) use mapping_cache::{MappingAccess, TranslationUnit};
 pub(crate) use parameters::{
     Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, VictimPolicy, WearLevelling,
 };
@@ -328,11 +324,13 @@ impl Ftl {
     }
 
     /// Times that a superblock was erased.
+    #[cfg(test)]
     pub(crate) fn erases(&self, superblock: SuperblockIndex) -> u32 {
         self.blocks.get(superblock, Field::Erases)
     }
 
     /// Valid units of a superblock.
+    #[cfg(test)]
     pub(crate) fn valid_in(&self, superblock: SuperblockIndex) -> u32 {
         self.blocks.get(superblock, Field::Valid)
     }

@@ -204,12 +204,13 @@ impl Resting {
         Ok(())
     }
 
-    /// Reads and checks a saved state of the device that `device` stands for, whose parameters these are.
+    /// Reads and checks a saved state of the device that `device` stands for, whose parameters these are. Also gives
+    /// the header's checksum, which stands for all of it.
     pub(crate) fn read(
         parameters: &Arc<FtlParameters>,
         device: u64,
         source: &(impl StateSource + ?Sized),
-    ) -> Result<Self, StateError> {
+    ) -> Result<(Self, u64), StateError> {
         let part = |offset: u64, len: u64| {
             if offset.checked_add(len).is_none_or(|end| end > source.len()) {
                 return damaged("it ends too early");
@@ -227,7 +228,8 @@ impl Resting {
         if version != VERSION {
             return Err(StateError::Version(version));
         }
-        if XxHash64::oneshot(CHECKSUM_SEED, header).to_le_bytes() != checksum {
+        let fingerprint = XxHash64::oneshot(CHECKSUM_SEED, header);
+        if fingerprint.to_le_bytes() != checksum {
             return damaged("its header is not what was written");
         }
         if numbers.u32() != HEADER_BYTES as u32 {
@@ -270,14 +272,15 @@ impl Resting {
             };
             read_blocks.push(RestingBlock { state, closing: numbers.u32(), erases: numbers.u32() });
         }
-        Ok(Resting {
+        let resting = Resting {
             parameters: Arc::clone(parameters),
             map: FlatTable::in_memory(map),
             reverse: FlatTable::in_memory(reverse),
             blocks: read_blocks,
             frontiers,
             counters,
-        })
+        };
+        Ok((resting, fingerprint))
     }
 }
 
@@ -448,7 +451,7 @@ impl Numbers<'_> {
 }
 
 /// Makes the checksums of a saved state right that somebody changed, as far as its header can be followed: for tests.
-#[cfg(any(test, feature = "contract"))]
+#[cfg(any(test, feature = "test-utils"))]
 pub fn reseal_state(bytes: &mut [u8]) {
     if bytes.len() < HEADER_BYTES {
         return;

@@ -25,7 +25,7 @@ fn bytes_of(ftl: &Ftl) -> Vec<u8> {
 }
 
 fn load(parameters: &Arc<FtlParameters>, bytes: &[u8]) -> Result<Ftl, StateError> {
-    Ftl::from_resting(Resting::read(parameters, 7, bytes)?, 5)
+    Ftl::from_resting(Resting::read(parameters, 7, bytes)?.0, 5)
 }
 
 /// Writes a little, so that every table is used.

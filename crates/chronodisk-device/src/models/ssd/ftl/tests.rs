@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::super::geometry::CellKind;
 use super::ageing::{AgeingOptions, AgeingWorkload, age};
+use super::mapping_cache::{MappingAccess, TranslationUnit};
 use super::state::Resting;
 use super::*;
 
@@ -77,7 +78,7 @@ pub(super) fn saved_and_loaded(ftl: Ftl) -> Ftl {
         Ok(())
     });
     assert!(written.is_ok());
-    Ftl::from_resting(Resting::read(&parameters, 7, bytes.as_slice()).unwrap(), 5).unwrap()
+    Ftl::from_resting(Resting::read(&parameters, 7, bytes.as_slice()).unwrap().0, 5).unwrap()
 }
 
 /// That the tables agree with each other, and with what was written.

@@ -42,6 +42,7 @@ impl Untimed {
     }
 
     /// The host trims a unit.
+    #[cfg(test)]
     pub(crate) fn trim(&mut self, unit: Unit) {
         self.ftl.trim(unit..unit + 1);
     }

@@ -1,0 +1,233 @@
+//! `chronodisk age`: the state of a flash drive that has been in use for long, in a file.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use chronodisk_device::{
+    AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, BuildOptions,
+};
+use chronodisk_engine::state_file;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome, status};
+use crate::{device, output, quantity};
+
+/// Ages a flash drive, and keeps its state for `simulate`, `run` and `serve`
+///
+/// What a drive does depends on what was written to it before. Random writes are taken to their
+/// steady state: the valid units of each block are drawn from the fixed point of the drive's
+/// collector (Van Houdt, SIGMETRICS 2013), then the drive itself is written until its write
+/// amplification is steady by the rule of the SNIA's performance test specification. No time passes
+/// in it, and equal options give equal files.
+#[derive(Debug, Args)]
+#[command(after_help = "Ctrl-C ends it with exit status 130 and no file.\n\n\
+    Example: chronodisk age --device wd-zn540 --workload random -o aged.state\n\
+    \x20        chronodisk simulate --device wd-zn540 --state aged.state --workload random-write")]
+pub struct Arguments {
+    /// Profile of the device: a name from `chronodisk devices`, or a file
+    #[arg(long, short, value_name = "PROFILE")]
+    device: String,
+
+    /// What was written to it
+    #[arg(long, short, value_name = "NAME", default_value = "random")]
+    workload: WorkloadName,
+
+    /// How it gets there
+    #[arg(long, value_name = "NAME", default_value = "drawn")]
+    method: Method,
+
+    /// Share of the capacity that is written to, from its beginning; the rest is as if discarded
+    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = positive_share)]
+    occupied: f64,
+
+    /// Share of the written part that is hot, for hot-cold
+    #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = positive_share)]
+    hot_share: f64,
+
+    /// Share of the writes that goes there, for hot-cold
+    #[arg(long, value_name = "SHARE", default_value = "0.8", value_parser = quantity::share)]
+    hot_writes: f64,
+
+    /// Seed of what is drawn and written
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+
+    /// Capacity of the device, such as 8GiB, instead of the profile's
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    capacity: Option<u64>,
+
+    /// File for the state; one that is there is replaced
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Writes what came of it as JSON to standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum WorkloadName {
+    /// Everything once, from beginning to end
+    Sequential,
+    /// Mapping units at random, until steady
+    Random,
+    /// As random, but a share of the writes goes to a share of the units
+    HotCold,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Method {
+    /// From a drawn state that is nearly steady
+    Drawn,
+    /// By writes alone, which takes many times as long
+    Written,
+}
+
+fn positive_share(text: &str) -> Result<f64, String> {
+    match quantity::share(text)? {
+        0.0 => Err("expected more than nothing".to_owned()),
+        share => Ok(share),
+    }
+}
+
+/// The result as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    device: &'a str,
+    capacity_bytes: u64,
+    workload: String,
+    method: String,
+    occupied: f64,
+    seed: u64,
+    steady: bool,
+    write_amplification: f64,
+    predicted_write_amplification: Option<f64>,
+    write_amplification_by_round: &'a [f64],
+    valid_share: f64,
+    state_file: String,
+    state_bytes: u64,
+    host_seconds: f64,
+}
+
+/// Version 1 of the result.
+const SCHEMA: &str = "chronodisk.age/1";
+
+/// Ages, and writes the state.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let profile = device::find(&arguments.device)?;
+    let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // A second Ctrl-C ends the process at once, should the first not get through.
+    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
+        .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
+        .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
+    let begun = Instant::now();
+    let mut stages = Stages::default();
+    let aged = profile.age(&build, &options(&arguments), &mut |progress| {
+        stages.show(&progress);
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    stages.finish();
+    let Some((state, report)) = aged.map_err(device::failure)? else {
+        output::note("interrupted; no state was written");
+        return Ok(status::INTERRUPTED);
+    };
+    let progress = output::Progress::new(state.len_bytes(), "bytes written");
+    let saved = state_file::save(&state, &arguments.output, &mut |bytes| progress.advance(bytes));
+    progress.finish();
+    saved.map_err(|error| Failure::host(format!("can't write {}: {error}", arguments.output.display())))?;
+    let host_seconds = begun.elapsed().as_secs_f64();
+    output::note(summary(&arguments, &report, state.len_bytes(), host_seconds));
+    if arguments.json {
+        output::json(&Report {
+            schema: SCHEMA,
+            device: profile.name(),
+            capacity_bytes: arguments.capacity.unwrap_or(profile.capacity_bytes()),
+            workload: name_of(arguments.workload),
+            method: name_of(arguments.method),
+            occupied: arguments.occupied,
+            seed: arguments.seed,
+            steady: report.steady,
+            write_amplification: report.write_amplification,
+            predicted_write_amplification: report.predicted_write_amplification,
+            write_amplification_by_round: &report.rounds,
+            valid_share: report.valid_share,
+            state_file: arguments.output.display().to_string(),
+            state_bytes: state.len_bytes(),
+            host_seconds,
+        })?;
+    }
+    Ok(status::FINE)
+}
+
+fn options(arguments: &Arguments) -> AgeingOptions {
+    AgeingOptions {
+        workload: match arguments.workload {
+            WorkloadName::Sequential => AgeingWorkload::Sequential,
+            WorkloadName::Random => AgeingWorkload::Random,
+            WorkloadName::HotCold => {
+                AgeingWorkload::HotCold { hot_units: arguments.hot_share, hot_writes: arguments.hot_writes }
+            }
+        },
+        method: match arguments.method {
+            Method::Drawn => AgeingMethod::Drawn,
+            Method::Written => AgeingMethod::Written,
+        },
+        occupied: arguments.occupied,
+        seed: arguments.seed,
+    }
+}
+
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn summary(arguments: &Arguments, report: &AgeingReport, bytes: u64, seconds: f64) -> String {
+    let rounds = report.rounds.len();
+    let steadiness = match (rounds, report.steady) {
+        (0, _) => "written once".to_owned(),
+        (_, true) => format!("steady after {rounds} rounds"),
+        (_, false) => format!("NOT steady after {rounds} rounds"),
+    };
+    format!(
+        "{}: {steadiness}, write amplification {:.3}, {:.1} MB of state, {seconds:.1} s",
+        arguments.output.display(),
+        report.write_amplification,
+        bytes as f64 / 1e6,
+    )
+}
+
+/// A progress bar for each stage.
+#[derive(Default)]
+struct Stages {
+    current: Option<(AgeingStage, u64, output::Progress)>,
+}
+
+impl Stages {
+    fn show(&mut self, progress: &AgeingProgress) {
+        if self.current.as_ref().is_none_or(|(stage, ..)| *stage != progress.stage) {
+            self.finish();
+            let unit = match progress.stage {
+                AgeingStage::Fill => "units filled",
+                AgeingStage::Draw => "units drawn",
+                AgeingStage::Round(_) => "units written in this round",
+            };
+            self.current = Some((progress.stage, 0, output::Progress::new(progress.total, unit)));
+        }
+        if let Some((_, shown, bar)) = &mut self.current {
+            bar.advance(progress.done - *shown);
+            *shown = progress.done;
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some((.., bar)) = self.current.take() {
+            bar.finish();
+        }
+    }
+}

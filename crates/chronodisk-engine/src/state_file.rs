@@ -1,0 +1,107 @@
+//! Saved states of flash drives in files: mapped copy-on-write when they are loaded, whole or not there when saved.
+#![allow(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use chronodisk_device::{
+    BuildOptions, DeviceModel, FlashState, Profile, ProfileError, StateError, StateSource, TableMemory,
+};
+use memmap2::{MmapMut, MmapOptions};
+
+/// Why a device could not be made from its profile and state.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The profile does not allow it.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The state was refused.
+    #[error("{}: {error}", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: StateError,
+    },
+    /// The file can't be read.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A new device at instant zero: erased, or going on from the state in a file. Also says what stands for that state,
+/// for who wants to know whether it is the same later.
+///
+/// # Errors
+/// A profile, a file or a state that does not do.
+pub fn build(
+    profile: &Profile,
+    options: &BuildOptions,
+    state: Option<&Path>,
+) -> Result<(Box<dyn DeviceModel>, Option<u64>), BuildError> {
+    let Some(path) = state else { return Ok((profile.build(options)?, None)) };
+    let file = StateFile::open(path).map_err(|error| BuildError::File { path: path.to_owned(), error })?;
+    let state = profile.read_state(options, &file);
+    let state = state.map_err(|error| BuildError::State { path: path.to_owned(), error })?;
+    let fingerprint = state.fingerprint();
+    Ok((profile.build_from_state(options, state)?, Some(fingerprint)))
+}
+
+/// Writes a state to a file that takes its name only when it is whole; `advance` is told of bytes written.
+///
+/// # Errors
+/// What the system says; nothing is left behind then.
+pub fn save(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let unfinished = path.with_file_name(name);
+    let written = write(state, &unfinished, advance).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // What could not be written can only be removed if it could be made.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+fn write(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    state.write(&mut |piece| {
+        advance(piece.len() as u64);
+        file.write_all(piece)
+    })
+}
+
+/// A file whose parts are mapped.
+struct StateFile {
+    file: File,
+    len: u64,
+}
+
+impl StateFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        Ok(StateFile { file, len })
+    }
+}
+
+impl StateSource for StateFile {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn part(&self, offset: u64, len: u64) -> Result<Box<dyn TableMemory>, String> {
+        let mut options = MmapOptions::new();
+        options.offset(offset).len(usize::try_from(len).map_err(|error| error.to_string())?);
+        // SAFETY: the mapping is private, so nothing here changes the file. Whoever changes the file meanwhile may
+        // change what is read, as with any mapped file: pages not touched yet would show it, and shortening the file
+        // would end the process with SIGBUS. States are replaced by renaming, never written in place.
+        let memory: MmapMut = unsafe { options.map_copy(&self.file) }.map_err(|error| error.to_string())?;
+        Ok(Box::new(memory))
+    }
+}
