@@ -71,6 +71,7 @@ fn computing_is_free_or_charged() {
 }
 
 #[test]
+#[ignore = "minutes: two seconds of four processes that read their clocks, 256 ns a reading"]
 fn clocks_agree_and_never_step_back() {
     let Some(chronodisk) = exact() else { return };
     for cpu in ["zero", "measured"] {
