@@ -1,10 +1,12 @@
 //! `chronodisk validate`: a model beside a drive that was measured.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
+use chronodisk_device::{DeviceModel, Probe};
 use chronodisk_engine::sim::{Issue, closed_loop};
 use chronodisk_report::{Fidelity, ReportError, ServedTwice, plot_fidelity, write_text};
 use chronodisk_sim::{Nanos, Op, Request};
@@ -46,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Keeps both times of each request as comma-separated values
+    /// Keeps both times of each request, and what the model counted for it, as comma-separated values
     #[arg(long, value_name = "FILE.csv")]
     per_request: Option<PathBuf>,
 
@@ -62,12 +64,13 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let opened = File::open(&arguments.trace).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
     let trace = read_measured(BufReader::new(opened), &file).map_err(Failure::usage)?;
     let served = replay(&device, &trace).map_err(|error| error.help(format!("the trace is {file}")))?;
+    let (served, counted): (Vec<ServedTwice>, Vec<Counters>) = served.into_iter().unzip();
     let fidelity = Fidelity::of(device.name(), &file, &served).expect("a trace has requests");
     if let Some(path) = &arguments.plot {
         plot_fidelity(path, &fidelity, &served).map_err(failed)?;
     }
     if let Some(path) = &arguments.per_request {
-        write_text(path, &table(&trace, &served), true).map_err(failed)?;
+        write_text(path, &table(&trace, &served, &counted), true).map_err(failed)?;
     }
     output::data(&if arguments.json { fidelity.to_json() } else { fidelity.render() })?;
     match arguments.max_demerit.filter(|&most| fidelity.all.demerit_percent > most) {
@@ -79,8 +82,34 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
 }
 
-/// What the model takes for each request of the trace.
-fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<ServedTwice>, Failure> {
+/// Counters of a model by their names.
+#[derive(Clone, Debug, Default)]
+struct Counters(BTreeMap<String, u64>);
+
+impl Counters {
+    fn of(model: &dyn DeviceModel) -> Counters {
+        let mut counters = Counters::default();
+        model.probe(&mut counters);
+        counters
+    }
+
+    /// What was counted since `earlier`.
+    fn since(&self, earlier: &Counters) -> Counters {
+        let before = |name| earlier.0.get(name).copied().unwrap_or(0);
+        Counters(self.0.iter().map(|(name, &count)| (name.clone(), count.saturating_sub(before(name)))).collect())
+    }
+}
+
+impl Probe for Counters {
+    fn counter(&mut self, name: &str, value: u64) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    fn gauge(&mut self, _: &str, _: &str, _: f64) {}
+}
+
+/// What the model takes for each request of the trace, and what it counts meanwhile.
+fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<(ServedTwice, Counters)>, Failure> {
     let capacity_sectors = device.info().capacity_sectors;
     for (index, request) in trace.iter().enumerate() {
         if request.lba.0 + u64::from(request.sectors) > capacity_sectors {
@@ -93,26 +122,34 @@ fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<ServedTwice>
             )));
         }
     }
+    let mut model = device.model()?;
+    let mut counted = Counters::of(&*model);
     // The pause after a request is the pause before the next one.
-    let pauses = std::iter::once(Nanos::ZERO).chain(trace.iter().map(|request| request.think_after));
-    let issues = trace
-        .iter()
-        .zip(pauses)
-        .map(|(request, think)| Issue { request: Request::new(0, request.op, request.lba.0, request.sectors), think });
-    let records = closed_loop(&mut *device.model()?, issues, 1).map_err(Failure::usage)?;
-    let twice = |(request, record): (&MeasuredRequest, &chronodisk_sim::RequestRecord)| ServedTwice {
-        op: request.op,
-        measured: request.response,
-        simulated: record.due.saturating_sub(record.arrival),
-    };
-    Ok(trace.iter().zip(&records).map(twice).collect())
+    let mut think = Nanos::ZERO;
+    let mut served = Vec::with_capacity(trace.len());
+    for request in trace {
+        let issue = Issue { request: Request::new(0, request.op, request.lba.0, request.sectors), think };
+        let records = closed_loop(&mut *model, [issue], 1).map_err(Failure::usage)?;
+        let simulated = records[0].due.saturating_sub(records[0].arrival);
+        let now = Counters::of(&*model);
+        served.push((ServedTwice { op: request.op, measured: request.response, simulated }, now.since(&counted)));
+        counted = now;
+        think = request.think_after;
+    }
+    Ok(served)
 }
 
-fn table(trace: &[MeasuredRequest], served: &[ServedTwice]) -> String {
-    let mut text = "operation,lba,sectors,measured_ns,simulated_ns,think_ns\n".to_owned();
-    for (request, served) in trace.iter().zip(served) {
+/// Both times of each request, and a column for whatever the model counts.
+fn table(trace: &[MeasuredRequest], served: &[ServedTwice], counted: &[Counters]) -> String {
+    let mut text = "operation,lba,sectors,measured_ns,simulated_ns,think_ns".to_owned();
+    for name in counted.first().into_iter().flat_map(|counters| counters.0.keys()) {
+        text.push(',');
+        text.push_str(name);
+    }
+    text.push('\n');
+    for ((request, served), counters) in trace.iter().zip(served).zip(counted) {
         let operation = if request.op == Op::Read { "read" } else { "write" };
-        let _ = writeln!(
+        let _ = write!(
             text,
             "{operation},{},{},{},{},{}",
             request.lba.0,
@@ -121,6 +158,10 @@ fn table(trace: &[MeasuredRequest], served: &[ServedTwice]) -> String {
             served.simulated.as_nanos(),
             request.think_after.as_nanos()
         );
+        for count in counters.0.values() {
+            let _ = write!(text, ",{count}");
+        }
+        text.push('\n');
     }
     text
 }

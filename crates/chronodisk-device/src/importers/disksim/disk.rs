@@ -431,19 +431,21 @@ fn mechanics(
     let write_settle = Picos(reader.number("Add. write settling delay", PICOS)?);
     origins.add("mechanics.write_settle", &reader, "Add. write settling delay");
     let head_switch = time(&mut reader, "Head switch time")?;
-    let rpm = reader.whole("Rotation speed (in rpms)", 1, limits::RPM.into())? as u32;
+    let rotation = rotation(&mut reader)?;
     if reader.number("Percent error in rpms", MILLIONTHS)? != 0 {
         reader.warn_at("Percent error in rpms", "the spindle turns at its nominal speed");
     }
     reader.finish()?;
-    Ok(MechanicsParameters {
-        access,
-        seek,
-        head_switch,
-        write_settle,
-        rotation: Rpm { numerator: rpm, denominator: 1 },
-        initial_phase: InitialPhase::Index,
-    })
+    Ok(MechanicsParameters { access, seek, head_switch, write_settle, rotation, initial_phase: InitialPhase::Index })
+}
+
+/// Turns a minute, exact to the thousandth to which drives were measured.
+fn rotation(reader: &mut Reader<'_>) -> Result<Rpm, ProfileError> {
+    let name = "Rotation speed (in rpms)";
+    let thousandths = reader.number(name, 3)?;
+    let possible = (1_000..=i64::from(limits::RPM) * 1_000).contains(&thousandths);
+    let rotation = possible.then(|| Rpm::fraction(thousandths as u64, 1_000)).flatten();
+    rotation.ok_or_else(|| reader.error_at(name, format!("expected 1 to {} turns a minute", limits::RPM)))
 }
 
 const ACCESS_TYPES: &str = "`trackSwitchPlusRotation`, `averageRotation` or `constant`";
@@ -481,7 +483,13 @@ fn seek_curve(
             let file = resolve(name, &from).map_err(|problem| {
                 reader.error_at("Full seek curve", format!("can't read `{}`: {problem}", shown(name)))
             })?;
-            SeekCurve::Extracted(parse_seek_curve(&file)?)
+            let curve = parse_seek_curve(&file)?;
+            if curve.points.len() != curve.announced {
+                let (found, announced) = (curve.points.len(), curve.announced);
+                let message = format!("`{}` announces {announced} distances; all of its {found} are used", shown(name));
+                reader.warn_at("Full seek curve", message);
+            }
+            SeekCurve::Extracted(curve.points)
         }
         other => return Err(reader.error_at("Seek type", format!("`{}`; expected {SEEK_TYPES}", shown(other)))),
     };

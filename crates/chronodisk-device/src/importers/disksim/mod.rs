@@ -28,7 +28,7 @@ use lexer::{MAX_FILE_BYTES, Resolver, SourceFile};
 pub use mems::MemsParameters;
 pub use reader::Warning;
 use reader::{Definitions, Reader, Shape};
-pub use seek::parse_seek_curve;
+pub use seek::{SeekFile, parse_seek_curve};
 use syntax::{Block, Component, Name, ParameterFile};
 
 use crate::models::disk::{BusParameters, DiskParameters, Drive, Picos, limits, toml};
@@ -185,7 +185,8 @@ impl Import {
 }
 
 /// Imports the device that the file at `path` describes; the files that it names are looked for beside the file that
-/// names them, then beside the first one.
+/// names them, then beside the first one, and at last there by their names without folders: files move together, and
+/// leave the folders behind that they name.
 ///
 /// # Errors
 /// As [`import`], and a file that can't be read.
@@ -194,7 +195,9 @@ pub fn import_file(path: &Path) -> Result<Import, ProfileError> {
     let text = read(path).map_err(|problem| ProfileError::whole(&label, format!("can't read the file: {problem}")))?;
     let beside = |file: &Path| file.parent().unwrap_or(Path::new("")).to_owned();
     let mut resolve = |name: &str, from: &str| {
-        let candidates = [beside(Path::new(from)).join(name), beside(path).join(name)];
+        let folders = [beside(Path::new(from)), beside(path)];
+        let base = name.rsplit(['/', '\\']).next().unwrap_or(name);
+        let candidates = [folders[0].join(name), folders[1].join(name), folders[0].join(base), folders[1].join(base)];
         let found = candidates.iter().find(|candidate| candidate.exists()).unwrap_or(&candidates[0]);
         Ok(SourceFile { label: found.display().to_string(), text: read(found)? })
     };

@@ -8,11 +8,20 @@ use crate::models::disk::{Picos, SeekPoint, limits};
 /// Most decimals of a millisecond that a picosecond has.
 const MILLISECOND_DECIMALS: u32 = 9;
 
-/// The points of the curve in `file`, ascending.
+/// What such a file holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeekFile {
+    /// Ascending, at least one.
+    pub points: Vec<SeekPoint>,
+    /// How many its first line announces.
+    pub announced: usize,
+}
+
+/// The curve in `file`.
 ///
 /// # Errors
 /// The first line that is wrong, and what was expected.
-pub fn parse_seek_curve(file: &SourceFile) -> Result<Vec<SeekPoint>, ProfileError> {
+pub fn parse_seek_curve(file: &SourceFile) -> Result<SeekFile, ProfileError> {
     let wrong = |line: usize, message: String| ProfileError {
         file: file.label.clone(),
         line: u32::try_from(line + 1).ok(),
@@ -49,27 +58,27 @@ pub fn parse_seek_curve(file: &SourceFile) -> Result<Vec<SeekPoint>, ProfileErro
         }
         points.push(SeekPoint { cylinders, time: Picos(time) });
     }
-    if points.len() != announced || points.is_empty() {
-        let found = points.len();
-        return Err(wrong(0, format!("{announced} distances are announced, {found} follow; expected as many, from 1")));
+    if points.is_empty() {
+        return Err(wrong(0, "no distance follows; expected at least one".to_owned()));
     }
-    Ok(points)
+    Ok(SeekFile { points, announced })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Vec<SeekPoint>, String> {
+    fn parse(text: &str) -> Result<SeekFile, String> {
         parse_seek_curve(&SourceFile { label: "a.seek".to_owned(), text: text.to_owned() })
             .map_err(|error| error.to_string())
     }
 
     #[test]
     fn distances_and_times_are_read() {
-        let points = parse("Seek distances measured: 2\n1,\t0.83100\n30, 1.014396800, 0.02\n\n").unwrap();
+        let file = parse("Seek distances measured: 2\n1,\t0.83100\n30, 1.014396800, 0.02\n\n").unwrap();
         let expected = [(1, 831_000_000), (30, 1_014_396_800)];
-        assert_eq!(points, expected.map(|(cylinders, time)| SeekPoint { cylinders, time: Picos(time) }));
+        assert_eq!(file.announced, 2);
+        assert_eq!(file.points, expected.map(|(cylinders, time)| SeekPoint { cylinders, time: Picos(time) }));
     }
 
     #[test]
@@ -77,8 +86,7 @@ mod tests {
         for (text, expected) in [
             ("", "a.seek:1:1: expected `Seek distances measured: `"),
             ("Seek distances measured: x\n", "a.seek:1:1: expected `Seek"),
-            ("Seek distances measured: 2\n1, 2\n", "a.seek:1:1: 2 distances are announced, 1 follow"),
-            ("Seek distances measured: 0\n", "0 distances are announced, 0 follow"),
+            ("Seek distances measured: 2\n", "a.seek:1:1: no distance follows"),
             ("Seek distances measured: 1\n1 2\n", "a.seek:2:1: expected a distance"),
             ("Seek distances measured: 1\n1, x\n", "a.seek:2:1: expected a distance"),
             ("Seek distances measured: 1\n1, 2, x\n", "a.seek:2:1: expected a distance"),

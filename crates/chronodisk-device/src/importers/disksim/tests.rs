@@ -225,6 +225,30 @@ fn what_the_device_will_not_have_is_warned_of() {
 }
 
 #[test]
+fn a_speed_may_have_decimals() {
+    let import = import_changed("Rotation speed (in rpms) = 10045", "Rotation speed (in rpms) = 10045.25").unwrap();
+    assert_eq!(parameters(&import).mechanics.rotation, Rpm { numerator: 40_181, denominator: 4 });
+    let error = refusal("Rotation speed (in rpms) = 10045", "Rotation speed (in rpms) = 0.5");
+    assert!(error.contains("expected 1 to 1000000 turns a minute"), "{error}");
+}
+
+#[test]
+fn files_that_moved_together_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("drive.parv", &TOP.replace("source drive.diskspecs", "source ../models/drive.diskspecs"));
+    write("drive.diskspecs", &SPECS.replace("= drive.seek", "= /far/away/drive.seek"));
+    write("drive.seek", "Seek distances measured: 3\n1, 0.831\n30, 1.0143968\n");
+    let import = import_file(&folder.path().join("drive.parv")).unwrap();
+    assert_eq!(import.file_names().collect::<Vec<_>>(), ["drive.parv", "drive.diskspecs", "drive.seek"]);
+    let [warning] = import.warnings.as_slice() else { panic!("{:?}", import.warnings) };
+    assert_eq!(
+        warning.message,
+        "`Full seek curve`: `/far/away/drive.seek` announces 3 distances; all of its 2 are used"
+    );
+}
+
+#[test]
 fn the_slowest_of_bus_controller_and_drive_counts() {
     let import = import_changed("Bulk sector transfer time = 0.0,", "Bulk sector transfer time = 0.075,").unwrap();
     let bus = BusParameters { read_block: Picos(75_000_000), write_block: Picos(80_000_000) };

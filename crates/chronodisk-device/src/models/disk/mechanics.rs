@@ -66,9 +66,8 @@ pub(crate) struct Spindle {
 impl Spindle {
     pub(crate) fn new(rotation: Rpm) -> Spindle {
         const TICKS_PER_MINUTE: u64 = 60_000_000_000 * TICKS_PER_NANO;
-        let common = greatest_common_divisor(rotation.numerator, rotation.denominator);
-        let (turns, minutes) = (rotation.numerator / common, rotation.denominator / common);
-        Spindle { turn: TICKS_PER_MINUTE * u64::from(minutes), speed: u64::from(turns) }
+        let Rpm { numerator, denominator } = rotation.reduced();
+        Spindle { turn: TICKS_PER_MINUTE * u64::from(denominator), speed: u64::from(numerator) }
     }
 
     /// Part of the turn that has passed at an instant, if it was at 0 at instant zero.
@@ -102,13 +101,6 @@ impl Spindle {
         // `blocks` rounds down, so a block may be complete a tick before its share of the turn.
         if self.blocks(estimate + 1, per_track) <= elapsed { estimate + 1 } else { estimate }
     }
-}
-
-fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 impl Mechanics {

@@ -214,6 +214,23 @@ pub struct Rpm {
     pub denominator: u32,
 }
 
+impl Rpm {
+    /// `numerator / denominator` in lowest terms; nothing if one of them is too large then, or if it divides by 0.
+    pub(crate) fn fraction(numerator: u64, denominator: u64) -> Option<Rpm> {
+        let (mut common, mut rest) = (numerator, denominator);
+        while rest != 0 {
+            (common, rest) = (rest, common % rest);
+        }
+        let part = |part: u64| u32::try_from(part.checked_div(common)?).ok();
+        Some(Rpm { numerator: part(numerator)?, denominator: part(denominator).filter(|&part| part > 0)? })
+    }
+
+    /// The same speed in lowest terms.
+    pub(crate) fn reduced(self) -> Rpm {
+        Rpm::fraction(self.numerator.into(), self.denominator.into()).expect("a speed divides by more than 0")
+    }
+}
+
 /// Where the index mark is at instant zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InitialPhase {

@@ -57,6 +57,9 @@ impl Statistics {
         sink.counter("disconnects", self.disconnects);
         sink.counter("started-over", self.started_over);
         sink.counter("accesses", self.accesses);
+        sink.counter("seek-cylinders", self.seek_cylinders);
+        sink.counter("seek-nanoseconds", nanos(self.seek_time).as_nanos());
+        sink.counter("rotation-nanoseconds", nanos(self.rotation_time).as_nanos());
         let mean = |sum: u64| if self.accesses == 0 { 0.0 } else { sum as f64 / self.accesses as f64 };
         sink.gauge("mean-seek-distance", "cylinders", mean(self.seek_cylinders));
         sink.gauge("mean-seek-time", "ns", mean(nanos(self.seek_time).as_nanos()));

@@ -224,17 +224,11 @@ fn parse_rpm(text: &str) -> Option<Rpm> {
             (digits(&format!("{whole}{decimals}"))?, 10u64.pow(power))
         }
     };
-    let divisor = greatest_common_divisor(numerator, denominator);
-    let part = |number: u64| u32::try_from(number.checked_div(divisor)?).ok();
-    Some(Rpm { numerator: part(numerator)?, denominator: part(denominator).filter(|&part| part > 0)? })
+    Rpm::fraction(numerator, denominator)
 }
 
 fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
-}
-
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 impl Quantity for Picos {
