@@ -1,0 +1,1 @@
+"""Where the distance between disk models and measured drives comes from."""
