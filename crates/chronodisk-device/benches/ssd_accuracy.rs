@@ -1,13 +1,11 @@
-//! How far the drives are from measurements and from other simulators, row by row.
+//! How far the drives are from other simulators, row by row. Measured drives: `chronodisk-fit`'s `measured_drives`.
 //!
 //! ```console
-//! $ cargo bench -p chronodisk-device --bench ssd_accuracy -- [measured|mqsim|simplessd] [--profile FILE] [--set TEXT]
+//! $ cargo bench -p chronodisk-device --bench ssd_accuracy -- [mqsim|simplessd] [--profile FILE] [--set TEXT]
 //! ```
 //!
 //! Each row of the reference is run as a closed loop of its depth and size on the drive's profile, or on the one that
-//! is given; a fifth of the requests is dropped from the beginning, as it was from the reference. A measured row is
-//! left out of the mean if the drive was slower there than at a smaller depth by more than 1 %: what makes a drive slower
-//! with more to do is not in the model, and the rule knows nothing of it. Without the reference
+//! is given; a fifth of the requests is dropped from the beginning, as it was from the reference. Without the reference
 //! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
 
 use std::path::PathBuf;
@@ -86,9 +84,6 @@ fn main() {
     };
     let part = arguments.first().filter(|first| !first.starts_with("--")).map_or("all", String::as_str);
     let (profile, set) = (option("--profile"), option("--set").unwrap_or_default());
-    if matches!(part, "all" | "measured") {
-        measured(profile.as_deref(), &set);
-    }
     if matches!(part, "all" | "mqsim") {
         simulated("mqsim_reference.csv", "mqsim-default", profile.as_deref(), &set);
     }
@@ -152,24 +147,15 @@ impl Table {
         Table { mean_errors: Vec::new(), p99_errors: Vec::new() }
     }
 
-    fn row(&mut self, name: &str, reference: Measured, model: Measured, left_out: bool) {
+    fn row(&mut self, name: &str, reference: Measured, model: Measured) {
         let error = |model: f64, reference: f64| 100.0 * (model - reference) / reference;
         let (mean, p99) = (error(model.mean, reference.mean), error(model.p99, reference.p99));
         println!(
-            "{name:<46} {:>9.1} {:>9.1} {mean:>+6.1}% {:>9.1} {:>9.1} {:>9.1} {:>9.1} {p99:>+6.1}% {:>9.0}/s{}",
-            reference.mean,
-            model.mean,
-            reference.p50,
-            model.p50,
-            reference.p99,
-            model.p99,
-            model.per_second,
-            if left_out { "  left out" } else { "" }
+            "{name:<46} {:>9.1} {:>9.1} {mean:>+6.1}% {:>9.1} {:>9.1} {:>9.1} {:>9.1} {p99:>+6.1}% {:>9.0}/s",
+            reference.mean, model.mean, reference.p50, model.p50, reference.p99, model.p99, model.per_second
         );
-        if !left_out {
-            self.mean_errors.push(mean.abs());
-            self.p99_errors.push(p99.abs());
-        }
+        self.mean_errors.push(mean.abs());
+        self.p99_errors.push(p99.abs());
     }
 
     fn sum_up(&self, what: &str) {
@@ -180,41 +166,6 @@ impl Table {
         let (means, p99s) = (mean(&self.mean_errors), mean(&self.p99_errors));
         println!("{what}: {} rows, error of the mean {means:.1} %, of the p99 {p99s:.1} %\n", self.mean_errors.len());
     }
-}
-
-/// The sweeps of drives.
-fn measured(profile: Option<&str>, wanted: &str) {
-    let Some(rows) = rows("measured-drives.csv") else { return };
-    let mut sets: Vec<String> = rows.iter().map(|row| row[0].clone()).collect();
-    sets.dedup();
-    let mut all = Table::new();
-    for set in sets.iter().filter(|set| set.contains(wanted)) {
-        let own = if set.starts_with("zns-a") { "wd-zn540" } else { "nvme-a" };
-        let mut table = Table { mean_errors: Vec::new(), p99_errors: Vec::new() };
-        let mut fastest: f64 = 0.0;
-        for row in rows.iter().filter(|row| row[0] == *set) {
-            let (block, depth, per_second) = (number(&row[1]), number(&row[3]), number(&row[4]));
-            let slower = !set.contains("by size") && per_second < 0.99 * fastest;
-            fastest = fastest.max(per_second);
-            let reference = Measured { mean: number(&row[6]), p50: number(&row[7]), p99: number(&row[9]), per_second };
-            let Some(mut drive) = build(profile.unwrap_or(own)) else { continue };
-            let (random, read) = (set.contains("rand"), set.contains("read"));
-            let load = Load {
-                depth: depth as u64,
-                block: block as u64,
-                reads: if read { 100 } else { 0 },
-                random,
-                range: if random && !read { 1 << 40 } else { 1_077 << 20 },
-                requests: (20_000 + 100 * depth as u64).min((8 << 30) / block as u64),
-            };
-            let name = format!("{} {} depth {}", set.replace("SPDK ", "").replace(", 1 zone", ""), row[1], row[3]);
-            table.row(&name, reference, run(drive.as_mut(), &load), slower);
-        }
-        table.sum_up(set);
-        all.mean_errors.extend(table.mean_errors);
-        all.p99_errors.extend(table.p99_errors);
-    }
-    all.sum_up("all sweeps");
 }
 
 /// The runs of another simulator on fresh drives.
@@ -239,7 +190,7 @@ fn simulated(file: &str, own: &str, profile: Option<&str>, wanted: &str) {
         let reads = if name.contains("mixed") { 70 } else { 100 };
         let requests = number(&row[1]) as u64 * 5 / 4;
         let load = Load { depth, block, reads, random: name.contains("rand") || reads == 70, range: 1 << 40, requests };
-        table.row(name, reference, run(drive.as_mut(), &load), false);
+        table.row(name, reference, run(drive.as_mut(), &load));
     }
     table.sum_up(file);
 }

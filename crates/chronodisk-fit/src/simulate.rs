@@ -13,7 +13,7 @@ use crate::{FitError, Point};
 /// How each point is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// Requests that are measured; a quarter as many go before them.
+    /// Requests that are measured; a quarter as many go before them, or what fills a drive's write buffer several times.
     pub requests: u64,
     /// Of the workload and of the device.
     pub seed: u64,
@@ -22,6 +22,10 @@ pub struct Conditions {
     /// Size of a zone: a point that tells its number of zones uses so many from the beginning.
     pub zone_bytes: Option<u64>,
 }
+
+/// What is moved at least before a point with writes is measured. Sweeps of drives last seconds: what they show is a
+/// drive whose write buffer has filled and whose dies no longer work in step, as those of one that was idle do.
+const WARM_UP_BYTES: u64 = 48 << 20;
 
 /// What the model does with the point's workload; the model is in the state in which the measurement finds it.
 ///
@@ -33,8 +37,9 @@ pub struct Conditions {
 pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditions) -> Result<SweepFigures, FitError> {
     let failed = |message: String| FitError::new(message).in_file(&point.file).at_line(point.line);
     let workload = point.access.workload().ok_or_else(|| failed("this access can't be simulated".to_owned()))?;
-    // The loop has to be as full at the end of the warm-up as it ever is.
-    let warm_up = (conditions.requests / 4).max(2 * u64::from(point.depth));
+    // The loop has to be as full at the end of the warm-up as it ever is, and so has what takes writes up.
+    let writes = if point.access.read_share < 1.0 { WARM_UP_BYTES.div_ceil(point.block_bytes) } else { 0 };
+    let warm_up = (conditions.requests / 4).max(2 * u64::from(point.depth)).max(writes);
     let info = model.info();
     let region = conditions.region(point).map(|bytes| bytes / SECTOR_BYTES);
     let options = GeneratorOptions {

@@ -3,6 +3,9 @@
 //! A unit takes a place from the time on when its data may cross the link until its program has ended. The units that
 //! wait for a program are in a line in the order in which they came; one that is written again there is merged, one
 //! whose program is under way gets another place.
+//!
+//! A place is free as soon as its program has ended or, in a ring, when those of all units before it have ended too:
+//! one slow program then holds back what others have done, and a burst is let in when it ends.
 
 use std::ops::Range;
 
@@ -27,6 +30,48 @@ pub(super) struct Buffer {
     /// Entries in use.
     held: u32,
     next_order: u64,
+    ring: Option<Ring>,
+}
+
+/// Which places of a ring are done with while one before them is not.
+#[derive(Clone, Debug)]
+struct Ring {
+    /// A bit for each place, by the unit's order; those between the first that is not done with and the next order.
+    done: Vec<u64>,
+    /// Places, a power of two and at least as many as the buffer has.
+    places: u64,
+    /// The first order that is not done with.
+    first: u64,
+}
+
+impl Ring {
+    fn new(units: u32) -> Self {
+        let places = u64::from(units.next_power_of_two().max(u64::BITS));
+        Ring { done: vec![0; (places / u64::from(u64::BITS)) as usize], places, first: 1 }
+    }
+
+    fn word(&mut self, order: u64) -> (&mut u64, u64) {
+        let place = order % self.places;
+        let bits = u64::from(u64::BITS);
+        (&mut self.done[(place / bits) as usize], 1 << (place % bits))
+    }
+
+    /// A unit is done with: how many places that frees.
+    fn retire(&mut self, order: u64) -> u32 {
+        let (word, bit) = self.word(order);
+        *word |= bit;
+        let mut freed = 0;
+        loop {
+            let first = self.first;
+            let (word, bit) = self.word(first);
+            if *word & bit == 0 {
+                return freed;
+            }
+            *word &= !bit;
+            self.first += 1;
+            freed += 1;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +95,7 @@ enum State {
 }
 
 impl Buffer {
-    pub(super) fn new(units: u32) -> Self {
+    pub(super) fn new(units: u32, in_order: bool) -> Self {
         let chain_bits = units.next_power_of_two().trailing_zeros();
         let entry = |number| {
             let next = if number + 1 < units { number + 1 } else { NONE };
@@ -67,6 +112,7 @@ impl Buffer {
             dirty: 0,
             held: 0,
             next_order: 1,
+            ring: in_order.then(|| Ring::new(units)),
         }
     }
 
@@ -179,7 +225,7 @@ impl Buffer {
         Some((number, wanted))
     }
 
-    /// An entry's program has ended, or it needed none: its place is free.
+    /// An entry's program has ended, or it needed none: its place is free, in a ring after those before it.
     pub(super) fn release(&mut self, number: u32) {
         if self.entries[number as usize].state == State::Leaving {
             self.unchain(number);
@@ -188,7 +234,10 @@ impl Buffer {
         entry.state = State::Dropped;
         entry.next = self.unused;
         self.unused = number;
-        self.free += 1;
+        self.free += match &mut self.ring {
+            Some(ring) => ring.retire(entry.order),
+            None => 1,
+        };
         self.held -= 1;
     }
 
@@ -249,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_unit_written_again_is_merged_unless_it_is_leaving() {
-        let mut buffer = Buffer::new(4);
+        let mut buffer = Buffer::new(4, false);
         buffer.admit(3);
         buffer.put(7);
         buffer.put(7);
@@ -264,7 +313,7 @@ mod tests {
 
     #[test]
     fn what_was_trimmed_is_not_programmed() {
-        let mut buffer = Buffer::new(4);
+        let mut buffer = Buffer::new(4, false);
         buffer.admit(2);
         buffer.put(1);
         buffer.put(2);
@@ -275,20 +324,38 @@ mod tests {
         assert_eq!((buffer.free(), buffer.dirty(), buffer.held()), (3, 1, 1));
     }
 
+    #[test]
+    fn in_a_ring_a_slow_program_holds_back_the_places_of_later_ones() {
+        let mut buffer = Buffer::new(4, true);
+        buffer.admit(3);
+        (1..4).for_each(|unit| buffer.put(unit));
+        let [first, second, third] = [(); 3].map(|()| buffer.take().unwrap().0);
+        buffer.release(second);
+        buffer.release(third);
+        assert_eq!((buffer.free(), buffer.held()), (1, 1));
+        buffer.release(first);
+        assert_eq!((buffer.free(), buffer.held()), (4, 0));
+    }
+
     proptest! {
         #[test]
-        fn it_holds_what_was_put_and_not_released(steps in prop::collection::vec((0u8..4, 0u32..12), 1..300)) {
-            let mut buffer = Buffer::new(8);
-            let (mut waiting, mut leaving) = (Vec::new(), Vec::new());
+        fn it_holds_what_was_put_and_not_released(
+            in_order in any::<bool>(),
+            steps in prop::collection::vec((0u8..4, 0u32..12), 1..300),
+        ) {
+            let mut buffer = Buffer::new(8, in_order);
+            let (mut waiting, mut waiting_orders, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
             // The number of the put that a read of the unit has to see.
             let mut newest = BTreeMap::<u32, usize>::new();
             for (at, (step, unit)) in steps.into_iter().enumerate() {
                 match step {
                     0 | 1 if buffer.free() > 0 => {
                         buffer.admit(1);
+                        let order = buffer.order();
                         buffer.put(unit);
                         if !waiting.iter().any(|&(other, _)| other == unit) {
                             waiting.push((unit, at));
+                            waiting_orders.push(order);
                             newest.insert(unit, at);
                         }
                     }
@@ -296,10 +363,10 @@ mod tests {
                         prop_assert!(wanted);
                         let (unit, put) = waiting.remove(0);
                         prop_assert_eq!(buffer.entry(number).unit, unit);
-                        leaving.push((number, unit, put));
+                        leaving.push((number, unit, put, waiting_orders.remove(0)));
                     },
                     3 if !leaving.is_empty() => {
-                        let (number, unit, put) = leaving.remove(unit as usize % leaving.len());
+                        let (number, unit, put, _) = leaving.remove(unit as usize % leaving.len());
                         buffer.release(number);
                         if newest.get(&unit) == Some(&put) {
                             newest.remove(&unit);
@@ -308,7 +375,13 @@ mod tests {
                     _ => {}
                 }
                 prop_assert_eq!(buffer.held() as usize, waiting.len() + leaving.len());
-                prop_assert_eq!(buffer.free(), 8 - buffer.held());
+                // In a ring, all from the oldest that is held on have their places.
+                let orders = waiting_orders.iter().chain(leaving.iter().map(|(_, _, _, order)| order));
+                let taken = match orders.min() {
+                    Some(oldest) if in_order => (buffer.order() - oldest) as u32,
+                    _ => buffer.held(),
+                };
+                prop_assert_eq!(buffer.free(), 8 - taken);
                 prop_assert!((0..12).all(|unit| buffer.holds(unit) == newest.contains_key(&unit)));
             }
         }

@@ -87,7 +87,7 @@ impl Ssd {
             events: Events::new(),
             commands: Pool::new(),
             front: Front::new(Arc::new(parameters.front.clone())),
-            buffer: Arc::new(Buffer::new(parameters.buffer.units)),
+            buffer: Arc::new(Buffer::new(parameters.buffer.units, parameters.buffer.in_order)),
             writes: CommandLine::EMPTY,
             flushes: CommandLine::EMPTY,
             programs: Pool::new(),

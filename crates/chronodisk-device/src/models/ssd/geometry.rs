@@ -78,6 +78,7 @@ pub(crate) type Slot = u32;
 pub(crate) type DieIndex = u32;
 
 /// A [`Slot`] taken apart.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotAddress {
     pub(crate) die: DieIndex,
@@ -147,11 +148,6 @@ impl Geometry {
         self.planes_per_die * self.one_shot_pages * self.units_per_page()
     }
 
-    /// Superpages of a superblock.
-    pub(crate) const fn superpages_per_superblock(&self) -> u32 {
-        self.pages_per_block / self.one_shot_pages
-    }
-
     /// Units of a superblock.
     pub(crate) const fn units_per_superblock(&self) -> u32 {
         self.units_per_page() * self.planes_per_die * self.pages_per_block
@@ -167,17 +163,13 @@ impl Geometry {
         self.superblocks() * self.units_per_superblock()
     }
 
-    /// The bytes of all slots: the raw capacity.
-    pub(crate) const fn raw_bytes(&self) -> u64 {
-        self.slots() as u64 * self.unit_bytes as u64
-    }
-
     /// The number of a die.
     pub(crate) const fn die(&self, channel: u32, chip: u32, die_in_chip: u32) -> DieIndex {
         channel + self.channels * (chip + self.chips_per_channel * die_in_chip)
     }
 
     /// The bus that a die is on.
+    #[cfg(test)]
     pub(crate) const fn channel_of(&self, die: DieIndex) -> u32 {
         die % self.channels
     }
@@ -198,6 +190,7 @@ impl Geometry {
     }
 
     /// The slot at an address.
+    #[cfg(test)]
     pub(crate) const fn slot(&self, address: SlotAddress) -> Slot {
         let SlotAddress { die, block, page, plane, unit } = address;
         (((die * self.blocks_per_plane + block) * self.pages_per_block + page) * self.planes_per_die + plane)
@@ -206,6 +199,7 @@ impl Geometry {
     }
 
     /// The address of a slot.
+    #[cfg(test)]
     pub(crate) const fn address(&self, slot: Slot) -> SlotAddress {
         let (rest, unit) = (slot / self.units_per_page(), slot % self.units_per_page());
         let (rest, plane) = (rest / self.planes_per_die, rest % self.planes_per_die);

@@ -10,9 +10,6 @@
 //! and `collect.rs` say what follows from each. Nothing is allocated for a request once as many have been in the drive
 //! as ever are.
 
-// A part of what the translation layer offers is for ageing and saved states.
-#![allow(dead_code)]
-
 mod aged;
 mod buffer;
 mod collect;

@@ -78,6 +78,8 @@ pub(crate) struct FrontParameters {
     /// What reads and writes take besides, however many there are; flushes and discards take what a write does.
     pub(crate) read_latency: Nanos,
     pub(crate) write_latency: Nanos,
+    /// Mean of what a write takes besides at random, exponentially distributed; other writes are not held up.
+    pub(crate) write_jitter: Nanos,
 }
 
 /// The controller's memory.
@@ -85,6 +87,8 @@ pub(crate) struct FrontParameters {
 pub(crate) struct BufferParameters {
     /// Units that the write buffer holds.
     pub(crate) units: u32,
+    /// Whether it is a ring, whose places become free in the order in which they were taken.
+    pub(crate) in_order: bool,
     /// What a unit takes from the link into the buffer.
     pub(crate) write_unit: Nanos,
     /// What a read of something in the controller's memory takes before the link.

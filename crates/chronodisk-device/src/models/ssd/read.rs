@@ -75,11 +75,28 @@ impl Ssd {
             }
             None => {
                 let superpage = unit / per_superpage;
-                (superpage % dies, superpage / dies * per_superpage + unit % per_superpage)
+                let stripe = superpage / dies;
+                (self.die_as_written(stripe, superpage % dies), stripe * per_superpage + unit % per_superpage)
             }
         };
         let units_of_die = geometry.blocks_per_plane * geometry.units_per_superblock();
         die * units_of_die + unit_of_die % units_of_die
+    }
+
+    /// The die that got a superpage of a stripe, one from each die: each in the order in which they happened to be free,
+    /// by the swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012).
+    fn die_as_written(&self, stripe: u32, place: u32) -> u32 {
+        let dies = self.parameters.geometry().dies();
+        let mut die = place;
+        for round in 0..SHUFFLE_ROUNDS {
+            let luck = mix(self.seed ^ u64::from(stripe) << 8 ^ u64::from(round));
+            let key = (((luck & 0xffff_ffff) * u64::from(dies)) >> 32) as u32;
+            let partner = if key >= die { key - die } else { key + dies - die };
+            if mix(luck ^ u64::from(die.max(partner))) >> 63 == 1 {
+                die = partner;
+            }
+        }
+        die
     }
 
     /// A read command for the flash.
@@ -220,6 +237,9 @@ impl Ssd {
         Arc::make_mut(&mut self.buffer)
     }
 }
+
+/// Rounds after which a few dozen dies are in any order.
+const SHUFFLE_ROUNDS: u32 = 12;
 
 /// A time off its mean by at most an amplitude, by the sum of two uniform numbers that luck has.
 pub(super) fn vary(time: u64, amplitude: u64, luck: u64) -> u64 {

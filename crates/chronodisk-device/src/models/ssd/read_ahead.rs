@@ -137,11 +137,30 @@ impl Ssd {
         }
         if chunk.waiters != NONE && ahead.waiters[chunk.waiters].command == number {
             ahead.waiters[chunk.waiters].bytes += bytes;
-        } else {
-            chunk.waiters = ahead.waiters.insert(Waiter { command: number, bytes, next: chunk.waiters });
-            self.commands[number].pending += 1;
+            return Ahead::Coming;
+        }
+        let first = chunk.waiters == NONE;
+        chunk.waiters = ahead.waiters.insert(Waiter { command: number, bytes, next: chunk.waiters });
+        self.commands[number].pending += 1;
+        if first {
+            self.hurry(chunk_number, Owner::Ahead { stream, place: place as u32 });
         }
         Ahead::Coming
+    }
+
+    /// A chunk that is being read ahead is asked for: what still waits for its dies goes with what is asked for.
+    fn hurry(&mut self, chunk: u32, owner: Owner) {
+        let units = chunk * self.units_per_chunk()..(chunk + 1) * self.units_per_chunk();
+        let mut last = None;
+        for unit in units.start..units.end.min(self.parameters.ftl.logical_units) {
+            // A unit that was written meanwhile waits elsewhere; nothing is read ahead for long.
+            let Place::Flash(slot) = self.place_of(unit) else { continue };
+            let geometry = self.parameters.geometry();
+            let die = geometry.die_of_superblock(geometry.superblock_of(slot));
+            if last.replace(die) != Some(die) {
+                self.flash.promote(self.now, die, owner, &mut self.events);
+            }
+        }
     }
 
     /// Reads ahead of a stream as far as it may.

@@ -137,6 +137,8 @@ impl Ssd {
         }
         sink.gauge("write-amplification", "", counters.write_amplification());
         let geometry = self.parameters.geometry();
+        let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_superblocks(die)).sum();
+        sink.gauge("free-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
         sink.gauge("erases-per-superblock", "", counters.erases as f64 / f64::from(geometry.superblocks()));
         let elapsed = self.now.as_nanos().max(1) as f64;
         let share = |busy: u64, of: u32| 100.0 * busy as f64 / (elapsed * f64::from(of));

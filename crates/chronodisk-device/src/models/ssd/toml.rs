@@ -223,6 +223,7 @@ fn read_front(mut fields: Fields<'_>) -> Outcome<FrontParameters> {
         unit_processing: fields.quantity_or("unit-processing", Nanos::ZERO)?,
         read_latency: fields.quantity_or("read-latency", Nanos::ZERO)?,
         write_latency: fields.quantity_or("write-latency", Nanos::ZERO)?,
+        write_jitter: fields.quantity_or("write-jitter", Nanos::ZERO)?,
     };
     fields.finish()?;
     Ok(front)
@@ -242,8 +243,10 @@ fn read_buffer(mut fields: Fields<'_>, geometry: &Geometry) -> Outcome<BufferPar
     if mapping_read == 0 || mapping_read > u64::from(geometry.unit_bytes) {
         return Err(fields.error_at("mapping-read", "expected 1 B to a mapping unit"));
     }
+    let in_order = fields.choice_or("release", &[("any-order", false), ("in-order", true)], false)?;
     let buffer = BufferParameters {
         units: units as u32,
+        in_order,
         write_unit: fields.quantity_or("write-unit", Nanos::ZERO)?,
         read_hit: fields.quantity_or("read-hit", Nanos::ZERO)?,
         protected: fields.flag_or("power-loss-protection", false)?,

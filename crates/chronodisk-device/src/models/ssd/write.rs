@@ -115,11 +115,24 @@ impl Ssd {
             } else {
                 let (begin, end) = self.units_of(&request);
                 let into_buffer = self.parameters.buffer.write_unit.as_nanos() * u64::from(end - begin);
-                self.answer(number, self.now + Nanos::from_nanos(into_buffer));
+                let jitter = self.write_jitter();
+                self.answer(number, self.now + Nanos::from_nanos(into_buffer) + jitter);
             }
         }
         self.destage();
         self.admit();
+    }
+
+    /// What a write takes at random, drawn by the number of the write.
+    fn write_jitter(&self) -> Nanos {
+        let mean = self.parameters.front.write_jitter.as_nanos();
+        if mean == 0 {
+            return Nanos::ZERO;
+        }
+        let luck = mix(self.seed ^ self.statistics.units_written << 8 ^ 0x77);
+        // Of 2^32 equally likely places the middle of one, so that the logarithm is of something above zero.
+        let uniform = ((luck >> 32) as f64 + 0.5) / f64::from(u32::MAX);
+        Nanos::from_nanos((mean as f64 * -uniform.min(1.0).ln()) as u64)
     }
 
     /// A flush: done when all that the buffer holds is in flash.

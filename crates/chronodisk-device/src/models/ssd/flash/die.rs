@@ -57,6 +57,10 @@ pub(super) struct Die {
     pub(super) lines: [Line; CLASSES],
 }
 
+impl Line {
+    pub(super) const EMPTY: Line = Line { first: NONE, last: NONE };
+}
+
 impl Die {
     pub(super) fn new() -> Self {
         Die {
@@ -75,7 +79,7 @@ impl Die {
             reads_in_a_row: 0,
             suspended: None,
             waiting: 0,
-            lines: [Line { first: NONE, last: NONE }; CLASSES],
+            lines: [Line::EMPTY; CLASSES],
         }
     }
 

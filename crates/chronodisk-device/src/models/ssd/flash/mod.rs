@@ -28,7 +28,7 @@ use chronodisk_sim::Nanos;
 
 use super::events::{Event, Events};
 use super::geometry::{DieIndex, Geometry};
-use die::{Die, NONE, Phase};
+use die::{Die, Line, NONE, Phase};
 pub(crate) use timeline::Timeline;
 
 /// What a transaction is for, the most urgent first.
@@ -83,8 +83,14 @@ const fn set_of(classes: &[Class]) -> u32 {
 const AWAITED_READS: u32 = set_of(&[Class::MappingRead, Class::HostReadFirst, Class::HostRead]);
 
 /// What reads must not keep waiting for ever.
-const BACKGROUND: u32 =
-    set_of(&[Class::CollectorRead, Class::MappingProgram, Class::HostProgram, Class::CollectorProgram, Class::Erase]);
+const BACKGROUND: u32 = set_of(&[
+    Class::ReadAhead,
+    Class::CollectorRead,
+    Class::MappingProgram,
+    Class::HostProgram,
+    Class::CollectorProgram,
+    Class::Erase,
+]);
 
 /// The collector's.
 const COLLECTOR: u32 = set_of(&[Class::CollectorRead, Class::CollectorProgram, Class::Erase]);
@@ -292,6 +298,37 @@ impl<O: Copy> Flash<O> {
         self.consider(now, die, events);
     }
 
+    /// Somebody waits for what was read ahead: the transactions of a die for it are host reads from now on.
+    pub(crate) fn promote(&mut self, now: Nanos, die: DieIndex, owner: O, events: &mut Events)
+    where
+        O: PartialEq,
+    {
+        let (ahead, awaited) = (Class::ReadAhead as usize, Class::HostRead as usize);
+        let mut number = self.dies[die as usize].lines[ahead].first;
+        self.dies[die as usize].lines[ahead] = Line::EMPTY;
+        while number != NONE {
+            let entry = &mut self.pool[number as usize];
+            let next = std::mem::replace(&mut entry.next, NONE);
+            let class = if entry.transaction.owner == owner { awaited } else { ahead };
+            if class == awaited {
+                entry.transaction.class = Class::HostRead;
+            }
+            let line = &mut self.dies[die as usize].lines[class];
+            let last = std::mem::replace(&mut line.last, number);
+            match last {
+                NONE => line.first = number,
+                last => self.pool[last as usize].next = number,
+            }
+            number = next;
+        }
+        let state = &mut self.dies[die as usize];
+        for class in [ahead, awaited] {
+            let waits = state.lines[class].first != NONE;
+            state.waiting = state.waiting & !(1 << class) | u32::from(waits) << class;
+        }
+        self.consider(now, die, events);
+    }
+
     /// What happens at one of the flash's events; what is done is appended to `done`.
     pub(crate) fn happen(&mut self, now: Nanos, event: Event, events: &mut Events, done: &mut Vec<Done<O>>) {
         match event {
@@ -371,7 +408,8 @@ impl<O: Copy> Flash<O> {
         state.since = now;
         match transaction.work {
             Work::Read => {
-                state.reads_in_a_row += 1;
+                let background = 1 << class as u32 & BACKGROUND != 0;
+                state.reads_in_a_row = if background { 0 } else { state.reads_in_a_row + 1 };
                 let timing = &self.timing;
                 let command = times(timing.read_command, timing.read_command_plane, transaction.pages);
                 let begun = self.reserve(now, now, channel, command, class);

@@ -23,7 +23,7 @@ use twox_hash::XxHash64;
 use super::blocks::{Blocks, Field};
 use super::mapping_cache::MappingCache;
 use super::victims::Victims;
-use super::{BlockUse, Die, Frontier, Ftl, FtlCounters, FtlParameters, Sizes, Stream};
+use super::{BlockUse, Die, Frontier, Ftl, FtlCounters, FtlParameters, REGION_UNITS, Sizes, Stream, regions_of};
 use crate::flat_table::{FlatTable, TableMemory};
 
 /// A drive at rest.
@@ -293,7 +293,7 @@ impl Ftl {
         let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters } = resting;
         let geometry = parameters.geometry;
         let sizes = Sizes::of(&parameters);
-        let valid = valid_by_superblock(&map, &reverse, &geometry)?;
+        let (valid, regions) = count_mapped(&map, &reverse, &geometry)?;
         let mut blocks = Blocks::in_use(&geometry);
         let random = RandomStream::new(seed, "ssd", "victims");
         let mut victims = Victims::new(
@@ -338,19 +338,20 @@ impl Ftl {
         }
         check_room(&blocks, &dies, &sizes)?;
         let cache = MappingCache::new(&parameters);
-        Ok(Ftl { parameters, sizes, map, reverse, blocks, victims, dies, cache, counters })
+        Ok(Ftl { parameters, sizes, map, reverse, regions, blocks, victims, dies, cache, counters })
     }
 }
 
 /// No flash stands more; what a file says beyond it would only overflow.
 const ERASES_MOST: u32 = 1 << 30;
 
-/// Valid units of each superblock. Every mapped unit has a slot that says so, and every such slot one unit.
-fn valid_by_superblock(
+/// Valid units of each superblock and mapped ones of each region. Every mapped unit has a slot that says so, and every
+/// such slot one unit.
+fn count_mapped(
     map: &FlatTable,
     reverse: &FlatTable,
     geometry: &super::super::geometry::Geometry,
-) -> Result<Vec<u32>, StateError> {
+) -> Result<(Vec<u32>, FlatTable), StateError> {
     let mut valid = vec![0; geometry.superblocks() as usize];
     let mut slots_in_use = 0u64;
     let per_superblock = geometry.units_per_superblock();
@@ -367,8 +368,18 @@ fn valid_by_superblock(
         }
         slots_in_use += u64::from(*valid);
     }
-    let mapped = (0..units).filter(|&unit| map.get(unit) != 0).count() as u64;
-    if mapped == slots_in_use { Ok(valid) } else { damaged("a unit is mapped to a slot that does not hold it") }
+    let mut regions = FlatTable::new(regions_of(units));
+    let mut mapped = 0u64;
+    for (region, first) in (0..).zip((0..units).step_by(REGION_UNITS as usize)) {
+        let end = units.min(first.saturating_add(REGION_UNITS));
+        let count = (first..end).filter(|&unit| map.get(unit) != 0).count() as u32;
+        regions.set(region, count);
+        mapped += u64::from(count);
+    }
+    match mapped == slots_in_use {
+        true => Ok((valid, regions)),
+        false => damaged("a unit is mapped to a slot that does not hold it"),
+    }
 }
 
 /// That each open superblock is open for one stream, and in a place where its next superpage begins.

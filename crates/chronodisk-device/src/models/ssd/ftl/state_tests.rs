@@ -35,7 +35,7 @@ fn exercise(ftl: Ftl) -> Untimed {
     let mut random = RandomStream::new(11, "test", "units");
     for write in 0..3_000 {
         let unit = random.below(units) as Unit;
-        if write % 10 == 0 { drive.trim(unit) } else { drive.write(unit) }
+        if write % 10 == 0 { drive.trim(unit..unit + 1) } else { drive.write(unit) }
     }
     drive
 }

@@ -95,6 +95,11 @@ fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
             valid[geometry.superblock_of(slot) as usize] += 1;
         }
     }
+    for region in 0..ftl.regions.len() as u32 {
+        let units = region * REGION_UNITS..((region + 1) * REGION_UNITS).min(ftl.parameters().addressed_units());
+        let mapped = units.filter(|&unit| ftl.lookup(unit).is_some()).count() as u32;
+        assert_eq!(ftl.regions.get(region), mapped, "region {region}");
+    }
     for die in 0..geometry.dies() {
         let blocks = ftl.blocks.of_die(die);
         let count = |of: BlockUse| blocks.clone().filter(|&block| ftl.blocks.use_of(block) == of).count() as u32;
@@ -115,7 +120,7 @@ proptest! {
     fn each_unit_is_where_it_was_written_last(
         parameters in any_parameters(),
         seed in any::<u64>(),
-        rounds in prop::collection::vec((0u8..4, 1u32..1_000), 1..6),
+        rounds in prop::collection::vec((0u8..5, 1u32..1_000), 1..6),
     ) {
         prop_assert_eq!(parameters.check(), Ok(()));
         let parameters = Arc::new(parameters);
@@ -133,6 +138,11 @@ proptest! {
             let kept = drive.clone();
             let kept_written = written.clone();
             let first = random.below(u64::from(units)) as u32;
+            if what == 4 {
+                let end = units.min(first + count * 10);
+                drive.trim(first..end);
+                written.retain(|unit, _| !(first..end).contains(unit));
+            }
             for step in 0..count {
                 let unit = match what {
                     0 | 3 => random.below(u64::from(units)) as u32,
@@ -140,7 +150,7 @@ proptest! {
                     _ => (first + random.below(u64::from(units / 10 + 1)) as u32) % units,
                 };
                 if what == 3 {
-                    drive.trim(unit);
+                    drive.trim(unit..unit + 1);
                     written.remove(&unit);
                 } else {
                     drive.write(unit);

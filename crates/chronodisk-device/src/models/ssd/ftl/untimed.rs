@@ -41,10 +41,10 @@ impl Untimed {
         }
     }
 
-    /// The host trims a unit.
+    /// The host trims some units.
     #[cfg(test)]
-    pub(crate) fn trim(&mut self, unit: Unit) {
-        self.ftl.trim(unit..unit + 1);
+    pub(crate) fn trim(&mut self, units: std::ops::Range<Unit>) {
+        self.ftl.trim(units);
     }
 
     /// Writes what is only in the controller's memory.

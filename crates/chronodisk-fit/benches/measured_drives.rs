@@ -1,0 +1,234 @@
+//! How far flash drives are from measured ones, told honestly: without a fit, and on rows that a fit has not seen.
+//!
+//! ```console
+//! $ cargo bench -p chronodisk-fit --bench measured_drives -- [PART..] [--start FILE] [--evaluations N] [--requests N]
+//! ```
+//!
+//! | part | what it prints for each row of `ssd/measured-drives.csv` |
+//! |---|---|
+//! | `published` | the ZN540 as published (`zn540-as-published.toml`), nothing fitted |
+//! | `sweeps` | each sweep by a fit to the three others, which begins at the published constants |
+//! | `depths` | the rows of depth 32 and more by a fit to those below |
+//! | `shipped` | the profiles as they are shipped, fitted to these rows |
+//! | `constants` | no row: what the constants are if a drive's rows are all fitted to |
+//!
+//! With `--start FILE` a profile of yours takes the place of the published one. Without a part it is `published` and `shipped`, which fit nothing and take seconds. For the fits the two drives are
+//! one, as their authors suppose: what the conventional one does is told by the zoned one's sweeps and the other way
+//! round. Rows that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the
+//! reference (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use chronodisk_device::Profile;
+use chronodisk_fit::{
+    Conditions, FitError, Free, Method, Point, Problem, Progress, Search, Selector, Task, Template, read_sweep, uses,
+};
+use chronodisk_report::{PointUse, SweepFigures, SweepPoint};
+
+const PUBLISHED: &str = include_str!("zn540-as-published.toml");
+
+/// What is fitted, and within which bounds.
+const FREE: [&str; 16] = [
+    "flash.read-small.0=40 us..70 us",
+    "flash.read-small.1=40 us..70 us",
+    "flash.read-small.2=40 us..80 us",
+    "flash.program.0=300 us..3500 us",
+    "flash.program-variation=10 us..2000 us",
+    "bus.rate=400 MB/s..800 MB/s",
+    "front.link-rate=2800 MB/s..3600 MB/s",
+    "front.read-processing=0.5 us..4 us",
+    "front.write-processing=0.5 us..4 us",
+    "front.read-latency=2 us..30 us",
+    "front.write-latency=2 us..15 us",
+    "front.write-jitter=0.05 us..2 us",
+    "buffer.size=2 MiB..12 MiB by 128 KiB",
+    "buffer.write-unit=0.05 us..1.5 us",
+    "buffer.read-hit=0.1 us..5 us",
+    "read-ahead.size=1 MiB..8 MiB by 256 KiB",
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let number = |name: &str, otherwise: u64| {
+        let place = arguments.iter().position(|argument| argument == name);
+        place.and_then(|place| arguments.get(place + 1)?.parse().ok()).unwrap_or(otherwise)
+    };
+    let (requests, evaluations) = (number("--requests", 40_000), number("--evaluations", 400));
+    let conditions = Conditions { requests, seed: 1, region_bytes: None, zone_bytes: None };
+    let search = Search { evaluations: evaluations as usize, restarts: 1, seed: 1 };
+    let Some(points) = measured() else { return };
+    let start = arguments.iter().position(|argument| argument == "--start");
+    let start = start.map_or(PUBLISHED.to_owned(), |place| {
+        let file = arguments.get(place + 1).expect("--start has a file behind it");
+        std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
+    });
+    let named = |part: &str| arguments.iter().any(|argument| argument == part);
+    let parts = ["published", "sweeps", "depths", "shipped", "constants"];
+    let none = !parts.iter().any(|part| named(part));
+    if none || named("published") {
+        compare("published constants, nothing fitted", &start, "zn540-as-published", points.clone(), conditions);
+    }
+    if named("sweeps") {
+        let mut held_out = Vec::new();
+        for set in sets(&points) {
+            let selector = format!("set={set}").parse().expect("a condition");
+            held_out.extend(fit_without(&start, &points, &[selector], search, conditions));
+        }
+        print_rows("each sweep by a fit to the others", &held_out);
+    }
+    if named("depths") {
+        let selector = "depth>=32".parse().expect("a condition");
+        print_rows(
+            "depth 32 and more by a fit to the rest",
+            &fit_without(&start, &points, &[selector], search, conditions),
+        );
+    }
+    if named("constants") {
+        for drive in ["zns-a", "nvme-a"] {
+            let selector = format!("set!={drive}").parse().expect("a condition");
+            fit_without(&start, &points, &[selector], search, conditions);
+        }
+    }
+    if none || named("shipped") {
+        for (drive, name) in [("zns-a", "wd-zn540"), ("nvme-a", "nvme-a")] {
+            let own = points.iter().filter(|point| point.set.starts_with(drive)).cloned().collect();
+            let profile = Profile::find(name).expect("a built-in profile");
+            compare(&format!("{name} as shipped, fitted to these rows"), profile.text(), name, own, conditions);
+        }
+    }
+}
+
+/// The rows of the reference, if it is there.
+fn measured() -> Option<Vec<Point>> {
+    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from);
+    let path = folder.join("ssd/measured-drives.csv");
+    let Ok(text) = std::fs::read_to_string(&path) else {
+        println!("SKIPPED: no {}; set CHRONODISK_REFERENCE", path.display());
+        return None;
+    };
+    Some(read_sweep(&text, "measured-drives.csv", &[]).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn sets(points: &[Point]) -> Vec<String> {
+    let mut sets: Vec<String> = points.iter().map(|point| point.set.clone()).collect();
+    sets.dedup();
+    sets
+}
+
+fn compare(what: &str, text: &str, name: &str, points: Vec<Point>, conditions: Conditions) {
+    let template = Template::new(text, name, &[], true).unwrap_or_else(|error| panic!("{error}"));
+    let points = uses(points, &[]);
+    let problem = Problem { template, profile_file: name.to_owned(), points, conditions, capacity_bytes: None };
+    let compared = problem.compare(&in_parallel).unwrap_or_else(|error| panic!("{error}"));
+    print_rows(what, &compared.fit.points);
+}
+
+/// Fits to the rows for which no condition holds, prints the constants, and returns the others' figures.
+fn fit_without(
+    start: &str,
+    points: &[Point],
+    out: &[Selector],
+    search: Search,
+    conditions: Conditions,
+) -> Vec<SweepPoint> {
+    let free: Vec<Free> = FREE.iter().map(|free| free.parse().expect("a key and bounds")).collect();
+    let name = "zn540-as-published";
+    let template = Template::new(start, name, &free, true).unwrap_or_else(|error| panic!("{error}"));
+    let points = uses(points.to_vec(), out);
+    let problem = Problem { template, profile_file: name.to_owned(), points, conditions, capacity_bytes: None };
+    let told = Cell::new(Instant::now());
+    let progress = |progress: &Progress<'_>| {
+        if told.get().elapsed().as_secs() >= 20 {
+            told.set(Instant::now());
+            let Progress { evaluations, mean_error_percent: mean, p99_error_percent: p99, .. } = progress;
+            println!("  {evaluations} devices: {mean:.1} % and {p99:.1} %");
+        }
+    };
+    let run = &in_parallel;
+    let method = Method { search, cross_validate: false, run, stop: &|| false, progress: &progress };
+    let fitted = problem.fit(&method).unwrap_or_else(|error| panic!("{error}"));
+    for constant in &fitted.fit.constants {
+        println!("  {:<26} {:>9} -> {:>9} {}", constant.key, constant.before, constant.after, constant.unit);
+    }
+    if let Some([before, after]) = fitted.fit.errors(PointUse::Fitted) {
+        let percent = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        println!(
+            "  {} fitted rows: error of the mean {:.1} % (before {:.1}), of the p99 {:.1} % (before {:.1})",
+            after.points,
+            percent(after.mean_percent),
+            percent(before.mean_percent),
+            percent(after.p99_percent),
+            percent(before.p99_percent)
+        );
+    }
+    fitted.fit.points.into_iter().filter(|point| point.used != PointUse::Fitted).collect()
+}
+
+/// Prints rows and the means of their errors; excluded ones are listed and don't count.
+fn print_rows(what: &str, rows: &[SweepPoint]) {
+    println!("\n{what}");
+    println!(
+        "{:<42} {:>7} {:>5} {:>9} {:>9} {:>8} {:>9} {:>9} {:>8}",
+        "sweep", "bytes", "depth", "mean us", "model", "error", "p99 us", "model", "error"
+    );
+    let (mut means, mut p99s) = (Vec::new(), Vec::new());
+    let mut seen = Vec::new();
+    for row in rows {
+        // A row that is excluded is so in each of several fits.
+        if seen.contains(&row.line) {
+            continue;
+        }
+        seen.push(row.line);
+        let model = row.after.as_ref().unwrap_or(&row.before);
+        let figure = |of: fn(&SweepFigures) -> Option<f64>| {
+            let (measured, modelled) = (of(&row.measured).unwrap_or(f64::NAN), of(model).unwrap_or(f64::NAN));
+            (measured, modelled, 100.0 * (modelled - measured) / measured)
+        };
+        let (mean, p99) = (figure(|figures| figures.mean_us), figure(|figures| figures.p99_us));
+        let excluded = row.used == PointUse::Excluded;
+        println!(
+            "{:<42} {:>7} {:>5} {:>9.1} {:>9.1} {:>+7.1}% {:>9.1} {:>9.1} {:>+7.1}%{}",
+            row.set.chars().take(42).collect::<String>(),
+            row.block_bytes,
+            row.depth,
+            mean.0,
+            mean.1,
+            mean.2,
+            p99.0,
+            p99.1,
+            p99.2,
+            if excluded { "  not monotone" } else { "" }
+        );
+        if !excluded {
+            means.push(mean.2.abs());
+            p99s.push(p99.2.abs());
+        }
+    }
+    let average = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    println!("{} rows: error of the mean {:.1} %, of the p99 {:.1} %", means.len(), average(&means), average(&p99s));
+}
+
+/// Does the tasks on two threads; whichever is free takes the next one.
+fn in_parallel(tasks: &[Task]) -> Vec<Result<Vec<SweepFigures>, FitError>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut results = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(index) else { return results };
+            results.push((index, task.run(&|| false)));
+        }
+    };
+    let mut results = std::thread::scope(|scope| {
+        let other = scope.spawn(work);
+        let mut results = work();
+        results.extend(other.join().expect("a task does not panic"));
+        results
+    });
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
