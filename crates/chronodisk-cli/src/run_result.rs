@@ -46,6 +46,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         further_devices: setting.devices[1..].iter().map(Device::used).collect(),
         clock: ClockInfo {
             driver: match options.kernel {
+                GuestKernel::Distribution { .. } if options.lives_in_real_time() => "real",
                 GuestKernel::Distribution { .. } => "guest",
                 GuestKernel::Exact { .. } => "exact",
             }
@@ -98,7 +99,9 @@ pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOu
         shadow: None,
         summary: Summary::of(&outcome.records, begun..ended),
     });
-    for warning in warnings(outcome) {
+    let rep = result.reps.last().expect("it was just added");
+    let too_fast = too_fast_for_real_time(rep).filter(|_| result.clock.driver == "real");
+    for warning in warnings(outcome).into_iter().chain(too_fast) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
 }
@@ -263,6 +266,28 @@ fn phases(outcome: &RunOutcome) -> Vec<Phase> {
         start_ns = end_ns;
     }
     phases
+}
+
+/// A request is a system call at least, and one that costs a twentieth of the device's time makes
+/// it 5 % longer.
+const SYSTEM_CALLS_PER_REQUEST_MIN: f64 = 20.0;
+
+/// A warning for a device that is too fast for this guest in the host's time, with what was measured.
+fn too_fast_for_real_time(rep: &RepResult) -> Option<String> {
+    let counted = |name: &str| rep.clock_counters.get(name).copied().unwrap_or(0) as f64;
+    let (calls, kernel_us) = (counted("traps"), counted("kernel_cpu_nanos") / 1e3);
+    if rep.summary.requests == 0 || calls == 0.0 {
+        return None;
+    }
+    let (device_us, call_us) = (rep.summary.service_time_us.p50, kernel_us / calls);
+    (device_us < SYSTEM_CALLS_PER_REQUEST_MIN * call_us).then(|| {
+        format!(
+            "this device is too fast for a guest in this host's time: half of the requests took it {device_us:.0} µs or \
+             less, while each system call took the guest's kernel {call_us:.0} µs (mean of {calls:.0}), where a native \
+             one takes less than 1; without --clock real the guest's time leaves that out, and a virtual machine can \
+             use the device through `chronodisk serve`"
+        )
+    })
 }
 
 /// What a reader of the figures should know of this repetition.

@@ -2,7 +2,8 @@
  *
  * It gives the guest a virtual time V of its own. V runs while the guest computes, stands still
  * from a virtqueue kick to its acknowledgement, and jumps when the guest is idle to the earlier of
- * the guest's timer and the device's next completion. The library overrides the few C library
+ * the guest's timer and the device's next completion. Or, if asked for, V is the host's time, and
+ * completions come when they are due there. The library overrides the few C library
  * functions through which User Mode Linux reads clocks, arms its timer, idles, runs its user
  * processes and talks to the vhost-user backend.
  *
@@ -58,6 +59,7 @@ static uint64_t guest_interval;
 static int alarm_unanswered; /* the guest got its alarm and has not armed the timer since */
 static int alarm_repeated;   /* the idle loop asks for the alarm once more */
 static void (*guest_alarm_handler)(int, siginfo_t *, void *);
+static void (*guest_io_handler)(int, siginfo_t *, void *);
 
 static int (*real_timer_create)(clockid_t, struct sigevent *, timer_t *);
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
@@ -191,14 +193,40 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 		guest_alarm_handler(signal, info, context);
 }
 
+/* In the host's time a completion comes when it is due, whatever the guest does. Its kernel takes it here,
+ * and a user program is stopped so that whoever waited for it need not wait for the next tick as well. */
+static void on_io_in_real_time(int signal, siginfo_t *info, void *context)
+{
+	int saved_errno = errno;
+	guest_io_handler(signal, info, context);
+	if (running_pid && running_user_code) {
+		page->interrupts++;
+		kill(running_pid, SIGALRM);
+	}
+	errno = saved_errno;
+}
+
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
-	if (signal != SIGALRM || !action || !(action->sa_flags & SA_SIGINFO) || !is_guest_kernel())
+	int is_alarm = signal == SIGALRM;
+	int is_io = signal == SIGIO && page && time_is_the_hosts();
+	if (!(is_alarm || is_io) || !is_guest_kernel())
 		return real_sigaction(signal, action, old);
-	guest_alarm_handler = action->sa_sigaction;
-	struct sigaction ours = *action;
-	ours.sa_sigaction = on_alarm;
-	return real_sigaction(signal, &ours, old);
+	void (**guests)(int, siginfo_t *, void *) = is_alarm ? &guest_alarm_handler : &guest_io_handler;
+	void (*ours)(int, siginfo_t *, void *) = is_alarm ? on_alarm : on_io_in_real_time;
+	void (*before)(int, siginfo_t *, void *) = *guests;
+	struct sigaction replaced;
+	if (action && (action->sa_flags & SA_SIGINFO)) {
+		replaced = *action;
+		*guests = action->sa_sigaction;
+		replaced.sa_sigaction = ours;
+		action = &replaced;
+	}
+	int result = real_sigaction(signal, action, old);
+	/* Where the kernel only tries something out, it puts back what it found. */
+	if (result == 0 && old && old->sa_sigaction == ours)
+		old->sa_sigaction = before;
+	return result;
 }
 
 int timer_create(clockid_t clock, struct sigevent *event, timer_t *timer)
@@ -280,7 +308,7 @@ static int output_is_on_its_way(void)
  * idle guest's clock stands still. Returns whether an interrupt has come meanwhile. */
 int settle_with_launcher(void)
 {
-	if (!line_is_open || (!page->launcher_owes && !output_is_on_its_way()))
+	if (time_is_the_hosts() || !line_is_open || (!page->launcher_owes && !output_is_on_its_way()))
 		return 0;
 	static const struct timespec look_again = { 0, 50000 };
 	stop_clock();
@@ -296,7 +324,7 @@ int settle_with_launcher(void)
 /* Whether idle time passes with the host's: somebody is expected to type. */
 int follows_host(void)
 {
-	return page->idle_pace == CHRONODISK_IDLE_HOST || input_is_awaited();
+	return page->idle_pace != CHRONODISK_IDLE_JUMP || input_is_awaited();
 }
 
 /* Waits for something outside the guest: input, or under the host's pace the guest's timer. The

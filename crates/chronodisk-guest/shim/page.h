@@ -20,6 +20,7 @@ enum chronodisk_cpu_base {
 enum chronodisk_idle_pace {
 	CHRONODISK_IDLE_JUMP = 0, /* an idle guest jumps to its next event */
 	CHRONODISK_IDLE_HOST = 1, /* with nothing outstanding, an idle guest waits in the host's time */
+	CHRONODISK_IDLE_REAL = 2, /* the guest's time is the host's: it never jumps and never stands still */
 };
 
 struct chronodisk_page {
@@ -35,6 +36,7 @@ struct chronodisk_page {
 	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
 	uint64_t exact;                   /* whether the kernel keeps simulated time itself */
 	uint64_t seed;                    /* of the random bytes that the kernel gets from its host */
+	uint64_t host_origin_nanos;       /* CLOCK_MONOTONIC at virtual time zero, if the guest's time is the host's */
 
 	/* Written by the launcher at any time. */
 	volatile uint64_t launcher_owes; /* it has something for the guest, or the guest has not read it yet */
@@ -63,7 +65,7 @@ struct chronodisk_page {
 	volatile uint64_t spins;      /* times that a program was seen to spin while computing took no time */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 248, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 256, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

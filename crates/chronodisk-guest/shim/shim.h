@@ -69,6 +69,7 @@ extern int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct
 uint64_t nanos_of(const struct timespec *time);
 struct timespec timespec_of(uint64_t nanos);
 uint64_t host_nanos(void);
+int time_is_the_hosts(void);
 uint64_t virtual_nanos(void);
 uint64_t latest_virtual_nanos(void);
 void arm_host_timer_for(uint64_t wait_nanos);

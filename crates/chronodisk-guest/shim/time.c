@@ -75,6 +75,12 @@ struct timespec timespec_of(uint64_t nanos)
 	return (struct timespec){ .tv_sec = (time_t)(nanos / NANOS_PER_SECOND), .tv_nsec = (long)(nanos % NANOS_PER_SECOND) };
 }
 
+/* Whether V is what has passed on the host: stopping the clock then only takes note of the instant. */
+int time_is_the_hosts(void)
+{
+	return page->idle_pace == CHRONODISK_IDLE_REAL;
+}
+
 uint64_t host_nanos(void)
 {
 	struct timespec time;
@@ -298,6 +304,11 @@ void start_clock(uint64_t from)
 		charge_later(uncharged_at_stop);
 		return;
 	}
+	if (time_is_the_hosts()) {
+		stopped = 0;
+		arm_host_timer();
+		return;
+	}
 	if (latest_nanos > page->virtual_now)
 		page->virtual_now = latest_nanos;
 	offset_nanos = (int64_t)(page->virtual_now - base());
@@ -340,9 +351,11 @@ uint64_t instant_of_host_work(void)
 	return base();
 }
 
-/* ...and ends now: V has stood still. */
+/* ...and ends now: V has stood still, unless it is the host's. */
 void forget_host_work_since(uint64_t instant)
 {
+	if (time_is_the_hosts())
+		return;
 	if (page->exact)
 		charged_nanos += base() - instant;
 	else
@@ -475,6 +488,6 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos)
 
 void start_time(void)
 {
-	offset_nanos = -(int64_t)base();
+	offset_nanos = -(int64_t)(time_is_the_hosts() ? page->host_origin_nanos : base());
 	charged_nanos = base();
 }

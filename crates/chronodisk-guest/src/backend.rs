@@ -13,10 +13,10 @@ use chronodisk_device::{BuildOptions, DeviceInfo, Probe, Profile};
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Patience, Tell};
 use chronodisk_engine::{
-    Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock, state_file,
+    Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock, RequestLog, state_file,
 };
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
-use chronodisk_sim::SECTOR_BYTES;
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{FileStore, RamStore, RecordingStore, Store};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,6 +26,7 @@ use crate::descriptors;
 use crate::init::device_name;
 use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::page::{self, Ask, ClockPage, QUESTION_BYTES, Question};
+use crate::real_time::RealTime;
 use crate::records;
 
 /// Most data segments of a request; a ring of 256 holds two such requests of direct descriptors.
@@ -78,19 +79,25 @@ struct Backend {
 }
 
 /// The devices' time, apart from the sessions so that a session can hand it arrivals.
-struct Time {
+enum Time {
+    Guest(Box<GuestTime>),
+    Real(Box<RealTime>),
+}
+
+/// Time by the guest's own clock.
+struct GuestTime {
     clock: GuestClock,
     page: ClockPage,
 }
 
-/// One device's arrivals on their way to the clock.
+/// One device's arrivals on their way to the guest's clock.
 struct Arrivals<'a> {
-    time: &'a mut Time,
+    time: &'a mut GuestTime,
     device: DeviceIndex,
 }
 
 /// Why the backend stops.
-enum RunEnd {
+pub(crate) enum RunEnd {
     GuestGone,
     ModelLost(ModelFault),
 }
@@ -108,100 +115,31 @@ impl Backend {
             sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
             engine.attach_port(port);
         }
-        Ok(Backend { sessions, time: Time { clock: GuestClock::new(engine), page } })
+        let time = match spec.real_time {
+            true => Time::Real(Box::new(RealTime::new(engine, page))),
+            false => Time::Guest(Box::new(GuestTime { clock: GuestClock::new(engine), page })),
+        };
+        Ok(Backend { sessions, time })
     }
 
     /// Serves until the guest is gone.
     fn run(&mut self, exchange: &mut UnixStream) -> io::Result<RunEnd> {
-        loop {
-            let mut waits: Vec<PollFd<'_>> =
-                self.sessions.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
-            waits.push(PollFd::from_borrowed_fd(exchange.as_fd(), PollFlags::IN));
-            match poll(&mut waits, None) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
-            let (asked, kicked) = ready.split_last().expect("the exchange is the last");
-            for (index, _) in kicked.iter().enumerate().filter(|(_, kicked)| **kicked) {
-                if !self.kicked(index)? {
-                    return Ok(RunEnd::GuestGone);
-                }
-            }
-            if *asked && !self.answer(exchange)? {
-                return Ok(RunEnd::GuestGone);
-            }
-            if let Some(fault) = self.time.clock.engine().fault() {
-                return Ok(RunEnd::ModelLost(fault.clone()));
-            }
-        }
-    }
-
-    /// Obeys a device's driver; false when the guest is gone.
-    fn kicked(&mut self, index: usize) -> io::Result<bool> {
-        let session = &mut self.sessions[index];
-        let mut arrivals = Arrivals { time: &mut self.time, device: DeviceIndex(index as u16) };
-        match session.readable(&mut arrivals) {
-            Ok(Flow::Continue) => session.notify().map(|()| true),
-            Ok(Flow::Ended) => Ok(false),
-            // A guest that breaks the protocol loses its device, as one that hung up does.
-            Err(error) => {
-                eprintln!("chronodisk backend: the guest's driver broke the protocol: {error}");
-                Ok(false)
-            }
-        }
-    }
-
-    /// Answers one question of the guest's clock; false when the guest is gone.
-    fn answer(&mut self, exchange: &mut UnixStream) -> io::Result<bool> {
-        let mut bytes = [0; QUESTION_BYTES];
-        match exchange.read_exact(&mut bytes) {
-            Ok(()) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
-        }
-        let question = Question::decode(&bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the guest's clock asked something unknown"))?;
-        let clock = &mut self.time.clock;
-        let (resume_at, due) = match question.ask {
-            Ask::Idle => {
-                let idle = clock.idle(question.virtual_now, question.guest_timer);
-                (idle.resume_at.unwrap_or(question.virtual_now), idle.due)
-            }
-            Ask::Interrupt => (question.virtual_now, clock.interrupted(question.virtual_now)),
-        };
-        for due in &due {
-            self.sessions[usize::from(due.device.0)].complete(due.id, due.status);
-        }
-        // The calls are in the guest's pipes, and their signal pending, before the guest goes on.
-        for session in &mut self.sessions {
-            session.notify()?;
-        }
-        self.time.publish();
-        if self.time.clock.engine().fault().is_some() {
-            // The guest must not go on without its device: it waits for the answer until it is ended.
-            return Ok(true);
-        }
-        match exchange.write_all(&page::encode_answer(resume_at, due.len() as u64)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(error),
+        match &mut self.time {
+            Time::Guest(time) => time.run(&mut self.sessions, exchange),
+            Time::Real(time) => time.run(&mut self.sessions, exchange),
         }
     }
 
     fn finish(mut self, log: &File) -> io::Result<LastWord> {
-        self.time.clock.fetch_statistics();
-        if let Some(fault) = self.time.clock.engine().fault() {
+        self.time.fetch_statistics();
+        if let Some(fault) = self.time.engine().fault() {
             return Ok(LastWord::ModelLost(fault.to_string()));
         }
         let mut statistics = self.statistics();
-        let engine = self.time.clock.engine().statistics();
+        let engine = self.time.engine().statistics();
         let mut report = BackendReport {
             clamped_arrivals: engine.clamped_arrivals,
-            backward_steps: self.time.clock.backward_steps(),
+            backward_steps: self.time.backward_steps(),
             ..BackendReport::default()
         };
         let count = self.sessions.len();
@@ -221,8 +159,7 @@ impl Backend {
             statistics.extend(store.statistics().into_iter().map(named));
         }
         report.statistics = statistics;
-        let virtual_now = self.time.page.virtual_now();
-        let (requests, end) = self.time.clock.finish(virtual_now);
+        let (requests, end) = self.time.finish();
         report.end = end;
         records::write(log, requests.records())?;
         Ok(LastWord::Report(report))
@@ -233,7 +170,7 @@ impl Backend {
         let mut all = Vec::new();
         for index in 0..self.sessions.len() {
             let mut of_device = Collected::default();
-            self.time.clock.engine().port(DeviceIndex(index as u16)).probe(&mut of_device);
+            self.time.engine().port(DeviceIndex(index as u16)).probe(&mut of_device);
             let named = |(name, value)| match self.sessions.len() {
                 1 => (name, value),
                 _ => (format!("{}.{name}", device_name(index)), value),
@@ -244,7 +181,74 @@ impl Backend {
     }
 }
 
-impl Time {
+impl GuestTime {
+    /// Serves until the guest is gone.
+    fn run(&mut self, sessions: &mut [Session], exchange: &mut UnixStream) -> io::Result<RunEnd> {
+        loop {
+            let mut waits: Vec<PollFd<'_>> =
+                sessions.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
+            waits.push(PollFd::from_borrowed_fd(exchange.as_fd(), PollFlags::IN));
+            match poll(&mut waits, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<bool> = waits.iter().map(|wait| !wait.revents().is_empty()).collect();
+            let (asked, kicked) = ready.split_last().expect("the exchange is the last");
+            for (index, _) in kicked.iter().enumerate().filter(|(_, kicked)| **kicked) {
+                let mut arrivals = Arrivals { time: self, device: DeviceIndex(index as u16) };
+                if !obey(&mut sessions[index], &mut arrivals)? {
+                    return Ok(RunEnd::GuestGone);
+                }
+            }
+            if *asked && !self.answer(sessions, exchange)? {
+                return Ok(RunEnd::GuestGone);
+            }
+            if let Some(fault) = self.clock.engine().fault() {
+                return Ok(RunEnd::ModelLost(fault.clone()));
+            }
+        }
+    }
+
+    /// Answers one question of the guest's clock; false when the guest is gone.
+    fn answer(&mut self, sessions: &mut [Session], exchange: &mut UnixStream) -> io::Result<bool> {
+        let mut bytes = [0; QUESTION_BYTES];
+        match exchange.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        let question = Question::decode(&bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the guest's clock asked something unknown"))?;
+        let clock = &mut self.clock;
+        let (resume_at, due) = match question.ask {
+            Ask::Idle => {
+                let idle = clock.idle(question.virtual_now, question.guest_timer);
+                (idle.resume_at.unwrap_or(question.virtual_now), idle.due)
+            }
+            Ask::Interrupt => (question.virtual_now, clock.interrupted(question.virtual_now)),
+        };
+        for due in &due {
+            sessions[usize::from(due.device.0)].complete(due.id, due.status);
+        }
+        // The calls are in the guest's pipes, and their signal pending, before the guest goes on.
+        for session in sessions {
+            session.notify()?;
+        }
+        self.publish();
+        if self.clock.engine().fault().is_some() {
+            // The guest must not go on without its device: it waits for the answer until it is ended.
+            return Ok(true);
+        }
+        match exchange.write_all(&page::encode_answer(resume_at, due.len() as u64)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn publish(&mut self) {
         self.page.publish(self.clock.completion_bound(), self.clock.engine().outstanding() as u64);
     }
@@ -260,6 +264,52 @@ impl RequestHandler for Arrivals<'_> {
 
     fn before_acknowledge(&mut self) {
         self.time.publish();
+    }
+}
+
+impl Time {
+    fn engine(&self) -> &Engine {
+        match self {
+            Time::Guest(time) => time.clock.engine(),
+            Time::Real(time) => time.engine(),
+        }
+    }
+
+    /// Asks the models that are elsewhere, of which there are none in the host's time.
+    fn fetch_statistics(&mut self) {
+        if let Time::Guest(time) = self {
+            time.clock.fetch_statistics();
+        }
+    }
+
+    fn backward_steps(&self) -> u64 {
+        match self {
+            Time::Guest(time) => time.clock.backward_steps(),
+            Time::Real(_) => 0,
+        }
+    }
+
+    fn finish(self) -> (RequestLog, Nanos) {
+        match self {
+            Time::Guest(time) => {
+                let virtual_now = time.page.virtual_now();
+                time.clock.finish(virtual_now)
+            }
+            Time::Real(time) => time.finish(),
+        }
+    }
+}
+
+/// Obeys a device's driver; false when the guest is gone.
+pub(crate) fn obey(session: &mut Session, arrivals: &mut dyn RequestHandler) -> io::Result<bool> {
+    match session.readable(arrivals) {
+        Ok(Flow::Continue) => session.notify().map(|()| true),
+        Ok(Flow::Ended) => Ok(false),
+        // A guest that breaks the protocol loses its device, as one that hung up does.
+        Err(error) => {
+            eprintln!("chronodisk backend: the guest's driver broke the protocol: {error}");
+            Ok(false)
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct BackendSpec {
     pub model_delay: (Nanos, Nanos),
     /// How long models that are elsewhere are waited for: for an answer, and for a lost connection.
     pub patience: (Duration, Duration),
+    /// Whether completions leave when they are due in the host's time.
+    pub real_time: bool,
 }
 
 /// First message of the backend: it is ready, or why not.

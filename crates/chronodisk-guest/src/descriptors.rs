@@ -47,12 +47,15 @@ pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Lets `command` inherit each descriptor under its number, run on `cpu` alone, and die when this
-/// thread's process does.
-pub(crate) fn bequeath(command: &mut Command, cpu: usize, descriptors: Vec<(OwnedFd, RawFd)>) {
+/// Lets `command` inherit each descriptor under its number, run on `cpu` alone if one is given, and
+/// die when this thread's process does.
+pub(crate) fn bequeath(command: &mut Command, cpu: Option<usize>, descriptors: Vec<(OwnedFd, RawFd)>) {
     let parent = std::process::id();
-    let mut only = rustix::thread::CpuSet::new();
-    only.set(cpu);
+    let only = cpu.map(|cpu| {
+        let mut only = rustix::thread::CpuSet::new();
+        only.set(cpu);
+        only
+    });
     // SAFETY: only system calls that are safe between fork and exec.
     unsafe {
         command.pre_exec(move || {
@@ -62,8 +65,10 @@ pub(crate) fn bequeath(command: &mut Command, cpu: usize, descriptors: Vec<(Owne
                 // It died before the call above; nobody waits for us.
                 return Err(io::Error::from_raw_os_error(libc::ESRCH));
             }
-            // Without leave to choose its CPU it is merely less steady.
-            let _ = rustix::thread::sched_setaffinity(None, &only);
+            if let Some(only) = &only {
+                // Without leave to choose its CPU it is merely less steady.
+                let _ = rustix::thread::sched_setaffinity(None, only);
+            }
             // The launcher waits for its signals through a descriptor; others must not inherit that.
             let mut none = std::mem::zeroed();
             libc::sigemptyset(&mut none);

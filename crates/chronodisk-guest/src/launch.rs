@@ -68,6 +68,7 @@ pub struct RunOptions {
     /// Taken off every stretch of user code.
     pub trap_nanos: u64,
     /// How idle time passes; `None` for jumps until somebody types, and at the host's pace from then on.
+    /// With [`IdlePace::Real`] all time is the host's, whatever `cpu_base` says.
     pub idle_pace: Option<IdlePace>,
     /// The guest's clock at its start; `None` for the host's present time.
     pub start_time: Option<Duration>,
@@ -81,6 +82,14 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
+}
+
+impl RunOptions {
+    /// Whether the guest's time is the host's.
+    #[must_use]
+    pub fn lives_in_real_time(&self) -> bool {
+        self.idle_pace == Some(IdlePace::Real)
+    }
 }
 
 /// A device of a guest.
@@ -271,8 +280,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let page_fd = || page.fd().as_fd().try_clone_to_owned().doing("sharing the clock's page");
 
     let log_fd = log.as_fd().try_clone_to_owned().doing("sharing the request log")?;
-    // The guest has one CPU, and it and its device never run at once: on one CPU of the host the
-    // cost of switching between them is lowest and, above all, steady under load.
+    // The guest has one CPU, and it and its device never run at once (but in the host's time): on one
+    // CPU of the host the cost of switching between them is lowest and, above all, steady under load.
     let host_cpu = HostCpu::claim();
     let cpu = host_cpu.number;
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd)?;
@@ -304,7 +313,7 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
     let at_a_shell = host::terminals()[0] && is_shell(&options.command);
     let idle_pace = options.idle_pace.unwrap_or(if at_a_shell { IdlePace::Host } else { IdlePace::Jump });
     ClockOptions {
-        cpu_base: options.cpu_base,
+        cpu_base: if options.lives_in_real_time() { CpuBase::Wall } else { options.cpu_base },
         idle_pace,
         kernel_scale: options.kernel_scale,
         trap_nanos: options.trap_nanos,

@@ -1,4 +1,4 @@
-//! Runs a program in User Mode Linux, on an emulated device, in the guest's own time.
+//! Runs a program in User Mode Linux, on an emulated device, in the guest's own time or the host's.
 //!
 //! Three processes work together. The *launcher* ([`run`]) is the user's command: it starts the
 //! two others, relays the program's input and output, and collects the result. The *backend*
@@ -9,7 +9,8 @@
 //! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
 //! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
 //! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated time
-//! itself ([`exact_kernel`]) computes in no time, or in the programs' own.
+//! itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time ([`IdlePace::Real`])
+//! nothing stands still and nothing jumps, and what User Mode Linux costs shows.
 
 mod backend;
 mod control;
@@ -24,6 +25,7 @@ mod modules;
 mod output;
 mod page;
 mod processes;
+mod real_time;
 mod records;
 mod relay;
 mod signals;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use chronodisk_sim::Nanos;
 use memmap2::MmapRaw;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// What the guest's virtual time is made of while the guest computes.
@@ -32,6 +33,8 @@ pub enum IdlePace {
     Jump,
     /// It passes with the host's: for a person at a terminal.
     Host,
+    /// All time is the host's, also while a request is outstanding or the device computes.
+    Real,
 }
 
 /// What the launcher decides about the guest's clock.
@@ -147,6 +150,7 @@ impl ClockPage {
         page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
         page.set(field::EXACT, options.exact.into());
         page.set(field::SEED, options.seed);
+        page.set(field::HOST_ORIGIN_NANOS, monotonic().as_nanos());
         page.set(field::COMPLETION_BOUND, NEVER);
         page.set(field::MAGIC, MAGIC);
         Ok(page)
@@ -190,6 +194,13 @@ impl ClockPage {
     #[must_use]
     pub fn virtual_now(&self) -> Nanos {
         Nanos::from_nanos(self.get(field::VIRTUAL_NOW))
+    }
+
+    /// The guest's clock now, if its time is the host's ([`IdlePace::Real`]): what has passed since
+    /// the page was made.
+    #[must_use]
+    pub fn host_now(&self) -> Nanos {
+        monotonic().saturating_sub(Nanos::from_nanos(self.get(field::HOST_ORIGIN_NANOS)))
     }
 
     /// Says when the device next needs the guest. Only while the guest stands still.
@@ -237,6 +248,12 @@ impl ClockPage {
     }
 }
 
+/// `CLOCK_MONOTONIC`, which all processes of the host share.
+fn monotonic() -> Nanos {
+    let now = clock_gettime(ClockId::Monotonic);
+    Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
 /// The instant of nothing, on the page and in messages.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -257,28 +274,29 @@ mod field {
     pub const REALTIME_START_NANOS: usize = 8;
     pub const EXACT: usize = 9;
     pub const SEED: usize = 10;
-    pub const LAUNCHER_OWES: usize = 11;
-    pub const INPUT_AWAITED: usize = 12;
-    pub const COMPLETION_BOUND: usize = 13;
-    pub const OUTSTANDING: usize = 14;
-    pub const VIRTUAL_NOW: usize = 15;
-    pub const KICKS: usize = 16;
-    pub const IDLE_EXCHANGES: usize = 17;
-    pub const INTERRUPTS: usize = 18;
-    pub const JUMPS: usize = 19;
-    pub const JUMPED_NANOS: usize = 20;
-    pub const STOPPED_HOST_NANOS: usize = 21;
-    pub const TSC_READS: usize = 22;
-    pub const TRAPS: usize = 23;
-    pub const KERNEL_CPU_NANOS: usize = 24;
-    pub const USER_CPU_NANOS: usize = 25;
-    pub const HOST_TREE_READ_BYTES: usize = 26;
-    pub const HOST_TREE_WRITTEN_BYTES: usize = 27;
-    pub const ALARMS: usize = 28;
-    pub const COLD_NANOS: usize = 29;
-    pub const SPINS: usize = 30;
+    pub const HOST_ORIGIN_NANOS: usize = 11;
+    pub const LAUNCHER_OWES: usize = 12;
+    pub const INPUT_AWAITED: usize = 13;
+    pub const COMPLETION_BOUND: usize = 14;
+    pub const OUTSTANDING: usize = 15;
+    pub const VIRTUAL_NOW: usize = 16;
+    pub const KICKS: usize = 17;
+    pub const IDLE_EXCHANGES: usize = 18;
+    pub const INTERRUPTS: usize = 19;
+    pub const JUMPS: usize = 20;
+    pub const JUMPED_NANOS: usize = 21;
+    pub const STOPPED_HOST_NANOS: usize = 22;
+    pub const TSC_READS: usize = 23;
+    pub const TRAPS: usize = 24;
+    pub const KERNEL_CPU_NANOS: usize = 25;
+    pub const USER_CPU_NANOS: usize = 26;
+    pub const HOST_TREE_READ_BYTES: usize = 27;
+    pub const HOST_TREE_WRITTEN_BYTES: usize = 28;
+    pub const ALARMS: usize = 29;
+    pub const COLD_NANOS: usize = 30;
+    pub const SPINS: usize = 31;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = 31;
+    pub const COUNT: usize = 32;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.

@@ -49,6 +49,8 @@ impl Backend {
             (theirs.into(), descriptors::CONTROL),
         ];
         bequest.extend(by_device(vhost));
+        // A thread that waits for the host's time must not keep the guest from its CPU.
+        let cpu = (!options.lives_in_real_time()).then_some(cpu);
         descriptors::bequeath(&mut command, cpu, bequest);
         let child = command.spawn().doing("starting the backend process")?;
         drop(command);
@@ -60,6 +62,7 @@ impl Backend {
             seed: options.seed,
             model_delay: options.model_delay.clone().into_inner(),
             patience: (options.answer_patience, options.reconnect_patience),
+            real_time: options.lives_in_real_time(),
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
         match control::receive(&control) {
@@ -190,7 +193,7 @@ impl Guest {
             (library, descriptors::CLOCK_LIBRARY),
         ];
         bequest.extend(by_device(vhost));
-        descriptors::bequeath(&mut command, cpu, bequest);
+        descriptors::bequeath(&mut command, Some(cpu), bequest);
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
         drop(command);

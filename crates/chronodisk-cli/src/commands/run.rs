@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::device::{self, Device};
-use crate::elsewhere::Elsewhere;
+use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, repetition, run_result};
@@ -31,7 +31,7 @@ use crate::{output, quantity, runs, stored};
 /// system on the emulated device (/dev/vda), and runs CMD there as you would run it here: with your
 /// directory, environment, terminal and identity. Writes to the host's tree are undone afterwards.
 /// The guest lives in its own time: it stands still while the emulator computes, and jumps ahead
-/// when it idles.
+/// when it idles. Under --clock real it lives in this host's.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it;\n\
     2 for wrong usage, 3 if this host lacks something or the emulation failed.\n\n\
@@ -86,7 +86,8 @@ pub struct Arguments {
     #[arg(long, value_name = "CLOCK", default_value = "guest")]
     clock: Clock,
 
-    /// What the guest's clock counts while the guest computes; measured, or zero under --clock exact
+    /// What the guest's clock counts while the guest computes; measured, or zero under --clock exact, or wall
+    /// under --clock real
     #[arg(long, value_name = "BASE")]
     cpu: Option<Cpu>,
 
@@ -174,6 +175,8 @@ enum Clock {
     Guest,
     /// A kernel that keeps simulated time itself, to the nanosecond; `chronodisk kernel build` makes it
     Exact,
+    /// This host's time, in which the guest's slow system calls show: credible for devices of about 1 ms and more
+    Real,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -212,6 +215,9 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+    if arguments.clock == Clock::Real {
+        real_time_is_possible(&arguments)?;
+    }
     let devices = load_devices(&arguments)?;
     let options = run_options(&arguments, &devices)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
@@ -335,6 +341,9 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
                 "--cpu wall is of --clock guest; under --clock exact the host's time is unknown",
             ));
         }
+        (Clock::Real, Cpu::Measured | Cpu::Zero) => {
+            return Err(Failure::usage("--clock real is this host's time, which is --cpu wall"));
+        }
         _ => {}
     }
     if arguments.kernel_scale.is_some() && cpu != Cpu::Measured {
@@ -361,7 +370,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         scheduler: Some(value_name(arguments.scheduler)),
         memory_bytes: arguments.memory,
         kernel: match arguments.clock {
-            Clock::Guest => GuestKernel::Distribution { file: kernel },
+            Clock::Guest | Clock::Real => GuestKernel::Distribution { file: kernel },
             Clock::Exact => GuestKernel::Exact { file: kernel },
         },
         modules,
@@ -372,10 +381,12 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         },
         kernel_scale: arguments.kernel_scale.unwrap_or(KERNEL_SCALE_DEFAULT),
         trap_nanos: TRAP_NANOS_DEFAULT,
-        idle_pace: arguments.idle.map(|idle| match idle {
-            Idle::Jump => IdlePace::Jump,
-            Idle::Host => IdlePace::Host,
-        }),
+        idle_pace: match (arguments.clock, arguments.idle) {
+            (Clock::Real, _) => Some(IdlePace::Real),
+            (_, Some(Idle::Jump)) => Some(IdlePace::Jump),
+            (_, Some(Idle::Host)) => Some(IdlePace::Host),
+            (_, None) => None,
+        },
         start_time: arguments.start_time.map(Duration::from_secs),
         host_writes: arguments.host_writes,
         drop_caches: arguments.drop_caches,
@@ -435,7 +446,21 @@ fn cpu_of(arguments: &Arguments) -> Cpu {
     arguments.cpu.unwrap_or(match arguments.clock {
         Clock::Guest => Cpu::Measured,
         Clock::Exact => Cpu::Zero,
+        Clock::Real => Cpu::Wall,
     })
+}
+
+/// Whether what is asked for can be had in the host's time.
+fn real_time_is_possible(arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.idle.is_some() {
+        return Err(Failure::usage("--idle is of the guest's own time; under --clock real all time is this host's"));
+    }
+    let is_program = |name: &String| name.starts_with(PROGRAM_PREFIX);
+    if arguments.elsewhere.server.is_some() || arguments.device.iter().any(is_program) {
+        return Err(Failure::usage("--clock real wants its models on this host, not at a server or in a program")
+            .help("waiting for an answer takes time, which only the guest's own clock leaves out"));
+    }
+    Ok(())
 }
 
 /// The file's absolute path: the guest has another working directory when it needs it.

@@ -46,6 +46,53 @@ fn a_reader_waits_ten_seconds_with_no_timer_armed() {
 }
 
 #[test]
+fn real_time_is_the_hosts() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    // Beside the requests a program that computes, and must be interrupted for them.
+    let script = "head -c 400M /dev/zero | cksum & dd if=/dev/vda of=/dev/null bs=4k count=40 iflag=direct 2>&1; \
+                  sleep 1; wait; dd if=/dev/zero of=/dev/vda bs=64k count=8 oflag=direct conv=fsync 2>&1";
+    let result = chronodisk.run_json("constant-10ms", &["--clock", "real", "--fs", "none"], &["sh", "-c", script]);
+    assert_eq!((&result["clock"]["driver"], &result["clock"]["cpu"]), (&"real".into(), &"wall".into()));
+    let rep = &result["reps"][0];
+    let run_time_ns = rep["run_time_ns"].as_u64().unwrap();
+    assert!(run_time_ns >= 1_480_000_000, "48 times 10 ms and a second: {run_time_ns}");
+    let phases = rep["phases"].as_array().unwrap();
+    let command = phases.iter().find(|phase| phase["name"] == "command").unwrap();
+    let host_time_ns = command["host_time_ns"].as_u64().unwrap();
+    // The launcher looks at its clock when the guest's word reaches it; nothing was jumped over or left out.
+    let difference_ns = host_time_ns.abs_diff(run_time_ns);
+    assert!(difference_ns < run_time_ns / 4, "{host_time_ns} on the host, {run_time_ns} in the guest");
+    assert_eq!(rep["clock_counters"]["jumps"], 0);
+    let summary = &rep["summary"];
+    assert!(summary["requests"].as_u64().unwrap() >= 48, "{summary}");
+    assert_eq!(summary["unfinished"], 0);
+    assert_eq!(summary["service_time_us"]["p50"], 10_000.0);
+    assert!(summary["lateness_us"]["max"].as_f64().unwrap() > 0.0, "no host is ever exactly on time");
+    let verified = chronodisk.command(&["verify", "last"]).output().unwrap();
+    assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
+}
+
+#[test]
+fn real_time_says_where_it_is_not_credible() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let read = ["dd", "if=/dev/vda", "of=/dev/null", "bs=4k", "count=20", "iflag=direct"];
+    let output = chronodisk.run("null", &["--clock", "real", "--fs", "none"], &read);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("too fast for a guest in this host's time"), "{said}");
+
+    for (flags, word) in [
+        (["--cpu", "measured"], "--clock real is this host's time"),
+        (["--idle", "jump"], "--idle is of the guest's own time"),
+        (["--device", "exec:true"], "wants its models on this host"),
+        (["--kernel-scale", "2"], "--kernel-scale is of --cpu measured"),
+    ] {
+        let output = chronodisk.run("null", &[["--clock", "real"], flags].concat(), &["true"]);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        assert!(text(&output.stderr).contains(word), "{flags:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn two_guests_live_side_by_side() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let program = ["--", "sh", "-c", "dd if=/dev/zero of=/mnt/f bs=64k count=64 conv=fsync 2>&1; sleep 20"];
