@@ -254,6 +254,30 @@ fn a_second_run_is_preloaded_with_what_the_first_used() {
 }
 
 #[test]
+fn fio_finds_what_it_wrote_with_32_requests_at_once() {
+    let has_engine = Command::new("fio").arg("--enghelp=nbd").output().is_ok_and(|output| output.status.success());
+    if !has_engine {
+        println!("SKIPPED: no fio with an engine for NBD (Debian: apt-get install fio)");
+        return;
+    }
+    let place = Place::new();
+    // The first has fewer bytes in memory than it serves; the second completes in another order than that of arrival.
+    for (device, store, count) in [("constant-100us", "overflow:bytes", "4000"), ("mems-g2", "ram", "1000")] {
+        let fio = format!(
+            "fio --name=j --ioengine=nbd --uri=\"$uri\" --rw=randrw --bsrange=512-64k --bs_unaligned=0 --size=16m \
+             --iodepth=32 --number_ios={count} --randrepeat=1 --verify=crc32c --verify_fatal=1 --do_verify=1 \
+             --output=/dev/null"
+        );
+        let flags = ["--store", store, "--ram-budget", if store == "ram" { "64MiB" } else { "4MiB" }];
+        let serve = ["serve", "--device", device, "--capacity", "16MiB", "--nbd", "unix:s", "--no-realtime"];
+        let output = place.run(&[&serve, &flags[..], &["--run", &fio]].concat());
+        assert!(output.status.success(), "{device}: {}{}", text(&output.stdout), text(&output.stderr));
+        let verified = place.run(&["verify", "last"]);
+        assert!(verified.status.success(), "{device}: {}", text(&verified.stderr));
+    }
+}
+
+#[test]
 fn a_read_only_device_refuses_writes_and_serves_reads() {
     let place = Place::new();
     let server = place.serve(&["--device", "null", "--read-only"]);
