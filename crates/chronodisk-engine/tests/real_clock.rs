@@ -246,6 +246,26 @@ fn what_is_due_in_a_gap_is_marked_and_nothing_else() {
 }
 
 #[test]
+fn a_theft_while_a_reply_is_sent_marks_it_and_a_slow_reply_does_not() {
+    let mut server = Server::new(constant("constant-100us"), RealOptions::default());
+    let mut send = |sending_ns: u64| {
+        server.receive(WOKEN, 1, false);
+        server.now = server.clock.wake_at().unwrap();
+        while server.send(sending_ns) == 0 {
+            server.now = server.clock.wake_at().unwrap();
+        }
+        let record = *server.clock.engine().records().last().unwrap();
+        (record.stolen, server.clock.statistics().stolen_requests)
+    };
+    for _ in 0..100 {
+        assert_eq!(send(5_000), (false, 0));
+    }
+    assert_eq!(send(60_000), (false, 0), "cold caches");
+    assert_eq!(send(3_000_000), (true, 1));
+    assert_eq!(send(5_000), (false, 1));
+}
+
+#[test]
 fn an_arrival_is_never_before_the_models_present() {
     let fixed = |count| Tracked::Fixed(micros(count));
     let options = RealOptions { arrival_skew: fixed(0), completion_lead: fixed(50) };

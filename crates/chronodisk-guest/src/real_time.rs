@@ -143,7 +143,7 @@ impl RealTime {
             Err(error) => return Err(error.into()),
         };
         let woke = self.page.host_now();
-        self.pace.slept(now, woke, until.filter(|until| !ready && *until <= woke));
+        self.pace.slept(now, woke, until);
         let gap = self.pace.last_gap();
         if gap.to == woke {
             self.clock.note_gap(gap);

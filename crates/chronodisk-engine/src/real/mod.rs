@@ -284,7 +284,8 @@ impl RealClock {
     }
 
     /// These completions left with one system call, which returned at `returned`; that they must
-    /// leave was noticed at `begun`.
+    /// leave was noticed at `begun`. If that took far longer than it usually does, the CPU was
+    /// somebody else's meanwhile, and they are marked.
     ///
     /// # Panics
     /// If they are not of this clock.
@@ -292,9 +293,14 @@ impl RealClock {
         let Some(first) = left.first() else { return };
         let reply_bytes = left.iter().map(|departure| departure.reply_bytes).sum();
         let transport = &mut self.transports[usize::from(first.id.transport.0)];
-        transport.leads.add(reply_bytes, returned.saturating_sub(begun));
+        let took = returned.saturating_sub(begun);
+        let usual = transport.leads.of_class(size_class(reply_bytes));
+        let was_stolen = returned < Nanos::MAX && took > usual.saturating_add(usual).saturating_add(pace::WORK_GAP_MIN);
+        transport.leads.add(reply_bytes, took);
         for departure in left {
-            self.seen(departure, returned);
+            self.stolen_requests += u64::from(was_stolen && !departure.stolen);
+            let departure = Departure { stolen: departure.stolen || was_stolen, ..*departure };
+            self.seen(&departure, returned);
         }
     }
 

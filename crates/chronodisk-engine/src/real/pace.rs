@@ -83,7 +83,7 @@ pub struct PaceStatistics {
     pub asleep: Nanos,
     /// Time in which it spun, stolen time included.
     pub spinning: Nanos,
-    /// Gaps in the spin loop, and wake-ups later than the margin.
+    /// Gaps in the spin loop and between it and sending, and wake-ups later than the margin.
     pub gaps: u64,
     /// How long they were in all.
     pub stolen: Nanos,
@@ -118,6 +118,9 @@ const SLEEP_MIN: Nanos = Nanos::from_micros(20);
 /// A turn of the spin loop, which reads a clock and looks at a socket, takes 0.5 to 2 µs, and a
 /// tick of the kernel's clock about as long; what takes longer was somebody else.
 const GAP_MIN: Nanos = Nanos::from_micros(8);
+/// Taking a lock, a step of a model and the system call of a reply take a few microseconds each with
+/// warm caches and some tens with cold ones. What takes longer than usual by this was somebody else.
+pub(super) const WORK_GAP_MIN: Nanos = Nanos::from_micros(100);
 
 impl Pace {
     /// Of a thread that begins at `now`.
@@ -158,14 +161,16 @@ impl Pace {
         self.oversleep_median.value()
     }
 
-    /// The thread slept; `timer` is the instant of the timer that ended it, if one did.
+    /// The thread slept; `timer` is the instant at which a timer would have ended that at the latest,
+    /// if one was set. Whatever ended it: a thread that wakes up after its timer was kept from its CPU
+    /// for so long.
     pub fn slept(&mut self, from: Nanos, woke: Nanos, timer: Option<Nanos>) {
         let asleep = woke.saturating_sub(from);
         self.statistics.asleep += asleep;
         self.roll(woke);
         self.window_asleep += asleep.min(WINDOW);
         self.last_spin = None;
-        let Some(timer) = timer else { return };
+        let Some(timer) = timer.filter(|timer| *timer <= woke) else { return };
         let late = woke.saturating_sub(timer);
         if late > self.margin() {
             self.note_gap(Gap { from: timer, to: woke });
@@ -192,6 +197,17 @@ impl Pace {
     /// The thread did something else than waiting; the next turn of the spin loop is the first.
     pub fn worked(&mut self) {
         self.last_spin = None;
+    }
+
+    /// A wait ended at `from`, and with nothing else to do the thread has looked for what must leave
+    /// at `to`. Returns the gap if the CPU was somebody else's meanwhile.
+    pub fn turned(&mut self, from: Nanos, to: Nanos) -> Option<Gap> {
+        if to.saturating_sub(from) < WORK_GAP_MIN {
+            return None;
+        }
+        let gap = Gap { from, to };
+        self.note_gap(gap);
+        Some(gap)
     }
 
     /// The last stretch in which the CPU was somebody else's.
@@ -289,6 +305,26 @@ mod tests {
         assert_eq!(pace.statistics().gaps, 0);
         pace.slept(micros(1_000), micros(9_000), Some(micros(2_000)));
         assert_eq!(pace.last_gap(), Gap { from: micros(2_000), to: micros(9_000) });
+    }
+
+    #[test]
+    fn whatever_woke_it_a_thread_that_wakes_after_its_timer_was_kept_from_its_cpu() {
+        let mut pace = Pace::new(Nanos::ZERO);
+        // A request woke it before the timer would have: nothing is learnt.
+        pace.slept(micros(0), micros(500), Some(micros(800)));
+        assert_eq!((pace.statistics().gaps, pace.wake_latency()), (0, Nanos::ZERO));
+        // A request came, and so did the timer, long before it ran again.
+        pace.slept(micros(1_000), micros(6_000), Some(micros(2_000)));
+        assert_eq!(pace.last_gap(), Gap { from: micros(2_000), to: micros(6_000) });
+        assert_eq!(pace.statistics().stolen, micros(4_000));
+    }
+
+    #[test]
+    fn a_gap_between_waiting_and_sending_counts_and_work_does_not() {
+        let mut pace = Pace::new(Nanos::ZERO);
+        assert_eq!(pace.turned(micros(10), micros(70)), None, "cold caches");
+        assert_eq!(pace.turned(micros(100), micros(2_100)), Some(Gap { from: micros(100), to: micros(2_100) }));
+        assert_eq!((pace.statistics().gaps, pace.statistics().stolen), (1, micros(2_000)));
     }
 
     #[test]

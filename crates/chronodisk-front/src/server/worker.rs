@@ -28,6 +28,8 @@ pub(super) struct Worker {
     /// When the next completion must leave, if this thread is the one that waits for it.
     wake_at: Option<Nanos>,
     timed: bool,
+    /// When the wait ended, if no descriptor ended it.
+    looked: Option<Nanos>,
 }
 
 /// When something from a client was seen, and how.
@@ -78,6 +80,7 @@ impl Worker {
             left: Left::default(),
             wake_at: None,
             timed: false,
+            looked: None,
         }
     }
 
@@ -95,6 +98,7 @@ impl Worker {
     /// Tells the clock what came and what left, and sends what must leave, whosever it is.
     pub fn turn(&mut self, own: &dyn Peer, received: Nanos, found: Found) {
         self.pace.worked();
+        let looked = self.looked.take().filter(|_| self.arrivals.is_empty());
         if !self.arrivals.is_empty() {
             self.linger.received(received);
             if self.linger.shares_cpu() && self.shared.options.cpu.is_none() {
@@ -112,6 +116,10 @@ impl Worker {
                 core.clock.arrive(at, found, shared.device, request, bytes);
             }
             noticed = shared.now();
+            // Taking requests in is work, and may take its time.
+            if let Some(gap) = looked.and_then(|looked| self.pace.turned(looked, noticed)) {
+                core.clock.note_gap(gap);
+            }
             core.clock.take(noticed, &mut self.leaving);
             let wake_at = core.clock.wake_at();
             shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
@@ -168,6 +176,17 @@ impl Worker {
     /// this thread is the one that waits for it, or until somebody wants its attention; if it is
     /// impatient, for at most [`ATTENTION`].
     pub fn wait(&mut self, event: &OwnedFd, descriptors: &[(BorrowedFd<'_>, PollFlags)], impatient: bool) -> Woken {
+        let woken = self.wait_as_planned(event, descriptors, impatient);
+        self.looked = (woken == Woken::Look).then(|| self.shared.now());
+        woken
+    }
+
+    fn wait_as_planned(
+        &mut self,
+        event: &OwnedFd,
+        descriptors: &[(BorrowedFd<'_>, PollFlags)],
+        impatient: bool,
+    ) -> Woken {
         let now = self.shared.now();
         let plan = self.pace.plan(now, self.wake_at);
         if let Wait::Forever | Wait::Sleep { .. } = plan
@@ -230,7 +249,9 @@ impl Worker {
         loop {
             let ready = poll(waits, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0);
             let now = shared.now();
-            self.pace.spun(now);
+            if let Some(gap) = self.pace.spun(now) {
+                shared.core().clock.note_gap(gap);
+            }
             if ready {
                 let (own, others) = waits.split_at(descriptors.len());
                 if !others[0].revents().is_empty() {
@@ -281,9 +302,9 @@ impl Worker {
         let waits = &mut waits[..=descriptors.len()];
         let polled = poll(waits, timeout.as_ref());
         let woke = self.shared.now();
-        let timer = length.filter(|_| polled == Ok(0)).map(|length| now.saturating_add(length));
+        let timer = length.map(|length| now.saturating_add(length));
         self.pace.slept(now, woke, timer);
-        if let Some(timer) = timer {
+        if let Some(timer) = timer.filter(|timer| *timer <= woke) {
             let late = woke.saturating_sub(timer);
             let gap = self.pace.last_gap();
             let mut core = self.shared.core();
