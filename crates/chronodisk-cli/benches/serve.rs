@@ -1,6 +1,7 @@
 //! A served device as its clients see it: how punctual each request is, and how many there can be.
 //! `cargo bench -p chronodisk-cli --bench serve`; `-- --quick` for a tenth of the requests,
-//! `-- --accuracy` or `-- --peak` for one of the two parts, `-- --json` for the figures as JSON.
+//! `-- --accuracy`, `-- --peak` or `-- --guest` for one of the three parts, `-- --json` for the
+//! figures as JSON.
 //!
 //! *Accuracy* follows Griffin et al., "Timing-accurate storage emulation", FAST 2002, section 5.3
 //! and table 3: six workloads of 1,000 requests, one at a time, and per request the difference
@@ -14,8 +15,14 @@
 //!
 //! *Peak rate* is of the null device, with its log, against other servers' devices of no delay,
 //! with fio's nbd engine as the client of all. Rounds are interleaved; the ratio is the mean over
-//! the rounds, with Student's t. What else the host did is in the load average: on a busy host the
-//! ratios still compare, the rates do not.
+//! the rounds, with Student's t. *In a guest* it is the same through vhost-user-blk, against
+//! qemu-storage-daemon's, with both disks in one virtual machine. What else the host did is in the
+//! load average: on a busy host the ratios still compare, the rates do not.
+
+#[path = "serve/guest.rs"]
+mod guest;
+#[path = "../tests/common/machine.rs"]
+mod machine;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -51,8 +58,13 @@ fn main() {
     let has = |flag: &str| std::env::args().any(|argument| argument == flag);
     let (requests, rounds) = if has("--quick") { (REQUESTS / 10, 2) } else { (REQUESTS, ROUNDS) };
     let load_before = load_average();
-    let accuracy = if has("--peak") { Vec::new() } else { accuracy(requests) };
-    let peak = if has("--accuracy") { Vec::new() } else { peak(rounds) };
+    let parts = ["--accuracy", "--peak", "--guest"];
+    let wanted = |part: &str| has(part) || !parts.into_iter().any(has);
+    let accuracy = if wanted("--accuracy") { accuracy(requests) } else { Vec::new() };
+    let mut peak = if wanted("--peak") { peak(rounds) } else { Vec::new() };
+    if wanted("--guest") {
+        peak.extend(compare(&guest::rates(rounds), &guest::SERVERS));
+    }
     let result = Figures { schema: "chronodisk.bench.serve/1", requests, rounds, load_before, accuracy, peak };
     if has("--json") {
         println!("{}", serde_json::to_string_pretty(&result).expect("plain data"));
@@ -303,14 +315,19 @@ fn peak(rounds: usize) -> Vec<Peak> {
             }
         }
     }
+    compare(&rates, &SERVERS)
+}
+
+/// From the rates of each round by the indices of job and server, of which the first is ours.
+fn compare(rates: &BTreeMap<(usize, usize), Vec<f64>>, servers: &[&'static str]) -> Vec<Peak> {
     let mut rows = Vec::new();
-    for ((job_index, server_index), of_server) in &rates {
+    for ((job_index, server_index), of_server) in rates {
         let ours = &rates[&(*job_index, 0)];
         let ratios: Vec<f64> = ours.iter().zip(of_server).map(|(ours, theirs)| ours / theirs).collect();
         let ratio = Estimate::of(&ratios).expect("there are rounds");
         rows.push(Peak {
             job: JOBS[*job_index].name,
-            server: SERVERS[*server_index],
+            server: servers[*server_index],
             requests_per_s: of_server.iter().sum::<f64>() / of_server.len() as f64,
             ratio: ratio.mean,
             ratio_half_width: ratio.half_width_95,
@@ -377,6 +394,28 @@ impl Server {
         command.args(["serve", "--device", device, "--capacity", CAPACITY]).arg("--nbd");
         command.arg(format!("unix:{}", socket.display())).arg("--output").arg(folder.join("result"));
         Server::start(command.env("XDG_STATE_HOME", folder), &socket)
+    }
+
+    fn chronodisk_vhost(device: &str, folder: &Path) -> Self {
+        let socket = folder.join("vhost");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+        command.args(["serve", "--device", device, "--capacity", CAPACITY]).arg("--vhost-user").arg(&socket);
+        command.arg("--output").arg(folder.join("result"));
+        Server::start_vhost(command.env("XDG_STATE_HOME", folder), &socket)
+    }
+
+    /// Of a server that takes whoever connects for a guest, so that nobody may try.
+    fn start_vhost(command: &mut Command, socket: &Path) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut server = Server(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        for _ in 0..1_000 {
+            if socket.exists() {
+                return server;
+            }
+            assert!(server.0.try_wait().expect("our own child").is_none(), "{command:?} has ended");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{command:?} does not listen");
     }
 
     fn start(command: &mut Command, socket: &Path) -> Self {
