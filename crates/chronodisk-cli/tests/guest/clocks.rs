@@ -49,7 +49,7 @@ fn a_reader_waits_ten_seconds_with_no_timer_armed() {
 fn real_time_is_the_hosts() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     // Beside the requests a program that computes, and must be interrupted for them.
-    let script = "head -c 400M /dev/zero | cksum & dd if=/dev/vda of=/dev/null bs=4k count=40 iflag=direct 2>&1; \
+    let script = "head -c 100M /dev/zero | cksum & dd if=/dev/vda of=/dev/null bs=4k count=40 iflag=direct 2>&1; \
                   sleep 1; wait; dd if=/dev/zero of=/dev/vda bs=64k count=8 oflag=direct conv=fsync 2>&1";
     let result = chronodisk.run_json("constant-10ms", &["--clock", "real", "--fs", "none"], &["sh", "-c", script]);
     assert_eq!((&result["clock"]["driver"], &result["clock"]["cpu"]), (&"real".into(), &"wall".into()));
