@@ -16,7 +16,6 @@ mod runs;
 mod squash;
 mod stages;
 mod stored;
-mod streaming;
 mod suggest;
 
 use std::process::ExitCode;

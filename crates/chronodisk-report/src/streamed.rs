@@ -71,7 +71,7 @@ fn record(classes: &mut Histogram<u64>, value: Nanos) {
     classes.record(value.as_nanos()).expect("it resizes itself");
 }
 
-/// Gathers the [`Summary`] of a device that is being served, request by request in order of
+/// Gathers the [`Summary`] of a device that is served or simulated, request by request in order of
 /// arrival. The window is the time from the first arrival to the last completion.
 ///
 /// Its memory is bounded: some ten distributions of at most a mebibyte each.
@@ -145,6 +145,12 @@ impl StreamedSummary {
             self.busy += record.completed.saturating_sub(self.covered.max(record.arrival));
             self.covered = self.covered.max(record.completed);
         }
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests
     }
 
     /// Lateness of the requests that were due while the host had not taken the CPU away.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
-use chronodisk_report::{SIMULATION_SCHEMA, Simulation, render_simulation};
+use chronodisk_report::{SIMULATION_SCHEMA, Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::{Generator, GeneratorOptions, Workload};
 use clap::Args;
@@ -20,7 +20,6 @@ use serde_json::Value;
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
 use crate::failure::{Failure, Outcome, status};
-use crate::streaming::StreamingSummary;
 use crate::{output, quantity, runs, stored};
 
 /// Runs a generated workload on a device model, without a guest
@@ -203,7 +202,7 @@ fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<Stri
 }
 
 struct Simulated {
-    summary: StreamingSummary,
+    summary: StreamedSummary,
     /// The log, if it is to be kept.
     records: Vec<RequestRecord>,
     interrupted: bool,
@@ -222,7 +221,7 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
         .map(|generated| Issue { request: generated.request(chronodisk_sim::RequestId(0)), think: generated.think });
     let keep = arguments.output.is_some();
     let mut records = Vec::new();
-    let mut summary = StreamingSummary::default();
+    let mut summary = StreamedSummary::default();
     let progress = output::Progress::new(arguments.requests, "requests");
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
