@@ -60,6 +60,7 @@ static int may_run;                         /* at its request */
 static uint64_t granted;                    /* V as far as the calendar lets a waiting kernel see it */
 static uint64_t computed_until;             /* V when the wait began, with what the kernel has not been charged */
 static uint64_t outside_since_host;         /* the host's clock when the wait for something outside began, or 0 */
+static volatile sig_atomic_t lets_handlers_run;
 
 void chronodisk_clock_attach(const unsigned long long *now, const unsigned long long *next_event, const int *idle)
 {
@@ -176,8 +177,22 @@ ssize_t calendar_read(void *buffer, size_t len_bytes)
 static void let_handlers_run(const sigset_t *allowed)
 {
 	sigset_t blocked;
+	lets_handlers_run = 1;
 	sigprocmask(SIG_SETMASK, allowed, &blocked);
 	sigprocmask(SIG_SETMASK, &blocked, NULL);
+	lets_handlers_run = 0;
+}
+
+int calendar_lets_handlers_run(void)
+{
+	return lets_handlers_run;
+}
+
+/* The signal of a descriptor that was ready may have been passed over. */
+static void take_what_is_ready(const sigset_t *allowed)
+{
+	kill(main_pid, SIGIO);
+	let_handlers_run(allowed);
 }
 
 /* Nothing is outstanding and no timer may be jumped to: only the world outside can wake the guest. */
@@ -191,7 +206,9 @@ static void wait_for_outside(const sigset_t *allowed)
 		uint64_t wait = request > granted ? request - granted : 1;
 		timeout = timespec_of(wait < NANOS_PER_SECOND ? wait : NANOS_PER_SECOND);
 	}
+	lets_handlers_run = 1;
 	syscall(SYS_ppoll, NULL, 0, &timeout, allowed, sizeof(uint64_t));
+	lets_handlers_run = 0;
 	if (outside_since_host) {
 		granted = instant_for_a_handler();
 		outside_since_host = 0;
@@ -207,13 +224,12 @@ static void look(const sigset_t *allowed)
 	} else if (!*kernel_idles && (!page->outstanding || page->completion_bound > request)) {
 		/* The kernel computes, and nothing is due before it has. */
 		may_run = 1;
+	} else if (*kernel_idles && settle_with_launcher()) {
+		take_what_is_ready(allowed);
 	} else if (interrupts_are_pending()) {
 		let_handlers_run(allowed);
 	} else if (*kernel_idles && descriptors_are_ready()) {
-		kill(main_pid, SIGIO);
-		let_handlers_run(allowed);
-	} else if (*kernel_idles && settle_with_launcher()) {
-		let_handlers_run(allowed);
+		take_what_is_ready(allowed);
 	} else if (page->outstanding) {
 		uint64_t before = granted;
 		struct chronodisk_answer got = ask_idle(granted, request < FOREVER ? request : CHRONODISK_NEVER);

@@ -95,6 +95,13 @@ int is_guest_kernel(void)
 	/* Helpers of User Mode Linux share its memory but are processes of their own. */
 	return page && syscall(SYS_getpid) == main_pid;
 }
+
+/* Whether nothing of the host's may show in the guest's time: an exact clock on which computing takes none. */
+static int runs_repeat(void)
+{
+	return page && page->exact && page->cpu_base == CHRONODISK_CPU_ZERO;
+}
+
 /* ---- Asking the backend ----------------------------------------------------------------------- */
 
 static void transfer(int writes, void *bytes, size_t len_bytes)
@@ -206,14 +213,22 @@ static void on_io_in_real_time(int signal, siginfo_t *info, void *context)
 	errno = saved_errno;
 }
 
+/* When the launcher reads what the guest has written, or writes, is the host's affair: a guest whose runs
+ * repeat hears of it only when it idles and its calendar asks. What is ready stays so until then. */
+static void on_io_in_exact_time(int signal, siginfo_t *info, void *context)
+{
+	if (!runs_repeat() || calendar_lets_handlers_run())
+		guest_io_handler(signal, info, context);
+}
+
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
 	int is_alarm = signal == SIGALRM;
-	int is_io = signal == SIGIO && page && time_is_the_hosts();
+	int is_io = signal == SIGIO && page && (page->exact || time_is_the_hosts());
 	if (!(is_alarm || is_io) || !is_guest_kernel())
 		return real_sigaction(signal, action, old);
 	void (**guests)(int, siginfo_t *, void *) = is_alarm ? &guest_alarm_handler : &guest_io_handler;
-	void (*ours)(int, siginfo_t *, void *) = is_alarm ? on_alarm : on_io_in_real_time;
+	void (*ours)(int, siginfo_t *, void *) = is_alarm ? on_alarm : page->exact ? on_io_in_exact_time : on_io_in_real_time;
 	void (*before)(int, siginfo_t *, void *) = *guests;
 	struct sigaction replaced;
 	if (action && (action->sa_flags & SA_SIGINFO)) {
@@ -304,16 +319,33 @@ static int output_is_on_its_way(void)
 	return serial_out_fd >= 0 && ioctl(serial_out_fd, SIOCOUTQ, &unread_bytes) == 0 && unread_bytes > 0;
 }
 
+/* What the launcher has written and the guest has not read. */
+static int input_has_come(void)
+{
+	struct pollfd line = { .fd = serial_out_fd, .events = POLLIN };
+	struct timespec none = { 0, 0 };
+	return syscall(SYS_ppoll, &line, 1, &none, NULL, 0) > 0;
+}
+
+/* The launcher takes on a debt before it reads what the guest has written, so this order misses none. */
+static int is_unsettled(void)
+{
+	return output_is_on_its_way() || page->launcher_owes;
+}
+
 /* The launcher's speed is not the guest's affair: while something is on its way between them, an
- * idle guest's clock stands still. Returns whether an interrupt has come meanwhile. */
+ * idle guest's clock stands still. Returns whether an interrupt has come meanwhile.
+ *
+ * A guest whose runs repeat hears of everything at once, or the number of its interrupts would depend on that speed. */
 int settle_with_launcher(void)
 {
-	if (time_is_the_hosts() || !line_is_open || (!page->launcher_owes && !output_is_on_its_way()))
+	if (time_is_the_hosts() || !line_is_open || !is_unsettled())
 		return 0;
 	static const struct timespec look_again = { 0, 50000 };
 	stop_clock();
-	while (page->launcher_owes || output_is_on_its_way()) {
-		if (interrupts_are_pending() || descriptors_are_ready())
+	while (is_unsettled()) {
+		if (runs_repeat() ? !output_is_on_its_way() && input_has_come()
+				  : interrupts_are_pending() || descriptors_are_ready())
 			break;
 		syscall(SYS_nanosleep, &look_again, NULL);
 	}
@@ -480,9 +512,25 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	return real_sendmsg(fd, message, flags);
 }
 
+/* To a guest whose runs repeat the launcher is never too slow. */
+static ssize_t write_to_launcher(const void *bytes, size_t len_bytes)
+{
+	for (;;) {
+		ssize_t put = real_write(serial_out_fd, bytes, len_bytes);
+		if (put >= 0 || errno != EAGAIN)
+			return put;
+		struct pollfd room = { .fd = serial_out_fd, .events = POLLOUT };
+		syscall(SYS_ppoll, &room, 1, NULL, NULL, 0);
+	}
+}
+
 ssize_t write(int fd, const void *bytes, size_t len_bytes)
 {
-	return calendar_owns(fd) ? calendar_write(bytes, len_bytes) : real_write(fd, bytes, len_bytes);
+	if (calendar_owns(fd))
+		return calendar_write(bytes, len_bytes);
+	if (fd >= 0 && fd == serial_out_fd && runs_repeat())
+		return write_to_launcher(bytes, len_bytes);
+	return real_write(fd, bytes, len_bytes);
 }
 
 /* An exact kernel looks after its calendar's messages while it waits for an acknowledgement, of which

@@ -60,6 +60,7 @@ extern const volatile unsigned long long *kernel_next_event;
 int calendar_connect(int fd);
 int calendar_owns(int fd);
 void calendar_poll(void);
+int calendar_lets_handlers_run(void);
 ssize_t calendar_write(const void *bytes, size_t len_bytes);
 ssize_t calendar_read(void *buffer, size_t len_bytes);
 

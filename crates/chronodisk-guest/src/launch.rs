@@ -443,6 +443,8 @@ impl Run<'_> {
                 self.guest.read_console();
             }
             if ready.guest_line && !self.outputs.are_full() {
+                // Until it is known what follows from it; or the guest would see its words gone and nothing owed.
+                self.page.set_launcher_owes(true);
                 self.read_guest(on_stage)?;
             }
             if ready.stdin {
@@ -514,9 +516,11 @@ impl Run<'_> {
     fn say_what_is_owed(&self) {
         let relay = &self.relay;
         let unread = self.command_ended.is_none() && (!relay.to_guest.is_empty() || relay.unread_bytes > 0);
-        self.page.set_launcher_owes(unread || self.outputs.are_full());
-        let awaited = self.runs() && relay.credit_bytes > 0 && !relay.stdin_ended && may_wait(&io::stdin());
-        self.page.set_input_awaited(awaited);
+        let wanted = self.runs() && relay.credit_bytes > 0 && !relay.stdin_ended;
+        let waits = wanted && may_wait(&io::stdin());
+        let at_hand = wanted && !waits && self.takes_stdin();
+        self.page.set_launcher_owes(unread || at_hand || self.outputs.are_full());
+        self.page.set_input_awaited(waits);
     }
 
     fn tell_guest(&mut self, kind: Kind, payload: &[u8]) {
