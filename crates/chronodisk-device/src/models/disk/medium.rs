@@ -405,6 +405,8 @@ impl Disk {
         } else if let Motion::Pass(run) = self.arm.motion
             && self.arm.segment == segment
             && run.in_order
+            // What the arm writes of one that came later makes no room before the owner's blocks are written.
+            && (!current.write || self.arm.job == Some(writer))
         {
             let keeps_up =
                 current.block_time <= self.drive.mechanics.spindle().blocks(1, self.arm.place.blocks_per_track);

@@ -177,6 +177,14 @@ fn drives_of_every_kind_keep_the_contract() {
     }
 }
 
+/// A write that appends to another holds the link until blocks of the other are on the medium, which the arm writes only
+/// after what a third has appended.
+#[test]
+fn a_link_that_is_held_waits_for_the_blocks_that_make_room() {
+    let parameters = random_parameters(1_366);
+    contract::check("disk-1366", 8, &|_| Box::new(disk(&parameters)));
+}
+
 #[test]
 fn queued_requests_that_overlap_do_not_stand_in_each_others_way() {
     let mut knots = Vec::new();

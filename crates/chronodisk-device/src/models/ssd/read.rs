@@ -83,8 +83,8 @@ impl Ssd {
         die * units_of_die + unit_of_die % units_of_die
     }
 
-    /// The die that got a superpage of a stripe, one from each die: each in the order in which they happened to be free,
-    /// by the swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012).
+    /// The die that got a superpage of a stripe, one from each die: each in the order in which they happened to be
+    /// free, by the swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012).
     fn die_as_written(&self, stripe: u32, place: u32) -> u32 {
         let dies = self.parameters.geometry().dies();
         let mut die = place;

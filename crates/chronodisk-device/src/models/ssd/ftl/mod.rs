@@ -19,8 +19,9 @@
 //! have to survive.
 //!
 //! Bounded: no call does more than the units of a superblock or the superblocks of a die, but for [`Ftl::trim`], which
-//! does what is mapped in its range, and passes regions of which nothing is ([`REGION_UNITS`]) in one step. As [`FtlParameters::check`] keeps superblocks back in every die, a collection always
-//! wins something, so the host is never refused for ever ([`Ftl::has_room`]).
+//! does what is mapped in its range, and passes regions of which nothing is ([`REGION_UNITS`]) in one step. As
+//! [`FtlParameters::check`] keeps superblocks back in every die, a collection always wins something, so the host is
+//! never refused for ever ([`Ftl::has_room`]).
 //!
 //! A clone shares all tables, so it costs the same whatever the capacity.
 
