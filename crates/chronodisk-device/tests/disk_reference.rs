@@ -1,4 +1,5 @@
-//! The disk model against measured drives, and against a reference simulator's outputs request by request.
+//! The disk model against a reference simulator's outputs, request by request. (Measured drives are compared by
+//! `chronodisk validate`, and so in the command's tests.)
 //!
 //! The data lie beside the repository in `../shared/reference/disks`, or where `CHRONODISK_REFERENCE` says; without
 //! them the tests say that they are skipped. Each drive is imported from its files; none is treated specially.
@@ -10,36 +11,6 @@ use chronodisk_device::disk::{Disk, Drive};
 use chronodisk_device::importers::disksim::{Imported, import_file};
 use chronodisk_device::{DeviceInfo, DeviceModel, advance};
 use chronodisk_sim::{Nanos, Op, Request};
-
-/// What the reference simulator (DiskSim 4.0) achieves on a measured trace.
-struct Score {
-    drive: &'static str,
-    simulated_mean_ms: f64,
-    measured_mean_ms: f64,
-    demerit_ms: f64,
-    correlation: f64,
-}
-
-const fn score(
-    drive: &'static str,
-    measured_mean_ms: f64,
-    simulated_mean_ms: f64,
-    demerit_ms: f64,
-    correlation: f64,
-) -> Score {
-    Score { drive, simulated_mean_ms, measured_mean_ms, demerit_ms, correlation }
-}
-
-/// Section 10 of the description of the reference.
-const SCORES: [Score; 7] = [
-    score("cheetah9LP", 4.273, 4.231, 0.1071, 0.897),
-    score("atlas10k", 3.893, 3.971, 0.2675, 0.906),
-    score("hp_c2247a", 15.298, 15.315, 0.0899, 0.961),
-    score("hp_c2490a", 12.550, 12.563, 0.2538, 0.875),
-    score("dec_rz26", 15.809, 15.691, 0.3406, 0.911),
-    score("barracuda", 6.627, 6.426, 0.3479, 0.930),
-    score("ibm18es", 5.261, 5.236, 0.1361, 0.912),
-];
 
 /// The folder of reference data.
 fn reference() -> Option<PathBuf> {
@@ -79,58 +50,6 @@ fn serve(disk: &mut Disk, at: Nanos, write: bool, lba: u64, sectors: u32) -> Nan
         disk.step(next, &mut completed);
     }
     completed[0].at
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
-fn correlation(a: &[f64], b: &[f64]) -> f64 {
-    let (mean_a, mean_b) = (mean(a), mean(b));
-    let covariance: f64 = a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum();
-    let spread = |values: &[f64], mean: f64| values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-    covariance / (spread(a, mean_a) * spread(b, mean_b)).sqrt()
-}
-
-/// Root mean square of the horizontal distance between two distributions, at the middles of 10,000 equal parts, by
-/// nearest rank as in `chronodisk validate`.
-fn demerit(mut a: Vec<f64>, mut b: Vec<f64>) -> f64 {
-    const FRACTIONS: usize = 10_000;
-    a.sort_by(f64::total_cmp);
-    b.sort_by(f64::total_cmp);
-    let quantile = |values: &[f64], part: usize| values[(values.len() * (2 * part + 1)).div_ceil(2 * FRACTIONS) - 1];
-    let squares: f64 = (0..FRACTIONS).map(|part| (quantile(&a, part) - quantile(&b, part)).powi(2)).sum();
-    (squares / FRACTIONS as f64).sqrt()
-}
-
-/// Closed loop: the next request comes as long after the simulated completion as on the real drive.
-#[test]
-fn measured_drives_are_matched_as_well_as_by_the_reference() {
-    let Some(folder) = reference() else { return };
-    for expected in SCORES {
-        let path = folder.join("valid").join(format!("{}.trace", expected.drive));
-        let trace = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut disk = drive(&folder, expected.drive);
-        let (mut simulated, mut measured, mut at) = (Vec::new(), Vec::new(), Nanos::ZERO);
-        for line in trace.lines() {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let &[op, _, lba, sectors, response_us, think_us] = fields.as_slice() else { continue };
-            let end = serve(&mut disk, at, op == "W", lba.parse().unwrap(), sectors.parse().unwrap());
-            simulated.push((end - at).as_millis_f64());
-            measured.push(response_us.parse::<f64>().unwrap() / 1e3);
-            at = end + Nanos::from_nanos((think_us.parse::<f64>().unwrap() * 1e3) as u64);
-        }
-        let (mean_ms, correlation) = (mean(&simulated), correlation(&simulated, &measured));
-        let demerit_ms = demerit(simulated, measured);
-        eprintln!("{}: mean {mean_ms:.3} ms, demerit {demerit_ms:.4} ms, r = {correlation:.4}", expected.drive);
-        let slack = (expected.demerit_ms * 0.02).max(0.005);
-        assert!(demerit_ms <= expected.demerit_ms + slack, "{}: demerit {demerit_ms}", expected.drive);
-        assert!(correlation >= expected.correlation - 0.01, "{}: correlation {correlation}", expected.drive);
-        let (ratio, reference) =
-            (mean_ms / expected.measured_mean_ms, expected.simulated_mean_ms / expected.measured_mean_ms);
-        let within = (ratio - 1.0).abs() <= (reference - 1.0).abs() + 0.001;
-        assert!(within, "{}: mean {mean_ms} ms, ratio {ratio}", expected.drive);
-    }
 }
 
 /// Compares response times one by one; returns the share within 1 % for each file.

@@ -439,7 +439,7 @@ fn mechanics(
     Ok(MechanicsParameters { access, seek, head_switch, write_settle, rotation, initial_phase: InitialPhase::Index })
 }
 
-/// Turns a minute, exact to the thousandth to which drives were measured.
+/// Turns a minute, to the thousandth.
 fn rotation(reader: &mut Reader<'_>) -> Result<Rpm, ProfileError> {
     let name = "Rotation speed (in rpms)";
     let thousandths = reader.number(name, 3)?;

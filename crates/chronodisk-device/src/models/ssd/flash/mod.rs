@@ -82,15 +82,8 @@ const fn set_of(classes: &[Class]) -> u32 {
 /// Reads that somebody waits for: they may suspend a program or an erase.
 const AWAITED_READS: u32 = set_of(&[Class::MappingRead, Class::HostReadFirst, Class::HostRead]);
 
-/// What reads must not keep waiting for ever.
-const BACKGROUND: u32 = set_of(&[
-    Class::ReadAhead,
-    Class::CollectorRead,
-    Class::MappingProgram,
-    Class::HostProgram,
-    Class::CollectorProgram,
-    Class::Erase,
-]);
+/// All else, which such reads must not keep waiting for ever.
+const BACKGROUND: u32 = ((1 << CLASSES) - 1) & !AWAITED_READS;
 
 /// The collector's.
 const COLLECTOR: u32 = set_of(&[Class::CollectorRead, Class::CollectorProgram, Class::Erase]);
