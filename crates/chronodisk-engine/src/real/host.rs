@@ -4,10 +4,12 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
+use chronodisk_sim::Nanos;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Priority of a thread that waits for completions, the lowest of a real-time thread's: above all
@@ -91,17 +93,21 @@ pub fn lock_memory() -> io::Result<()> {
 }
 
 /// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep the CPUs from idling
-/// while somebody needs them awake: waking an idle CPU of a virtual machine takes twice as long.
-/// Every other thread comes before them. They end with this value.
+/// while somebody needs them awake. Every other thread comes before them. They end with this value.
+///
+/// Waking an idle CPU takes tens of microseconds, and a virtual one that idled may have to wait for
+/// milliseconds until its host lets it run again.
 #[derive(Debug)]
 pub struct KeepAwake {
     shared: Arc<KeepAwakeShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct KeepAwakeShared {
-    wanted: AtomicBool,
+    origin: Instant,
+    /// Until when they are wanted, in nanoseconds since `origin`.
+    until: AtomicU64,
     ended: Mutex<bool>,
     changed: Condvar,
 }
@@ -112,7 +118,12 @@ impl KeepAwake {
     /// # Errors
     /// If the threads can't be started.
     pub fn start() -> io::Result<Self> {
-        let shared = Arc::new(KeepAwakeShared::default());
+        let shared = Arc::new(KeepAwakeShared {
+            origin: Instant::now(),
+            until: AtomicU64::new(0),
+            ended: Mutex::new(false),
+            changed: Condvar::new(),
+        });
         let mut keep_awake = KeepAwake { shared: shared.clone(), threads: Vec::new() };
         for cpu in usable_cpus() {
             let shared = shared.clone();
@@ -122,9 +133,11 @@ impl KeepAwake {
         Ok(keep_awake)
     }
 
-    /// Says whether the CPUs shall stay awake.
-    pub fn want(&self, awake: bool) {
-        if self.shared.wanted.swap(awake, Ordering::Relaxed) != awake && awake {
+    /// The CPUs shall stay awake for so long from now, or as long as was asked for before.
+    pub fn want(&self, length: Nanos) {
+        let now = self.shared.now();
+        let before = self.shared.until.fetch_max(now.saturating_add(length).as_nanos(), Ordering::Relaxed);
+        if before <= now.as_nanos() {
             // Under the lock, so that no thread is between its look and its rest.
             let _ended = self.shared.ended.lock();
             self.shared.changed.notify_all();
@@ -134,7 +147,7 @@ impl KeepAwake {
 
 impl Drop for KeepAwake {
     fn drop(&mut self) {
-        self.shared.wanted.store(false, Ordering::Relaxed);
+        self.shared.until.store(0, Ordering::Relaxed);
         if let Ok(mut ended) = self.shared.ended.lock() {
             *ended = true;
         }
@@ -145,17 +158,34 @@ impl Drop for KeepAwake {
     }
 }
 
+impl KeepAwakeShared {
+    fn now(&self) -> Nanos {
+        Nanos::from_nanos(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    fn are_wanted(&self) -> bool {
+        self.now().as_nanos() < self.until.load(Ordering::Relaxed)
+    }
+}
+
+/// Turns of some 40 ns that a thread which keeps its CPU awake takes at a time.
+const SPINS: u32 = 200;
+
 fn stay_awake(cpu: usize, shared: &KeepAwakeShared) {
     // Without the lowest priority it would take what it is there to give.
     if set_policy(libc::SCHED_IDLE, 0).is_err() || pin_to_cpu(cpu).is_err() {
         return;
     }
     loop {
-        while shared.wanted.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
+        while shared.are_wanted() {
+            for _ in 0..SPINS {
+                std::hint::spin_loop();
+            }
+            // The kernel gives even the lowest priority whole ticks now and then, if others want the CPU.
+            rustix::thread::sched_yield();
         }
         let Ok(mut ended) = shared.ended.lock() else { return };
-        while !*ended && !shared.wanted.load(Ordering::Relaxed) {
+        while !*ended && !shared.are_wanted() {
             let Ok(woken) = shared.changed.wait(ended) else { return };
             ended = woken;
         }
@@ -207,10 +237,10 @@ mod tests {
     #[test]
     fn threads_that_keep_cpus_awake_rest_wake_and_end() {
         let keep_awake = KeepAwake::start().unwrap();
-        keep_awake.want(true);
-        keep_awake.want(true);
-        keep_awake.want(false);
-        keep_awake.want(true);
+        assert!(!keep_awake.shared.are_wanted());
+        keep_awake.want(Nanos::from_secs(100));
+        keep_awake.want(Nanos::ZERO);
+        assert!(keep_awake.shared.are_wanted(), "a shorter wish takes nothing back");
         drop(keep_awake);
     }
 

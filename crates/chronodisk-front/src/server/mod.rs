@@ -31,7 +31,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use chronodisk_device::{DeviceModel, Probe};
@@ -64,13 +64,17 @@ pub struct Server {
     paths: Vec<PathBuf>,
 }
 
+/// How long the CPUs stay awake after somebody wanted them to: so long that a client which waits
+/// for its replies finds them awake when it comes back.
+const AWAKE: Nanos = Nanos::from_millis(200);
+
 /// How a device is served.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
     /// What is fixed by hand of arrival skew and completion lead.
     pub timing: RealOptions,
-    /// Threads that wait for completions become real-time threads where that is permitted; where
-    /// it is not, the CPUs are kept awake.
+    /// Threads that wait for completions keep the CPUs awake, and become real-time threads where
+    /// that is permitted.
     pub realtime: bool,
     /// CPU to which the threads are bound.
     pub cpu: Option<usize>,
@@ -199,7 +203,7 @@ impl Server {
             connection_count: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            keep_awake: Mutex::new(None),
+            keep_awake: OnceLock::new(),
             may_linger: options.realtime && real_host::usable_cpus().len() > 1,
             lingering: AtomicBool::new(false),
             totals: Mutex::new(Totals::default()),
@@ -369,7 +373,7 @@ struct Shared {
     connection_count: AtomicUsize,
     stopping: AtomicBool,
     stop: OwnedFd,
-    keep_awake: Mutex<Option<KeepAwake>>,
+    keep_awake: OnceLock<Option<KeepAwake>>,
     /// Whether a thread may look for a request for a while: only where its client has another CPU.
     may_linger: bool,
     /// Whether one does.
@@ -430,15 +434,11 @@ impl Shared {
         self.connection_count.load(Ordering::Relaxed) <= 1
     }
 
-    /// Keeps the CPUs awake, or lets them sleep.
-    fn keep_awake(&self, awake: bool) {
-        let mut keep_awake = self.keep_awake.lock().unwrap_or_else(PoisonError::into_inner);
-        if keep_awake.is_none() && awake {
-            // Without them wake-ups are slower, and nothing else is different.
-            *keep_awake = KeepAwake::start().ok();
-        }
-        if let Some(keep_awake) = &*keep_awake {
-            keep_awake.want(awake);
+    /// Keeps the CPUs awake for a while.
+    fn keep_awake(&self) {
+        // Without them wake-ups are slower, and nothing else is different.
+        if let Some(keep_awake) = self.keep_awake.get_or_init(|| KeepAwake::start().ok()) {
+            keep_awake.want(AWAKE);
         }
     }
 

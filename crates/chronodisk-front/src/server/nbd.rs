@@ -165,7 +165,6 @@ impl NbdPeer {
             let only_client = worker.waits_for_client_only() && !moving;
             let alone = only_client && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
-                worker.relax();
                 (received, found) = self.receive_alone(worker);
                 continue;
             }

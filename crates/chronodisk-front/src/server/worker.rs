@@ -27,7 +27,6 @@ pub(super) struct Worker {
     left: Left,
     /// When the next completion must leave, if this thread is the one that waits for it.
     wake_at: Option<Nanos>,
-    timed: bool,
     /// When the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
 }
@@ -79,7 +78,6 @@ impl Worker {
             group: Vec::new(),
             left: Left::default(),
             wake_at: None,
-            timed: false,
             looked: None,
         }
     }
@@ -196,10 +194,7 @@ impl Worker {
         }
         match plan {
             Wait::Now => Woken::Look,
-            Wait::Forever => {
-                self.relax();
-                self.sleep(now, impatient.then(|| now.saturating_add(ATTENTION)), event, descriptors)
-            }
+            Wait::Forever => self.sleep(now, impatient.then(|| now.saturating_add(ATTENTION)), event, descriptors),
             Wait::Sleep { until } => {
                 self.prepare_for_time(now);
                 if !self.shared.core().pacer_sleeps(self.connection, until) {
@@ -278,13 +273,6 @@ impl Worker {
         self.pace.slept(from, woke, None);
     }
 
-    /// Nothing was timed for a while: the CPUs may sleep.
-    pub fn relax(&mut self) {
-        if std::mem::take(&mut self.timed) && !self.scheduling.is_fifo() && self.shared.options.realtime {
-            self.shared.keep_awake(false);
-        }
-    }
-
     fn sleep(
         &mut self,
         now: Nanos,
@@ -358,26 +346,21 @@ impl Worker {
         }
     }
 
-    /// This thread waits for an instant: it wants priority, or CPUs that are awake.
+    /// This thread waits for an instant: it wants priority, and CPUs that are awake.
     fn prepare_for_time(&mut self, now: Nanos) {
         if !self.shared.options.realtime {
             return;
         }
+        self.shared.keep_awake();
         if self.pace.owes_sleep(now) {
             self.scheduling.leave_fifo();
-            return;
-        }
-        if !std::mem::replace(&mut self.timed, true) && !self.scheduling.enter_fifo() {
-            self.shared.keep_awake(true);
-        }
-        if !self.scheduling.is_fifo() {
+        } else {
             self.scheduling.enter_fifo();
         }
     }
 
     /// The connection has ended: what it leaves to the others, and to the totals.
     pub fn finish(mut self) {
-        self.relax();
         let hand_over = {
             let mut core = self.shared.core();
             self.left.settle(&mut core.clock);
