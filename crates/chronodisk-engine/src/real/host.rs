@@ -65,12 +65,10 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &cpus)?)
 }
 
-/// Moves the calling thread to another CPU, where it may run; it stays as free as it was.
-pub fn move_to_another_cpu() {
+/// Moves the calling thread to one of these CPUs; it may run on all others again as soon as it is there.
+fn move_to(cpus: CpuSet) {
     let Ok(allowed) = sched_getaffinity(None) else { return };
-    let mut others = allowed;
-    others.unset(rustix::thread::sched_getcpu());
-    if others.count() > 0 && sched_setaffinity(None, &others).is_ok() {
+    if cpus.count() > 0 && sched_setaffinity(None, &cpus).is_ok() {
         // It was allowed before.
         let _ = sched_setaffinity(None, &allowed);
     }
@@ -108,29 +106,65 @@ struct KeepAwakeShared {
     origin: Instant,
     /// Until when they are wanted, in nanoseconds since `origin`.
     until: AtomicU64,
+    watches: Vec<Watch>,
     ended: Mutex<bool>,
     changed: Condvar,
 }
 
+/// What is known of a CPU; a cache line of its own, since each is written to all the time.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Watch {
+    cpu: usize,
+    /// When nobody else wanted the CPU, for the last time; in nanoseconds since the origin.
+    idle_at: AtomicU64,
+}
+
+/// A CPU that idled so short a while ago does so still, or would if we had not woken up on it.
+const IDLE_RECENTLY: Nanos = Nanos::from_micros(60);
+
 impl KeepAwake {
-    /// One on each of the CPUs that this process may use, resting until they are wanted.
+    /// One on each of these CPUs, resting until they are wanted.
     ///
     /// # Errors
     /// If the threads can't be started.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(cpus: &[usize]) -> io::Result<Self> {
+        let watches = cpus.iter().map(|cpu| Watch { cpu: *cpu, idle_at: AtomicU64::new(0) });
         let shared = Arc::new(KeepAwakeShared {
             origin: Instant::now(),
             until: AtomicU64::new(0),
+            watches: watches.collect(),
             ended: Mutex::new(false),
             changed: Condvar::new(),
         });
         let mut keep_awake = KeepAwake { shared: shared.clone(), threads: Vec::new() };
-        for cpu in usable_cpus() {
+        for (index, cpu) in cpus.iter().enumerate() {
             let shared = shared.clone();
             let builder = std::thread::Builder::new().name(format!("keep-awake-{cpu}")).stack_size(64 << 10);
-            keep_awake.threads.push(builder.spawn(move || stay_awake(cpu, &shared))?);
+            keep_awake.threads.push(builder.spawn(move || stay_awake(index, &shared))?);
         }
         Ok(keep_awake)
+    }
+
+    /// The calling thread goes where nobody is, if there is such a CPU and its own was not one just
+    /// now. Tells whether it did.
+    ///
+    /// A real-time thread wakes up where it slept, and those that it wakes are put where they slept,
+    /// whoever runs there; so it may hold up the very client that it serves.
+    pub fn leave_busy_cpu(&self) -> bool {
+        let now = self.shared.now();
+        let here = rustix::thread::sched_getcpu();
+        let is_idle = |watch: &&Watch| {
+            now.as_nanos() < watch.idle_at.load(Ordering::Relaxed).saturating_add(IDLE_RECENTLY.as_nanos())
+        };
+        let idle: Vec<&Watch> = self.shared.watches.iter().filter(is_idle).collect();
+        if idle.is_empty() || idle.iter().any(|watch| watch.cpu == here) {
+            return false;
+        }
+        let mut cpus = CpuSet::new();
+        idle.iter().for_each(|watch| cpus.set(watch.cpu));
+        move_to(cpus);
+        true
     }
 
     /// The CPUs shall stay awake for so long from now, or as long as was asked for before.
@@ -164,20 +198,30 @@ impl KeepAwakeShared {
     }
 
     fn are_wanted(&self) -> bool {
-        self.now().as_nanos() < self.until.load(Ordering::Relaxed)
+        self.are_wanted_at(self.now())
+    }
+
+    fn are_wanted_at(&self, now: Nanos) -> bool {
+        now.as_nanos() < self.until.load(Ordering::Relaxed)
     }
 }
 
 /// Turns of some 40 ns that a thread which keeps its CPU awake takes at a time.
 const SPINS: u32 = 200;
 
-fn stay_awake(cpu: usize, shared: &KeepAwakeShared) {
+fn stay_awake(index: usize, shared: &KeepAwakeShared) {
+    let watch = &shared.watches[index];
     // Without the lowest priority it would take what it is there to give.
-    if set_policy(libc::SCHED_IDLE, 0).is_err() || pin_to_cpu(cpu).is_err() {
+    if set_policy(libc::SCHED_IDLE, 0).is_err() || pin_to_cpu(watch.cpu).is_err() {
         return;
     }
     loop {
-        while shared.are_wanted() {
+        loop {
+            let now = shared.now();
+            if !shared.are_wanted_at(now) {
+                break;
+            }
+            watch.idle_at.store(now.as_nanos(), Ordering::Relaxed);
             for _ in 0..SPINS {
                 std::hint::spin_loop();
             }
@@ -221,27 +265,40 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_moved_may_go_wherever_it_might_before() {
-        std::thread::spawn(|| {
-            let (before, cpu) = (usable_cpus(), rustix::thread::sched_getcpu());
-            move_to_another_cpu();
-            assert_eq!(usable_cpus(), before);
-            if before.len() == 1 {
-                assert_eq!(rustix::thread::sched_getcpu(), cpu);
-            }
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
     fn threads_that_keep_cpus_awake_rest_wake_and_end() {
-        let keep_awake = KeepAwake::start().unwrap();
+        let keep_awake = KeepAwake::start(&usable_cpus()).unwrap();
         assert!(!keep_awake.shared.are_wanted());
         keep_awake.want(Nanos::from_secs(100));
         keep_awake.want(Nanos::ZERO);
         assert!(keep_awake.shared.are_wanted(), "a shorter wish takes nothing back");
         drop(keep_awake);
+    }
+
+    #[test]
+    fn a_thread_leaves_a_cpu_that_is_wanted_for_one_that_idles_and_for_no_other() {
+        let cpus = usable_cpus();
+        let keep_awake = KeepAwake::start(&cpus).unwrap();
+        assert!(!keep_awake.leave_busy_cpu(), "none is known to idle");
+        if let &[first, second, ..] = cpus.as_slice() {
+            let idle = |cpu: usize| {
+                for watch in &keep_awake.shared.watches {
+                    // Far from now, so that the host may take as long as it likes.
+                    watch.idle_at.store(if watch.cpu == cpu { u64::MAX / 2 } else { 0 }, Ordering::Relaxed);
+                }
+            };
+            pin_to_cpu(first).unwrap();
+            idle(first);
+            assert!(!keep_awake.leave_busy_cpu());
+            let all = cpus.iter().fold(CpuSet::new(), |mut set, cpu| {
+                set.set(*cpu);
+                set
+            });
+            idle(second);
+            sched_setaffinity(None, &all).unwrap();
+            let was_on = rustix::thread::sched_getcpu();
+            assert_eq!(keep_awake.leave_busy_cpu(), was_on != second);
+            assert_eq!(usable_cpus(), cpus);
+        }
     }
 
     #[test]

@@ -13,10 +13,6 @@ use super::median::RunningQuantile;
 /// request within a microsecond. So it looks for twice the usual turn-around, the median from a
 /// reply to the request that came next, as long as that is short.
 ///
-/// A client that the scheduler put on the same CPU can't run while somebody looks for its request:
-/// that comes as soon as the looking ends in vain. [`shares_cpu`](Self::shares_cpu) tells so, and
-/// the thread had better go to another CPU.
-///
 /// ```
 /// use chronodisk_engine::Linger;
 /// use chronodisk_sim::Nanos;
@@ -35,21 +31,12 @@ use super::median::RunningQuantile;
 pub struct Linger {
     turnaround: RunningQuantile,
     replied: Option<Nanos>,
-    /// When the thread last stopped looking, if nothing had come.
-    gave_up: Option<Nanos>,
-    /// Requests in a row that came as soon as it had stopped.
-    released: u32,
 }
 
 /// Added to twice the turn-around.
 const SLACK: Nanos = Nanos::from_micros(10);
 /// Beyond this a sleep is worth its price.
 const LINGER_MAX: Nanos = Nanos::from_micros(250);
-/// A request that comes so soon after the end of the looking was held up by it: less than it takes
-/// to wake a thread on another CPU, more than switching to a process on this one and back.
-const RELEASED_MAX: Nanos = Nanos::from_micros(25);
-/// So many in a row are no coincidence.
-const RELEASED_COUNT: u32 = 3;
 /// A client that blocks on a virtual machine, until it was measured.
 const TURNAROUND_INITIAL: Nanos = Nanos::from_micros(40);
 
@@ -57,7 +44,7 @@ impl Linger {
     /// Of a thread that has not replied to anything.
     #[must_use]
     pub fn new() -> Self {
-        Linger { turnaround: RunningQuantile::median(TURNAROUND_INITIAL), replied: None, gave_up: None, released: 0 }
+        Linger { turnaround: RunningQuantile::median(TURNAROUND_INITIAL), replied: None }
     }
 
     /// A reply left at `at`.
@@ -68,29 +55,7 @@ impl Linger {
     /// A request was received at `at`.
     pub fn received(&mut self, at: Nanos) {
         let Some(replied) = self.replied.take() else { return };
-        let released = self.gave_up.take().is_some_and(|gave_up| at.saturating_sub(gave_up) < RELEASED_MAX);
-        if released {
-            self.released += 1;
-        } else {
-            // How long a client takes that could not run says nothing of it.
-            self.turnaround.add(at.saturating_sub(replied));
-            self.released = 0;
-        }
-    }
-
-    /// The thread stopped looking at `at`, and nothing had come.
-    pub fn gave_up(&mut self, at: Nanos) {
-        self.gave_up = Some(at);
-    }
-
-    /// Whether the client seems to wait for this thread's CPU; tells so once, and then again only
-    /// after as many signs as before.
-    pub fn shares_cpu(&mut self) -> bool {
-        let shares = self.released >= RELEASED_COUNT;
-        if shares {
-            self.released = 0;
-        }
-        shares
+        self.turnaround.add(at.saturating_sub(replied));
     }
 
     /// Until when to look; `None` if it is not worth it or nothing was replied since the last
@@ -135,24 +100,6 @@ mod tests {
         let mut late = with_turnaround(2_000);
         late.replied(micros(1));
         assert_eq!(late.until(), None);
-    }
-
-    #[test]
-    fn a_client_that_comes_when_the_looking_ends_shares_the_cpu() {
-        let mut linger = with_turnaround(3);
-        let mut round = |now: u64, came_after: u64| {
-            linger.replied(micros(now));
-            let until = linger.until().unwrap();
-            linger.gave_up(until);
-            linger.received(until + micros(came_after));
-            (linger.shares_cpu(), until.as_nanos() / 1_000 - now)
-        };
-        assert_eq!(round(1_000, 9), (false, 16));
-        assert_eq!(round(2_000, 9), (false, 16));
-        assert_eq!(round(3_000, 9), (true, 16), "three in a row, and the turn-around is as it was");
-        assert_eq!(round(4_000, 9), (false, 16));
-        assert_eq!(round(5_000, 90), (false, 16), "woken from elsewhere");
-        assert_eq!(round(6_000, 9), (false, 16));
     }
 
     #[test]

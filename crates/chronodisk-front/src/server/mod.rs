@@ -189,6 +189,7 @@ impl Server {
         options: ServerOptions,
         shadowing: Option<Shadowing>,
     ) -> io::Result<Self> {
+        let cpus = real_host::usable_cpus();
         let shared = Shared {
             host,
             device,
@@ -204,7 +205,8 @@ impl Server {
             stopping: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             keep_awake: OnceLock::new(),
-            may_linger: options.realtime && real_host::usable_cpus().len() > 1,
+            may_linger: options.realtime && cpus.len() > 1,
+            cpus,
             lingering: AtomicBool::new(false),
             totals: Mutex::new(Totals::default()),
         };
@@ -373,6 +375,9 @@ struct Shared {
     connection_count: AtomicUsize,
     stopping: AtomicBool,
     stop: OwnedFd,
+    /// Those of the process, as long as none of its threads is bound to one.
+    cpus: Vec<usize>,
+    /// Without it wake-ups are slower, and nothing else is different.
     keep_awake: OnceLock<Option<KeepAwake>>,
     /// Whether a thread may look for a request for a while: only where its client has another CPU.
     may_linger: bool,
@@ -436,9 +441,15 @@ impl Shared {
 
     /// Keeps the CPUs awake for a while.
     fn keep_awake(&self) {
-        // Without them wake-ups are slower, and nothing else is different.
-        if let Some(keep_awake) = self.keep_awake.get_or_init(|| KeepAwake::start().ok()) {
+        if let Some(keep_awake) = self.keep_awake.get_or_init(|| KeepAwake::start(&self.cpus).ok()) {
             keep_awake.want(AWAKE);
+        }
+    }
+
+    /// Leaves the CPU to whom it was taken from, if another one is idle.
+    fn leave_busy_cpu(&self) {
+        if let (None, Some(Some(keep_awake))) = (self.options.cpu, self.keep_awake.get()) {
+            keep_awake.leave_busy_cpu();
         }
     }
 

@@ -330,7 +330,7 @@ impl NbdPeer {
         if let Some(lingering) = worker.begin_linger(begun) {
             look = self.look_alone(&lingering, &mut buffer, begun);
             if look.is_none() {
-                worker.end_linger(lingering.until);
+                worker.end_linger();
             }
         }
         let (received, found, now) = look.unwrap_or_else(|| {

@@ -99,9 +99,6 @@ impl Worker {
         let looked = self.looked.take().filter(|_| self.arrivals.is_empty());
         if !self.arrivals.is_empty() {
             self.linger.received(received);
-            if self.linger.shares_cpu() && self.shared.options.cpu.is_none() {
-                real_host::move_to_another_cpu();
-            }
         }
         let shared = &*self.shared;
         let noticed;
@@ -224,9 +221,9 @@ impl Worker {
         Some(Lingering { shared: self.shared.clone(), until })
     }
 
-    /// Nothing came while [`Lingering`] lasted.
-    pub fn end_linger(&mut self, now: Nanos) {
-        self.linger.gave_up(now);
+    /// Nothing came while [`Lingering`] lasted: the client may be waiting for this very CPU.
+    pub fn end_linger(&self) {
+        self.shared.leave_busy_cpu();
     }
 
     /// Looks at the descriptors until a request should be there, a completion is near, or somebody
@@ -261,7 +258,7 @@ impl Worker {
                 return Woken::Look;
             }
             if now >= lingering.until {
-                self.end_linger(now);
+                self.end_linger();
                 return Woken::Look;
             }
             last_look = now;
@@ -290,6 +287,7 @@ impl Worker {
         let waits = &mut waits[..=descriptors.len()];
         let polled = poll(waits, timeout.as_ref());
         let woke = self.shared.now();
+        self.shared.leave_busy_cpu();
         let timer = length.map(|length| now.saturating_add(length));
         self.pace.slept(now, woke, timer);
         if let Some(timer) = timer.filter(|timer| *timer <= woke) {
