@@ -20,8 +20,8 @@ const WOKEN: Found = Found::Woken { asleep: Nanos::from_secs(1) };
 enum Action {
     /// Requests are received at one instant, after a while.
     Receive { after_ns: u64, found: u8, requests: Vec<(bool, u64)> },
-    /// The server waits for what it should, and gets the CPU so much too late.
-    Wake { late_ns: u64, sending_ns: u64 },
+    /// The server waits for what it should, less what it takes for preparing it, and gets the CPU so much too late.
+    Wake { ahead_ns: u64, late_ns: u64, sending_ns: u64 },
     /// The bytes of the oldest request that waits for them have moved.
     StoreDone { after_ns: u64, failed: bool },
     /// The CPU was somebody else's.
@@ -33,7 +33,8 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         4 => (0u64..3_000, 0u8..3, requests)
             .prop_map(|(after_ns, found, requests)| Action::Receive { after_ns, found, requests }),
-        5 => (0u64..2_000, 0u64..900).prop_map(|(late_ns, sending_ns)| Action::Wake { late_ns, sending_ns }),
+        5 => (0u64..500, 0u64..2_000, 0u64..900)
+            .prop_map(|(ahead_ns, late_ns, sending_ns)| Action::Wake { ahead_ns, late_ns, sending_ns }),
         2 => (0u64..2_000, any::<bool>()).prop_map(|(after_ns, failed)| Action::StoreDone { after_ns, failed }),
         1 => (0u64..50_000).prop_map(|for_ns| Action::Stolen { for_ns }),
     ]
@@ -76,9 +77,15 @@ impl Server {
 
     /// Sends what must leave; returns how many those were.
     fn send(&mut self, sending_ns: u64) -> usize {
+        self.send_prepared(Nanos::ZERO, sending_ns)
+    }
+
+    /// Sends what must leave within `ahead`, when it must.
+    fn send_prepared(&mut self, ahead: Nanos, sending_ns: u64) -> usize {
         let mut leaving = Vec::new();
-        self.clock.take(self.now, &mut leaving);
-        let begun = self.now;
+        let begun = self.clock.take(self.now, ahead, &mut leaving);
+        assert!(self.now <= begun && begun <= self.now + ahead);
+        self.now = begun;
         if !leaving.is_empty() {
             self.pass(sending_ns);
         }
@@ -127,12 +134,13 @@ proptest! {
                         effective = arrival;
                     }
                 }
-                Action::Wake { late_ns, sending_ns } => {
+                Action::Wake { ahead_ns, late_ns, sending_ns } => {
+                    let ahead = Nanos::from_nanos(*ahead_ns);
                     if let Some(wake_at) = server.clock.wake_at() {
-                        server.now = server.now.max(wake_at);
+                        server.now = server.now.max(wake_at.saturating_sub(ahead));
                     }
                     server.pass(*late_ns);
-                    server.send(*sending_ns);
+                    server.send_prepared(ahead, *sending_ns);
                 }
                 Action::StoreDone { after_ns, failed } => {
                     server.pass(*after_ns);
@@ -329,7 +337,7 @@ fn what_is_settled_leaves_the_log_in_order_and_a_reply_that_nobody_takes_does_no
         server.receive(WOKEN, index % 64, false);
         server.pass(30_000);
         let mut left = Vec::new();
-        server.clock.take(server.now, &mut left);
+        server.clock.take(server.now, Nanos::ZERO, &mut left);
         assert_eq!(left.len(), 1);
         if index == 5 {
             stuck = Some(left[0]);

@@ -97,7 +97,7 @@ impl RealTime {
     /// Gives the guest what must leave now.
     fn deliver(&mut self, sessions: &mut [Session]) -> io::Result<()> {
         let noticed = self.page.host_now();
-        self.clock.take(noticed, &mut self.leaving);
+        self.clock.take(noticed, Nanos::ZERO, &mut self.leaving);
         if self.leaving.is_empty() {
             return Ok(());
         }

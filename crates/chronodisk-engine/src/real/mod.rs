@@ -29,7 +29,7 @@ use crate::step::LATEST_ARRIVAL;
 /// measurements, kept per transport, unless they were fixed. A request arrives at the instant at
 /// which it was received minus the skew, or at the model's present instant if that is later, and
 /// its completion leaves at the instant at which it is due minus the lead. The model runs ahead
-/// of the host's clock by no more than the lead.
+/// of the host's clock by no more than the lead and what the caller wants for preparation.
 ///
 /// ```
 /// use chronodisk_engine::{Bytes, DeviceIndex, Engine, Found, RealClock, RealId, RealOptions};
@@ -49,7 +49,7 @@ use crate::step::LATEST_ARRIVAL;
 /// let mut leaving = Vec::new();
 /// let wake_at = clock.wake_at().expect("something is outstanding");
 /// // Here the caller waits until `wake_at`.
-/// clock.take(wake_at, &mut leaving);
+/// clock.take(wake_at, Nanos::ZERO, &mut leaving);
 /// // Here it sends the replies with one system call.
 /// clock.sent(&leaving, wake_at, wake_at + Nanos::from_micros(3));
 /// # }
@@ -252,9 +252,11 @@ impl RealClock {
     }
 
     /// Takes what must leave at `now`, in the order of (due, sequence): everything whose due time,
-    /// minus what sending takes, is there.
-    pub fn take(&mut self, now: Nanos, leaving: &mut Vec<Departure>) {
-        let limit = now.saturating_add(self.lead_max());
+    /// minus what sending takes, is there. If that is nothing, takes what must leave next if it must
+    /// within `ahead`, so that it can be prepared; the model runs further ahead by as much. Returns
+    /// the instant at which to send.
+    pub fn take(&mut self, now: Nanos, ahead: Nanos, leaving: &mut Vec<Departure>) -> Nanos {
+        let limit = now.saturating_add(ahead).saturating_add(self.lead_max());
         let mut due = std::mem::take(&mut self.due);
         while let Some(at) = self.engine.run_to_first_due(limit) {
             self.engine.take_due(at, &mut due);
@@ -263,8 +265,10 @@ impl RealClock {
             }
         }
         self.due = due;
+        let first_leaves = self.departing.peek().map(|Reverse(first)| first.leave_at);
+        let leave_at = first_leaves.filter(|at| *at <= now.saturating_add(ahead)).map_or(now, |at| at.max(now));
         while let Some(Reverse(first)) = self.departing.peek()
-            && first.leave_at <= now
+            && first.leave_at <= leave_at
         {
             let mut departure = first.departure;
             departure.stolen = self.gap.contains(first.leave_at);
@@ -272,6 +276,7 @@ impl RealClock {
             leaving.push(departure);
             self.departing.pop();
         }
+        leave_at
     }
 
     /// The instant at which to [`take`](Self::take) next if nothing arrives and no bytes finish
@@ -284,8 +289,8 @@ impl RealClock {
     }
 
     /// These completions left with one system call, which returned at `returned`; that they must
-    /// leave was noticed at `begun`. If that took far longer than it usually does, the CPU was
-    /// somebody else's meanwhile, and they are marked.
+    /// leave was noticed at `begun`. If that took far longer than it usually does, or began when a
+    /// gap ended, the CPU was somebody else's meanwhile, and they are marked.
     ///
     /// # Panics
     /// If they are not of this clock.
@@ -295,7 +300,8 @@ impl RealClock {
         let transport = &mut self.transports[usize::from(first.id.transport.0)];
         let took = returned.saturating_sub(begun);
         let usual = transport.leads.of_class(size_class(reply_bytes));
-        let was_stolen = returned < Nanos::MAX && took > usual.saturating_add(usual).saturating_add(pace::WORK_GAP_MIN);
+        let took_long = took > usual.saturating_add(usual).saturating_add(pace::WORK_GAP_MIN);
+        let was_stolen = returned < Nanos::MAX && (took_long || self.gap.contains(begun));
         transport.leads.add(reply_bytes, took);
         for departure in left {
             self.stolen_requests += u64::from(was_stolen && !departure.stolen);

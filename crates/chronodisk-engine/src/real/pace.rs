@@ -109,9 +109,9 @@ pub const ASLEEP_SHARE_PERCENT: u64 = 5;
 
 /// Time over which the share is watched; well below the second that the kernel takes.
 const WINDOW: Nanos = Nanos::from_millis(200);
-/// Margin before there are measurements, and its bounds.
+/// Margin before there are measurements, and its bounds; the least leaves the time to warm the caches.
 const MARGIN_INITIAL: Nanos = Nanos::from_micros(150);
-const MARGIN_MIN: Nanos = Nanos::from_micros(40);
+const MARGIN_MIN: Nanos = Nanos::from_micros(100);
 const MARGIN_MAX: Nanos = Nanos::from_micros(250);
 /// A shorter sleep is not worth two switches of context.
 const SLEEP_MIN: Nanos = Nanos::from_micros(20);
@@ -280,7 +280,7 @@ mod tests {
             }
             (pace.margin(), pace.wake_latency())
         };
-        assert_eq!(sleep(60), (micros(60), micros(60)));
+        assert_eq!(sleep(160), (micros(160), micros(160)));
         assert_eq!(sleep(3), (MARGIN_MIN, micros(3)));
         assert_eq!(sleep(5_000), (MARGIN_MAX, micros(5_000)));
     }

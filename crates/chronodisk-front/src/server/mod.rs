@@ -22,6 +22,7 @@ mod nbd;
 mod peer;
 mod preload;
 mod recording;
+mod rehearsal;
 mod shadowing;
 mod vhost;
 mod worker;

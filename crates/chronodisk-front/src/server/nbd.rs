@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sen
 
 use super::Shared;
 use super::helpers::Job;
-use super::peer::{Left, Peer, raise};
+use super::peer::{Left, Moment, Peer, raise};
 use super::shadowing::Shadowing;
 use super::vhost::SharedStore;
 use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Woken, Worker};
@@ -97,6 +97,7 @@ pub(super) fn serve(
         peer.end_input();
     }
     let mut worker = Worker::new(shared.clone(), connection, transport);
+    worker.rehearse();
     peer.run(&mut worker, transport);
     shared.peers().remove(&connection);
     let mut state = peer.state();
@@ -517,7 +518,8 @@ impl Store for Attempt<'_> {
 }
 
 impl Peer for NbdPeer {
-    fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left) {
+    fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
+        let shared = moment.shared;
         let mut state = self.state();
         let state = &mut *state;
         for departure in departures {
@@ -532,11 +534,12 @@ impl Peer for NbdPeer {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = state.session.gather(&mut slices);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let begun = moment.wait();
             let sent = sendmsg(&self.socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags);
             if let Ok(len) = sent {
                 state.session.sent(len);
                 if !state.session.has_output() {
-                    left.sent(departures, noticed, shared.now());
+                    left.sent(departures, begun, shared.now());
                     // There may be room for what the client sent meanwhile, or nothing left to do.
                     if foreign && !state.listening {
                         raise(&self.event);
@@ -546,6 +549,7 @@ impl Peer for NbdPeer {
             }
         }
         state.unsent.queue(departures);
+        moment.wait();
         if !was_stuck {
             self.flush(shared, state, left);
         }

@@ -2,17 +2,16 @@
 
 use std::os::fd::OwnedFd;
 
-use chronodisk_engine::Departure;
+use chronodisk_engine::{Departure, Gap, Pace};
 use chronodisk_sim::Nanos;
 
 use super::Shared;
 
 /// A connection to which completions can be delivered from any thread.
 pub(super) trait Peer: Send + Sync {
-    /// Sends the completions, as far as the socket takes them at once; the connection's own thread
-    /// sends the rest. That they must leave was noticed at `noticed`; `foreign` says that this is
-    /// another thread.
-    fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left);
+    /// Sends the completions at that moment, as far as the socket takes them at once; the
+    /// connection's own thread sends the rest. `foreign` says that this is another thread.
+    fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left);
 
     /// Wakes the connection's thread.
     fn nudge(&self);
@@ -21,11 +20,39 @@ pub(super) trait Peer: Send + Sync {
     fn end_input(&self);
 }
 
+/// When completions must leave: now, or so soon that there was just the time to prepare them.
+pub(super) struct Moment<'a> {
+    pub shared: &'a Shared,
+    pub pace: &'a mut Pace,
+    pub at: Nanos,
+    /// The CPU was somebody else's then.
+    pub gap: Option<Gap>,
+}
+
+impl Moment<'_> {
+    /// Waits for it if it is not there yet. Returns the instant at which sending begins.
+    pub fn wait(&mut self) -> Nanos {
+        let mut now = self.shared.now();
+        if now >= self.at {
+            return self.at;
+        }
+        self.pace.worked();
+        while now < self.at {
+            std::hint::spin_loop();
+            self.gap = self.pace.spun(now).or(self.gap);
+            now = self.shared.now();
+        }
+        self.gap = self.pace.spun(now).or(self.gap);
+        now
+    }
+}
+
 /// What has left, until the clock is told.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     departures: Vec<Departure>,
     calls: Vec<Call>,
+    gap: Option<Gap>,
 }
 
 /// How some of the departures left.
@@ -56,6 +83,11 @@ impl Left {
         self.seen(departures, Nanos::MAX);
     }
 
+    /// The CPU was somebody else's when they should have left.
+    pub fn in_gap(&mut self, gap: Option<Gap>) {
+        self.gap = gap.or(self.gap);
+    }
+
     /// When the last call returned, if some completions left since the clock was told.
     pub fn last_returned(&self) -> Option<Nanos> {
         self.calls.last().map(|call| call.returned).filter(|returned| *returned < Nanos::MAX)
@@ -63,6 +95,9 @@ impl Left {
 
     /// Tells the clock.
     pub fn settle(&mut self, clock: &mut chronodisk_engine::RealClock) {
+        if let Some(gap) = self.gap.take() {
+            clock.note_gap(gap);
+        }
         let mut start = 0;
         for call in self.calls.drain(..) {
             let departures = &self.departures[start..call.end];

@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
-use chronodisk_sim::{Nanos, RequestId};
+use chronodisk_sim::RequestId;
 use chronodisk_store::{Extent, Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
 use super::Shared;
-use super::peer::{Left, Peer, raise};
+use super::peer::{Left, Moment, Peer, raise};
 use super::worker::{Woken, Worker};
 use crate::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 
@@ -136,8 +136,10 @@ impl RequestHandler for Arrivals<'_> {
 }
 
 impl Peer for VhostPeer {
-    fn deliver(&self, shared: &Shared, departures: &[Departure], noticed: Nanos, foreign: bool, left: &mut Left) {
+    fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
         let mut state = self.state();
+        // A guest that polls sees them before it is told.
+        let begun = moment.wait();
         for departure in departures {
             let id = whole_id(departure.id.slot, state.latest);
             state.session.complete(id, departure.status);
@@ -148,7 +150,7 @@ impl Peer for VhostPeer {
                 raise(&self.event);
             }
         }
-        left.sent(departures, noticed, shared.now());
+        left.sent(departures, begun, moment.shared.now());
     }
 
     fn nudge(&self) {

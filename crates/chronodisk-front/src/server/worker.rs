@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Shared;
-use super::peer::{Left, Peer, lower};
+use super::peer::{Left, Moment, Peer, lower};
+use super::rehearsal::Rehearsal;
 
 /// A connection's thread.
 pub(super) struct Worker {
@@ -27,8 +28,11 @@ pub(super) struct Worker {
     left: Left,
     /// When the next completion must leave, if this thread is the one that waits for it.
     wake_at: Option<Nanos>,
+    /// How long before that what must leave is prepared.
+    ahead: Nanos,
     /// When the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
+    rehearsal: Option<Rehearsal>,
 }
 
 /// When something from a client was seen, and how.
@@ -55,6 +59,14 @@ pub(super) const ATTENTION: Nanos = Nanos::from_millis(100);
 const TRANSFER_MAX: Nanos = Nanos::from_micros(500);
 /// So close to an instant no system call is begun that could pass it.
 const SPIN_ALONE: Nanos = Nanos::from_micros(2);
+/// What preparing replies takes with cold caches, so long before they must leave. The model runs
+/// ahead by as much, and a request that comes meanwhile arrives later for it: so it is never more
+/// than this part of the wait.
+const PREPARATION: Nanos = Nanos::from_micros(12);
+const PREPARATION_PART: u64 = 64;
+/// A reply is rehearsed as often while the thread spins, for the last time so long before another
+/// one must be prepared.
+const REHEARSAL: Nanos = Nanos::from_micros(8);
 /// A call that returns faster than this has not slept.
 pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
 
@@ -79,6 +91,8 @@ impl Worker {
             left: Left::default(),
             wake_at: None,
             looked: None,
+            rehearsal: None,
+            ahead: Nanos::ZERO,
         }
     }
 
@@ -101,7 +115,8 @@ impl Worker {
             self.linger.received(received);
         }
         let shared = &*self.shared;
-        let noticed;
+        let ahead = if looked.is_some() { self.ahead } else { Nanos::ZERO };
+        let leave_at;
         {
             let mut core = shared.core();
             self.left.settle(&mut core.clock);
@@ -110,44 +125,53 @@ impl Worker {
                 let at = at.max(received.saturating_sub(TRANSFER_MAX));
                 core.clock.arrive(at, found, shared.device, request, bytes);
             }
-            noticed = shared.now();
+            let noticed = shared.now();
             // Taking requests in is work, and may take its time.
             if let Some(gap) = looked.and_then(|looked| self.pace.turned(looked, noticed)) {
                 core.clock.note_gap(gap);
             }
-            core.clock.take(noticed, &mut self.leaving);
+            leave_at = core.clock.take(noticed, ahead, &mut self.leaving);
             let wake_at = core.clock.wake_at();
             shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
             // Also told when there is nothing to wait for: another thread must not rely on this one then.
             let mine = core.settle(self.connection, wake_at);
             self.wake_at = wake_at.filter(|_| mine);
+            let rest = self.wake_at.map_or(Nanos::ZERO, |wake_at| wake_at.saturating_sub(noticed));
+            self.ahead = Nanos::from_nanos(rest.as_nanos() / PREPARATION_PART).min(PREPARATION);
         }
         if self.leaving.is_empty() {
             return;
         }
+        let mut moment = Moment { shared, pace: &mut self.pace, at: leave_at, gap: None };
         if self.leaving.iter().all(|departure| departure.id.connection == self.connection) {
-            own.deliver(shared, &self.leaving, noticed, false, &mut self.left);
+            own.deliver(&self.leaving, &mut moment, false, &mut self.left);
+            self.left.in_gap(moment.gap);
             self.note_reply();
             self.leaving.clear();
         } else {
-            self.deliver_to_all(own, noticed);
+            self.deliver_to_all(own, leave_at);
         }
     }
 
-    fn deliver_to_all(&mut self, own: &dyn Peer, noticed: Nanos) {
+    fn deliver_to_all(&mut self, own: &dyn Peer, leave_at: Nanos) {
         while let Some(first) = self.leaving.first() {
             let connection = first.id.connection;
             self.group.clear();
             self.group.extend(self.leaving.iter().filter(|departure| departure.id.connection == connection));
             self.leaving.retain(|departure| departure.id.connection != connection);
+            let mut moment = Moment { shared: &self.shared, pace: &mut self.pace, at: leave_at, gap: None };
             if connection == self.connection {
-                own.deliver(&self.shared, &self.group, noticed, false, &mut self.left);
+                own.deliver(&self.group, &mut moment, false, &mut self.left);
+                self.left.in_gap(moment.gap);
                 self.note_reply();
                 continue;
             }
             let peer = self.shared.peers().get(&connection).cloned();
             match peer {
-                Some(peer) => peer.deliver(&self.shared, &self.group, noticed, true, &mut self.left),
+                Some(peer) => {
+                    peer.deliver(&self.group, &mut moment, true, &mut self.left);
+                    self.left.in_gap(moment.gap);
+                }
                 None => {
                     self.shared.totals().dropped_completions += self.group.len() as u64;
                     self.left.dropped(&self.group);
@@ -159,6 +183,13 @@ impl Worker {
     fn note_reply(&mut self) {
         if let Some(returned) = self.left.last_returned() {
             self.linger.replied(returned);
+        }
+    }
+
+    /// Replies leave through a socket, as those do that this rehearses.
+    pub fn rehearse(&mut self) {
+        if self.shared.options.realtime {
+            self.rehearsal = Rehearsal::new();
         }
     }
 
@@ -183,7 +214,7 @@ impl Worker {
         impatient: bool,
     ) -> Woken {
         let now = self.shared.now();
-        let plan = self.pace.plan(now, self.wake_at);
+        let plan = self.pace.plan(now, self.wake_at.map(|wake_at| wake_at.saturating_sub(self.ahead)));
         if let Wait::Forever | Wait::Sleep { .. } = plan
             && let Some(lingering) = self.begin_linger(now)
         {
@@ -319,16 +350,25 @@ impl Worker {
         let mut waits = poll_set(&shared.stop, descriptors);
         let waits = &mut waits[..descriptors.len()];
         let mut last_look = self.shared.now();
+        let mut rehearsed = Nanos::ZERO;
         loop {
             let now = self.shared.now();
             if let Some(gap) = self.pace.spun(now) {
                 self.shared.core().clock.note_gap(gap);
             }
-            let wake_at = self.shared.wake_at();
+            let wake_at = self.shared.wake_at().saturating_sub(self.ahead);
             if wake_at <= now {
                 return Woken::Look;
             }
             let left = wake_at - now;
+            if left > REHEARSAL
+                && rehearsed.saturating_add(REHEARSAL) < now
+                && let Some(rehearsal) = &mut self.rehearsal
+            {
+                rehearsal.send();
+                self.pace.worked();
+                rehearsed = now;
+            }
             if left < SPIN_ALONE {
                 std::hint::spin_loop();
                 continue;
