@@ -8,7 +8,7 @@ help:
 	@echo "make soak        the guest tests with 100 kills of each process at random moments"
 	@echo "make squash-soak 50 histories, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
-	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 TB; collecting in time"
+	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
 

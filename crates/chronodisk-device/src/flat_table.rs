@@ -16,6 +16,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use memmap2::MmapMut;
+
 use crate::cow_table::CowTable;
 
 /// Memory that a table is made of, such as a private mapping of a file: what is written to it is seen in here alone.
@@ -34,6 +36,7 @@ pub(crate) struct FlatTable {
 
 enum Memory {
     Owned(Vec<u8>),
+    Large(MmapMut),
     Given(Box<dyn TableMemory>),
 }
 
@@ -46,6 +49,17 @@ impl FlatTable {
     /// `len` words that are zero. The memory is the system's zeroed memory, which costs nothing until it is touched.
     pub(crate) fn new(len: u64) -> Self {
         FlatTable::over(Memory::Owned(vec![0; len as usize * WORD_BYTES]), len)
+    }
+
+    /// The same for a table that is about to be written all over in no order: in large pages where the system has some,
+    /// so that it takes an access one look-up in memory and not several.
+    pub(crate) fn new_in_large_pages(len: u64) -> Self {
+        let bytes = len as usize * WORD_BYTES;
+        let Ok(memory) = MmapMut::map_anon(bytes.max(1)) else { return FlatTable::new(len) };
+        #[cfg(target_os = "linux")]
+        // A system without large pages serves as well.
+        let _refused = memory.advise(memmap2::Advice::HugePage);
+        FlatTable::over(Memory::Large(memory), len)
     }
 
     /// The words in a given memory.
@@ -135,8 +149,9 @@ pub(crate) const PIECE_BYTES: usize = 1 << 20;
 impl Memory {
     #[inline]
     fn words(&self) -> &[[u8; WORD_BYTES]] {
-        let bytes = match self {
+        let bytes: &[u8] = match self {
             Memory::Owned(bytes) => bytes,
+            Memory::Large(memory) => memory,
             Memory::Given(memory) => (**memory).as_ref(),
         };
         bytes.as_chunks().0
@@ -144,8 +159,9 @@ impl Memory {
 
     #[inline]
     fn words_mut(&mut self) -> &mut [[u8; WORD_BYTES]] {
-        let bytes = match self {
+        let bytes: &mut [u8] = match self {
             Memory::Owned(bytes) => bytes,
+            Memory::Large(memory) => memory,
             Memory::Given(memory) => (**memory).as_mut(),
         };
         bytes.as_chunks_mut().0
@@ -192,7 +208,8 @@ mod tests {
             len in 1u32..2_000,
             steps in prop::collection::vec((any::<u32>(), 0u32..3, 0u8..20), 1..300),
         ) {
-            let mut alive = vec![(FlatTable::new(u64::from(len)), vec![0u32; len as usize])];
+            let first = if len % 2 == 0 { FlatTable::new(len.into()) } else { FlatTable::new_in_large_pages(len.into()) };
+            let mut alive = vec![(first, vec![0u32; len as usize])];
             for (index, word, what) in steps {
                 let index = index % len;
                 let chosen = word as usize % alive.len();

@@ -20,7 +20,8 @@ use chronodisk_sim::RandomStream;
 
 use super::fixed_point::FixedPoint;
 use super::permutation::Permutation;
-use super::state::{Resting, RestingBlock};
+use super::reverse::Reverse;
+use super::state::{Counts, Resting, RestingBlock};
 use super::{BlockUse, Ftl, FtlParameters, Unit, Untimed};
 use crate::flat_table::FlatTable;
 
@@ -125,7 +126,7 @@ const ROUNDS_MOST: u32 = 100;
 
 /// Units of a round: a share of what is occupied, after a draw and without one. From a drawn state only what the mean
 /// field leaves out has to settle; without one, a round must be long enough not to look steady on the way.
-const DRAWN_ROUND: f64 = 0.02;
+const DRAWN_ROUND: f64 = 0.005;
 const WRITTEN_ROUND: f64 = 0.25;
 
 /// Superblocks that the host fills in a round at least, so that chance doesn't make the rounds differ.
@@ -183,7 +184,8 @@ pub(crate) fn age(
     let report =
         AgeingReport { rounds, steady, write_amplification, predicted_write_amplification: predicted, valid_share };
     // What comes from here is the same as what comes from a saved state.
-    let ftl = Ftl::from_resting(Resting::of(ftl), options.seed).expect("a drive at rest is consistent");
+    let counts = Counts::by(&ftl);
+    let ftl = Ftl::from_counted(Resting::of(ftl), counts, options.seed).expect("a drive at rest is consistent");
     Some((ftl, report))
 }
 
@@ -258,6 +260,7 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
     let units_per_superblock = geometry.units_per_superblock();
     let mut random = RandomStream::new(seed, "ageing", "draw");
     let mut blocks = vec![RestingBlock::FREE; geometry.superblocks() as usize];
+    let mut valid_by_superblock = vec![0; blocks.len()];
     let mut predicted = 0.0;
     let mut points: Vec<(u32, u32, FixedPoint)> = Vec::new();
     let translation_units = parameters.translation_units();
@@ -288,20 +291,21 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
         for ((&count, &place), closing) in counts.iter().zip(&places).zip(1..) {
             blocks[(first + place) as usize] = RestingBlock { state: BlockUse::Closed, closing, erases: 0 };
             by_place[place as usize] = count;
+            valid_by_superblock[(first + place) as usize] = count;
         }
         by_place.reverse();
         let slot = geometry.first_slot(first);
         dies.push(DrawnDie { counts: by_place, slot, slots_left: 0, valid_left: 0 });
     }
-    let mut map = FlatTable::new(u64::from(parameters.addressed_units()));
-    let mut reverse = FlatTable::new(u64::from(geometry.slots()));
+    let mut map = FlatTable::new_in_large_pages(u64::from(parameters.addressed_units()));
+    let mut reverse = Reverse::new_in_large_pages(parameters);
     let total = occupied + translation_units;
     let permutation = Permutation::new(total, &mut random);
     let mut places = 0..total;
     let mut next_die = dies.len() - 1;
     in_pieces(AgeingStage::Draw, u64::from(total), None, report, |count| {
         let map = map.own().expect("nobody else knows it yet");
-        let reverse = reverse.own().expect("nobody else knows it yet");
+        let (entry, reverse) = reverse.own().expect("nobody else knows it yet");
         for place in places.by_ref().take(count as usize) {
             let number = permutation.at(place);
             // The translation units come after all of the host's.
@@ -317,7 +321,7 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
             };
             let slot = slot.expect("each die has a slot for each of its units");
             map[unit as usize] = (slot + 1).to_le_bytes();
-            reverse[slot as usize] = (unit + 1).to_le_bytes();
+            entry.put(reverse, slot, unit);
         }
     })?;
     let resting = Resting {
@@ -328,7 +332,9 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
         frontiers: vec![Default::default(); geometry.dies() as usize],
         counters: Default::default(),
     };
-    Some((Ftl::from_resting(resting, seed).expect("the draw is consistent"), predicted))
+    let translation = parameters.logical_units..parameters.addressed_units();
+    let counts = Counts::of_mapped([0..occupied, translation], parameters.addressed_units(), valid_by_superblock);
+    Some((Ftl::from_counted(resting, counts, seed).expect("the draw is consistent"), predicted))
 }
 
 impl DrawnDie {

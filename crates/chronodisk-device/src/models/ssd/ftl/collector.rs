@@ -113,17 +113,28 @@ impl Ftl {
         let first = victim.superblock * self.sizes.units_per_superblock;
         let (mut passed, mut found) = (victim.passed, 0);
         while passed < self.sizes.units_per_superblock && found < most {
-            let from = first + passed;
-            passed += 1;
-            if let Some(unit) = self.reverse.get(from).checked_sub(1)
-                && self.lookup(unit) == Some(from)
-            {
-                moves.push(Move { unit, from });
-                found += 1;
-            }
+            // Of so many slots no more than are wanted can be valid.
+            let slots = (self.sizes.units_per_superblock - passed).min((most - found).min(u32::MAX as usize) as u32);
+            found += self.valid_among(first + passed..first + passed + slots, moves);
+            passed += slots;
         }
         self.dies[die as usize].victim = Some(Victim { passed, ..victim });
         found
+    }
+
+    /// Appends the valid units of some slots to `moves`, and says how many they are.
+    fn valid_among(&self, slots: std::ops::Range<Slot>, moves: &mut Vec<Move>) -> usize {
+        let begin = moves.len();
+        moves.resize(begin + slots.len(), Move { unit: 0, from: 0 });
+        let mut end = begin;
+        // Without a branch for each slot, the look-ups of many are on their way to memory at once.
+        for from in slots {
+            let (unit, valid) = self.reverse.look(&self.map, from);
+            moves[end] = Move { unit, from };
+            end += usize::from(valid);
+        }
+        moves.truncate(end);
+        end - begin
     }
 
     /// Appends a unit that was read from the die's victim; `None` if it was overwritten or trimmed meanwhile.

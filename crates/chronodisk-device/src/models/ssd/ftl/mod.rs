@@ -35,6 +35,7 @@ pub(super) mod fixed_point;
 mod mapping_cache;
 mod parameters;
 mod permutation;
+mod reverse;
 pub(crate) mod state;
 #[cfg(test)]
 mod state_tests;
@@ -58,6 +59,7 @@ use mapping_cache::MappingCache;
 pub(crate) use parameters::{
     Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, VictimPolicy, WearLevelling,
 };
+use reverse::Reverse;
 pub(crate) use untimed::Untimed;
 use victims::Victims;
 
@@ -108,8 +110,8 @@ pub(crate) struct Ftl {
     sizes: Sizes,
     /// Slot of each unit, plus one; zero if it has none.
     map: FlatTable,
-    /// Unit appended last to each slot, plus one; valid only if that unit is mapped to the slot.
-    reverse: FlatTable,
+    /// Which unit each slot holds.
+    reverse: Reverse,
     /// Mapped units of each region of [`REGION_UNITS`].
     regions: FlatTable,
     blocks: Blocks,
@@ -184,7 +186,7 @@ impl Ftl {
         Ftl {
             sizes,
             map: FlatTable::new(u64::from(parameters.addressed_units())),
-            reverse: FlatTable::new(u64::from(geometry.slots())),
+            reverse: Reverse::new(&parameters),
             regions: FlatTable::new(regions_of(parameters.addressed_units())),
             blocks: Blocks::new(&geometry),
             victims: Victims::new(
@@ -265,7 +267,7 @@ impl Ftl {
         }
         let frontier = self.frontier(stream, die);
         let slot = frontier.superblock * self.sizes.units_per_superblock + frontier.appended;
-        self.reverse.set(slot, unit + 1);
+        self.reverse.set(slot, unit);
         let before = self.map.get(unit);
         self.map.set(unit, slot + 1);
         match before.checked_sub(1) {
@@ -289,7 +291,6 @@ impl Ftl {
         let mut completed = None;
         for _ in 0..padding {
             let frontier = self.frontier(stream, die);
-            self.reverse.set(frontier.superblock * self.sizes.units_per_superblock + frontier.appended, 0);
             completed = self.advance(stream, die, frontier);
         }
         self.counters.padded_units += u64::from(padding);

@@ -11,7 +11,7 @@
 //!
 //! Sections begin at multiples of 4 KiB, so that the maps can be mapped copy-on-write. All numbers are little-endian.
 //! Each section has a checksum, XXH64 (Collet), and so has the header. A file is hostile until it was
-//! checked: sizes against the profile's, and every entry of the maps against the other map, so that what is accepted
+//! checked: sizes against the profile's, and every entry of the map against what its slot says, so that what is accepted
 //! is a state that the drive can be in.
 
 use std::fmt;
@@ -22,15 +22,16 @@ use twox_hash::XxHash64;
 
 use super::blocks::{Blocks, Field};
 use super::mapping_cache::MappingCache;
+use super::reverse::Reverse;
 use super::victims::Victims;
-use super::{BlockUse, Die, Frontier, Ftl, FtlCounters, FtlParameters, REGION_UNITS, Sizes, Stream, regions_of};
+use super::{BlockUse, Die, Frontier, Ftl, FtlCounters, FtlParameters, REGION_UNITS, Sizes, Stream, Unit, regions_of};
 use crate::flat_table::{FlatTable, TableMemory};
 
 /// A drive at rest.
 pub(crate) struct Resting {
     pub(super) parameters: Arc<FtlParameters>,
     pub(super) map: FlatTable,
-    pub(super) reverse: FlatTable,
+    pub(super) reverse: Reverse,
     pub(super) blocks: Vec<RestingBlock>,
     /// By die and stream.
     pub(super) frontiers: Vec<[Option<Frontier>; Stream::ALL.len()]>,
@@ -112,7 +113,7 @@ const MAGIC: &[u8; 16] = b"chronodisk-flash";
 const CHECKSUM_SEED: u64 = 0;
 
 /// Version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The header's bytes, and what sections begin at multiples of.
 const HEADER_BYTES: usize = 4_096;
@@ -177,7 +178,7 @@ impl Resting {
     pub(crate) fn write<E>(&self, device: u64, sink: &mut dyn FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let small = self.small_sections();
         let lengths = section_lengths(&self.parameters);
-        let tables = [&self.map, &self.reverse];
+        let tables = [&self.map, self.reverse.words()];
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(MAGIC);
         header.extend(VERSION.to_le_bytes());
@@ -275,7 +276,7 @@ impl Resting {
         let resting = Resting {
             parameters: Arc::clone(parameters),
             map: FlatTable::in_memory(map),
-            reverse: FlatTable::in_memory(reverse),
+            reverse: Reverse::in_memory(reverse, parameters),
             blocks: read_blocks,
             frontiers,
             counters,
@@ -290,10 +291,16 @@ impl Ftl {
     /// # Errors
     /// What is inconsistent in the state.
     pub(crate) fn from_resting(resting: Resting, seed: u64) -> Result<Ftl, StateError> {
+        let counts = Counts::of(&resting.map, &resting.reverse, &resting.parameters.geometry)?;
+        Ftl::from_counted(resting, counts, seed)
+    }
+
+    /// The same for a state whose counts are known, and its maps agree.
+    pub(super) fn from_counted(resting: Resting, counts: Counts, seed: u64) -> Result<Ftl, StateError> {
+        let Counts { valid, regions } = counts;
         let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters } = resting;
         let geometry = parameters.geometry;
         let sizes = Sizes::of(&parameters);
-        let (valid, regions) = count_mapped(&map, &reverse, &geometry)?;
         let mut blocks = Blocks::in_use(&geometry);
         let random = RandomStream::new(seed, "ssd", "victims");
         let mut victims = Victims::new(
@@ -345,40 +352,67 @@ impl Ftl {
 /// No flash stands more; what a file says beyond it would only overflow.
 const ERASES_MOST: u32 = 1 << 30;
 
-/// Valid units of each superblock and mapped ones of each region. Every mapped unit has a slot that says so, and every
-/// such slot one unit.
-fn count_mapped(
-    map: &FlatTable,
-    reverse: &FlatTable,
-    geometry: &super::super::geometry::Geometry,
-) -> Result<(Vec<u32>, FlatTable), StateError> {
-    let mut valid = vec![0; geometry.superblocks() as usize];
-    let mut slots_in_use = 0u64;
-    let per_superblock = geometry.units_per_superblock();
-    let units = map.len() as u32;
-    for (superblock, valid) in (0..).zip(&mut valid) {
-        let first = geometry.first_slot(superblock);
-        for slot in first..first + per_superblock {
-            if let Some(unit) = reverse.get(slot).checked_sub(1) {
-                if unit >= units {
-                    return damaged("a slot holds a unit that the drive does not have");
+/// What is counted of a state's maps.
+pub(super) struct Counts {
+    /// Valid units of each superblock.
+    pub(super) valid: Vec<u32>,
+    /// Mapped units of each region.
+    pub(super) regions: FlatTable,
+}
+
+impl Counts {
+    /// Counts, and checks that every mapped unit has a slot that says so, and every such slot one unit.
+    fn of(map: &FlatTable, reverse: &Reverse, geometry: &super::super::geometry::Geometry) -> Result<Self, StateError> {
+        let mut valid = vec![0; geometry.superblocks() as usize];
+        let (units, slots) = (map.len() as u32, geometry.slots());
+        // Where a slot keeps a unit's whole number, it says itself that no other is in it.
+        let mut taken = if reverse.is_whole() { Vec::new() } else { vec![0u64; slots.div_ceil(u64::BITS) as usize] };
+        let mut regions = FlatTable::new(regions_of(units));
+        for (region, first) in (0..).zip((0..units).step_by(REGION_UNITS as usize)) {
+            let mut mapped = 0;
+            for unit in first..units.min(first.saturating_add(REGION_UNITS)) {
+                let Some(slot) = map.get(unit).checked_sub(1) else { continue };
+                if slot >= slots {
+                    return damaged("a unit is mapped to a slot that the drive does not have");
                 }
-                *valid += u32::from(map.get(unit) == slot + 1);
+                if !reverse.may_hold(slot, unit) {
+                    return damaged("a unit is mapped to a slot that does not hold it");
+                }
+                if let Some(word) = taken.get_mut((slot / u64::BITS) as usize) {
+                    let bit = 1 << (slot % u64::BITS);
+                    if *word & bit != 0 {
+                        return damaged("two units are mapped to one slot");
+                    }
+                    *word |= bit;
+                }
+                valid[geometry.superblock_of(slot) as usize] += 1;
+                mapped += 1;
+            }
+            regions.set(region, mapped);
+        }
+        Ok(Counts { valid, regions })
+    }
+
+    /// What a drive has counted itself.
+    pub(super) fn by(ftl: &Ftl) -> Self {
+        let superblocks = 0..ftl.parameters.geometry.superblocks();
+        Counts {
+            valid: superblocks.map(|superblock| ftl.blocks.get(superblock, Field::Valid)).collect(),
+            regions: ftl.regions.clone(),
+        }
+    }
+
+    /// Of a state in which just these units are mapped, with so many in each superblock.
+    pub(super) fn of_mapped(ranges: [std::ops::Range<Unit>; 2], addressed: u32, valid: Vec<u32>) -> Self {
+        let mut regions = FlatTable::new(regions_of(addressed));
+        for range in ranges {
+            for region in range.start / REGION_UNITS..range.end.div_ceil(REGION_UNITS) {
+                let first = region * REGION_UNITS;
+                let mapped = range.end.min(first.saturating_add(REGION_UNITS)) - range.start.max(first);
+                regions.set(region, regions.get(region) + mapped);
             }
         }
-        slots_in_use += u64::from(*valid);
-    }
-    let mut regions = FlatTable::new(regions_of(units));
-    let mut mapped = 0u64;
-    for (region, first) in (0..).zip((0..units).step_by(REGION_UNITS as usize)) {
-        let end = units.min(first.saturating_add(REGION_UNITS));
-        let count = (first..end).filter(|&unit| map.get(unit) != 0).count() as u32;
-        regions.set(region, count);
-        mapped += u64::from(count);
-    }
-    match mapped == slots_in_use {
-        true => Ok((valid, regions)),
-        false => damaged("a unit is mapped to a slot that does not hold it"),
+        Counts { valid, regions }
     }
 }
 
@@ -423,7 +457,7 @@ fn section_lengths(parameters: &FtlParameters) -> [u64; SECTIONS] {
         u64::from(geometry.dies()) * DIE_BYTES as u64 + FtlCounters::WORDS as u64 * 8,
         u64::from(geometry.superblocks()) * BLOCK_BYTES as u64,
         u64::from(parameters.addressed_units()) * 4,
-        u64::from(geometry.slots()) * 4,
+        Reverse::bytes(parameters),
     ]
 }
 

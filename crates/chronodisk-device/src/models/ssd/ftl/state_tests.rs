@@ -71,7 +71,7 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
     let mut other = bytes.clone();
     other[16] = 9;
     assert_eq!(refused(&other), StateError::Version(9));
-    assert!(StateError::Version(9).to_string().contains("expected version 1"));
+    assert!(StateError::Version(9).to_string().contains("expected version 2"));
     for place in [40, 4_096, 8_192, bytes.len() / 2] {
         let mut other = bytes.clone();
         other[place] ^= 0x10;
@@ -83,6 +83,22 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
     other.copy_within(map..map + 4, map + 4);
     reseal_state(&mut other);
     assert!(refused(&other).to_string().contains("a unit is mapped to a slot that does not hold it"));
+}
+
+#[test]
+fn two_units_of_one_slot_are_found_where_a_slot_keeps_only_a_part_of_its_units_number() {
+    let mut parameters = parameters(VictimPolicy::Greedy);
+    // Five slots for a unit leave 6 of 10 bits.
+    parameters.logical_units = parameters.geometry.slots() / 5;
+    let parameters = Arc::new(parameters);
+    let bytes = bytes_of(&aged(&parameters));
+    assert!(load(&parameters, &bytes).is_ok());
+    let mut other = bytes.clone();
+    let map = 4_096 * 3;
+    other.copy_within(map..map + 4, map + 4 * 64);
+    reseal_state(&mut other);
+    let reason = load(&parameters, &other).unwrap_err().to_string();
+    assert!(reason.contains("two units are mapped to one slot"), "{reason}");
 }
 
 proptest! {

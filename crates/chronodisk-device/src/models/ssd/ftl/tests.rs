@@ -60,11 +60,16 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
             .prop_map(|order| Allocation::Static(order.parse().unwrap())),
     ];
     let mapping = prop_oneof![Just(Mapping::Ideal), Just(Mapping::DemandCached { entries: 64 })];
-    (policy, allocation, mapping, prop::option::of(2u32..6), any::<bool>(), any::<bool>()).prop_map(
-        |(policy, allocation, mapping, move_at_difference, dynamic, full)| {
+    (policy, allocation, mapping, prop::option::of(2u32..6), any::<bool>(), 0..3).prop_map(
+        |(policy, allocation, mapping, move_at_difference, dynamic, size)| {
             let wear = WearLevelling { dynamic, move_at_difference };
             let parameters = FtlParameters { allocation, mapping, wear, ..parameters(policy) };
-            if full { to_the_last_page(parameters) } else { parameters }
+            match size {
+                0 => to_the_last_page(parameters),
+                // So few that a slot keeps only a part of its unit's number.
+                1 => FtlParameters { logical_units: parameters.logical_units / 4, ..parameters },
+                _ => parameters,
+            }
         },
     )
 }
@@ -91,7 +96,7 @@ fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
             assert_eq!(slot.is_some(), written.contains_key(&unit), "unit {unit}");
         }
         if let Some(slot) = slot {
-            assert_eq!(ftl.reverse.get(slot), unit + 1, "slot {slot}");
+            assert_eq!(ftl.reverse.look(&ftl.map, slot), (unit, true), "slot {slot}");
             valid[geometry.superblock_of(slot) as usize] += 1;
         }
     }
