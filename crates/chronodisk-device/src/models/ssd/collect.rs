@@ -181,6 +181,8 @@ impl Ssd {
             pages: self.parameters.geometry().planes_per_die,
             bytes: 0,
             array: self.parameters.arrays.erase,
+            row: NONE,
+            planes: 0,
             owner: Owner::Erase(die),
         };
         self.flash.submit(self.now, transaction, &mut self.events);

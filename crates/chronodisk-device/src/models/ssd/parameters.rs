@@ -117,6 +117,8 @@ pub(crate) struct ReadAheadParameters {
 pub(crate) enum UnwrittenRead {
     /// As if the drive had been written once from beginning to end.
     AsWritten,
+    /// The same for a read; but a write of a part of such a unit finds nothing to keep of the rest, and reads nothing.
+    MappedByRead,
     /// Nothing is read from flash.
     Zeros,
 }

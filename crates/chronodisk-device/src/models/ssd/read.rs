@@ -111,6 +111,8 @@ impl Ssd {
             pages,
             bytes: if self.parameters.arrays.whole_pages { pages * geometry.page_bytes } else { read.bytes },
             array: self.read_time(superblock, page, read.bytes / pages),
+            row: read.row,
+            planes: read.planes,
             owner,
         }
     }

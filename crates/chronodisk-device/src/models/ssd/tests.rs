@@ -138,6 +138,17 @@ fn a_write_of_a_part_reads_the_rest_first() {
 }
 
 #[test]
+fn what_is_mapped_by_reads_has_nothing_to_keep_before_it_is_written() {
+    let mut drive = build_text(&small(&[("\"zeros\"", "\"mapped-by-read\"")]), 0);
+    let read = complete(drive.as_mut(), Request::new(0, Op::Read, 80, 8)).as_nanos();
+    let part = complete(drive.as_mut(), Request::new(1, Op::Write, 3, 2)).as_nanos();
+    assert!(read > 45_000 && part < 5_000, "{read} {part}");
+    complete(drive.as_mut(), Request::new(2, Op::Flush, 0, 0));
+    let part = complete(drive.as_mut(), Request::new(3, Op::Write, 5, 1)).as_nanos();
+    assert!(part > 45_000, "the rest was written: {part}");
+}
+
+#[test]
 fn unwritten_and_trimmed_units_cost_what_the_profile_says() {
     let mut zeros = build_text(SMALL, 0);
     assert!(complete(zeros.as_mut(), Request::new(0, Op::Read, 0, 8)) < Nanos::from_micros(5));
@@ -231,7 +242,9 @@ impl CollectingSetUp {
         FixedPoint::new(VictimPolicy::Greedy, per_superblock, (valid - 1.0 - in_victim) / closed).write_amplification()
     }
 
-    /// Write amplification of an aged drive over some requests at depth 16, and what the model says to it.
+    /// Write amplification of an aged drive over some requests at depth 16 after as many others, and what the model says
+    /// to it. Under a load in time other numbers of superblocks are free than after ageing, and the others take a while
+    /// to share that out.
     fn run(&self, reads_percent: u64, requests: u64) -> (f64, f64) {
         let (profile, options) = (self.profile(), BuildOptions::default());
         let aged = profile.age(&options, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
@@ -240,13 +253,17 @@ impl CollectingSetUp {
         let mut stream = RandomStream::new(1, "test", "collecting");
         let sectors = u64::from(self.request_bytes / 512);
         let blocks = drive.info().capacity_sectors / sectors;
+        let mut load = |drive: &mut dyn DeviceModel, requests| {
+            closed_loop(drive, 16, requests, |id| {
+                let op = if stream.below(100) < reads_percent { Op::Read } else { Op::Write };
+                Request::new(id, op, stream.below(blocks) * sectors, sectors as u32)
+            })
+        };
+        load(drive.as_mut(), requests);
         let before = Seen::of(drive.as_ref());
         let mut free = 0.0;
         for _ in 0..LOOKS {
-            closed_loop(drive.as_mut(), 16, requests / LOOKS, |id| {
-                let op = if stream.below(100) < reads_percent { Op::Read } else { Op::Write };
-                Request::new(id, op, stream.below(blocks) * sectors, sectors as u32)
-            });
+            load(drive.as_mut(), requests / LOOKS);
             free += Seen::of(drive.as_ref()).free / LOOKS as f64;
         }
         let after = Seen::of(drive.as_ref());
@@ -295,29 +312,43 @@ fn build_text_of(name: &str) -> String {
     Profile::find(name).expect("a built-in profile").text().to_owned()
 }
 
-/// Of an aged drive with as many superblocks in a die as MQSim's, within 3 % of the model's.
-fn check_write_amplification(spare: f64, request_bytes: u32, reads: u64, writes: u64) {
+/// How far the write amplification of an aged drive with as many superblocks in a die as MQSim's is from the model's,
+/// and a sentence about it.
+fn compare_write_amplification(spare: f64, request_bytes: u32, reads: u64, writes: u64) -> (f64, String) {
     let set_up = CollectingSetUp { superblocks: 512, spare, request_bytes };
     let (measured, predicted) = set_up.run(reads, writes * 100 / (100 - reads));
-    let row = format!("{spare} spare, {request_bytes} B, {reads} % reads: {measured:.3}, the model {predicted:.3}");
-    assert!((measured / predicted - 1.0).abs() < 0.03, "{row}");
+    let off = measured / predicted - 1.0;
+    let row = format!(
+        "{spare:.2} spare, {request_bytes} B, {reads} % reads: write amplification {measured:.3}, \
+         the model {predicted:.3}, {:+.1} %",
+        100.0 * off
+    );
+    (off, row)
 }
 
 #[test]
 fn loads_that_mqsim_gives_up_complete_with_the_write_amplification_of_the_formula() {
     for (spare, request_bytes, reads) in [(0.12, 8_192, 0), (0.20, 4_096, 70), (0.28, 4_096, 0)] {
-        check_write_amplification(spare, request_bytes, reads, 10_000);
+        let (off, row) = compare_write_amplification(spare, request_bytes, reads, 10_000);
+        assert!(off.abs() < 0.03, "{row}");
     }
 }
 
 #[test]
 #[ignore = "minutes: `make ageing`"]
 fn all_loads_that_mqsim_gives_up_complete() {
+    use std::io::Write;
+    let mut far = Vec::new();
     for spare in [0.07, 0.12, 0.20, 0.28] {
         for (request_bytes, reads) in [(4_096, 0), (8_192, 0), (4_096, 70), (8_192, 70)] {
-            check_write_amplification(spare, request_bytes, reads, 100_000);
+            let (off, row) = compare_write_amplification(spare, request_bytes, reads, 100_000);
+            writeln!(std::io::stderr(), "{row}").unwrap();
+            if off.abs() >= 0.03 {
+                far.push(row);
+            }
         }
     }
+    assert!(far.is_empty(), "{far:#?}");
 }
 
 /// The contract on drives of several kinds, half of them filled before so that the collector is at work.

@@ -37,7 +37,11 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
         Some(table) => Some(read_read_ahead(table, &geometry)?),
         None => None,
     };
-    let unwritten = [("as-written", UnwrittenRead::AsWritten), ("zeros", UnwrittenRead::Zeros)];
+    let unwritten = [
+        ("as-written", UnwrittenRead::AsWritten),
+        ("mapped-by-read", UnwrittenRead::MappedByRead),
+        ("zeros", UnwrittenRead::Zeros),
+    ];
     let unwritten = fields.choice("unwritten-read", &unwritten)?;
     let mut translation = fields.table("translation")?;
     let ftl = read_translation(&mut translation, geometry, capacity)?;
@@ -185,6 +189,7 @@ fn read_bus(
         erase_command: fields.quantity_or("erase-command", Nanos::ZERO)?,
         erase_command_plane: fields.quantity_or("erase-command-plane", Nanos::ZERO)?,
         cache_register: fields.flag_or("cache-register", false)?,
+        join_reads: fields.flag_or("join-reads", false)?,
         commands_wait_for_bus: fields.flag_or("commands-wait-for-bus", false)?,
         program_suspend,
         erase_suspend,

@@ -7,6 +7,7 @@ use super::flash::{Class, Transaction, Work};
 use super::front::Direction;
 use super::ftl::{Stream, Superpage, Unit};
 use super::geometry::DieIndex;
+use super::parameters::UnwrittenRead;
 use super::pool::NONE;
 use super::read::{Place, RowRead, mix, vary};
 
@@ -43,7 +44,9 @@ impl Ssd {
         (command.pending, command.latest) = (1, self.now);
         let ends = [Some(first), (end - 1 > first).then_some(end - 1)];
         for unit in ends.into_iter().flatten().filter(|unit| !(whole..whole_end).contains(unit)) {
-            if let Place::Flash(slot) = self.place_of(unit) {
+            if let Place::Flash(slot) = self.place_of(unit)
+                && (self.parameters.unwritten != UnwrittenRead::MappedByRead || self.ftl.lookup(unit).is_some())
+            {
                 self.commands[number].pending += 1;
                 self.statistics.units_modified += 1;
                 let read = RowRead::of(slot, self, self.parameters.geometry().unit_bytes);
@@ -312,6 +315,8 @@ impl Ssd {
             pages,
             bytes: pages * geometry.page_bytes,
             array: self.program_time(superpage, place),
+            row: NONE,
+            planes: 0,
             owner: Owner::Program(number),
         };
         self.flash.submit(self.now, transaction, &mut self.events);

@@ -111,6 +111,9 @@ pub(crate) struct Transaction<O> {
     pub(crate) bytes: u32,
     /// What the array takes.
     pub(crate) array: Nanos,
+    /// Of a read: the row of pages, and a bit for each plane of which the page is read.
+    pub(crate) row: u32,
+    pub(crate) planes: u32,
     pub(crate) owner: O,
 }
 
@@ -152,6 +155,8 @@ pub(crate) struct FlashTiming {
     /// Whether the dies of a chip take commands only when all of it is idle, and a bus passes commands only when no
     /// data wait: the schedule of MQSim.
     pub(crate) commands_wait_for_bus: bool,
+    /// Whether a command reads all pages of a row that wait at the same time, whoever asked for them.
+    pub(crate) join_reads: bool,
     /// How a read suspends a program.
     pub(crate) program_suspend: Option<Suspend>,
     /// How a read suspends an erase.
@@ -384,16 +389,9 @@ impl<O: Copy> Flash<O> {
             return;
         }
         let number = state.take(class, |number| self.pool[number as usize].next);
-        let entry = self.pool[number as usize];
-        let transaction = entry.transaction;
-        if 1 << class as u32 & AWAITED_READS != 0 {
-            let waited = (now - entry.queued).as_nanos();
-            let wait = match entry.behind_collector {
-                true => &mut self.statistics.collector_wait,
-                false => &mut self.statistics.die_wait,
-            };
-            *wait += waited;
-        }
+        self.pool[number as usize].next = NONE;
+        self.count_wait(now, number);
+        let transaction = self.pool[number as usize].transaction;
         self.statistics.works[transaction.work as usize] += 1;
         let state = &mut self.dies[die as usize];
         state.doing = class;
@@ -403,10 +401,14 @@ impl<O: Copy> Flash<O> {
             Work::Read => {
                 let background = 1 << class as u32 & BACKGROUND != 0;
                 state.reads_in_a_row = if background { 0 } else { state.reads_in_a_row + 1 };
+                let (pages, array) = match self.timing.join_reads {
+                    true => self.join(now, number),
+                    false => (transaction.pages, transaction.array),
+                };
                 let timing = &self.timing;
-                let command = times(timing.read_command, timing.read_command_plane, transaction.pages);
+                let command = times(timing.read_command, timing.read_command_plane, pages);
                 let begun = self.reserve(now, now, channel, command, class);
-                self.run_array(die, begun + command, transaction.array, events);
+                self.run_array(die, begun + command, array, events);
             }
             Work::Program => {
                 state.reads_in_a_row = 0;
@@ -423,6 +425,58 @@ impl<O: Copy> Flash<O> {
                 self.run_array(die, begun + command, transaction.array, events);
             }
         }
+    }
+
+    /// A transaction has waited for its die.
+    fn count_wait(&mut self, now: Nanos, number: u32) {
+        let entry = &self.pool[number as usize];
+        if 1 << entry.transaction.class as u32 & AWAITED_READS != 0 {
+            let waited = (now - entry.queued).as_nanos();
+            let wait = match entry.behind_collector {
+                true => &mut self.statistics.collector_wait,
+                false => &mut self.statistics.die_wait,
+            };
+            *wait += waited;
+        }
+    }
+
+    /// Takes reads of other planes of the same row out of the line to a read that is begun, which they are linked to;
+    /// says how many pages that makes, and how long the slowest takes.
+    fn join(&mut self, now: Nanos, number: u32) -> (u32, Nanos) {
+        let Transaction { class, die, row, mut planes, mut pages, mut array, .. } =
+            self.pool[number as usize].transaction;
+        let (mut before, mut last_joined) = (NONE, number);
+        let mut candidate = self.dies[die as usize].lines[class as usize].first;
+        for _ in 0..JOIN_LOOKS_MOST {
+            if candidate == NONE {
+                break;
+            }
+            let Entry { transaction, next, .. } = self.pool[candidate as usize];
+            if transaction.row != row || transaction.planes & planes != 0 {
+                (before, candidate) = (candidate, next);
+                continue;
+            }
+            planes |= transaction.planes;
+            pages += transaction.pages;
+            array = array.max(transaction.array);
+            let state = &mut self.dies[die as usize];
+            let line = &mut state.lines[class as usize];
+            match before {
+                NONE => line.first = next,
+                before => self.pool[before as usize].next = next,
+            }
+            if next == NONE {
+                line.last = before;
+            }
+            if line.first == NONE {
+                state.waiting &= !(1 << class as u32);
+            }
+            self.pool[last_joined as usize].next = candidate;
+            self.pool[candidate as usize].next = NONE;
+            self.count_wait(now, candidate);
+            (last_joined, candidate) = (candidate, next);
+        }
+        (pages, array)
     }
 
     fn run_array(&mut self, die: DieIndex, begun: Nanos, time: Nanos, events: &mut Events) {
@@ -470,24 +524,30 @@ impl<O: Copy> Flash<O> {
         let mut free_at = now;
         if transaction.work == Work::Read {
             let mut ready = now.max(register_free);
-            let mut sent = 0;
-            for page in 1..=transaction.pages {
-                let upto = (u64::from(transaction.bytes) * u64::from(page) / u64::from(transaction.pages)) as u32;
-                let bytes = upto - sent;
-                sent = upto;
-                let overhead = if page == 1 { self.timing.data_out } else { self.timing.data_out_page };
-                let length = overhead + self.timing.transfer(bytes);
-                ready = self.reserve(now, ready, die % self.channels, length, transaction.class) + length;
-                let last = page == transaction.pages;
-                done.push(Done { owner: transaction.owner, at: ready, bytes, last });
+            let mut overhead = self.timing.data_out;
+            let mut one = number;
+            while one != NONE {
+                let Entry { transaction, next, .. } = self.pool[one as usize];
+                let mut sent = 0;
+                for page in 1..=transaction.pages {
+                    let upto = (u64::from(transaction.bytes) * u64::from(page) / u64::from(transaction.pages)) as u32;
+                    let bytes = upto - sent;
+                    sent = upto;
+                    let length = overhead + self.timing.transfer(bytes);
+                    overhead = self.timing.data_out_page;
+                    ready = self.reserve(now, ready, die % self.channels, length, transaction.class) + length;
+                    let last = page == transaction.pages;
+                    done.push(Done { owner: transaction.owner, at: ready, bytes, last });
+                }
+                self.give_back(one);
+                one = next;
             }
             free_at = if self.timing.cache_register { now.max(register_free) } else { ready };
             self.dies[die as usize].register_free = ready;
         } else {
             done.push(Done { owner: transaction.owner, at: now, bytes: 0, last: true });
+            self.give_back(number);
         }
-        self.pool[number as usize].next = self.free;
-        self.free = number;
         let state = &mut self.dies[die as usize];
         self.statistics.die_busy += (free_at - state.since).as_nanos();
         state.running = NONE;
@@ -496,6 +556,11 @@ impl<O: Copy> Flash<O> {
         if state.waiting != 0 || state.suspended.is_some() {
             self.consider(now, die, events);
         }
+    }
+
+    fn give_back(&mut self, number: u32) {
+        self.pool[number as usize].next = self.free;
+        self.free = number;
     }
 
     /// Reserves a bus and notes how long an awaited read waits for it.
@@ -577,6 +642,9 @@ impl<O: Copy> Flash<O> {
         }
     }
 }
+
+/// Waiting reads that are looked at for one to join.
+const JOIN_LOOKS_MOST: u32 = 16;
 
 fn times(first: Nanos, each_more: Nanos, count: u32) -> Nanos {
     Nanos::from_nanos(first.as_nanos() + each_more.as_nanos() * u64::from(count.saturating_sub(1)))

@@ -45,6 +45,7 @@ fn timing() -> FlashTiming {
         erase_command_plane: nanos(500 + 4 * 25 + 100),
         cache_register: false,
         commands_wait_for_bus: false,
+        join_reads: false,
         program_suspend: None,
         erase_suspend: None,
         most_reads_in_a_row: 4,
@@ -78,12 +79,17 @@ impl Bench {
     }
 
     fn submit(&mut self, owner: u32, work: Work, class: Class, die: u32, pages: u32, bytes: u32) {
+        self.submit_row(owner, work, class, die, (pages, bytes), (owner, 1));
+    }
+
+    fn submit_row(&mut self, owner: u32, work: Work, class: Class, die: u32, size: (u32, u32), place: (u32, u32)) {
+        let ((pages, bytes), (row, planes)) = (size, place);
         let array = match work {
             Work::Read => READ,
             Work::Program => PROGRAM,
             Work::Erase => ERASE,
         };
-        let transaction = Transaction { work, class, die, pages, bytes, array, owner };
+        let transaction = Transaction { work, class, die, pages, bytes, array, row, planes, owner };
         self.flash.submit(self.now, transaction, &mut self.events);
     }
 
@@ -213,6 +219,24 @@ fn reads_do_not_keep_a_program_waiting_for_ever() {
     bench.submit(8, Work::Program, Class::HostProgram, 0, 1, 8_192);
     let owners: Vec<u32> = bench.finish().iter().map(|done| done.0).collect();
     assert_eq!(owners, [0, 1, 2, 3, 8, 4, 5, 6, 7]);
+}
+
+#[test]
+fn reads_of_one_row_join_if_they_wait_together() {
+    let mut bench = Bench::new(FlashTiming { join_reads: true, ..timing() });
+    let read = |bench: &mut Bench, owner, row, plane: u32| {
+        bench.submit_row(owner, Work::Read, Class::HostRead, 0, (1, 4_096), (row, 1 << plane));
+    };
+    read(&mut bench, 0, 9, 0);
+    // What comes while the die is at another row waits; 3 has the plane of 1, and 2 is of another row.
+    read(&mut bench, 1, 5, 0);
+    read(&mut bench, 2, 6, 1);
+    read(&mut bench, 3, 5, 0);
+    read(&mut bench, 4, 5, 1);
+    let joined = IDLE_READ + 290 + 650 + 75_000 + 30 + 12_288;
+    let second = joined + 100 + 6 * 25 + 300 + 30 + 12_288;
+    let expected = [(0, IDLE_READ), (1, joined), (4, second), (2, second + IDLE_READ), (3, second + 2 * IDLE_READ)];
+    assert_eq!(bench.finish(), expected);
 }
 
 #[test]
