@@ -8,13 +8,14 @@
 //! |---|---|
 //! | `published` | the ZN540 as published (`zn540-as-published.toml`), nothing fitted |
 //! | `sweeps` | each sweep by a fit to the three others, which begins at the published constants |
-//! | `depths` | the rows of depth 32 and more by a fit to those below |
+//! | `depths` | the rows of depth 32 and more by a fit to those below of the same drive |
 //! | `shipped` | the profiles as they are shipped, fitted to these rows |
 //! | `constants` | no row: what the constants are if a drive's rows are all fitted to |
 //!
-//! With `--start FILE` a profile of yours takes the place of the published one. Without a part it is `published` and `shipped`, which fit nothing and take seconds. For the fits the two drives are
-//! one, as their authors suppose: what the conventional one does is told by the zoned one's sweeps and the other way
-//! round. Rows that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the
+//! With `--start FILE` a profile of yours takes the place of the published one. Without a part it is `published` and
+//! `shipped`, which fit nothing and take seconds. For `sweeps` the two drives are one: no other sweep of the zoned drive
+//! tells what its flash takes to program, and the conventional one has a single sweep, so that each tells about the
+//! other what it can. Rows that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the
 //! reference (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
 
 use std::cell::Cell;
@@ -28,6 +29,12 @@ use chronodisk_fit::{
 };
 use chronodisk_report::{PointUse, SweepFigures, SweepPoint};
 
+/// How the sweeps name the drives.
+const DRIVES: [&str; 2] = ["zns-a", "nvme-a"];
+
+/// A fit is made with one request for so many of those that the figures are told of.
+const SEARCHED: u64 = 4;
+
 const PUBLISHED: &str = include_str!("zn540-as-published.toml");
 
 /// What is fitted, and within which bounds.
@@ -38,7 +45,7 @@ const FREE: [&str; 16] = [
     "flash.program.0=300 us..3500 us",
     "flash.program-variation=10 us..2000 us",
     "bus.rate=400 MB/s..800 MB/s",
-    "front.link-rate=2800 MB/s..3600 MB/s",
+    "front.link-rate=3500 MB/s..4300 MB/s",
     "front.read-processing=0.5 us..4 us",
     "front.write-processing=0.5 us..4 us",
     "front.read-latency=2 us..30 us",
@@ -56,9 +63,9 @@ fn main() {
         let place = arguments.iter().position(|argument| argument == name);
         place.and_then(|place| arguments.get(place + 1)?.parse().ok()).unwrap_or(otherwise)
     };
-    let (requests, evaluations) = (number("--requests", 40_000), number("--evaluations", 400));
+    let (requests, evaluations) = (number("--requests", 40_000), number("--evaluations", 300));
     let conditions = Conditions { requests, seed: 1, region_bytes: None, zone_bytes: None };
-    let search = Search { evaluations: evaluations as usize, restarts: 1, seed: 1 };
+    let search = Search { evaluations: evaluations as usize, restarts: 0, seed: 1 };
     let Some(points) = measured() else { return };
     let start = arguments.iter().position(|argument| argument == "--start");
     let start = start.map_or(PUBLISHED.to_owned(), |place| {
@@ -80,20 +87,22 @@ fn main() {
         print_rows("each sweep by a fit to the others", &held_out);
     }
     if named("depths") {
-        let selector = "depth>=32".parse().expect("a condition");
-        print_rows(
-            "depth 32 and more by a fit to the rest",
-            &fit_without(&start, &points, &[selector], search, conditions),
-        );
+        let mut held_out = Vec::new();
+        for drive in DRIVES {
+            let own: Vec<Point> = points.iter().filter(|point| point.set.starts_with(drive)).cloned().collect();
+            let selector = "depth>=32".parse().expect("a condition");
+            held_out.extend(fit_without(&start, &own, &[selector], search, conditions));
+        }
+        print_rows("depth 32 and more by a fit to the rest", &held_out);
     }
     if named("constants") {
-        for drive in ["zns-a", "nvme-a"] {
+        for drive in DRIVES {
             let selector = format!("set!={drive}").parse().expect("a condition");
             fit_without(&start, &points, &[selector], search, conditions);
         }
     }
     if none || named("shipped") {
-        for (drive, name) in [("zns-a", "wd-zn540"), ("nvme-a", "nvme-a")] {
+        for (drive, name) in DRIVES.into_iter().zip(["wd-zn540", "nvme-a"]) {
             let own = points.iter().filter(|point| point.set.starts_with(drive)).cloned().collect();
             let profile = Profile::find(name).expect("a built-in profile");
             compare(&format!("{name} as shipped, fitted to these rows"), profile.text(), name, own, conditions);
@@ -139,7 +148,9 @@ fn fit_without(
     let name = "zn540-as-published";
     let template = Template::new(start, name, &free, true).unwrap_or_else(|error| panic!("{error}"));
     let points = uses(points.to_vec(), out);
-    let problem = Problem { template, profile_file: name.to_owned(), points, conditions, capacity_bytes: None };
+    let searched = Conditions { requests: conditions.requests / SEARCHED, ..conditions };
+    let mut problem =
+        Problem { template, profile_file: name.to_owned(), points, conditions: searched, capacity_bytes: None };
     let told = Cell::new(Instant::now());
     let progress = |progress: &Progress<'_>| {
         if told.get().elapsed().as_secs() >= 20 {
@@ -165,7 +176,12 @@ fn fit_without(
             percent(before.p99_percent)
         );
     }
-    fitted.fit.points.into_iter().filter(|point| point.used != PointUse::Fitted).collect()
+    // What is told of the others is simulated at length.
+    let text = problem.template.text(&fitted.values);
+    problem.template = Template::new(&text, name, &[], true).unwrap_or_else(|error| panic!("{error}"));
+    problem.points.retain(|(_, used)| *used != PointUse::Fitted);
+    problem.conditions = conditions;
+    problem.compare(&in_parallel).unwrap_or_else(|error| panic!("{error}")).fit.points
 }
 
 /// Prints rows and the means of their errors; excluded ones are listed and don't count.

@@ -1,6 +1,5 @@
 //! From a profile and a measured sweep to the profile whose model comes nearest.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use chronodisk_device::{BuildOptions, Profile, ProfileError};
@@ -8,7 +7,7 @@ use chronodisk_report::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFig
 use chronodisk_sim::Op;
 
 use crate::FitError;
-use crate::optimiser::{Search, minimise};
+use crate::optimiser::{Search, minimise, refine};
 use crate::simulate::{Conditions, simulate};
 use crate::sweep::{Point, Selector, not_monotone};
 use crate::template::{Constant, Template};
@@ -17,6 +16,20 @@ use crate::template::{Constant, Template};
 /// the mean count as much as 10 % of the 99th percentile.
 const MEAN_WEIGHT: f64 = 1.0;
 const P99_WEIGHT: f64 = 0.4;
+
+/// Weight of a constant's distance from where the profile had it, as a share of its bounds: a move over all of them costs
+/// as much as an error of 1 % at one point. What the data say nothing about stays where it was, and of several constants
+/// that could each explain a point the one moves that moves least.
+const PULL_WEIGHT: f64 = 0.01;
+
+/// The search looks with one request for so many of the final ones, and refines with all of them ...
+const COARSE: u64 = 4;
+
+/// ... but with no fewer than these, on which a 99th percentile can rest.
+const COARSE_REQUESTS_LEAST: u64 = 2_500;
+
+/// ... for this share of the simulated devices.
+const REFINING: f64 = 0.25;
 
 /// What is to be fitted to what.
 #[derive(Debug)]
@@ -181,44 +194,26 @@ impl Problem {
         if points.is_empty() || constants.is_empty() {
             return Searched { values: None, evaluations: 0 };
         }
-        let cache: RefCell<BTreeMap<Vec<u64>, Option<Vec<f64>>>> = RefCell::default();
-        let simulated = Cell::new(0usize);
-        let best: Cell<(f64, f64, f64)> = Cell::new((f64::INFINITY, 0.0, 0.0));
-        let mut evaluate = |places: &[Vec<f64>]| {
-            let candidates: Vec<Vec<f64>> = places.iter().map(|places| values_at(constants, places)).collect();
-            let keys: Vec<Vec<u64>> =
-                candidates.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect();
-            let mut new: Vec<usize> = Vec::new();
-            for (index, key) in keys.iter().enumerate() {
-                if !cache.borrow().contains_key(key) && !new.iter().any(|&other| keys[other] == *key) {
-                    new.push(index);
-                }
-            }
-            let wanted: Vec<Vec<f64>> = new.iter().map(|&index| candidates[index].clone()).collect();
-            for (&index, figures) in new.iter().zip(self.candidates(&wanted, &points, true, method.run)) {
-                let residuals = figures.ok().map(|figures| {
-                    let pairs: Vec<_> = points.iter().map(measured).zip(figures).collect();
-                    let residuals = residuals(&pairs);
-                    let cost = residuals.iter().map(|residual| residual * residual).sum();
-                    if cost < best.get().0 {
-                        let error = SetError::of("", &pairs);
-                        let of = |of: fn(&SetError) -> Option<f64>| error.as_ref().and_then(of).unwrap_or(0.0);
-                        best.set((cost, of(|it| it.mean_percent), of(|it| it.p99_percent)));
-                    }
-                    residuals
-                });
-                cache.borrow_mut().insert(keys[index].clone(), residuals);
-            }
-            simulated.set(simulated.get() + new.len());
-            let (_, mean_error_percent, p99_error_percent) = best.get();
-            let evaluations = simulated.get();
-            (method.progress)(&Progress { left_out, evaluations, mean_error_percent, p99_error_percent });
-            keys.iter().map(|key| cache.borrow().get(key).cloned().flatten()).collect()
-        };
         let start: Vec<f64> = constants.iter().map(|constant| constant.place_of(constant.start)).collect();
         let smallest: Vec<f64> = constants.iter().map(Constant::smallest_place_step).collect();
-        let found = minimise(&start, &smallest, method.search, &mut evaluate, method.stop);
-        Searched { values: found.map(|found| values_at(constants, &found.point)), evaluations: simulated.get() }
+        let all = self.conditions.requests;
+        let coarse = (all / COARSE).max(COARSE_REQUESTS_LEAST).min(all);
+        let mut evaluations = method.search.evaluations;
+        let refining = if coarse < all { (evaluations as f64 * REFINING) as usize } else { 0 };
+        evaluations -= refining;
+        let mut looking = Looking::new(self, method, left_out, &points, &start, coarse);
+        let search = Search { evaluations, ..method.search };
+        let found = minimise(&start, &smallest, search, &mut |places| looking.evaluate(places), method.stop);
+        let mut simulated = looking.simulated;
+        let mut place = found.map(|found| found.point);
+        if let Some(from) = place.as_ref().filter(|_| refining > 0 && !(method.stop)()) {
+            let mut looking = Looking { simulated, ..Looking::new(self, method, left_out, &points, &start, all) };
+            let evaluate = &mut |places: &[Vec<f64>]| looking.evaluate(places);
+            let found = refine(from, &smallest, refining, evaluate, method.stop);
+            simulated = looking.simulated;
+            place = found.map(|found| found.point).or(place);
+        }
+        Searched { values: place.map(|place| values_at(constants, &place)), evaluations: simulated }
     }
 
     /// The figures of all points with these values.
@@ -228,7 +223,9 @@ impl Problem {
     }
 
     fn figures(&self, values: &[f64], points: &[Point], run: &Runner<'_>) -> Result<Vec<SweepFigures>, FitError> {
-        self.candidates(&[values.to_vec()], points, false, run).pop().expect("a result for each candidate")
+        self.candidates(&[values.to_vec()], points, self.conditions, false, run)
+            .pop()
+            .expect("a result for each candidate")
     }
 
     /// The figures of the points for each of several candidates.
@@ -236,6 +233,7 @@ impl Problem {
         &self,
         candidates: &[Vec<f64>],
         points: &[Point],
+        conditions: Conditions,
         searching: bool,
         run: &Runner<'_>,
     ) -> Vec<Result<Vec<SweepFigures>, FitError>> {
@@ -253,7 +251,7 @@ impl Problem {
                     let build = BuildOptions { capacity_bytes: self.capacity_bytes, seed: self.conditions.seed };
                     for number in 0..parts {
                         owners.push((owner, number));
-                        let (profile, points, conditions) = (profile.clone(), part(number), self.conditions);
+                        let (profile, points) = (profile.clone(), part(number));
                         tasks.push(Task { profile, build, points, conditions, searching });
                     }
                 }
@@ -316,6 +314,76 @@ impl Problem {
             points: points.collect(),
             cross_validation: Vec::new(),
         }
+    }
+}
+
+/// Evaluates places of a search, each of them once.
+struct Looking<'a> {
+    problem: &'a Problem,
+    method: &'a Method<'a>,
+    left_out: &'a str,
+    points: &'a [Point],
+    start: &'a [f64],
+    conditions: Conditions,
+    known: BTreeMap<Vec<u64>, Option<Vec<f64>>>,
+    /// Devices simulated so far.
+    simulated: usize,
+    /// Cost and errors of the best.
+    best: (f64, f64, f64),
+}
+
+impl<'a> Looking<'a> {
+    fn new(
+        problem: &'a Problem,
+        method: &'a Method<'a>,
+        left_out: &'a str,
+        points: &'a [Point],
+        start: &'a [f64],
+        requests: u64,
+    ) -> Self {
+        let conditions = Conditions { requests, ..problem.conditions };
+        let (known, best) = (BTreeMap::new(), (f64::INFINITY, 0.0, 0.0));
+        Looking { problem, method, left_out, points, start, conditions, known, simulated: 0, best }
+    }
+
+    /// The residuals at each place: those of the points, and how far the constants went from where they were.
+    fn evaluate(&mut self, places: &[Vec<f64>]) -> Vec<Option<Vec<f64>>> {
+        let constants = self.problem.template.constants();
+        let candidates: Vec<Vec<f64>> = places.iter().map(|places| values_at(constants, places)).collect();
+        let keys: Vec<Vec<u64>> =
+            candidates.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect();
+        let mut new: Vec<usize> = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            if !self.known.contains_key(key) && !new.iter().any(|&other| keys[other] == *key) {
+                new.push(index);
+            }
+        }
+        let wanted: Vec<Vec<f64>> = new.iter().map(|&index| candidates[index].clone()).collect();
+        let run = self.method.run;
+        let all = self.problem.candidates(&wanted, self.points, self.conditions, true, run);
+        for (&index, figures) in new.iter().zip(all) {
+            let residuals = figures.ok().map(|figures| {
+                let pairs: Vec<_> = self.points.iter().map(measured).zip(figures).collect();
+                let pulls = places[index].iter().zip(self.start).map(|(place, start)| PULL_WEIGHT * (place - start));
+                let residuals: Vec<f64> = residuals(&pairs).into_iter().chain(pulls).collect();
+                let cost = residuals.iter().map(|residual| residual * residual).sum();
+                if cost < self.best.0 {
+                    let error = SetError::of("", &pairs);
+                    let of = |of: fn(&SetError) -> Option<f64>| error.as_ref().and_then(of).unwrap_or(0.0);
+                    self.best = (cost, of(|it| it.mean_percent), of(|it| it.p99_percent));
+                }
+                residuals
+            });
+            self.known.insert(keys[index].clone(), residuals);
+        }
+        self.simulated += new.len();
+        (self.method.progress)(&Progress {
+            left_out: self.left_out,
+            evaluations: self.simulated,
+            mean_error_percent: self.best.1,
+            p99_error_percent: self.best.2,
+        });
+        keys.iter().map(|key| self.known.get(key).cloned().flatten()).collect()
     }
 }
 
