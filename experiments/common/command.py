@@ -42,14 +42,20 @@ def executable() -> Path:
 
 def chronodisk(*arguments: str) -> dict[str, Any]:
     """Run the command with `--json` behind its subcommand and return what it says."""
+    return chronodisk_with_output(*arguments)[0]
+
+
+def chronodisk_with_output(*arguments: str) -> tuple[dict[str, Any], str]:
+    """Do the same, and return what the guest's program printed as well, and everything else that was printed."""
     subcommand, *rest = arguments
     call = [str(executable()), subcommand, "--json", *rest]
     done = subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CommandFailed(f"{' '.join(call)} ended with status {done.returncode}:\n{done.stderr}{done.stdout}")
     # What the guest's program printed comes before the result.
-    result: dict[str, Any] = json.loads(done.stdout[done.stdout.index('{\n  "schema"') :])
-    return result
+    begin = done.stdout.index('{\n  "schema"')
+    result: dict[str, Any] = json.loads(done.stdout[begin:])
+    return result, done.stdout[:begin] + done.stderr
 
 
 def run_times_seconds(result: dict[str, Any]) -> Sample:

@@ -28,6 +28,7 @@ use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::page::{self, Ask, ClockPage, QUESTION_BYTES, Question};
 use crate::real_time::RealTime;
 use crate::records;
+use crate::throttled::ThrottledStore;
 
 /// Most data segments of a request; a ring of 256 holds two such requests of direct descriptors.
 const SEGMENTS_MAX: u32 = 126;
@@ -354,6 +355,10 @@ fn open_device(
     };
     let store = match &device.store_recording {
         Some(path) => Box::new(RecordingStore::new(store, path)?),
+        None => store,
+    };
+    let store = match device.store_rate {
+        Some(bytes_per_second) => Box::new(ThrottledStore::new(store, bytes_per_second)),
         None => store,
     };
     Ok((port, store))

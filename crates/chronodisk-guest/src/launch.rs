@@ -105,6 +105,8 @@ pub struct DeviceOptions {
     pub store: StoreChoice,
     /// A new file for everything that is done to the store.
     pub store_recording: Option<PathBuf>,
+    /// Bytes that the store reads or writes in a second of the host's time at most; the guest must not notice.
+    pub store_rate: Option<u64>,
 }
 
 /// Where a device's model is.

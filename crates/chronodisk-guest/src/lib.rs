@@ -30,6 +30,7 @@ mod records;
 mod relay;
 mod signals;
 mod spec;
+mod throttled;
 
 pub use backend::guest_backend;
 pub use control::BackendReport;

@@ -156,6 +156,11 @@ pub struct Arguments {
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration_range)]
     model_delay: Option<RangeInclusive<Nanos>>,
 
+    /// Diagnostic: bytes of a device that are read or written in a second of this host's time at most; the guest must
+    /// not notice
+    #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = quantity::bytes)]
+    store_rate: Option<u64>,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
@@ -437,6 +442,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         state_file: device.state_file().map(Path::to_owned),
         store: squashed.map_or_else(|| store(index), |options| squash(store(index), options)),
         store_recording: arguments.record_store.clone(),
+        store_rate: arguments.store_rate,
     };
     Ok(devices.iter().enumerate().map(options).collect())
 }
@@ -495,7 +501,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 27] = [
+    let entries: [(&str, Value); 28] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -531,6 +537,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("drop-caches", json!(arguments.drop_caches)),
         ("check", json!(arguments.check)),
         ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
+        ("store-rate", json!(arguments.store_rate)),
         ("json", json!(arguments.json)),
     ];
     let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();

@@ -119,3 +119,15 @@ fn two_guests_live_side_by_side() {
         assert!(result["reps"][0]["run_time_ns"].as_u64().unwrap() > 20_000_000_000);
     }
 }
+
+#[test]
+fn the_guest_does_not_notice_a_slow_store() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let write = ["dd", "if=/dev/zero", "of=/dev/vda", "bs=64k", "count=10", "oflag=direct"];
+    let result = chronodisk.run_json("constant-1ms", &["--fs", "none", "--store-rate", "1MB"], &write);
+    let rep = &result["reps"][0];
+    assert_eq!(rep["summary"]["service_time_us"]["max"], 1000.0, "{rep}");
+    // Ten requests of 1 ms each, whose bytes took 655 ms of the host's time.
+    let ms = |name: &str| rep[name].as_f64().unwrap() / 1e6;
+    assert!(ms("run_time_ns") < 300.0 && ms("host_time_ns") > 655.0, "{rep}");
+}
