@@ -56,18 +56,19 @@ impl FileSystem {
     }
 
     /// Arguments that make it repeatable and leave no lazy work that would disturb the command.
-    pub(crate) fn maker_arguments(self, seed: u64, device: &str, extra: &[String]) -> Vec<String> {
+    pub(crate) fn maker_arguments(self, seed: u64, device: &str, capacity_bytes: u64, extra: &[String]) -> Vec<String> {
         let uuid = uuid_of(seed);
         let own: Vec<String> = match self {
             FileSystem::Ext4 | FileSystem::Ext3 | FileSystem::Ext2 => {
-                let lazy = if self == FileSystem::Ext2 { "" } else { ",lazy_journal_init=0" };
+                let journal = if self == FileSystem::Ext2 { "" } else { ",lazy_journal_init=0" };
+                let tables = u8::from(self.leaves_inode_tables(capacity_bytes));
                 vec![
                     "-q".into(),
                     "-F".into(),
                     "-U".into(),
                     uuid.clone(),
                     "-E".into(),
-                    format!("lazy_itable_init=0{lazy},hash_seed={uuid}"),
+                    format!("lazy_itable_init={tables}{journal},hash_seed={uuid}"),
                 ]
             }
             FileSystem::Xfs => vec!["-q".into(), "-f".into(), "-m".into(), format!("uuid={uuid}")],
@@ -75,6 +76,18 @@ impl FileSystem {
             FileSystem::None => Vec::new(),
         };
         own.into_iter().chain(extra.iter().cloned()).chain([device.to_owned()]).collect()
+    }
+
+    /// Mount options that go before the user's own.
+    pub(crate) fn mount_options(self, capacity_bytes: u64) -> Option<&'static str> {
+        // Else a thread of the kernel would write them beside the command.
+        self.leaves_inode_tables(capacity_bytes).then_some("noinit_itable")
+    }
+
+    /// Whether inode tables are left as they are until their inodes are used: mkfs writes each group's by
+    /// itself and waits for it, which on 100 TiB are 819,200 requests and the only thing that would take long.
+    fn leaves_inode_tables(self, capacity_bytes: u64) -> bool {
+        self == FileSystem::Ext4 && capacity_bytes > INODE_TABLES_WRITTEN_BYTES_MAX
     }
 
     /// The command that checks it without changing it.
@@ -105,6 +118,9 @@ impl FromStr for FileSystem {
     }
 }
 
+/// The largest device whose inode tables mkfs writes: 32,768 groups of ext4.
+const INODE_TABLES_WRITTEN_BYTES_MAX: u64 = 4 << 40;
+
 /// A UUID of version 4's form (RFC 9562, section 5.4) that depends on the seed alone.
 fn uuid_of(seed: u64) -> String {
     let mut stream = chronodisk_sim::RandomStream::new(seed, "guest", "file-system-uuid");
@@ -130,6 +146,18 @@ mod tests {
             assert_eq!(file_system.name().parse(), Ok(file_system));
         }
         assert!("zfs".parse::<FileSystem>().unwrap_err().contains("btrfs"));
+    }
+
+    #[test]
+    fn inode_tables_of_huge_devices_are_left_by_mkfs_and_by_the_kernel() {
+        let written = |file_system: FileSystem, capacity_bytes| {
+            let arguments = file_system.maker_arguments(1, "/dev/vda", capacity_bytes, &[]).join(" ");
+            (arguments.contains("lazy_itable_init=0"), file_system.mount_options(capacity_bytes))
+        };
+        assert_eq!(written(FileSystem::Ext4, 4 << 40), (true, None));
+        assert_eq!(written(FileSystem::Ext4, 100 << 40), (false, Some("noinit_itable")));
+        // Has no checksums in its group descriptors, and so no way to say that a table was left.
+        assert_eq!(written(FileSystem::Ext3, 8 << 40), (true, None));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use chronodisk_sim::SECTOR_BYTES;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
@@ -230,10 +231,18 @@ fn own_bare_devices(spec: &GuestSpec) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Capacity of the device that gets the file system.
+fn device_bytes(stage: Stage) -> Result<u64, Failure> {
+    let path = format!("/sys/class/block/{}/size", DEVICE.trim_start_matches("/dev/"));
+    let text = fs::read_to_string(&path).at(stage, || path.clone())?;
+    let sectors: u64 = text.trim().parse().map_err(|_| Failure { stage, message: format!("{path}: {text:?}") })?;
+    Ok(sectors * SECTOR_BYTES)
+}
+
 fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     let Some((program, package)) = spec.file_system.maker() else { return Ok(()) };
     let output = Command::new(program)
-        .args(spec.file_system.maker_arguments(spec.seed, DEVICE, &spec.mkfs_options))
+        .args(spec.file_system.maker_arguments(spec.seed, DEVICE, device_bytes(Stage::Mkfs)?, &spec.mkfs_options))
         .output()
         .at(Stage::Mkfs, || format!("{program} (Debian: apt-get install {package})"))?;
     if output.status.success() {
@@ -262,8 +271,10 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     // mount(8) knows which options are flags and which are the file system's.
     let mut command = Command::new("mount");
     command.args(["-t", spec.file_system.name()]);
-    if let Some(options) = &spec.mount_options {
-        command.args(["-o", options]);
+    let own = spec.file_system.mount_options(device_bytes(Stage::Mount)?);
+    let options: Vec<&str> = own.into_iter().chain(spec.mount_options.as_deref()).collect();
+    if !options.is_empty() {
+        command.args(["-o", &options.join(",")]);
     }
     let output = command.arg(DEVICE).arg(at).output().at(Stage::Mount, || "mount".into())?;
     if !output.status.success() {

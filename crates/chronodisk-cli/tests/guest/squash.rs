@@ -13,9 +13,12 @@ use chronodisk_store::{Change, RamStore, Recording, Store};
 
 use super::support::{Chronodisk, example, text};
 
-#[path = "../../../chronodisk-store/tests/common/e2fsprogs.rs"]
+#[path = "../../../chronodisk-store/tests/squash/e2fsprogs.rs"]
 mod e2fsprogs;
-use e2fsprogs::{compare_files, e2fsprogs_are_here, export, tool};
+#[path = "../../../chronodisk-store/tests/squash/export.rs"]
+mod export;
+use e2fsprogs::{compare_files, e2fsprogs_are_here, tool};
+use export::export;
 
 const CAPACITY_BYTES: u64 = 128 << 20;
 

@@ -127,10 +127,11 @@ impl Blocks {
             && matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { class, .. }) if class != Class::Unclassified)
     }
 
-    /// Whether some block is kept, or waits, only because nothing is known of it.
-    pub(crate) fn has_unclassified(&self) -> bool {
+    /// Whether some block between two is kept, or waits, only because nothing is known of it.
+    pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
         let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });
-        !self.waiting.is_empty() || self.map.all().any(|(_, _, block)| unclassified(block))
+        self.waiting.pieces(start, end).next().is_some()
+            || self.map.pieces(start, end).any(|(_, _, block)| unclassified(block))
     }
 
     /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
@@ -341,16 +342,12 @@ impl Blocks {
         Ok(())
     }
 
-    /// Everything that waits is kept as unclassified.
-    pub(crate) fn spill(&mut self) -> Result<(), StoreError> {
-        self.spilled_bytes += self.waiting_bytes();
-        self.settle_waiting(Class::Unclassified)
-    }
-
-    /// Everything that waits is kept.
-    pub(crate) fn settle_waiting(&mut self, class: Class) -> Result<(), StoreError> {
-        for (start, end, _) in self.waiting.all().collect::<Vec<_>>() {
-            self.settle(start, end, class)?;
+    /// What waits between `start` and `end` is kept as unclassified.
+    pub(crate) fn spill(&mut self, start: u64, end: u64) -> Result<(), StoreError> {
+        let waiting: Vec<_> = self.waiting.pieces(start, end).map(|(from, to, _)| (from, to)).collect();
+        for (from, to) in waiting {
+            self.spilled_bytes += (to - from) * UNIT_BYTES;
+            self.settle(from, to, Class::Unclassified)?;
         }
         Ok(())
     }

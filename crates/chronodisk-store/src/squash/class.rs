@@ -31,11 +31,15 @@ pub enum Class {
     Everything,
     /// Kept because everything was asked to be.
     Exact,
+    /// Partition tables, and all else outside of partitions.
+    PartitionTable,
+    /// Trees of free space, of inodes, and of who uses what.
+    SpaceTree,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 13] = [
+    pub const ALL: [Class; 15] = [
         Class::Superblock,
         Class::GroupDescriptors,
         Class::Bitmap,
@@ -49,6 +53,8 @@ impl Class {
         Class::Unclassified,
         Class::Everything,
         Class::Exact,
+        Class::PartitionTable,
+        Class::SpaceTree,
     ];
 
     /// Its name in results.
@@ -68,6 +74,8 @@ impl Class {
             Class::Unclassified => "unclassified",
             Class::Everything => "everything",
             Class::Exact => "exact",
+            Class::PartitionTable => "partition-table",
+            Class::SpaceTree => "space-tree",
         }
     }
 

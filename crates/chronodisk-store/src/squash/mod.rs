@@ -5,7 +5,7 @@
 //! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
 //! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
 //!
-//! Understood so far: ext2, ext3 and ext4, from the first byte of the device on. Anything else is kept.
+//! Understood so far: ext2, ext3, ext4 and XFS, on the whole device or in partitions. Anything else is kept.
 //! [`SquashMode::Exact`] keeps everything, compressed.
 
 mod arena;
@@ -16,9 +16,12 @@ mod content;
 mod ext4;
 mod image;
 mod map_log;
+mod part;
 mod places;
 mod runs;
 mod store;
+mod table;
+mod xfs;
 
 pub use class::Class;
 pub use content::ContentKind;

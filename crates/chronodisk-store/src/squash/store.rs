@@ -5,9 +5,10 @@ use std::path::Path;
 use super::backing::{Backing, ImageFile};
 use super::blocks::{Block, Blocks};
 use super::content::Content;
-use super::ext4::{Ext4, News, Refusal, Verdict};
 use super::image::{Sizes, savings};
+use super::part::{Part, Verdict};
 use super::runs::RunMap;
+use super::table::{TABLE_BYTES, Table};
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::{Extent, Store, StoreError, check_extent, check_range, len_of};
 
@@ -90,38 +91,11 @@ pub struct SquashStore {
     capacity_bytes: u64,
     mode: SquashMode,
     blocks: Blocks,
-    known: Known,
-    notices: Vec<String>,
+    /// The whole device, or its partitions in ascending order.
+    parts: Vec<Part>,
     written_bytes: u64,
     dropped_bytes: u64,
-    /// Commits and scans of file systems that are gone.
-    commits: u64,
-    scans: u64,
-    /// Blocks came that a scan might tell apart, since the last one.
-    unscanned: bool,
 }
-
-/// What is known of what is on the device.
-#[derive(Debug)]
-enum Known {
-    Nothing,
-    NotUnderstood,
-    Ext4(Box<Ext4>),
-}
-
-/// Why all metadata are read again, which says how far they can be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Occasion {
-    /// Something is at work, and some of it may not be there yet.
-    Work,
-    /// A flush while the file system says that it is clean: most likely a tool is done.
-    CleanFlush,
-    /// A clean file system is about to be mounted, or the device is closed: nothing is on its way.
-    Rest,
-}
-
-/// Where a file system begins.
-const START_BYTES: u64 = 0;
 
 impl SquashStore {
     /// A store in memory that takes at most `budget_bytes`, besides what waits and the tables.
@@ -164,8 +138,10 @@ impl SquashStore {
         let backing = Backing::File(Box::new(image));
         let mut store = SquashStore::new(capacity_bytes, header.mode, map, backing, header.content, options);
         if store.mode == SquashMode::Classified {
-            store.look_for_file_system()?;
-            store.rescan(Occasion::Work)?;
+            store.look_for_partitions()?;
+            for part in &mut store.parts {
+                part.open(&mut store.blocks)?;
+            }
         }
         Ok(store)
     }
@@ -183,13 +159,9 @@ impl SquashStore {
             capacity_bytes,
             mode,
             blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
-            known: Known::Nothing,
-            notices: Vec::new(),
+            parts: vec![Part::new(0, capacity_bytes)],
             written_bytes: 0,
             dropped_bytes: 0,
-            commits: 0,
-            scans: 0,
-            unscanned: false,
         }
     }
 
@@ -197,10 +169,9 @@ impl SquashStore {
     #[must_use]
     pub fn squash_statistics(&self) -> SquashStatistics {
         let sizes = Sizes::of(self.blocks.map());
-        let (commits, scans, entries) = match &self.known {
-            Known::Ext4(ext4) => (ext4.commits, ext4.scans, ext4.entries()),
-            _ => (0, 0, 0),
-        };
+        let counts = self.parts.iter().map(Part::counts);
+        let (commits, scans, entries) =
+            counts.fold((0, 0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2));
         SquashStatistics {
             written_bytes: self.written_bytes,
             dropped_bytes: self.dropped_bytes,
@@ -211,8 +182,8 @@ impl SquashStore {
             generated_bytes: sizes.generated_bytes - self.blocks.waiting_bytes(),
             zeroed_bytes: sizes.zeroed_bytes,
             stored_bytes: sizes.stored_bytes + self.blocks.waiting_bytes() + self.blocks.backing().log_bytes(),
-            commits: self.commits + commits,
-            scans: self.scans + scans,
+            commits,
+            scans,
             table_entries: entries + self.blocks.map().len() as u64,
         }
     }
@@ -221,39 +192,47 @@ impl SquashStore {
     fn write_units(&mut self, unit: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
         self.check_room(unit, end, bytes)?;
-        let old = match &self.known {
-            Known::Ext4(ext4) => ext4.before_write(offset_bytes, len_bytes, &mut self.blocks)?,
-            _ => Vec::new(),
-        };
-        let mut at = unit;
-        while at < end {
-            let (verdict, run_end) = self.verdict(at, end);
-            let part = &bytes[((at - unit) * UNIT_BYTES) as usize..((run_end - unit) * UNIT_BYTES) as usize];
-            match verdict {
-                Verdict::Keep(class) => self.blocks.keep(at, part, class)?,
-                Verdict::Drop => {
-                    self.blocks.squash(at, run_end);
-                    self.dropped_bytes += len_of(part);
-                }
-                Verdict::Wait => {
-                    self.unscanned = true;
-                    self.blocks.wait(at, part)?;
-                }
-            }
-            at = run_end;
+        for (from, to, index) in self.pieces(unit, end) {
+            let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
+            let Some(index) = index else {
+                self.blocks.keep(from, piece, Class::PartitionTable)?;
+                continue;
+            };
+            let from_bytes = offset_bytes.max(from * UNIT_BYTES);
+            let to_bytes = (offset_bytes + len_bytes).min(to * UNIT_BYTES);
+            let part = &mut self.parts[index];
+            self.dropped_bytes += part.write(from, piece, from_bytes, to_bytes - from_bytes, &mut self.blocks)?;
         }
-        if Ext4::touches_superblock(START_BYTES, offset_bytes, len_bytes) {
-            self.superblock_written()?;
-        }
-        if let Known::Ext4(ext4) = &mut self.known {
-            let news = ext4.after_write(offset_bytes, len_bytes, old, &mut self.blocks)?;
-            self.act_upon(&news)?;
-        }
-        let unknown = matches!(&self.known, Known::Ext4(ext4) if ext4.needs_scan());
-        if unknown && self.unscanned && self.blocks.waiting_is_half_full() {
-            self.rescan(Occasion::Work)?;
+        if offset_bytes < TABLE_BYTES {
+            self.look_for_partitions()?;
         }
         self.blocks.record_if_due()
+    }
+
+    /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last,
+    /// and the part's place in the list, if it is one.
+    fn pieces(&self, unit: u64, end: u64) -> Vec<(u64, u64, Option<usize>)> {
+        let mut pieces = Vec::new();
+        let mut at = unit;
+        let first = self.parts.partition_point(|part| part.units().1 <= unit);
+        for (part, index) in self.parts[first..].iter().zip(first..) {
+            let (start, part_end) = part.units();
+            let (from, to) = (start.max(at), part_end.min(end));
+            if from >= end {
+                break;
+            }
+            if from > at {
+                pieces.push((at, from, None));
+            }
+            if from < to {
+                pieces.push((from, to, Some(index)));
+            }
+            at = to.max(from);
+        }
+        if at < end {
+            pieces.push((at, end, None));
+        }
+        pieces
     }
 
     /// An error before anything changes, if what must be kept might not find room.
@@ -261,136 +240,60 @@ impl SquashStore {
         if self.blocks.has_ample_room(end - unit) {
             return Ok(());
         }
+        let bytes_of =
+            |from: u64, to: u64| &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
         let mut needed = Vec::new();
-        let mut at = unit;
-        while at < end {
-            let (verdict, run_end) = self.verdict(at, end);
-            let part = &bytes[((at - unit) * UNIT_BYTES) as usize..((run_end - unit) * UNIT_BYTES) as usize];
-            if verdict != Verdict::Drop {
-                needed.push((at, part));
+        for (from, to, index) in self.pieces(unit, end) {
+            match index {
+                None => needed.push((from, bytes_of(from, to))),
+                Some(index) => {
+                    let judged = self.parts[index].judge(from, bytes_of(from, to));
+                    let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
+                    needed.extend(kept.map(|(from, to, _)| (from, bytes_of(from, to))));
+                }
             }
-            at = run_end;
         }
         self.blocks.check_room(&needed)
     }
 
-    fn verdict(&self, unit: u64, end: u64) -> (Verdict, u64) {
-        match &self.known {
-            Known::Nothing => (Verdict::Wait, end),
-            Known::NotUnderstood => (Verdict::Keep(Class::Everything), end),
-            Known::Ext4(ext4) => ext4.verdict(unit, end, ext4.is_followed()),
-        }
-    }
-
-    fn superblock_written(&mut self) -> Result<(), StoreError> {
-        let Known::Ext4(ext4) = &mut self.known else { return self.look_for_file_system() };
-        // What came until now was of a file system at rest, and can be told apart for good.
-        if ext4.leaves_rest(&mut self.blocks)? && (self.unscanned || ext4.needs_scan()) {
-            self.rescan(Occasion::Rest)?;
-        }
-        let Known::Ext4(ext4) = &mut self.known else { return Ok(()) };
-        match ext4.superblock_written(&mut self.blocks)? {
-            None => {}
-            Some(found) => self.found(found)?,
-        }
-        Ok(())
-    }
-
-    fn look_for_file_system(&mut self) -> Result<(), StoreError> {
-        let found = Ext4::find(&mut self.blocks, START_BYTES)?;
-        self.found(found)
-    }
-
-    fn found(&mut self, found: Result<Ext4, Refusal>) -> Result<(), StoreError> {
-        if let Known::Ext4(old) = &self.known {
-            self.commits += old.commits;
-            self.scans += old.scans;
-        }
-        self.known = match found {
-            Ok(ext4) => {
-                if let Some(doubt) = ext4.doubts() {
-                    self.notice(format!("the file system is followed only in part: {doubt}"));
-                }
-                self.unscanned = true;
-                Known::Ext4(Box::new(ext4))
-            }
-            Err(Refusal::Absent) => Known::Nothing,
-            Err(Refusal::NotUnderstood(reason)) => {
-                self.notice(format!("everything is kept, because the file system is not understood: {reason}"));
-                self.blocks.settle_waiting(Class::Everything)?;
-                Known::NotUnderstood
-            }
+    /// Takes the device apart as its partition table says, if that changed.
+    fn look_for_partitions(&mut self) -> Result<(), StoreError> {
+        let capacity_bytes = self.capacity_bytes;
+        let whole = [(0, capacity_bytes)];
+        let table = Table::read(&mut self.blocks, capacity_bytes)?;
+        let bounds = match &table {
+            Table::Found(bounds) => &bounds[..],
+            Table::Absent | Table::NotUnderstood(_) => &whole,
         };
-        Ok(())
-    }
-
-    fn notice(&mut self, notice: String) {
-        if !self.notices.contains(&notice) {
-            self.notices.push(notice);
-        }
-    }
-
-    /// Reads all metadata, and settles every block that they tell of.
-    fn rescan(&mut self, occasion: Occasion) -> Result<(), StoreError> {
-        let Known::Ext4(ext4) = &mut self.known else { return Ok(()) };
-        let drop_data = ext4.scan(&mut self.blocks, occasion != Occasion::Work)?;
-        let guarded = occasion != Occasion::Rest && !ext4.is_followed();
-        self.unscanned = false;
-        self.apply(0, self.blocks.units(), drop_data, guarded)?;
-        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
-        if !drop_data || occasion == Occasion::Work {
-            return Ok(());
-        }
-        for (start, end) in ext4.free_blocks(&mut self.blocks)? {
-            let (from, to) = ext4.units_of(start, end);
-            for unit in from..to {
-                let unused = ext4.verdict(unit, unit + 1, true).0 == Verdict::Wait;
-                // What was never known to be anything may be so new that its inode is still on its way.
-                if unused && (occasion == Occasion::Rest || self.blocks.is_kept_metadata(unit)) {
-                    self.blocks.squash(unit, unit + 1);
+        if !self.parts.iter().map(Part::bounds).eq(bounds.iter().copied()) {
+            let mut all = Part::new(0, capacity_bytes);
+            if bounds == whole {
+                all.look(&mut self.blocks)?;
+                self.parts = vec![all];
+            } else if !all.holds_file_system(&mut self.blocks)? {
+                self.divide(bounds)?;
+            } else {
+                // One of the two is a leftover.
+                if self.parts.len() != 1 || self.parts[0].bounds() != whole[0] {
+                    self.parts = vec![all];
                 }
+                self.parts[0].give_up("there is a partition table beside it", &mut self.blocks)?;
             }
         }
-        Ok(())
+        match table {
+            Table::NotUnderstood(reason) => self.parts[0].give_up(&reason, &mut self.blocks),
+            _ => Ok(()),
+        }
     }
 
-    fn act_upon(&mut self, news: &News) -> Result<(), StoreError> {
-        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
-        if ext4.lost_journal() {
-            self.notice("a commit of the journal could not be read; until it is begun anew, more is kept".to_owned());
-        }
-        if news.scanned {
-            return self.apply(0, self.blocks.units(), true, true);
-        }
-        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
-        let ranges: Vec<_> = news.claimed.all().map(|(start, end, ())| ext4.units_of(start, end)).collect();
-        for (start, end, ()) in news.freed.all() {
-            let (from, to) = ext4.units_of(start, end);
-            // A block smaller than a unit may have neighbours that are not free.
-            let unused = (from..to).filter(|&unit| matches!(ext4.verdict(unit, unit + 1, true).0, Verdict::Wait));
-            for unit in unused.filter(|&unit| self.blocks.is_kept_metadata(unit)).collect::<Vec<_>>() {
-                self.blocks.squash(unit, unit + 1);
+    /// Takes the device apart; what lies in no part is kept.
+    fn divide(&mut self, bounds: &[(u64, u64)]) -> Result<(), StoreError> {
+        self.parts = bounds.iter().map(|&(start, end)| Part::new(start, end)).collect();
+        for (from, to, index) in self.pieces(0, self.blocks.units()) {
+            match index {
+                None => self.blocks.settle(from, to, Class::PartitionTable)?,
+                Some(index) => self.parts[index].look(&mut self.blocks)?,
             }
-        }
-        for (from, to) in ranges {
-            self.apply(from, to, true, news.guarded)?;
-        }
-        Ok(())
-    }
-
-    /// Acts upon what is known of the blocks between two.
-    fn apply(&mut self, start: u64, end: u64, drop_data: bool, guarded: bool) -> Result<(), StoreError> {
-        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
-        let end = end.min(self.blocks.units());
-        let mut at = start;
-        while at < end {
-            let (verdict, run_end) = ext4.verdict(at, end, drop_data);
-            match verdict {
-                Verdict::Keep(class) => self.blocks.settle(at, run_end, class)?,
-                Verdict::Drop => drop_units(ext4, &mut self.blocks, at, run_end, guarded)?,
-                Verdict::Wait => {}
-            }
-            at = run_end;
         }
         Ok(())
     }
@@ -419,40 +322,17 @@ impl SquashStore {
         if last * UNIT_BYTES < end_bytes {
             self.write(last * UNIT_BYTES, &vec![0; (end_bytes - last * UNIT_BYTES) as usize])?;
         }
-        if let Known::Ext4(ext4) = &mut self.known {
-            if discard {
-                ext4.discarded(offset_bytes, len_bytes);
-            } else {
-                ext4.zeroed(offset_bytes, len_bytes);
-            }
+        for (from, to, index) in self.pieces(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
+            let Some(index) = index else { continue };
+            let from_bytes = offset_bytes.max(from * UNIT_BYTES);
+            let to_bytes = end_bytes.min(to * UNIT_BYTES);
+            self.parts[index].cleared(from_bytes, to_bytes - from_bytes, discard, &mut self.blocks)?;
         }
-        if Ext4::touches_superblock(START_BYTES, offset_bytes, len_bytes) {
-            self.superblock_written()?;
+        if offset_bytes < TABLE_BYTES {
+            self.look_for_partitions()?;
         }
         self.blocks.record_if_due()
     }
-}
-
-/// Drops what is stored of the blocks between two, but for what looks like metadata: all of that if
-/// `guarded`, else what was kept as metadata before.
-fn drop_units(ext4: &Ext4, blocks: &mut Blocks, start: u64, end: u64, guarded: bool) -> Result<(), StoreError> {
-    let mut bytes = [0; UNIT_BYTES as usize];
-    let mut dropped = RunMap::<()>::default();
-    for (from, to) in blocks.stored_pieces(start, end) {
-        for unit in from..to {
-            if guarded || blocks.is_kept_metadata(unit) {
-                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
-                if ext4.looks_like_metadata(&bytes, guarded) {
-                    continue;
-                }
-            }
-            dropped.set(unit, unit + 1, ());
-        }
-    }
-    for (from, to, ()) in dropped.all() {
-        blocks.squash(from, to);
-    }
-    Ok(())
 }
 
 impl Store for SquashStore {
@@ -514,16 +394,8 @@ impl Store for SquashStore {
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
-        if let Known::Ext4(ext4) = &self.known
-            && self.unscanned
-            && (ext4.needs_scan() || ext4.is_clean())
-        {
-            let occasion = if ext4.is_clean() { Occasion::CleanFlush } else { Occasion::Work };
-            self.rescan(occasion)?;
-        }
-        // What waits while a journal is followed is no metadata; else it might be, and was promised.
-        if !matches!(&self.known, Known::Ext4(ext4) if ext4.is_followed()) {
-            self.blocks.spill()?;
+        for part in &mut self.parts {
+            part.flush(&mut self.blocks)?;
         }
         self.blocks.record()
     }
@@ -539,8 +411,8 @@ impl Store for SquashStore {
 
     /// What a clean file system does not need is dropped, the rest is safe.
     fn close(&mut self) -> Result<(), StoreError> {
-        if matches!(&self.known, Known::Ext4(ext4) if ext4.is_clean()) && self.blocks.has_unclassified() {
-            self.rescan(Occasion::Rest)?;
+        for part in &mut self.parts {
+            part.close(&mut self.blocks)?;
         }
         self.flush()
     }
@@ -569,10 +441,16 @@ impl Store for SquashStore {
     }
 
     fn notices(&self) -> Vec<String> {
-        let mut notices = self.notices.clone();
-        let nothing = matches!(self.known, Known::Nothing) && self.mode == SquashMode::Classified;
+        let mut notices: Vec<String> = Vec::new();
+        for notice in self.parts.iter().flat_map(Part::notices) {
+            if !notices.contains(notice) {
+                notices.push(notice.clone());
+            }
+        }
+        let nothing = self.parts.iter().any(Part::knows_nothing) && self.mode == SquashMode::Classified;
         if nothing && self.written_bytes > 0 {
-            notices.push("everything is kept, because there is no file system that is known".to_owned());
+            let of_it = if self.parts.len() > 1 { "of a partition everything" } else { "everything" };
+            notices.push(format!("{of_it} is kept, because there is no file system that is known"));
         }
         notices
     }

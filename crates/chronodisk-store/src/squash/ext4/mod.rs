@@ -22,23 +22,15 @@ use std::collections::{BTreeSet, HashSet};
 
 use self::journal::{Journal, TYPE_COMMIT, Transaction};
 use self::layout::Layout;
-pub(crate) use self::superblock::Refusal;
 use self::superblock::{LEN_BYTES, OFFSET_BYTES, Superblock, feature};
 use self::walk::{Inode, Trust, Use, Walk, looks_like_link, looks_like_metadata};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
 use super::map_log::u32_at;
+use super::part::{Refusal, Verdict};
 use super::runs::RunMap;
 use crate::StoreError;
-
-/// What becomes of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Keep(Class),
-    Drop,
-    Wait,
-}
 
 /// Metadata as committed: a block's latest copy in the journal, or else what is at its place.
 pub(crate) struct View<'a> {
@@ -77,6 +69,7 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub(crate) struct Ext4 {
     start_bytes: u64,
+    end_bytes: u64,
     superblock: Superblock,
     layout: Layout,
     uses: RunMap<Use>,
@@ -91,15 +84,20 @@ pub(crate) struct Ext4 {
 pub(crate) type OldTable = (u64, Vec<u8>);
 
 impl Ext4 {
-    /// The file system whose superblock lies at `start_bytes` + 1,024, if there is one that is understood.
-    pub(crate) fn find(blocks: &mut Blocks, start_bytes: u64) -> Result<Result<Self, Refusal>, StoreError> {
-        let available_bytes = (blocks.units() * UNIT_BYTES).saturating_sub(start_bytes);
+    /// The file system between two bytes of the device, if there is one that is understood.
+    pub(crate) fn find(
+        blocks: &mut Blocks,
+        start_bytes: u64,
+        end_bytes: u64,
+    ) -> Result<Result<Self, Refusal>, StoreError> {
+        let available_bytes = end_bytes - start_bytes;
         let mut bytes = [0; LEN_BYTES];
         if available_bytes < OFFSET_BYTES + LEN_BYTES as u64 || !blocks.read(start_bytes + OFFSET_BYTES, &mut bytes)? {
             return Ok(Err(Refusal::Absent));
         }
         Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Ext4 {
             start_bytes,
+            end_bytes,
             superblock,
             layout: Layout::default(),
             uses: RunMap::default(),
@@ -108,12 +106,6 @@ impl Ext4 {
             commits: 0,
             scans: 0,
         }))
-    }
-
-    /// Whether a range of the device touches the superblock at `start_bytes`.
-    pub(crate) fn touches_superblock(start_bytes: u64, offset_bytes: u64, len_bytes: u64) -> bool {
-        let at = start_bytes + OFFSET_BYTES;
-        offset_bytes < at + LEN_BYTES as u64 && offset_bytes + len_bytes > at
     }
 
     /// No metadata reach their places unannounced.
@@ -405,7 +397,7 @@ impl Ext4 {
                     layout_changed |= index.is_some_and(|index| !self.layout.agrees(&self.superblock, index, &after));
                 }
                 Some(Class::Superblock) if block == self.superblock.first_data_block => {
-                    layout_changed |= self.take_superblock(&after, blocks.units() * UNIT_BYTES);
+                    layout_changed |= self.take_superblock(&after);
                 }
                 Some(_) => {}
                 None => {
@@ -441,14 +433,14 @@ impl Ext4 {
     }
 
     /// A committed superblock; true if it says that the file system was made larger.
-    fn take_superblock(&mut self, block: &[u8], device_bytes: u64) -> bool {
+    fn take_superblock(&mut self, block: &[u8]) -> bool {
         let at = if self.superblock.block_bytes == 1024 { 0 } else { OFFSET_BYTES as usize };
         let bytes: &[u8; LEN_BYTES] = block[at..at + LEN_BYTES].try_into().expect("a block holds a superblock");
         let blocks_count = u64::from(u32_at(bytes, 0x4)) | u64::from(u32_at(bytes, 0x150)) << 32;
         if blocks_count == self.superblock.blocks_count {
             return false;
         }
-        match Superblock::parse(bytes, device_bytes.saturating_sub(self.start_bytes)) {
+        match Superblock::parse(bytes, self.end_bytes - self.start_bytes) {
             Ok(superblock) => self.superblock = superblock,
             // Until the superblock itself is written.
             Err(_) => self.needs_scan = true,
@@ -469,13 +461,9 @@ impl Ext4 {
         }
     }
 
-    /// A superblock was written. Returns what it is if it is another file system's, or none's.
-    pub(crate) fn superblock_written(
-        &mut self,
-        blocks: &mut Blocks,
-    ) -> Result<Option<Result<Ext4, Refusal>>, StoreError> {
-        let found = Ext4::find(blocks, self.start_bytes)?;
-        match found {
+    /// A superblock was written. False if it is another file system's, or none's.
+    pub(crate) fn superblock_written(&mut self, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        match Ext4::find(blocks, self.start_bytes, self.end_bytes)? {
             Ok(found) if found.superblock.same_layout(&self.superblock) => {
                 self.superblock = found.superblock;
                 if self.superblock.needs_recovery
@@ -483,15 +471,15 @@ impl Ext4 {
                 {
                     journal.read_superblock(blocks)?;
                 }
-                Ok(None)
+                Ok(true)
             }
-            other => Ok(Some(other)),
+            _ => Ok(false),
         }
     }
 
     /// Whether a superblock that is about to be there ends a time in which all was at its place.
     pub(crate) fn leaves_rest(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
-        let next = Ext4::find(blocks, self.start_bytes)?;
+        let next = Ext4::find(blocks, self.start_bytes, self.end_bytes)?;
         Ok(self.is_clean() && next.is_ok_and(|next| !next.is_clean()))
     }
 

@@ -5,6 +5,7 @@
 //! is not understood is refused with a reason.
 
 use crate::squash::map_log::{u32_at, u64_at};
+use crate::squash::part::Refusal;
 
 /// Where it begins in the file system, and how long it is.
 pub(crate) const OFFSET_BYTES: u64 = 1024;
@@ -73,15 +74,6 @@ pub(crate) struct Superblock {
     pub(crate) clean: bool,
     /// A kernel has it mounted with its journal, or did when it was cut off.
     pub(crate) needs_recovery: bool,
-}
-
-/// Why a superblock can't be followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// There is none.
-    Absent,
-    /// There is one that is not understood.
-    NotUnderstood(String),
 }
 
 impl Superblock {

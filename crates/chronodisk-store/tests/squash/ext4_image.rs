@@ -8,9 +8,6 @@ use tempfile::TempDir;
 
 use super::e2fsprogs::tool;
 
-/// Unit in which an image's contents are taken apart.
-const PIECE_BYTES: usize = 4096;
-
 /// A file system with files of all kinds in it.
 pub struct Image {
     _folder: TempDir,
@@ -39,16 +36,6 @@ impl Image {
         let ran = tool("debugfs", &["-w", "-f", script.to_str().unwrap(), text]);
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         Image { _folder: folder, path, capacity_bytes, data_bytes }
-    }
-
-    /// The parts that are not zero, in order.
-    pub fn pieces(&self) -> Vec<(u64, Vec<u8>)> {
-        let bytes = fs::read(&self.path).unwrap();
-        let pieces = bytes.chunks(PIECE_BYTES).zip((0..).step_by(PIECE_BYTES));
-        pieces
-            .filter(|(piece, _)| piece.iter().any(|&byte| byte != 0))
-            .map(|(piece, at)| (at, piece.to_vec()))
-            .collect()
     }
 }
 

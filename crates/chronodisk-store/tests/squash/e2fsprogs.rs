@@ -1,11 +1,8 @@
 //! e2fsprogs as judges of file systems.
 
-use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
-use chronodisk_store::Store;
 
 /// False, with a word about it, where the programs are missing.
 pub fn e2fsprogs_are_here() -> bool {
@@ -17,7 +14,7 @@ pub fn e2fsprogs_are_here() -> bool {
 }
 
 /// They live in /sbin, which is not on every user's PATH.
-fn program(name: &str) -> Option<PathBuf> {
+pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(name)).find(|path| path.exists())
@@ -28,24 +25,6 @@ pub fn tool(name: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program(name).unwrap());
     command.args(arguments).env("E2FSCK_TIME", "1700000000").env("E2FSPROGS_FAKE_TIME", "1700000000");
     command.output().unwrap()
-}
-
-/// Writes what a store reads as to a file, without the zeros.
-pub fn export(store: &mut dyn Store, path: &Path) {
-    let mut file = File::create(path).unwrap();
-    file.set_len(store.capacity_bytes()).unwrap();
-    let mut at = 0;
-    let mut bytes = vec![0; 1 << 20];
-    while at < store.capacity_bytes() {
-        let extent = store.extent(at, (store.capacity_bytes() - at).min(1 << 20)).unwrap();
-        if extent.allocated {
-            let part = &mut bytes[..extent.len_bytes as usize];
-            store.read(at, part).unwrap();
-            file.seek(SeekFrom::Start(at)).unwrap();
-            file.write_all(part).unwrap();
-        }
-        at += extent.len_bytes;
-    }
 }
 
 /// All metadata of an image, as e2image finds them, in a file of the device's size.

@@ -1,0 +1,434 @@
+//! A part of the device that may hold a file system: all of it, or a partition.
+
+use super::blocks::Blocks;
+use super::ext4::{Ext4, News};
+use super::runs::RunMap;
+use super::xfs::Xfs;
+use super::{Class, UNIT_BYTES};
+use crate::{StoreError, len_of};
+
+/// What becomes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Keep(Class),
+    Drop,
+    Wait,
+}
+
+/// Why a superblock can't be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is none.
+    Absent,
+    /// There is one that is not understood.
+    NotUnderstood(String),
+}
+
+/// What is known of what is in a part.
+#[derive(Debug)]
+enum Known {
+    Nothing,
+    NotUnderstood,
+    Ext4(Box<Ext4>),
+    Xfs(Box<Xfs>),
+}
+
+/// Why all metadata are read again, which says how far they can be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// Something is at work, and some of it may not be there yet.
+    Work,
+    /// A flush while the file system says that it is clean: most likely a tool is done.
+    CleanFlush,
+    /// A clean file system is about to be mounted, or the device is closed: nothing is on its way.
+    Rest,
+}
+
+/// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
+pub(crate) type Judged = (u64, u64, Verdict);
+
+/// Whatever part of it a superblock of a known kind may take, counted from a part's beginning.
+const SUPERBLOCK_BYTES: u64 = 4096;
+
+/// A range of bytes of the device, and what is known of the file system in it.
+#[derive(Debug)]
+pub(crate) struct Part {
+    start_bytes: u64,
+    end_bytes: u64,
+    /// The blocks that begin in it; what the last one holds of another part is beyond the file system's end.
+    start: u64,
+    end: u64,
+    known: Known,
+    /// Blocks came that a scan might tell apart, since the last one.
+    unscanned: bool,
+    /// Commits and scans of file systems that are gone.
+    commits: u64,
+    scans: u64,
+    notices: Vec<String>,
+}
+
+impl Part {
+    /// Bytes from `start_bytes` up to `end_bytes`, of which nothing is known.
+    pub(crate) fn new(start_bytes: u64, end_bytes: u64) -> Self {
+        Part {
+            start_bytes,
+            end_bytes,
+            start: start_bytes.div_ceil(UNIT_BYTES),
+            end: end_bytes.div_ceil(UNIT_BYTES),
+            known: Known::Nothing,
+            unscanned: false,
+            commits: 0,
+            scans: 0,
+            notices: Vec::new(),
+        }
+    }
+
+    /// First byte, and the byte behind the last.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        (self.start_bytes, self.end_bytes)
+    }
+
+    /// First block that begins in it, and the block behind the last one.
+    pub(crate) fn units(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    pub(crate) fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Whether there is no file system that is known, understood or not.
+    pub(crate) fn knows_nothing(&self) -> bool {
+        matches!(self.known, Known::Nothing)
+    }
+
+    /// Commits that were followed, scans, and entries in tables.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let (commits, scans, entries) = match &self.known {
+            Known::Ext4(ext4) => (ext4.commits, ext4.scans, ext4.entries()),
+            _ => (0, 0, 0),
+        };
+        (self.commits + commits, self.scans + scans, entries)
+    }
+
+    /// Whether a superblock is there, understood or not.
+    pub(crate) fn holds_file_system(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        let absent = Err(Refusal::Absent);
+        let ext4 = Ext4::find(blocks, self.start_bytes, self.end_bytes)?.map(drop);
+        let xfs = Xfs::find(blocks, self.start_bytes, self.end_bytes)?.map(drop);
+        Ok(ext4 != absent || xfs != absent)
+    }
+
+    /// Looks for a file system, and reads all of it.
+    pub(crate) fn open(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.look(blocks)?;
+        self.rescan(Occasion::Work, blocks)
+    }
+
+    /// What becomes of whole blocks from `unit` on.
+    pub(crate) fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+        let end = unit + len_of(bytes) / UNIT_BYTES;
+        let mut judged: Vec<Judged> = Vec::new();
+        let mut at = unit;
+        while at < end {
+            let (verdict, run_end) = match &self.known {
+                Known::Nothing => (Verdict::Wait, end),
+                Known::NotUnderstood => (Verdict::Keep(Class::Everything), end),
+                Known::Ext4(ext4) => ext4.verdict(at, end, ext4.is_followed()),
+                Known::Xfs(xfs) => {
+                    let from = ((at - unit) * UNIT_BYTES) as usize;
+                    (xfs.verdict(at, &bytes[from..from + UNIT_BYTES as usize]), at + 1)
+                }
+            };
+            match judged.last_mut() {
+                Some((_, last_end, last)) if *last == verdict => *last_end = run_end,
+                _ => judged.push((at, run_end, verdict)),
+            }
+            at = run_end;
+        }
+        judged
+    }
+
+    /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for. Returns how many bytes were
+    /// dropped.
+    pub(crate) fn write(
+        &mut self,
+        unit: u64,
+        bytes: &[u8],
+        offset_bytes: u64,
+        len_bytes: u64,
+        blocks: &mut Blocks,
+    ) -> Result<u64, StoreError> {
+        let old = match &self.known {
+            Known::Ext4(ext4) => ext4.before_write(offset_bytes, len_bytes, blocks)?,
+            _ => Vec::new(),
+        };
+        let mut dropped_bytes = 0;
+        for (from, to, verdict) in self.judge(unit, bytes) {
+            let part = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
+            match verdict {
+                Verdict::Keep(class) => blocks.keep(from, part, class)?,
+                Verdict::Drop => {
+                    blocks.squash(from, to);
+                    dropped_bytes += len_of(part);
+                }
+                Verdict::Wait => {
+                    self.unscanned = true;
+                    blocks.wait(from, part)?;
+                }
+            }
+        }
+        if self.touches_superblock(offset_bytes, len_bytes) {
+            self.superblock_written(blocks)?;
+        }
+        if let Known::Ext4(ext4) = &mut self.known {
+            let news = ext4.after_write(offset_bytes, len_bytes, old, blocks)?;
+            self.act_upon(&news, blocks)?;
+        }
+        let unknown = matches!(&self.known, Known::Ext4(ext4) if ext4.needs_scan());
+        if unknown && self.unscanned && blocks.waiting_is_half_full() {
+            self.rescan(Occasion::Work, blocks)?;
+        }
+        Ok(dropped_bytes)
+    }
+
+    /// A range was given back, or zeroed.
+    pub(crate) fn cleared(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        discard: bool,
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        if let Known::Ext4(ext4) = &mut self.known {
+            if discard {
+                ext4.discarded(offset_bytes, len_bytes);
+            } else {
+                ext4.zeroed(offset_bytes, len_bytes);
+            }
+        }
+        if self.touches_superblock(offset_bytes, len_bytes) {
+            self.superblock_written(blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what a flush promises.
+    pub(crate) fn flush(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        if let Known::Ext4(ext4) = &self.known
+            && self.unscanned
+            && (ext4.needs_scan() || ext4.is_clean())
+        {
+            let occasion = if ext4.is_clean() { Occasion::CleanFlush } else { Occasion::Work };
+            self.rescan(occasion, blocks)?;
+        }
+        // What waits while a journal is followed is no metadata; else it might be, and was promised.
+        if matches!(&self.known, Known::Ext4(ext4) if ext4.is_followed()) {
+            return Ok(());
+        }
+        blocks.spill(self.start, self.end)
+    }
+
+    /// Nothing is on its way any more: drops what a clean file system does not need.
+    pub(crate) fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        if matches!(&self.known, Known::Ext4(ext4) if ext4.is_clean()) && blocks.has_unclassified(self.start, self.end)
+        {
+            self.rescan(Occasion::Rest, blocks)?;
+        }
+        Ok(())
+    }
+
+    /// From now on everything is kept.
+    pub(crate) fn give_up(&mut self, reason: &str, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.found(Err(Refusal::NotUnderstood(reason.to_owned())), blocks)
+    }
+
+    fn touches_superblock(&self, offset_bytes: u64, len_bytes: u64) -> bool {
+        offset_bytes < self.start_bytes + SUPERBLOCK_BYTES && offset_bytes + len_bytes > self.start_bytes
+    }
+
+    fn superblock_written(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        match &mut self.known {
+            Known::Nothing | Known::NotUnderstood => self.look(blocks),
+            Known::Xfs(xfs) => match Xfs::find(blocks, self.start_bytes, self.end_bytes)? {
+                Ok(found) if found.same_layout(xfs) => Ok(()),
+                _ => self.look(blocks),
+            },
+            Known::Ext4(ext4) => {
+                // What came until now was of a file system at rest, and can be told apart for good.
+                if ext4.leaves_rest(blocks)? && (self.unscanned || ext4.needs_scan()) {
+                    self.rescan(Occasion::Rest, blocks)?;
+                }
+                let Known::Ext4(ext4) = &mut self.known else { return Ok(()) };
+                if ext4.superblock_written(blocks)? { Ok(()) } else { self.look(blocks) }
+            }
+        }
+    }
+
+    /// Looks for a file system; the next flush reads it.
+    pub(crate) fn look(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        if !self.start_bytes.is_multiple_of(UNIT_BYTES) {
+            return self.give_up("its partition begins within a block of 4 KiB", blocks);
+        }
+        let known = match Ext4::find(blocks, self.start_bytes, self.end_bytes)? {
+            Ok(ext4) => Ok(Known::Ext4(Box::new(ext4))),
+            Err(Refusal::Absent) => {
+                Xfs::find(blocks, self.start_bytes, self.end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)))
+            }
+            Err(refusal) => Err(refusal),
+        };
+        self.found(known, blocks)
+    }
+
+    fn found(&mut self, found: Result<Known, Refusal>, blocks: &mut Blocks) -> Result<(), StoreError> {
+        if let Known::Ext4(old) = &self.known {
+            self.commits += old.commits;
+            self.scans += old.scans;
+        }
+        match found {
+            Ok(known) => self.known = known,
+            Err(Refusal::Absent) => self.known = Known::Nothing,
+            Err(Refusal::NotUnderstood(reason)) => {
+                self.notice(format!("everything is kept, because the file system is not understood: {reason}"));
+                blocks.settle(self.start, self.end, Class::Everything)?;
+                self.known = Known::NotUnderstood;
+            }
+        }
+        match &self.known {
+            Known::Ext4(ext4) => {
+                self.unscanned = true;
+                if let Some(doubt) = ext4.doubts() {
+                    self.notice(format!("the file system is followed only in part: {doubt}"));
+                }
+                Ok(())
+            }
+            // What came before its superblock says by itself what it is.
+            Known::Xfs(_) => self.judge_again(blocks),
+            Known::Nothing | Known::NotUnderstood => Ok(()),
+        }
+    }
+
+    fn notice(&mut self, notice: String) {
+        if !self.notices.contains(&notice) {
+            self.notices.push(notice);
+        }
+    }
+
+    /// Settles all that is stored by what the blocks say that they are.
+    fn judge_again(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let mut bytes = [0; UNIT_BYTES as usize];
+        for (from, to) in blocks.stored_pieces(self.start, self.end) {
+            for unit in from..to {
+                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                for (from, to, verdict) in self.judge(unit, &bytes) {
+                    match verdict {
+                        Verdict::Keep(class) => blocks.settle(from, to, class)?,
+                        Verdict::Drop => blocks.squash(from, to),
+                        Verdict::Wait => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all metadata, and settles every block that they tell of.
+    fn rescan(&mut self, occasion: Occasion, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let Known::Ext4(ext4) = &mut self.known else { return Ok(()) };
+        let drop_data = ext4.scan(blocks, occasion != Occasion::Work)?;
+        let guarded = occasion != Occasion::Rest && !ext4.is_followed();
+        self.unscanned = false;
+        self.apply(self.start, self.end, drop_data, guarded, blocks)?;
+        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
+        if !drop_data || occasion == Occasion::Work {
+            return Ok(());
+        }
+        for (start, end) in ext4.free_blocks(blocks)? {
+            let (from, to) = self.inside(ext4.units_of(start, end));
+            for unit in from..to {
+                let unused = ext4.verdict(unit, unit + 1, true).0 == Verdict::Wait;
+                // What was never known to be anything may be so new that its inode is still on its way.
+                if unused && (occasion == Occasion::Rest || blocks.is_kept_metadata(unit)) {
+                    blocks.squash(unit, unit + 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A range of blocks as far as it lies in this part.
+    fn inside(&self, (from, to): (u64, u64)) -> (u64, u64) {
+        let from = from.max(self.start);
+        (from, to.min(self.end).max(from))
+    }
+
+    fn act_upon(&mut self, news: &News, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
+        if ext4.lost_journal() {
+            self.notice("a commit of the journal could not be read; until it is begun anew, more is kept".to_owned());
+        }
+        if news.scanned {
+            return self.apply(self.start, self.end, true, true, blocks);
+        }
+        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
+        let ranges = news.claimed.all().map(|(start, end, ())| self.inside(ext4.units_of(start, end)));
+        let ranges: Vec<_> = ranges.collect();
+        for (start, end, ()) in news.freed.all() {
+            let (from, to) = self.inside(ext4.units_of(start, end));
+            // A block smaller than a unit may have neighbours that are not free.
+            let unused = (from..to).filter(|&unit| matches!(ext4.verdict(unit, unit + 1, true).0, Verdict::Wait));
+            for unit in unused.filter(|&unit| blocks.is_kept_metadata(unit)).collect::<Vec<_>>() {
+                blocks.squash(unit, unit + 1);
+            }
+        }
+        for (from, to) in ranges {
+            self.apply(from, to, true, news.guarded, blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Acts upon what is known of the blocks between two.
+    fn apply(
+        &self,
+        start: u64,
+        end: u64,
+        drop_data: bool,
+        guarded: bool,
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        let Known::Ext4(ext4) = &self.known else { return Ok(()) };
+        let mut at = start;
+        while at < end {
+            let (verdict, run_end) = ext4.verdict(at, end, drop_data);
+            match verdict {
+                Verdict::Keep(class) => blocks.settle(at, run_end, class)?,
+                Verdict::Drop => drop_units(ext4, blocks, at, run_end, guarded)?,
+                Verdict::Wait => {}
+            }
+            at = run_end;
+        }
+        Ok(())
+    }
+}
+
+/// Drops what is stored of the blocks between two, but for what looks like metadata: all of that if
+/// `guarded`, else what was kept as metadata before.
+fn drop_units(ext4: &Ext4, blocks: &mut Blocks, start: u64, end: u64, guarded: bool) -> Result<(), StoreError> {
+    let mut bytes = [0; UNIT_BYTES as usize];
+    let mut dropped = RunMap::<()>::default();
+    for (from, to) in blocks.stored_pieces(start, end) {
+        for unit in from..to {
+            if guarded || blocks.is_kept_metadata(unit) {
+                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                if ext4.looks_like_metadata(&bytes, guarded) {
+                    continue;
+                }
+            }
+            dropped.set(unit, unit + 1, ());
+        }
+    }
+    for (from, to, ()) in dropped.all() {
+        blocks.squash(from, to);
+    }
+    Ok(())
+}

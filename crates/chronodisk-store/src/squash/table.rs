@@ -1,0 +1,132 @@
+//! Partition tables: the MBR, and the GPT of the UEFI Specification 2.10, section 5.
+//!
+//! Only the primary GPT counts; its copy at the end of the device lies outside of all partitions and is kept
+//! like everything there. Logical partitions of an extended one are not told apart: it is a part whose contents
+//! are not known.
+
+use super::blocks::Blocks;
+use super::map_log::{u32_at, u64_at};
+use crate::StoreError;
+
+/// The beginning of the device that a table may take: the MBR, the header and 128 entries of 128 bytes, in
+/// sectors of 512 or 4,096 bytes.
+pub(crate) const TABLE_BYTES: u64 = 24 << 10;
+
+/// What is found where a partition table would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// None, or one that is not whole yet.
+    Absent,
+    /// The partitions, in ascending order, that don't overlap: first byte, and the byte behind the last.
+    Found(Vec<(u64, u64)>),
+    /// One that contradicts itself.
+    NotUnderstood(String),
+}
+
+const MBR_SIGNATURE: [u8; 2] = [0x55, 0xAA];
+const MBR_ENTRIES: std::ops::Range<usize> = 446..510;
+const MBR_ENTRY_BYTES: usize = 16;
+const MBR_SECTOR_BYTES: u64 = 512;
+/// The type of an entry that stands for a GPT.
+const TYPE_PROTECTIVE: u8 = 0xEE;
+const GPT_SIGNATURE: &[u8; 8] = b"EFI PART";
+const GPT_HEADER_BYTES: usize = 92;
+
+impl Table {
+    /// Reads the table of a device of `capacity_bytes`.
+    pub(crate) fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Table, StoreError> {
+        let mut bytes = vec![0; TABLE_BYTES as usize];
+        if capacity_bytes < TABLE_BYTES || !blocks.read(0, &mut bytes[..512])? || bytes[510..512] != MBR_SIGNATURE {
+            return Ok(Table::Absent);
+        }
+        let entries: Vec<[u8; MBR_ENTRY_BYTES]> = bytes[MBR_ENTRIES]
+            .chunks_exact(MBR_ENTRY_BYTES)
+            .map(|entry| entry.try_into().expect("whole entries"))
+            .filter(|entry: &[u8; MBR_ENTRY_BYTES]| entry[4] != 0)
+            .collect();
+        // The boot sectors of other things end like an MBR.
+        if entries.is_empty() || entries.iter().any(|entry| entry[0] & 0x7F != 0) {
+            return Ok(Table::Absent);
+        }
+        if entries.iter().any(|entry| entry[4] == TYPE_PROTECTIVE) {
+            if !blocks.read(0, &mut bytes)? {
+                return Ok(Table::Absent);
+            }
+            let sizes = [512, 4096];
+            return Ok(sizes.into_iter().find_map(|size| gpt(&bytes, size, capacity_bytes)).unwrap_or(Table::Absent));
+        }
+        let sectors = entries.iter().map(|entry| (u64::from(u32_at(entry, 8)), u64::from(u32_at(entry, 12))));
+        let bounds = sectors.map(|(start, len)| (start * MBR_SECTOR_BYTES, (start + len) * MBR_SECTOR_BYTES));
+        Ok(partitions(bounds.collect(), capacity_bytes))
+    }
+}
+
+/// The GPT behind a protective MBR, if it is whole.
+fn gpt(bytes: &[u8], sector_bytes: usize, capacity_bytes: u64) -> Option<Table> {
+    let header = &bytes[sector_bytes..sector_bytes + GPT_HEADER_BYTES];
+    if !header.starts_with(GPT_SIGNATURE) || u32_at(header, 12) as usize != GPT_HEADER_BYTES {
+        return None;
+    }
+    let mut unsigned = header.to_vec();
+    unsigned[16..20].fill(0);
+    if crc32(&unsigned) != u32_at(header, 16) {
+        return None;
+    }
+    let (count, entry_bytes) = (u32_at(header, 80) as usize, u32_at(header, 84) as usize);
+    let start = usize::try_from(u64_at(header, 72)).ok()?.checked_mul(sector_bytes)?;
+    let end = count.checked_mul(entry_bytes).and_then(|len| start.checked_add(len));
+    let entries = end.and_then(|end| bytes.get(start..end));
+    let Some(entries) = entries.filter(|_| entry_bytes >= 128) else {
+        return Some(Table::NotUnderstood("the entries of its partition table lie elsewhere".to_owned()));
+    };
+    if crc32(entries) != u32_at(header, 88) {
+        return None;
+    }
+    let used = entries.chunks_exact(entry_bytes).filter(|entry| entry[..16].iter().any(|&byte| byte != 0));
+    let bounds = used.map(|entry| {
+        let byte = |sector: u64| sector.saturating_mul(sector_bytes as u64);
+        (byte(u64_at(entry, 32)), byte(u64_at(entry, 40).saturating_add(1)))
+    });
+    Some(partitions(bounds.collect(), capacity_bytes))
+}
+
+fn partitions(mut bounds: Vec<(u64, u64)>, capacity_bytes: u64) -> Table {
+    bounds.sort_unstable();
+    let outside = bounds.iter().any(|&(start, end)| start == 0 || start >= end || end > capacity_bytes);
+    let overlap = bounds.windows(2).any(|pair| pair[0].1 > pair[1].0);
+    match (outside, overlap) {
+        (true, _) => Table::NotUnderstood("a partition reaches beyond the device".to_owned()),
+        (_, true) => Table::NotUnderstood("partitions overlap".to_owned()),
+        _ => Table::Found(bounds),
+    }
+}
+
+/// CRC-32 of IEEE 802.3, which a GPT uses.
+fn crc32(bytes: &[u8]) -> u32 {
+    const POLYNOMIAL: u32 = 0xEDB8_8320;
+    let step = |crc: u32, _| crc >> 1 ^ if crc & 1 != 0 { POLYNOMIAL } else { 0 };
+    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_the_standard() {
+        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn partitions_that_can_t_be_are_told() {
+        assert_eq!(partitions(vec![(8192, 9000), (4096, 8192)], 9000), Table::Found(vec![(4096, 8192), (8192, 9000)]));
+        for (bounds, reason) in [
+            (vec![(4096, 9001)], "beyond"),
+            (vec![(0, 512)], "beyond"),
+            (vec![(4096, 4096)], "beyond"),
+            (vec![(4096, 8192), (8191, 9000)], "overlap"),
+        ] {
+            assert!(matches!(partitions(bounds, 9000), Table::NotUnderstood(text) if text.contains(reason)));
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Squashing stores: file systems made by their own tools, written to a store in varied orders, with the same
+//! tools as judges of what it kept.
+
+mod e2fsprogs;
+mod export;
+mod ext4;
+mod ext4_image;
+mod partitions;
+mod replay;
+mod xfs;
+mod xfs_image;
+mod xfsprogs;

@@ -1,0 +1,67 @@
+//! What the fuzzed classifiers share: a store that records are written to, beside all that was written.
+
+use chronodisk_store::Store;
+use chronodisk_store::squash::{SquashOptions, SquashStore};
+
+pub const CAPACITY_BYTES: u64 = 8 << 20;
+const SECTOR_BYTES: usize = 512;
+
+pub struct Twin {
+    store: SquashStore,
+    full: Vec<u8>,
+}
+
+impl Twin {
+    pub fn new() -> Self {
+        let options = SquashOptions { unclassified_bytes: 1 << 20, ..SquashOptions::default() };
+        let store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &options);
+        Twin { store, full: vec![0; CAPACITY_BYTES as usize] }
+    }
+
+    /// Plays a list of records: a kind (1 byte), a block of 1 KiB (2 bytes, little-endian), a length (2 bytes), and
+    /// as many bytes, whole sectors of which are written there.
+    pub fn play(&mut self, input: &[u8]) {
+        let mut rest = input;
+        while let Some((&[kind, block_low, block_high, len_low, len_high], later)) = rest.split_first_chunk() {
+            let len = usize::from(u16::from_le_bytes([len_low, len_high])).min(later.len());
+            let (bytes, later) = later.split_at(len);
+            rest = later;
+            let offset_bytes = u64::from(u16::from_le_bytes([block_low, block_high])) * 1024 % CAPACITY_BYTES;
+            let len = (len / SECTOR_BYTES * SECTOR_BYTES).min((CAPACITY_BYTES - offset_bytes) as usize);
+            self.change(kind, offset_bytes, &bytes[..len]);
+        }
+    }
+
+    pub fn change(&mut self, kind: u8, offset_bytes: u64, bytes: &[u8]) {
+        let len_bytes = bytes.len() as u64;
+        let full = &mut self.full[offset_bytes as usize..][..bytes.len()];
+        match kind % 8 {
+            0 => {
+                self.store.discard(offset_bytes, len_bytes).expect("in range");
+                full.fill(0);
+            }
+            1 => {
+                self.store.write_zeroes(offset_bytes, len_bytes).expect("in range");
+                full.fill(0);
+            }
+            2 => self.store.flush().expect("memory"),
+            // A write that finds no room changes nothing.
+            _ => {
+                if self.store.write(offset_bytes, bytes).is_ok() {
+                    full.copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+
+    /// The tables are bounded, and every sector reads as it was written, or as made up, which is zeros here.
+    pub fn check(mut self) {
+        assert!(self.store.squash_statistics().table_entries < 1 << 22);
+        let mut bytes = vec![0; self.full.len()];
+        self.store.read(0, &mut bytes).expect("in range");
+        for (read, written) in bytes.chunks_exact(SECTOR_BYTES).zip(self.full.chunks_exact(SECTOR_BYTES)) {
+            assert!(read == written || read.iter().all(|&byte| byte == 0));
+        }
+        self.store.close().expect("memory");
+    }
+}
