@@ -26,6 +26,8 @@ pub(crate) struct RealTime {
     page: ClockPage,
     pace: Pace,
     scheduling: real_host::Scheduling,
+    /// Without it wake-ups are slower, and nothing else is different.
+    keep_awake: Option<real_host::KeepAwake>,
     names: Names,
     leaving: Vec<Departure>,
 }
@@ -55,7 +57,9 @@ impl RealTime {
         let transport = clock.add_transport("the guest's vhost-user", options);
         let pace = Pace::new(page.host_now());
         let scheduling = real_host::Scheduling::default();
-        RealTime { clock, transport, page, pace, scheduling, names: Names::default(), leaving: Vec::new() }
+        let keep_awake = real_host::KeepAwake::start(&real_host::usable_cpus()).ok();
+        let (names, leaving) = (Names::default(), Vec::new());
+        RealTime { clock, transport, page, pace, scheduling, keep_awake, names, leaving }
     }
 
     /// Serves until the guest is gone, which its clock's line tells if no device's does.
@@ -143,6 +147,9 @@ impl RealTime {
             Err(error) => return Err(error.into()),
         };
         let woke = self.page.host_now();
+        if let Some(keep_awake) = &self.keep_awake {
+            keep_awake.leave_busy_cpu();
+        }
         self.pace.slept(now, woke, until);
         let gap = self.pace.last_gap();
         if gap.to == woke {
@@ -172,8 +179,12 @@ impl RealTime {
         }
     }
 
-    /// Real-time priority, if it is permitted and the kernel would not cut it off.
+    /// CPUs that are awake, and real-time priority if it is permitted and the kernel would not cut
+    /// it off.
     fn prepare_for_time(&mut self, now: Nanos) {
+        if let Some(keep_awake) = &self.keep_awake {
+            keep_awake.want();
+        }
         if self.pace.owes_sleep(now) {
             self.scheduling.leave_fifo();
         } else {

@@ -120,6 +120,8 @@ struct Watch {
     idle_at: AtomicU64,
 }
 
+/// So long that a client which waits for its replies finds the CPUs awake when it comes back.
+const AWAKE: Nanos = Nanos::from_millis(200);
 /// A CPU that idled so short a while ago does so still, or would if we had not woken up on it.
 const IDLE_RECENTLY: Nanos = Nanos::from_micros(60);
 
@@ -167,10 +169,10 @@ impl KeepAwake {
         true
     }
 
-    /// The CPUs shall stay awake for so long from now, or as long as was asked for before.
-    pub fn want(&self, length: Nanos) {
+    /// The CPUs shall stay awake for a while from now.
+    pub fn want(&self) {
         let now = self.shared.now();
-        let before = self.shared.until.fetch_max(now.saturating_add(length).as_nanos(), Ordering::Relaxed);
+        let before = self.shared.until.fetch_max(now.saturating_add(AWAKE).as_nanos(), Ordering::Relaxed);
         if before <= now.as_nanos() {
             // Under the lock, so that no thread is between its look and its rest.
             let _ended = self.shared.ended.lock();
@@ -267,10 +269,12 @@ mod tests {
     #[test]
     fn threads_that_keep_cpus_awake_rest_wake_and_end() {
         let keep_awake = KeepAwake::start(&usable_cpus()).unwrap();
-        assert!(!keep_awake.shared.are_wanted());
-        keep_awake.want(Nanos::from_secs(100));
-        keep_awake.want(Nanos::ZERO);
-        assert!(keep_awake.shared.are_wanted(), "a shorter wish takes nothing back");
+        keep_awake.want();
+        keep_awake.want();
+        assert_eq!(keep_awake.threads.len(), usable_cpus().len());
+        let until = keep_awake.shared.until.load(Ordering::Relaxed);
+        assert!(!keep_awake.shared.are_wanted_at(Nanos::from_nanos(until)));
+        assert!(keep_awake.shared.are_wanted_at(Nanos::from_nanos(until - 1)));
         drop(keep_awake);
     }
 

@@ -65,10 +65,6 @@ pub struct Server {
     paths: Vec<PathBuf>,
 }
 
-/// How long the CPUs stay awake after somebody wanted them to: so long that a client which waits
-/// for its replies finds them awake when it comes back.
-const AWAKE: Nanos = Nanos::from_millis(200);
-
 /// How a device is served.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerOptions {
@@ -443,7 +439,7 @@ impl Shared {
     /// Keeps the CPUs awake for a while.
     fn keep_awake(&self) {
         if let Some(keep_awake) = self.keep_awake.get_or_init(|| KeepAwake::start(&self.cpus).ok()) {
-            keep_awake.want(AWAKE);
+            keep_awake.want();
         }
     }
 
