@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    age, compare, completions, devices, emulator_server, fit, image, kernel, man, run, serve, simulate, validate,
-    verify,
+    age, calibrate, compare, completions, devices, emulator_server, fit, image, kernel, man, run, serve, simulate,
+    validate, verify,
 };
 use crate::failure::Outcome;
 
@@ -38,6 +38,7 @@ enum Command {
     Verify(verify::Arguments),
     Compare(compare::Arguments),
     Devices(devices::Arguments),
+    Calibrate(calibrate::Arguments),
     Kernel(kernel::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
@@ -59,6 +60,7 @@ impl Cli {
             Command::Verify(arguments) => verify::execute(arguments),
             Command::Compare(arguments) => compare::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),
+            Command::Calibrate(arguments) => calibrate::execute(arguments),
             Command::Kernel(arguments) => kernel::execute(arguments),
             Command::Image(arguments) => image::execute(arguments),
             Command::Completions(arguments) => completions::execute(arguments),

@@ -48,6 +48,18 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A factor on a speed, such as `2x`.
+pub fn speed(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('x').map(str::parse::<f64>) {
+        Some(Ok(speed)) if (SPEED_MIN..=SPEED_MAX).contains(&speed) => Ok(speed),
+        _ => Err(format!("expected {SPEED_MIN}x to {SPEED_MAX}x, such as 2x")),
+    }
+}
+
+/// What a processor can reasonably be against this host's.
+const SPEED_MIN: f64 = 0.001;
+const SPEED_MAX: f64 = 1_000.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +73,8 @@ mod tests {
         assert_eq!(duration_range("300 us"), Ok(micros(300)..=micros(300)));
         assert!(duration_range("2ms..1ms").unwrap_err().contains("ends before it begins"));
         assert!(["..1ms", "1ms..", "1..2", "1ms..2ms..3ms"].into_iter().all(|text| duration_range(text).is_err()));
+        assert_eq!((speed("2x"), speed("0.5x")), (Ok(2.0), Ok(0.5)));
+        assert!(["2", "0x", "-1x", "1001x", "NaNx", "x"].into_iter().all(|text| speed(text).is_err()));
         assert_eq!(share("0.7"), Ok(0.7));
         assert!(["1.1", "-0.1", "NaN", "seven"].into_iter().all(|text| share(text).is_err()));
         assert!(["0", "-1", "inf", "NaN"].into_iter().all(|text| factor(text).is_err()));

@@ -6,10 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
-use chronodisk_guest::{ClockCounters, CpuBase, GuestKernel, RunOptions, RunOutcome, Stage};
+use chronodisk_guest::{
+    ClockCounters, CpuBase, GuestKernel, KernelCosts, RunOptions, RunOutcome, Stage, Work, WorkCost,
+};
 use chronodisk_report::{
-    ClockInfo, Distribution, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult,
-    ShadowResult, Summary, TransportResult,
+    ClockInfo, Distribution, GuestInfo, HostInfo, KernelCost, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult,
+    ServerResult, ShadowResult, Summary, TransportResult,
 };
 use chronodisk_sim::Nanos;
 use serde_json::Value;
@@ -26,6 +28,9 @@ pub struct Setting<'a> {
     pub options_given: BTreeMap<String, Value>,
     pub all_options: BTreeMap<String, Value>,
 }
+
+/// The guest's processor is this host's.
+pub const CPU_SPEED_DEFAULT: f64 = 1.0;
 
 /// A result without repetitions.
 pub fn run_result(setting: &Setting<'_>) -> RunResult {
@@ -57,8 +62,10 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
                 CpuBase::Zero => "zero",
             }
             .to_owned(),
-            kernel_scale: measured.then_some(options.kernel_scale),
-            trap_cost_ns: measured.then_some(Nanos::from_nanos(options.trap_nanos)),
+            kernel_scale: measured.then_some(options.costs.other_scale),
+            trap_cost_ns: measured.then_some(Nanos::from_nanos(options.costs.trap_nanos)),
+            kernel_costs: (measured && options.costs.uniform_scale().is_none()).then(|| by_name(&options.costs)),
+            cpu_speed: (options.cpu_speed != CPU_SPEED_DEFAULT).then_some(options.cpu_speed),
         },
         guest: GuestInfo {
             kernel: String::new(),
@@ -156,7 +163,14 @@ pub fn served(served: &Served<'_>) -> RunResult {
         options: BTreeMap::new(),
         device: device.used(),
         further_devices: Vec::new(),
-        clock: ClockInfo { driver: driver.to_owned(), cpu: "wall".to_owned(), kernel_scale: None, trap_cost_ns: None },
+        clock: ClockInfo {
+            driver: driver.to_owned(),
+            cpu: "wall".to_owned(),
+            kernel_scale: None,
+            trap_cost_ns: None,
+            kernel_costs: None,
+            cpu_speed: None,
+        },
         guest: GuestInfo {
             kernel: String::new(),
             memory_bytes: 0,
@@ -170,6 +184,16 @@ pub fn served(served: &Served<'_>) -> RunResult {
         reps: vec![rep],
         warnings: server_warnings(outcome),
     }
+}
+
+/// The costs of each kind of work as a result has them.
+fn by_name(costs: &KernelCosts) -> BTreeMap<String, KernelCost> {
+    let cost = |cost: &WorkCost| KernelCost {
+        taken_off_ns: Nanos::from_nanos(cost.taken_off_nanos),
+        added_ns: Nanos::from_nanos(cost.added_nanos),
+        scale: cost.scale,
+    };
+    Work::ALL.into_iter().zip(&costs.works).map(|(work, of_work)| (work.name().to_owned(), cost(of_work))).collect()
 }
 
 fn server_result(served: &Served<'_>) -> ServerResult {

@@ -5,6 +5,7 @@
 
 mod guest {
     mod accuracy;
+    mod calibration;
     mod clocks;
     mod elsewhere;
     mod endings;

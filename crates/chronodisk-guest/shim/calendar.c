@@ -258,6 +258,8 @@ static void calendar_wait(void)
 	sigaddset(&interrupts, SIGIO);
 	sigaddset(&interrupts, SIGALRM);
 	sigprocmask(SIG_BLOCK, &interrupts, &allowed);
+	if (*kernel_idles)
+		account_for_idling();
 	computed_until = virtual_nanos();
 	if (request > computed_until)
 		granted = computed_until;

@@ -391,6 +391,7 @@ int sigsuspend(const sigset_t *mask)
 	sigaddset(&interrupts, SIGIO);
 	sigaddset(&interrupts, SIGALRM);
 	sigprocmask(SIG_BLOCK, &interrupts, &old);
+	account_for_idling();
 
 	int outside = 0;
 	if (interrupts_are_pending()) {

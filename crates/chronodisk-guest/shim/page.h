@@ -23,6 +23,31 @@ enum chronodisk_idle_pace {
 	CHRONODISK_IDLE_REAL = 2, /* the guest's time is the host's: it never jumps and never stands still */
 };
 
+/* What the guest's kernel works on from one return of a program to the next; `src/costs.rs` has the
+ * same order. The rest is at kernel_scale_millionths. */
+enum chronodisk_work {
+	CHRONODISK_WORK_CALL = 0,    /* a system call that is none of the following */
+	CHRONODISK_WORK_COPY = 1,    /* one that reads or writes */
+	CHRONODISK_WORK_FAULT = 2,   /* a page fault */
+	CHRONODISK_WORK_MAP = 3,     /* one that changes the program's memory */
+	CHRONODISK_WORK_PROCESS = 4, /* one that begins or ends processes */
+	CHRONODISK_WORK_SWITCH = 5,  /* one after which another program runs */
+	CHRONODISK_WORKS = 6,
+	CHRONODISK_WORK_OTHER = 6,
+};
+
+/* What work of CPU time c costs: added + scale * (c less what is taken off). */
+struct chronodisk_cost {
+	uint64_t taken_off_nanos;
+	uint64_t added_nanos;
+	uint64_t scale_millionths;
+};
+
+struct chronodisk_worked {
+	volatile uint64_t count;
+	volatile uint64_t cpu_nanos; /* unscaled */
+};
+
 struct chronodisk_page {
 	/* Written by the launcher before the guest starts. */
 	uint64_t magic;
@@ -63,9 +88,14 @@ struct chronodisk_page {
 	volatile uint64_t alarms; /* of the host's timer */
 	volatile uint64_t cold_nanos; /* virtual time not charged after long stops */
 	volatile uint64_t spins;      /* times that a program was seen to spin while computing took no time */
+	struct chronodisk_worked worked[CHRONODISK_WORKS];
+
+	/* Written by the launcher before the guest starts. */
+	uint64_t cpu_speed_millionths; /* of the guest's processor, against this host's */
+	struct chronodisk_cost costs[CHRONODISK_WORKS];
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 256, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 504, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -37,6 +37,7 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 {
 	if (registers->orig_rax == SYS_read && registers->rdi == 0)
 		readers[pid % READERS_MAX] = pid;
+	account_for_call((long)registers->orig_rax);
 	if (registers->orig_rax == SYS_sched_yield)
 		account_for_yield();
 }
@@ -213,8 +214,11 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		int signal = WIFSTOPPED(*status) ? WSTOPSIG(*status) : 0;
 		open_accounts();
 		int read_tsc = was_user_code && signal == SIGSEGV && emulate_tsc_read(stopped_pid);
-		account_for_stop(stopped_pid, read_tsc ? page->tsc_trap_nanos
-					      : signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos);
+		account_for_stop(stopped_pid,
+				 read_tsc ? page->tsc_trap_nanos
+				 : signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos,
+				 at_call ? CHRONODISK_WORK_CALL
+				 : signal == SIGSEGV && !read_tsc ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
 		if (read_tsc) {
 			account_for_resume(stopped_pid, 1);

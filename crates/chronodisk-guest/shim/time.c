@@ -1,5 +1,6 @@
 /* Virtual time and the accounts that it is made of. */
 #define _GNU_SOURCE
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim.h"
@@ -110,11 +111,31 @@ static uint64_t less(uint64_t cpu, uint64_t overhead)
 	return cpu > overhead ? cpu - overhead : 0;
 }
 
-static uint64_t scaled(uint64_t kernel_cpu)
+static uint64_t millionths(uint64_t of, uint64_t share)
+{
+	return (uint64_t)((unsigned __int128)of * share / 1000000u);
+}
+
+/* The kernel's CPU time is charged by the work that it does, from one return of a program to the next,
+ * because each kind takes another multiple of what it takes a native kernel. */
+static enum chronodisk_work work = CHRONODISK_WORK_OTHER;
+static uint64_t work_since_cpu;      /* the kernel's CPU time when this work began */
+static uint64_t charged_work_nanos;  /* for all work before */
+static pid_t returned_pid;           /* the program that returned last */
+
+static uint64_t scale_of_work(void)
 {
 	if (!booted)
-		return kernel_cpu;
-	return (uint64_t)((unsigned __int128)kernel_cpu * page->kernel_scale_millionths / 1000000u);
+		return 1000000u;
+	return work == CHRONODISK_WORK_OTHER ? page->kernel_scale_millionths : page->costs[work].scale_millionths;
+}
+
+static uint64_t charge_for_work(uint64_t cpu)
+{
+	if (!booted || work == CHRONODISK_WORK_OTHER)
+		return millionths(cpu, scale_of_work());
+	const struct chronodisk_cost *cost = &page->costs[work];
+	return cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
 }
 
 /* How much of a stretch after a long stop is due to cold caches, if so much may be. */
@@ -152,26 +173,75 @@ static uint64_t base_of_free_computing(void)
 	return page->tsc_reads * TSC_READ_NANOS + yields * YIELD_NANOS + page->spins * SPIN_NANOS;
 }
 
-/* Host nanoseconds, or the guest's CPU time: programs in full, the kernel's part scaled. */
+/* All CPU time of the guest's kernel so far. */
+static uint64_t kernel_in_all(void)
+{
+	uint64_t kernel = kernel_cpu();
+	if (running_pid && !running_user_code)
+		kernel += cpu_nanos(cpu_clock_of(running_pid), running_since_cpu) - running_since_cpu;
+	else if (!running_pid)
+		kernel -= cold_part_of_kernel(kernel);
+	return kernel + stub_kernel_cpu_nanos;
+}
+
+static void begin_work(enum chronodisk_work next)
+{
+	uint64_t kernel = kernel_in_all();
+	uint64_t cpu = less(kernel, work_since_cpu);
+	charged_work_nanos += charge_for_work(cpu);
+	if (work != CHRONODISK_WORK_OTHER) {
+		page->worked[work].count++;
+		page->worked[work].cpu_nanos += cpu;
+	}
+	work = next;
+	work_since_cpu = kernel;
+}
+
+/* The program is back for this system call (asm/unistd_64.h has the numbers). */
+void account_for_call(long number)
+{
+	switch (number) {
+	case SYS_read: case SYS_write: case SYS_pread64: case SYS_pwrite64:
+	case SYS_readv: case SYS_writev: case SYS_preadv: case SYS_pwritev:
+	case SYS_sendto: case SYS_recvfrom: case SYS_sendmsg: case SYS_recvmsg:
+	case SYS_sendfile: case SYS_copy_file_range:
+		work = CHRONODISK_WORK_COPY;
+		break;
+	case SYS_mmap: case SYS_munmap: case SYS_mprotect: case SYS_mremap: case SYS_brk: case SYS_madvise:
+		work = CHRONODISK_WORK_MAP;
+		break;
+	case SYS_clone: case SYS_clone3: case SYS_fork: case SYS_vfork: case SYS_execve: case SYS_execveat:
+	case SYS_exit: case SYS_exit_group: case SYS_wait4: case SYS_waitid:
+		work = CHRONODISK_WORK_PROCESS;
+		break;
+	default:
+		break;
+	}
+}
+
+/* What comes after an idle time is not the work of whoever idled. */
+void account_for_idling(void)
+{
+	begin_work(CHRONODISK_WORK_OTHER);
+}
+
+/* Host nanoseconds, or the guest's CPU time on its processor: programs in full, the kernel's by its work. */
 static uint64_t base(void)
 {
 	if (page->cpu_base == CHRONODISK_CPU_WALL)
 		return host_nanos();
 	if (page->cpu_base == CHRONODISK_CPU_ZERO)
 		return base_of_free_computing();
-	uint64_t kernel = kernel_cpu();
 	uint64_t user = user_cpu_nanos;
-	if (running_pid) {
+	if (running_pid && running_user_code) {
 		uint64_t ran = cpu_nanos(cpu_clock_of(running_pid), running_since_cpu) - running_since_cpu;
-		if (running_user_code)
-			user += less(ran - cold_part_of_user(ran), page->trap_nanos);
-		else
-			kernel += ran;
-	} else {
-		kernel -= cold_part_of_kernel(kernel);
+		user += less(ran - cold_part_of_user(ran), page->trap_nanos);
 	}
-	kernel += stub_kernel_cpu_nanos;
-	return user + scaled(kernel);
+	uint64_t spent = user + charged_work_nanos + charge_for_work(less(kernel_in_all(), work_since_cpu));
+	/* A slower clock would make the boot, which waits for ticks, last as many times as long. */
+	if (!booted || page->cpu_speed_millionths == 1000000u)
+		return spent;
+	return (uint64_t)((unsigned __int128)spent * 1000000u / page->cpu_speed_millionths);
 }
 
 static uint64_t exact_nanos(void)
@@ -231,7 +301,9 @@ void arm_host_timer(void)
 	uint64_t now = virtual_nanos();
 	uint64_t wait = target > now ? target - now : 0;
 	if (wait && page->cpu_base == CHRONODISK_CPU_MEASURED) {
-		uint64_t scale = page->kernel_scale_millionths;
+		uint64_t scale = scale_of_work();
+		if (booted)
+			wait = millionths(wait, page->cpu_speed_millionths);
 		if (booted && !(running_pid && running_user_code) && scale && scale < 1000000u)
 			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale), wait + LATENESS_MAXIMUM_NANOS);
 		if (wait < REARM_MINIMUM_NANOS)
@@ -264,7 +336,7 @@ static void end_kernel_stretch(void)
 	uint64_t part = cold_part_of_kernel(kernel_cpu());
 	cold_kernel_nanos -= part;
 	cold_kernel_total_nanos += part;
-	page->cold_nanos += scaled(part);
+	page->cold_nanos += millionths(part, scale_of_work());
 }
 
 /* The first quartile of the warm stretches, approached in small steps: three down weigh as one up. */
@@ -437,6 +509,8 @@ void account_for_resume(pid_t pid, int user_code)
 {
 	open_accounts();
 	end_kernel_stretch();
+	if (user_code && pid != returned_pid && (work == CHRONODISK_WORK_CALL || work == CHRONODISK_WORK_COPY))
+		work = CHRONODISK_WORK_SWITCH;
 	close_accounts();
 	uint64_t target = next_interrupt();
 	if (page->exact) {
@@ -457,8 +531,8 @@ void account_for_resume(pid_t pid, int user_code)
 }
 
 /* The user process has stopped; the host's part of that, which is not the guest's, takes
- * overhead_nanos of CPU time. */
-void account_for_stop(pid_t pid, uint64_t overhead_nanos)
+ * overhead_nanos of CPU time. The kernel now does what it stopped for. */
+void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work next)
 {
 	if (pid != running_pid)
 		return;
@@ -484,6 +558,11 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos)
 		stub_kernel_cpu_nanos += ran;
 	}
 	begin_kernel_stretch();
+	if (user_code) {
+		page->user_cpu_nanos = user_cpu_nanos;
+		begin_work(next);
+		returned_pid = pid;
+	}
 }
 
 void start_time(void)

@@ -218,7 +218,8 @@ fn no_home() -> HostLacks {
     }
 }
 
-fn cache_folder() -> Option<PathBuf> {
+/// The folder for what Chronodisk keeps between runs.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(caches.join("chronodisk"))

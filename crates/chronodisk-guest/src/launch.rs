@@ -20,14 +20,13 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use crate::control::BackendReport;
+use crate::costs::{KernelCosts, Work, Worked};
 use crate::descriptors::DEVICES_MAX;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, GuestKernel, HostCpu, HostLacks, UserModeLinux};
 use crate::output::{Outputs, Target};
-use crate::page::{
-    ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, TSC_TRAP_NANOS_DEFAULT,
-};
+use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
 use crate::processes::{Backend, Guest, describe};
 use crate::signals::{Signals, TerminalGuard};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
@@ -63,10 +62,10 @@ pub struct RunOptions {
     pub modules: Vec<PathBuf>,
     /// What the guest's time is made of.
     pub cpu_base: CpuBase,
-    /// Share of the guest kernel's CPU time that counts.
-    pub kernel_scale: f64,
-    /// Taken off every stretch of user code.
-    pub trap_nanos: u64,
+    /// What the CPU time of the guest and its kernel counts.
+    pub costs: KernelCosts,
+    /// How many times as fast as this host's processor the guest's is.
+    pub cpu_speed: f64,
     /// How idle time passes; `None` for jumps until somebody types, and at the host's pace from then on.
     /// With [`IdlePace::Real`] all time is the host's, whatever `cpu_base` says.
     pub idle_pace: Option<IdlePace>,
@@ -186,6 +185,8 @@ pub struct RunOutcome {
     pub counters: ClockCounters,
     /// The same up to the command's begin and its end.
     pub counters_at: (ClockCounters, ClockCounters),
+    /// What the kernel worked on while the command ran, in the order of [`Work::ALL`](crate::Work::ALL).
+    pub worked: [Worked; Work::COUNT],
     /// What the backend reported.
     pub backend: BackendReport,
     /// The guest kernel's release.
@@ -317,10 +318,9 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
     ClockOptions {
         cpu_base: if options.lives_in_real_time() { CpuBase::Wall } else { options.cpu_base },
         idle_pace,
-        kernel_scale: options.kernel_scale,
-        trap_nanos: options.trap_nanos,
+        costs: options.costs,
+        cpu_speed: options.cpu_speed,
         interrupt_nanos: INTERRUPT_NANOS_DEFAULT,
-        tsc_trap_nanos: TSC_TRAP_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
         tsc_hertz: host::time_stamp_counter_hertz(),
         exact: options.kernel.is_exact(),
@@ -360,6 +360,7 @@ struct Edge {
     guest: Nanos,
     host: Instant,
     counters: ClockCounters,
+    worked: [Worked; Work::COUNT],
 }
 
 /// What waits to be relayed.
@@ -592,7 +593,7 @@ impl Run<'_> {
         let nanos = u128::from(mark.time_stamp_counter) * 1_000_000_000 / u128::from(self.clock.tsc_hertz);
         let guest = Nanos::from_nanos(nanos as u64);
         self.stages.insert(mark.stage, guest);
-        let edge = Edge { guest, host: Instant::now(), counters: self.page.counters() };
+        let edge = Edge { guest, host: Instant::now(), counters: self.page.counters(), worked: self.page.worked() };
         match (mark.stage, self.command_began) {
             (Stage::Command, None) => {
                 self.command_began = Some(edge);
@@ -760,6 +761,7 @@ impl Run<'_> {
             clock: self.clock,
             counters,
             counters_at: (began.counters, ended.counters),
+            worked: std::array::from_fn(|index| ended.worked[index].since(began.worked[index])),
             backend,
             kernel_release,
             check,

@@ -13,7 +13,9 @@
 //! nothing stands still and nothing jumps, and what User Mode Linux costs shows.
 
 mod backend;
+pub mod calibration;
 mod control;
+mod costs;
 mod descriptors;
 pub mod exact_kernel;
 mod filesystem;
@@ -34,13 +36,13 @@ mod throttled;
 
 pub use backend::guest_backend;
 pub use control::BackendReport;
+pub use costs::{
+    KERNEL_SCALE_DEFAULT, KernelCosts, TRAP_NANOS_DEFAULT, TSC_TRAP_NANOS_DEFAULT, Work, WorkCost, Worked,
+};
 pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
 pub use host::{GuestKernel, HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
 pub use launch::{DeviceOptions, ModelChoice, RunError, RunOptions, RunOutcome, StoreChoice, run};
-pub use page::{
-    ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace, KERNEL_SCALE_DEFAULT, TRAP_NANOS_DEFAULT,
-    TSC_TRAP_NANOS_DEFAULT,
-};
+pub use page::{ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
 pub use spec::{CheckResult, Stage};

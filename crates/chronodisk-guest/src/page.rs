@@ -11,6 +11,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::costs::{KernelCosts, Work, Worked};
+
 /// What the guest's virtual time is made of while the guest computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -44,15 +46,12 @@ pub struct ClockOptions {
     pub cpu_base: CpuBase,
     /// How idle time passes.
     pub idle_pace: IdlePace,
-    /// Share of the guest kernel's CPU time that counts under [`CpuBase::Measured`].
-    pub kernel_scale: f64,
-    /// Taken off the CPU time of every stretch of user code under [`CpuBase::Measured`]: the
-    /// host's cost of switching to a traced process and back.
-    pub trap_nanos: u64,
+    /// What the CPU time of the guest and its kernel counts under [`CpuBase::Measured`].
+    pub costs: KernelCosts,
+    /// How many times as fast as this host's processor the guest's is.
+    pub cpu_speed: f64,
     /// Taken off instead where an alarm interrupted the user code.
     pub interrupt_nanos: u64,
-    /// Taken off instead where the user code read the time stamp counter, which is emulated.
-    pub tsc_trap_nanos: u64,
     /// `CLOCK_REALTIME` in the guest at virtual time zero, in nanoseconds since 1970.
     pub realtime_start_nanos: u64,
     /// Rate of the time stamp counter as guest programs see it, in hertz.
@@ -63,28 +62,10 @@ pub struct ClockOptions {
     pub seed: u64,
 }
 
-/// Share of the guest kernel's CPU time that counts unless the user says otherwise.
-///
-/// User Mode Linux's system calls cost 5 to 50 µs, because each is several of the host's. With this
-/// one factor, what a kernel does most costs what it does natively, as measured on a virtual
-/// machine of 2026 (native against guest, in µs): page fault 4.0 / 4.1, 4 KiB `pwrite` into the
-/// cache 1.5 to 2.4 / 1.3, 4 KiB `pread` from it 1.1 to 1.8 / 0.8, create, write and unlink a small
-/// file 7 to 9 / 6, fork 230 to 350 / 180. An empty system call is the exception: 0.09 / 0.68.
-pub const KERNEL_SCALE_DEFAULT: f64 = 0.1;
-
-/// CPU time of a traced process that each stop and resumption costs by itself, in nanoseconds:
-/// what a loop of empty system calls is charged as user time, 1309 to 1347 on the same machine.
-pub const TRAP_NANOS_DEFAULT: u64 = 1300;
-
-/// The same for a stretch of user code that an alarm interrupted, which is a timer's interrupt, two
+/// Taken off the CPU time of a stretch of user code that an alarm interrupted, which is a timer's interrupt, two
 /// switches and a signal more: 10 to 11 µs on the same machine, measured as what 2,500 interruptions
 /// added to the CPU time of a loop, less 1 to 2 µs that any interrupt costs the program's caches.
 pub const INTERRUPT_NANOS_DEFAULT: u64 = 9_000;
-
-/// The same for a stretch of user code that ends at an emulated read of the time stamp counter: a
-/// loop of such reads is charged 1840 to 1870 as user time on the same machine. A signal costs the
-/// host more than a stop at a system call.
-pub const TSC_TRAP_NANOS_DEFAULT: u64 = 1_850;
 
 /// Counters of the guest's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,10 +123,17 @@ impl ClockPage {
         let page = ClockPage::open(fd)?;
         page.set(field::CPU_BASE, options.cpu_base as u64);
         page.set_idle_pace(options.idle_pace);
-        page.set(field::KERNEL_SCALE_MILLIONTHS, (options.kernel_scale * 1e6).round() as u64);
-        page.set(field::TRAP_NANOS, options.trap_nanos);
+        page.set(field::KERNEL_SCALE_MILLIONTHS, millionths(options.costs.other_scale));
+        page.set(field::TRAP_NANOS, options.costs.trap_nanos);
+        page.set(field::CPU_SPEED_MILLIONTHS, millionths(options.cpu_speed).max(1));
+        for (index, cost) in options.costs.works.iter().enumerate() {
+            let at = field::COSTS + 3 * index;
+            page.set(at, cost.taken_off_nanos);
+            page.set(at + 1, cost.added_nanos);
+            page.set(at + 2, millionths(cost.scale));
+        }
         page.set(field::INTERRUPT_NANOS, options.interrupt_nanos);
-        page.set(field::TSC_TRAP_NANOS, options.tsc_trap_nanos);
+        page.set(field::TSC_TRAP_NANOS, options.costs.tsc_trap_nanos);
         page.set(field::TSC_HERTZ, options.tsc_hertz);
         page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
         page.set(field::EXACT, options.exact.into());
@@ -232,6 +220,15 @@ impl ClockPage {
         }
     }
 
+    /// What the guest's kernel has worked on, in the order of [`Work::ALL`].
+    #[must_use]
+    pub fn worked(&self) -> [Worked; Work::COUNT] {
+        std::array::from_fn(|index| {
+            let at = field::WORKED + 2 * index;
+            Worked { count: self.get(at), cpu_nanos: self.get(at + 1) }
+        })
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < field::COUNT);
         // SAFETY: the map is page-aligned, PAGE_BYTES long and lives as long as self; every party
@@ -246,6 +243,11 @@ impl ClockPage {
     fn set(&self, index: usize, value: u64) {
         self.word(index).store(value, Ordering::Release);
     }
+}
+
+/// A factor as the shim calculates with it.
+fn millionths(factor: f64) -> u64 {
+    (factor * 1e6).round() as u64
 }
 
 /// `CLOCK_MONOTONIC`, which all processes of the host share.
@@ -295,8 +297,11 @@ mod field {
     pub const ALARMS: usize = 29;
     pub const COLD_NANOS: usize = 30;
     pub const SPINS: usize = 31;
+    pub const WORKED: usize = 32;
+    pub const CPU_SPEED_MILLIONTHS: usize = WORKED + 2 * super::Work::COUNT;
+    pub const COSTS: usize = CPU_SPEED_MILLIONTHS + 1;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = 32;
+    pub const COUNT: usize = COSTS + 3 * super::Work::COUNT;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.
@@ -348,10 +353,9 @@ mod tests {
         let options = ClockOptions {
             cpu_base: CpuBase::Measured,
             idle_pace: IdlePace::Host,
-            kernel_scale: 0.125,
-            trap_nanos: 7,
+            costs: KernelCosts { trap_nanos: 7, ..KernelCosts::uniform(0.125) },
+            cpu_speed: 2.0,
             interrupt_nanos: 8,
-            tsc_trap_nanos: 10,
             realtime_start_nanos: 9,
             tsc_hertz: 11,
             exact: false,
@@ -360,6 +364,9 @@ mod tests {
         let ours = ClockPage::create(&options).unwrap();
         let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
         assert_eq!(theirs.get(field::KERNEL_SCALE_MILLIONTHS), 125_000);
+        assert_eq!((theirs.get(field::TRAP_NANOS), theirs.get(field::CPU_SPEED_MILLIONTHS)), (7, 2_000_000));
+        assert_eq!(theirs.get(field::COUNT - 1), 125_000, "the last word is the last work's scale");
+        assert_eq!(theirs.worked(), [Worked::default(); Work::COUNT]);
         assert_eq!((theirs.get(field::CPU_BASE), theirs.get(field::IDLE_PACE)), (1, 1));
         assert_eq!(theirs.get(field::COMPLETION_BOUND), NEVER);
         ours.publish(Some(Nanos::from_nanos(5)), 2);

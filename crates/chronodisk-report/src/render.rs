@@ -186,8 +186,13 @@ fn guest_line(run: &RunResult) -> String {
 }
 
 fn clock_line(run: &RunResult) -> String {
-    let scale = run.clock.kernel_scale.map_or(String::new(), |scale| format!(", kernel time × {scale}"));
-    format!("{}, CPU {}{scale}", run.clock.driver, run.clock.cpu)
+    let clock = &run.clock;
+    let scale = match (&clock.kernel_costs, clock.kernel_scale) {
+        (Some(_), _) => ", kernel time as calibrated".to_owned(),
+        (None, scale) => scale.map_or(String::new(), |scale| format!(", kernel time × {scale}")),
+    };
+    let speed = clock.cpu_speed.map_or(String::new(), |speed| format!(", CPU {speed} times as fast as the host's"));
+    format!("{}, CPU {}{scale}{speed}", clock.driver, clock.cpu)
 }
 
 fn push_rates(facts: &mut Table, summary: &Summary) {

@@ -85,6 +85,23 @@ pub struct ClockInfo {
     pub kernel_scale: Option<f64>,
     /// Host time that a trap costs and that was taken out, in nanoseconds.
     pub trap_cost_ns: Option<Nanos>,
+    /// What each kind of the kernel's work counts, by name, if that was calibrated; the rest has `kernel_scale`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_costs: Option<BTreeMap<String, KernelCost>>,
+    /// How many times as fast as the host's processor the guest's was; once, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_speed: Option<f64>,
+}
+
+/// What a piece of work counts: what is added, and a share of its processor time beyond what is taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelCost {
+    /// Processor time that counts nothing.
+    pub taken_off_ns: Nanos,
+    /// Time that counts anyway.
+    pub added_ns: Nanos,
+    /// Share of the rest that counts.
+    pub scale: f64,
 }
 
 /// The guest.

@@ -1,6 +1,7 @@
 //! The commands, one per module.
 
 pub mod age;
+pub mod calibrate;
 pub mod compare;
 pub mod completions;
 pub mod devices;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chronodisk_guest::{
-    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KERNEL_SCALE_DEFAULT, RunError, RunOptions,
-    StoreChoice, TRAP_NANOS_DEFAULT,
+    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, RunError, RunOptions,
+    StoreChoice, calibration,
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
@@ -20,7 +20,7 @@ use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
-use crate::run_result::{Setting, host_memory_bytes, repetition, run_result};
+use crate::run_result::{CPU_SPEED_DEFAULT, Setting, host_memory_bytes, repetition, run_result};
 use crate::squash::SquashArguments;
 use crate::stages::StageLine;
 use crate::{output, quantity, runs, stored};
@@ -99,9 +99,14 @@ pub struct Arguments {
     #[arg(long = "module", value_name = "FILE")]
     modules: Vec<PathBuf>,
 
-    /// Factor on the CPU time of the guest's kernel under --cpu measured, instead of the calibrated one
+    /// Factor on the CPU time of the guest's kernel under --cpu measured, instead of what `chronodisk
+    /// calibrate` has found, or 0.1
     #[arg(long, value_name = "F", value_parser = quantity::factor)]
     kernel_scale: Option<f64>,
+
+    /// The guest's processor, such as 2x or 0.5x, against this host's
+    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::speed)]
+    cpu_speed: f64,
 
     /// How time passes while the guest idles; if not given, it jumps until somebody types at a terminal
     #[arg(long, value_name = "PACE")]
@@ -357,6 +362,12 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
             value_name(cpu)
         )));
     }
+    if arguments.cpu_speed != CPU_SPEED_DEFAULT && cpu != Cpu::Measured {
+        return Err(Failure::usage(format!(
+            "--cpu-speed is of --cpu measured; --cpu {} measures no CPU time",
+            value_name(cpu)
+        )));
+    }
     let modules: Vec<PathBuf> =
         arguments.modules.iter().map(|file| existing_file("--module", file)).collect::<Result<_, _>>()?;
     let kernel = arguments.kernel.as_deref().map(|file| existing_file("--kernel", file)).transpose()?;
@@ -384,8 +395,8 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
             Cpu::Wall => CpuBase::Wall,
             Cpu::Zero => CpuBase::Zero,
         },
-        kernel_scale: arguments.kernel_scale.unwrap_or(KERNEL_SCALE_DEFAULT),
-        trap_nanos: TRAP_NANOS_DEFAULT,
+        costs: kernel_costs(arguments),
+        cpu_speed: arguments.cpu_speed,
         idle_pace: match (arguments.clock, arguments.idle) {
             (Clock::Real, _) => Some(IdlePace::Real),
             (_, Some(Idle::Jump)) => Some(IdlePace::Jump),
@@ -456,6 +467,15 @@ fn cpu_of(arguments: &Arguments) -> Cpu {
     })
 }
 
+/// One factor if it was given; else what `chronodisk calibrate` has found for the guest's clock on this machine.
+fn kernel_costs(arguments: &Arguments) -> KernelCosts {
+    match (arguments.kernel_scale, arguments.clock) {
+        (Some(scale), _) => KernelCosts::uniform(scale),
+        (None, Clock::Guest) => calibration::kept().map(|kept| kept.costs).unwrap_or_default(),
+        (None, Clock::Exact | Clock::Real) => KernelCosts::default(),
+    }
+}
+
 /// Whether what is asked for can be had in the host's time.
 fn real_time_is_possible(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.idle.is_some() {
@@ -501,7 +521,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 28] = [
+    let entries: [(&str, Value); 29] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -518,7 +538,8 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("cpu", json!(value_name(cpu_of(arguments)))),
         ("kernel", json!(arguments.kernel)),
         ("module", json!(arguments.modules)),
-        ("kernel-scale", json!((options.cpu_base == CpuBase::Measured).then_some(options.kernel_scale))),
+        ("kernel-scale", json!((options.cpu_base == CpuBase::Measured).then_some(options.costs.other_scale))),
+        ("cpu-speed", json!(options.cpu_speed)),
         ("idle", json!(idle)),
         ("seed", json!(arguments.seed)),
         ("start-time", json!(arguments.start_time)),
@@ -549,7 +570,8 @@ fn value_name(value: impl ValueEnum) -> String {
     value.to_possible_value().expect("no value is skipped").get_name().to_owned()
 }
 
-fn failure(error: RunError) -> Failure {
+/// A run's error as the user sees it.
+pub fn failure(error: RunError) -> Failure {
     match error {
         RunError::HostLacks(lacks) => Failure::host(&lacks.what).help(lacks.help),
         RunError::Device(message) => Failure::usage(message),

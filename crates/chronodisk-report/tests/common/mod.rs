@@ -93,6 +93,8 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             cpu: "measured".into(),
             kernel_scale: Some(0.05),
             trap_cost_ns: Some(Nanos::from_nanos(400)),
+            kernel_costs: None,
+            cpu_speed: None,
         },
         guest: GuestInfo {
             kernel: "6.1.176".into(),

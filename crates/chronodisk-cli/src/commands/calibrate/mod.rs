@@ -1,0 +1,161 @@
+//! `chronodisk calibrate`: what the guest's work must count on this machine, and how true guests then are.
+
+mod check;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use chronodisk_engine::remote::Patience;
+use chronodisk_guest::calibration::{self, Calibration, Measured, PROBES};
+use chronodisk_guest::{
+    CpuBase, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, ModelChoice, RunOptions, StoreChoice, Work,
+};
+use chronodisk_sim::Nanos;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::run;
+use crate::failure::{Failure, Outcome, status};
+use crate::output;
+use crate::run_result::{CPU_SPEED_DEFAULT, host_memory_bytes};
+
+/// Finds what a guest's system calls must count on this machine
+///
+/// System calls in a guest cost several times what they cost natively, each kind another multiple. Small
+/// programs run natively and in a guest, and what follows is kept in your cache and used by
+/// `chronodisk run` under --clock guest, on this processor and with this kernel.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk calibrate && chronodisk calibrate --check")]
+pub struct Arguments {
+    /// Runs programs on a device that takes no time and natively in memory instead, and tells by how much their run
+    /// times differ; more than 10 % ends with status 1
+    #[arg(long)]
+    check: bool,
+
+    /// Programs of --check, instead of all
+    #[arg(long, value_name = "NAME", requires = "check", value_parser = check::NAMES)]
+    program: Vec<String>,
+
+    /// Runs everything that many times: the shortest counts, or the median under --check
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
+    reps: u32,
+
+    /// Forgets what was found
+    #[arg(long, conflicts_with_all = ["check", "reps", "json"])]
+    forget: bool,
+
+    /// Writes the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Calibrates, checks or forgets.
+pub fn execute(arguments: Arguments) -> Outcome {
+    if arguments.forget {
+        return forget();
+    }
+    if arguments.check {
+        return check::execute(&arguments.program, arguments.reps, arguments.json);
+    }
+    let options = guest(Vec::new(), FileSystem::None)?;
+    let found = calibration::calibrate(&options, arguments.reps, &mut |title| output::note(title));
+    let calibration = found.map_err(run::failure)?;
+    let file =
+        calibration::keep(&calibration).map_err(|error| Failure::host(format!("keeping the result: {error}")))?;
+    if arguments.json {
+        output::json(&with_errors(&calibration))?;
+    } else {
+        output::data(&table(&calibration))?;
+    }
+    output::note(format_args!("kept in {}", file.display()));
+    Ok(status::FINE)
+}
+
+fn forget() -> Outcome {
+    match calibration::file().map(std::fs::remove_file) {
+        Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Failure::host(format!("forgetting the calibration: {error}")))
+        }
+        _ => Ok(status::FINE),
+    }
+}
+
+/// A guest on a device that takes no time.
+fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, Failure> {
+    let profile = crate::device::find("null")?;
+    let patience = Patience::default();
+    Ok(RunOptions {
+        devices: vec![DeviceOptions {
+            model: ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() },
+            capacity_bytes: Some(DEVICE_BYTES),
+            state_file: None,
+            store: StoreChoice::Ram { budget_bytes: host_memory_bytes() / 2 },
+            store_recording: None,
+            store_rate: None,
+        }],
+        answer_patience: patience.answer,
+        reconnect_patience: patience.reconnect,
+        model_delay: Nanos::ZERO..=Nanos::ZERO,
+        seed: 1,
+        file_system,
+        mkfs_options: Vec::new(),
+        mount_options: None,
+        mount_point: MOUNT_POINT.to_owned(),
+        scheduler: Some("none".to_owned()),
+        memory_bytes: GUEST_MEMORY_BYTES,
+        kernel: GuestKernel::Distribution { file: None },
+        modules: Vec::new(),
+        cpu_base: CpuBase::Measured,
+        costs: calibration::kept().map(|kept| kept.costs).unwrap_or_default(),
+        cpu_speed: CPU_SPEED_DEFAULT,
+        idle_pace: Some(IdlePace::Jump),
+        start_time: Some(Duration::from_secs(START_SECONDS)),
+        host_writes: false,
+        drop_caches: false,
+        check: false,
+        command,
+        stdout_to_stderr: true,
+    })
+}
+
+const MOUNT_POINT: &str = "/mnt";
+const DEVICE_BYTES: u64 = 1 << 30;
+const GUEST_MEMORY_BYTES: u64 = 512 << 20;
+/// Any: make(1) wants the dates of files to be before its own.
+const START_SECONDS: u64 = 4_000_000_000;
+
+/// What a probe does once takes natively, with one factor, and as calibrated, in microseconds.
+fn microseconds(measured: &Measured, costs: &KernelCosts) -> (f64, f64, f64) {
+    let times = PROBES.iter().find(|probe| probe.name == measured.name).map_or(1, |probe| probe.times);
+    let each = |nanos: f64| nanos / 1e3 / f64::from(times);
+    let uniform = measured.charged_nanos(&KernelCosts::default());
+    (each(measured.native_nanos), each(uniform), each(measured.charged_nanos(costs)))
+}
+
+fn table(calibration: &Calibration) -> String {
+    let mut text = format!("{:<38}{:>12}{:>12}{:>12}\n", "microseconds", "native", "uncalibrated", "calibrated");
+    for measured in &calibration.probes {
+        let title = PROBES.iter().find(|probe| probe.name == measured.name).map_or("", |probe| probe.title);
+        let (native, uniform, fitted) = microseconds(measured, &calibration.costs);
+        text += &format!("{title:<38}{native:>12.2}{uniform:>12.2}{fitted:>12.2}\n");
+    }
+    text += &format!("\n{:<38}{:>12}{:>12}{:>12}\n", "work of the kernel counts", "less, ns", "more, ns", "times");
+    for (work, cost) in Work::ALL.into_iter().zip(&calibration.costs.works) {
+        text +=
+            &format!("{:<38}{:>12}{:>12}{:>12.3}\n", work.name(), cost.taken_off_nanos, cost.added_nanos, cost.scale);
+    }
+    text += &format!("{:<38}{:>12}\n", "each return of a program", calibration.costs.trap_nanos);
+    text += &format!("{:<38}{:>12}\n", "each read of a time stamp counter", calibration.costs.tsc_trap_nanos);
+    text
+}
+
+fn with_errors(calibration: &Calibration) -> Value {
+    let mut value = json!(calibration);
+    for (index, measured) in calibration.probes.iter().enumerate() {
+        let (native, uniform, fitted) = microseconds(measured, &calibration.costs);
+        value["probes"][index]["native_us"] = json!(native);
+        value["probes"][index]["uncalibrated_us"] = json!(uniform);
+        value["probes"][index]["calibrated_us"] = json!(fitted);
+    }
+    value
+}

@@ -1,0 +1,99 @@
+//! What the guest's CPU time counts: as calibrated, by one factor, on a faster processor.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::support::{Chronodisk, text};
+
+const SHELL_LOOP: [&str; 3] = ["sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"];
+
+fn run_time_ms(result: &Value) -> f64 {
+    result["reps"][0]["run_time_ns"].as_f64().unwrap() / 1e6
+}
+
+#[test]
+fn a_faster_processor_takes_less_time() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let [slow, fast] = ["1x", "10x"].map(|speed| chronodisk.run_json("null", &["--cpu-speed", speed], &SHELL_LOOP));
+    assert!(run_time_ms(&fast) < run_time_ms(&slow) / 3.0, "{} and {}", run_time_ms(&slow), run_time_ms(&fast));
+    assert_eq!((&slow["clock"]["cpu_speed"], &fast["clock"]["cpu_speed"]), (&Value::Null, &json!(10.0)));
+}
+
+/// A calibration of this machine in which every plain system call counts a millisecond.
+fn slow_calls(host_kernel: &str) -> Value {
+    let information = fs::read_to_string("/proc/cpuinfo").unwrap();
+    let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cost = |added_nanos: u64| json!({ "taken_off_nanos": 0, "added_nanos": added_nanos, "scale": 0.1 });
+    let works: Vec<Value> = [1_000_000, 0, 0, 0, 0, 0].map(cost).into();
+    json!({
+        "schema": "chronodisk.calibration/1",
+        "machine": {
+            "processor": model.map_or("unknown", |(_, model)| model.trim()),
+            "host_kernel": host_kernel,
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "costs": { "trap_nanos": 1300, "tsc_trap_nanos": 1850, "other_scale": 0.1, "works": works },
+        "probes": [],
+    })
+}
+
+#[test]
+fn runs_count_what_was_calibrated_on_this_machine() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let cache = chronodisk.path("cache");
+    let file = cache.join("chronodisk/calibration.json");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let run = |calibration: Value, flags: &[&str]| {
+        fs::write(&file, calibration.to_string()).unwrap();
+        let arguments = [&["run", "--device", "null", "--fs", "none", "--json"], flags, &["--", "ls", "/"]].concat();
+        let output = chronodisk.command(&arguments).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let begin = text(&output.stdout).find("{\n  \"schema\"").unwrap();
+        (serde_json::from_slice::<Value>(&output.stdout[begin..]).unwrap(), text(&output.stderr))
+    };
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let (calibrated, said) = run(slow_calls(release.trim()), &[]);
+    assert_eq!(calibrated["clock"]["kernel_costs"]["call"]["added_ns"], 1_000_000);
+    assert!(said.contains("kernel time as calibrated"), "{said}");
+    // ls makes more than twenty plain system calls.
+    assert!(run_time_ms(&calibrated) > 20.0, "{}", run_time_ms(&calibrated));
+
+    let (of_another_machine, _) = run(slow_calls("0.0.0"), &[]);
+    let (one_factor, said) = run(slow_calls(release.trim()), &["--kernel-scale", "0.1"]);
+    for result in [of_another_machine, one_factor] {
+        assert_eq!(result["clock"]["kernel_costs"], Value::Null);
+        assert!(run_time_ms(&result) < run_time_ms(&calibrated), "{result}");
+    }
+    assert!(said.contains("kernel time × 0.1"), "{said}");
+}
+
+#[test]
+fn calibrating_finds_costs_and_keeps_them() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let cache = chronodisk.path("cache");
+    let call = |arguments: &[&str]| {
+        let output = chronodisk.command(arguments).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        output.stdout
+    };
+    let found: Value = serde_json::from_slice(&call(&["calibrate", "--reps", "1", "--json"])).unwrap();
+    let probes = found["probes"].as_array().unwrap();
+    assert_eq!(probes.len(), 10);
+    for probe in probes {
+        // Kinds of work that others are solved before hold only as far as these leave room.
+        let by_itself =
+            ["empty-call", "create-unlink", "copy-256k", "fault", "map"].contains(&probe["name"].as_str().unwrap());
+        let (native, calibrated) = (probe["native_us"].as_f64().unwrap(), probe["calibrated_us"].as_f64().unwrap());
+        assert!(native > 0.0 && calibrated >= 0.0, "{probe}");
+        assert!(!by_itself || calibrated < 2.0 * native + 0.5, "{probe}");
+        // The guest's kernel has done the work that the probe is about.
+        let worked = probe["guest_worked"].as_array().unwrap().iter().any(|work| work["count"] != 0);
+        assert!(worked || probe["guest_tsc_reads"].as_u64().unwrap() > 10_000, "{probe}");
+    }
+    let kept = cache.join("chronodisk/calibration.json");
+    let again: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
+    assert_eq!(again["costs"], found["costs"]);
+    call(&["calibrate", "--forget"]);
+    assert!(!kept.exists());
+}

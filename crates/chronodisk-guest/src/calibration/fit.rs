@@ -1,0 +1,176 @@
+//! From what probes took natively and in a guest to what each kind of work counts.
+//!
+//! All is linear: natively a probe took N; in the guest its own code took U, and the kernel did pieces of work of each
+//! kind. What the pieces count must be N - U in sum. Each kind has probes in which it is nearly all that the kernel does,
+//! so the kinds are solved one after the other, and what those before count in a probe is taken off. Two probes of a
+//! kind whose pieces differ in size give a line, one gives a share.
+
+use super::Measured;
+use crate::costs::{KernelCosts, Work, WorkCost, Worked};
+
+/// How often page faults and changes of memory, which occur together, are solved again with each other's result.
+const ROUNDS: u32 = 20;
+
+/// The costs that make each probe count what it took natively.
+pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
+    let of = |name: &str| measured.iter().find(|probe| probe.name == name).expect("all probes were measured");
+    let free = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0 };
+    let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::default() };
+    // A call without work is nothing but a trap; its own code takes next to no time.
+    let empty = of("empty-call");
+    costs.trap_nanos = (empty.guest_user_nanos / empty.guest_traps.max(1) as f64) as u64;
+    let read = of("time-stamp");
+    let in_reads = read.guest_user_nanos - other_traps(read) * costs.trap_nanos as f64;
+    costs.tsc_trap_nanos = (in_reads.max(0.0) / read.guest_tsc_reads.max(1) as f64) as u64;
+
+    for (work, small, large) in [(Work::Call, "empty-call", "create-unlink"), (Work::Copy, "copy-4k", "copy-256k")] {
+        let points = [small, large].map(|name| point(of(name), work, &costs));
+        costs.works[work as usize] = line(points);
+    }
+    for _ in 0..ROUNDS {
+        for (work, name) in [(Work::Fault, "fault"), (Work::Map, "map")] {
+            costs.works[work as usize] = share(&[point(of(name), work, &costs)]);
+        }
+    }
+    costs.works[Work::Process as usize] = share(&["fork", "exec"].map(|name| point(of(name), Work::Process, &costs)));
+    costs.works[Work::Switch as usize] = share(&[point(of("switch"), Work::Switch, &costs)]);
+    costs
+}
+
+/// A mean piece of work in a probe: the CPU time that it took, and what it should count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    cpu_nanos: f64,
+    target_nanos: f64,
+    count: f64,
+}
+
+fn point(probe: &Measured, work: Work, costs: &KernelCosts) -> Point {
+    let others = Work::ALL.into_iter().filter(|&other| other != work);
+    let counted: f64 =
+        others.map(|other| counts(probe.guest_worked[other as usize], &costs.works[other as usize])).sum();
+    let Worked { count, cpu_nanos } = probe.guest_worked[work as usize];
+    let pieces = count.max(1) as f64;
+    let target = probe.native_nanos - user_nanos(probe, costs) - counted;
+    Point { cpu_nanos: cpu_nanos as f64 / pieces, target_nanos: (target / pieces).max(0.0), count: pieces }
+}
+
+/// CPU time of the probe's own code, without what traps cost it.
+fn user_nanos(probe: &Measured, costs: &KernelCosts) -> f64 {
+    let traps =
+        other_traps(probe) * costs.trap_nanos as f64 + probe.guest_tsc_reads as f64 * costs.tsc_trap_nanos as f64;
+    (probe.guest_user_nanos - traps).max(0.0)
+}
+
+/// Returns to the kernel that were for something else than a time stamp counter.
+fn other_traps(probe: &Measured) -> f64 {
+    probe.guest_traps.saturating_sub(probe.guest_tsc_reads) as f64
+}
+
+/// What pieces of one kind count together.
+fn counts(worked: Worked, cost: &WorkCost) -> f64 {
+    let count = worked.count as f64;
+    let rest = (worked.cpu_nanos as f64 - count * cost.taken_off_nanos as f64).max(0.0);
+    count * cost.added_nanos as f64 + rest * cost.scale
+}
+
+/// What a probe counts in a guest with these costs, in nanoseconds.
+pub(super) fn charged(probe: &Measured, costs: &KernelCosts) -> f64 {
+    let works =
+        Work::ALL.into_iter().map(|work| counts(probe.guest_worked[work as usize], &costs.works[work as usize]));
+    user_nanos(probe, costs) + works.sum::<f64>()
+}
+
+/// The line through a small piece and a large one.
+fn line([small, large]: [Point; 2]) -> WorkCost {
+    let grows = large.cpu_nanos - small.cpu_nanos;
+    if grows <= 0.0 || large.target_nanos <= small.target_nanos {
+        return share(&[small, large]);
+    }
+    let scale = (large.target_nanos - small.target_nanos) / grows;
+    let at_zero = small.target_nanos - scale * small.cpu_nanos;
+    WorkCost { taken_off_nanos: (-at_zero / scale).max(0.0) as u64, added_nanos: at_zero.max(0.0) as u64, scale }
+}
+
+/// One share for all pieces.
+fn share(points: &[Point]) -> WorkCost {
+    let sum = |of: fn(&Point) -> f64| points.iter().map(|point| point.count * of(point)).sum::<f64>();
+    let cpu_nanos = sum(|point| point.cpu_nanos);
+    let scale = if cpu_nanos > 0.0 { sum(|point| point.target_nanos) / cpu_nanos } else { 0.0 };
+    WorkCost { taken_off_nanos: 0, added_nanos: 0, scale }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probes::PROBES;
+    use super::*;
+
+    /// A guest whose work costs what `truth` says: the native times follow from the guest's.
+    fn made_up(truth: &KernelCosts) -> Vec<Measured> {
+        let mut measured = Vec::new();
+        for (index, probe) in PROBES.iter().enumerate() {
+            let mut worked = [Worked::default(); Work::COUNT];
+            let pieces = 1_000 + 10 * index as u64;
+            let nanos_each = if probe.name.starts_with("copy-256") { 60_000 } else { 9_000 + 1_000 * index as u64 };
+            worked[probe.work as usize] = Worked { count: pieces, cpu_nanos: pieces * nanos_each };
+            match probe.name {
+                "fault" => worked[Work::Map as usize] = Worked { count: 20, cpu_nanos: 900_000 },
+                "map" => worked[Work::Fault as usize] = Worked { count: 500, cpu_nanos: 4_000_000 },
+                "exec" => worked[Work::Fault as usize] = Worked { count: 300, cpu_nanos: 3_000_000 },
+                "switch" => worked[Work::Copy as usize] = Worked { count: 700, cpu_nanos: 9_000_000 },
+                _ => {}
+            }
+            let calls = worked.iter().map(|work| work.count).sum::<u64>();
+            let reads = if probe.name == "time-stamp" { 2_000 } else { 0 };
+            let own = if ["empty-call", "time-stamp"].contains(&probe.name) { 0 } else { 400_000 };
+            let user = (own + calls * truth.trap_nanos + reads * truth.tsc_trap_nanos) as f64;
+            let mut of_probe = Measured {
+                name: probe.name.to_owned(),
+                native_nanos: 0.0,
+                guest_user_nanos: user,
+                guest_traps: calls + reads,
+                guest_tsc_reads: reads,
+                guest_worked: worked,
+            };
+            of_probe.native_nanos = charged(&of_probe, truth);
+            measured.push(of_probe);
+        }
+        measured
+    }
+
+    #[test]
+    fn costs_are_found_again() {
+        let cost = |taken_off_nanos, added_nanos, scale| WorkCost { taken_off_nanos, added_nanos, scale };
+        let works = [
+            cost(7_000, 0, 0.25),
+            cost(0, 150, 0.8),
+            cost(0, 0, 0.3),
+            cost(0, 0, 0.1),
+            cost(0, 0, 0.05),
+            cost(0, 0, 0.2),
+        ];
+        let truth = KernelCosts { trap_nanos: 1_200, tsc_trap_nanos: 2_100, works, ..KernelCosts::default() };
+        let measured = made_up(&truth);
+        let found = fit(&measured);
+        assert_eq!((found.trap_nanos, found.tsc_trap_nanos), (truth.trap_nanos, truth.tsc_trap_nanos));
+        for (work, (found, truth)) in Work::ALL.into_iter().zip(found.works.iter().zip(&truth.works)) {
+            assert!((found.scale - truth.scale).abs() < 1e-3, "{work:?}: {found:?}");
+            assert!(found.taken_off_nanos.abs_diff(truth.taken_off_nanos) <= 5, "{work:?}: {found:?}");
+            assert!(found.added_nanos.abs_diff(truth.added_nanos) <= 5, "{work:?}: {found:?}");
+        }
+        for probe in &measured {
+            let error = charged(probe, &found) / probe.native_nanos - 1.0;
+            assert!(error.abs() < 0.01, "{}: {error}", probe.name);
+        }
+    }
+
+    #[test]
+    fn a_guest_that_is_faster_than_native_counts_nothing_rather_than_less() {
+        let mut measured = made_up(&KernelCosts::default());
+        for probe in &mut measured {
+            probe.native_nanos = 0.0;
+        }
+        let found = fit(&measured);
+        assert!(found.works.iter().all(|cost| cost.scale == 0.0), "{found:?}");
+    }
+}

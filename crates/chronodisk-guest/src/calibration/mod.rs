@@ -1,0 +1,266 @@
+//! Calibration: what the guest's work must count so that it takes as long as natively.
+//!
+//! Small programs, each of which does one thing often, run natively and in a guest. Natively their CPU time is taken; in
+//! the guest that of their own code, and that of its kernel by kind of work ([`Work`]). From both follow the
+//! [`KernelCosts`], which are kept for this processor and these kernels. CPU time is nearly the same on a busy machine
+//! as on an idle one; what shared caches still do to it makes it longer, so of several runs the shortest counts.
+
+mod fit;
+mod probes;
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use chronodisk_sim::Nanos;
+use serde::{Deserialize, Serialize};
+
+pub use probes::{PROBES, Probe, run_as_probe};
+
+use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};
+use crate::exact_kernel::cache_folder;
+use crate::launch::{RunError, RunOptions, RunOutcome};
+
+/// Version of the file.
+pub const SCHEMA: &str = "chronodisk.calibration/1";
+
+/// What was found, and for which machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What it is of; costs of another one are not taken.
+    pub machine: Machine,
+    /// The costs.
+    pub costs: KernelCosts,
+    /// What they were made from.
+    pub probes: Vec<Measured>,
+}
+
+/// What the costs depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model of the host's processor, as it calls itself.
+    pub processor: String,
+    /// Release of the host's kernel.
+    pub host_kernel: String,
+    /// This program's version, whose clock does the counting.
+    pub version: String,
+}
+
+/// What a probe took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Of the probe.
+    pub name: String,
+    /// CPU time natively, in nanoseconds.
+    pub native_nanos: f64,
+    /// CPU time of its own code in the guest with all traps, in nanoseconds.
+    pub guest_user_nanos: f64,
+    /// Returns of its code to the kernel.
+    pub guest_traps: u64,
+    /// Those of them that were for a time stamp counter, which is emulated.
+    pub guest_tsc_reads: u64,
+    /// What the guest's kernel did for it, in the order of [`Work::ALL`].
+    pub guest_worked: [Worked; Work::COUNT],
+}
+
+impl Measured {
+    /// What it counts in a guest with these costs, in nanoseconds.
+    #[must_use]
+    pub fn charged_nanos(&self, costs: &KernelCosts) -> f64 {
+        fit::charged(self, costs)
+    }
+}
+
+impl Machine {
+    /// The one that this runs on.
+    #[must_use]
+    pub fn this() -> Self {
+        let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Machine {
+            processor: model.map_or("unknown", |(_, model)| model.trim()).to_owned(),
+            host_kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Where it is kept; `None` without a home.
+#[must_use]
+pub fn file() -> Option<PathBuf> {
+    Some(cache_folder()?.join("calibration.json"))
+}
+
+/// What has been kept for this machine; what is of another one, or can't be read, is as if it were not there.
+#[must_use]
+pub fn kept() -> Option<Calibration> {
+    let text = fs::read_to_string(file()?).ok()?;
+    let calibration: Calibration = serde_json::from_str(&text).ok()?;
+    (calibration.schema == SCHEMA && calibration.machine == Machine::this()).then_some(calibration)
+}
+
+/// Keeps it for the runs to come, whole or not at all.
+///
+/// # Errors
+/// Those of the host, and where there is no home.
+pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
+    let path =
+        file().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is set"))?;
+    let folder = path.parent().unwrap_or(&path);
+    fs::create_dir_all(folder)?;
+    let unfinished = folder.join(format!("calibration.json.{}", std::process::id()));
+    fs::write(&unfinished, serde_json::to_string_pretty(calibration)? + "\n")?;
+    fs::rename(&unfinished, &path)?;
+    Ok(path)
+}
+
+/// Runs all probes `reps` times natively and in a guest, and finds the costs.
+///
+/// `options` say what the guest is like; its costs and its command are the calibration's. `on_probe` is told what comes
+/// next.
+///
+/// # Errors
+/// Those of a run, and of starting a program.
+pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)) -> Result<Calibration, RunError> {
+    let executable =
+        std::env::current_exe().map_err(|source| RunError::Io { doing: "finding this program", source })?;
+    let words = |probe: &Probe| {
+        let mut command = vec![executable.clone().into_os_string()];
+        command.extend(probes::words(probe).map(Into::into));
+        command
+    };
+    let mut measure = |probe: &Probe| -> Result<Measured, RunError> {
+        on_probe(probe.title);
+        let mut native = Duration::MAX;
+        let mut guest: Option<Measured> = None;
+        for _ in 0..reps.max(1) {
+            let mut command = Command::new(&executable);
+            command.args(probes::words(probe));
+            let took = native_run(&mut command).map_err(|source| RunError::Io { doing: "running a probe", source })?;
+            native = native.min(took.cpu);
+            // Without anything taken off, so that what a trap takes is seen.
+            let costs = KernelCosts { trap_nanos: 0, tsc_trap_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
+            let run = RunOptions { command: words(probe), costs, ..options.clone() };
+            let seen = in_guest(probe, &crate::run(&run, &mut |_| {})?);
+            if guest.as_ref().is_none_or(|best| cpu_nanos(&seen) < cpu_nanos(best)) {
+                guest = Some(seen);
+            }
+        }
+        let guest = guest.expect("at least once");
+        Ok(Measured { native_nanos: native.as_nanos() as f64, ..guest })
+    };
+    let nothing = measure(&probes::NOTHING)?;
+    let measured: Vec<Measured> =
+        PROBES.iter().map(|probe| Ok(less(measure(probe)?, &nothing))).collect::<Result<_, RunError>>()?;
+    let costs = fit::fit(&measured);
+    Ok(Calibration { schema: SCHEMA.to_owned(), machine: Machine::this(), costs, probes: measured })
+}
+
+fn in_guest(probe: &Probe, outcome: &RunOutcome) -> Measured {
+    let (before, after) = &outcome.counters_at;
+    Measured {
+        name: probe.name.to_owned(),
+        native_nanos: 0.0,
+        guest_user_nanos: after.user_cpu_nanos.saturating_sub(before.user_cpu_nanos) as f64,
+        guest_traps: after.traps.saturating_sub(before.traps),
+        guest_tsc_reads: after.tsc_reads.saturating_sub(before.tsc_reads),
+        guest_worked: outcome.worked,
+    }
+}
+
+fn cpu_nanos(measured: &Measured) -> f64 {
+    measured.guest_user_nanos + measured.guest_worked.iter().map(|worked| worked.cpu_nanos as f64).sum::<f64>()
+}
+
+/// What the probe took beyond its begin and its end.
+fn less(probe: Measured, nothing: &Measured) -> Measured {
+    Measured {
+        native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),
+        guest_user_nanos: (probe.guest_user_nanos - nothing.guest_user_nanos).max(0.0),
+        guest_traps: probe.guest_traps.saturating_sub(nothing.guest_traps),
+        guest_tsc_reads: probe.guest_tsc_reads.saturating_sub(nothing.guest_tsc_reads),
+        guest_worked: std::array::from_fn(|index| probe.guest_worked[index].since(nothing.guest_worked[index])),
+        ..probe
+    }
+}
+
+/// What a program took on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeRun {
+    /// CPU time of it and its children, theirs and the kernel's.
+    pub cpu: Duration,
+    /// From its begin to its end.
+    pub wall: Duration,
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// When it can't be started, or ends with another status than 0.
+pub fn native_run(command: &mut Command) -> io::Result<NativeRun> {
+    let begun = std::time::Instant::now();
+    let child = command.spawn()?;
+    let pid = child.id() as libc::pid_t;
+    let mut status = 0;
+    // SAFETY: a structure of numbers, for which zeros are fine.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to variables of the right types that outlive the call.
+    while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let wall = begun.elapsed();
+    if !(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0) {
+        return Err(io::Error::other(format!("{} failed", command.get_program().display())));
+    }
+    let duration = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
+    };
+    Ok(NativeRun { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
+}
+
+/// How long the command of a run took in the guest's time.
+#[must_use]
+pub fn run_time(outcome: &RunOutcome) -> Nanos {
+    outcome.command.1.saturating_sub(outcome.command.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_native_run_counts_the_children_too() {
+        let mut busy = Command::new("sh");
+        busy.args(["-c", "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'; true"]);
+        let took = native_run(&mut busy).unwrap();
+        assert!(took.cpu >= Duration::from_millis(2) && took.wall > Duration::ZERO, "{took:?}");
+        assert!(native_run(&mut Command::new("false")).is_err());
+    }
+
+    #[test]
+    fn what_it_keeps_it_reads() {
+        let measured = Measured {
+            name: "map".into(),
+            native_nanos: 1.5,
+            guest_user_nanos: 2.5,
+            guest_traps: 3,
+            guest_tsc_reads: 2,
+            guest_worked: [Worked { count: 4, cpu_nanos: 5 }; Work::COUNT],
+        };
+        let calibration = Calibration {
+            schema: SCHEMA.to_owned(),
+            machine: Machine::this(),
+            costs: KernelCosts::uniform(0.25),
+            probes: vec![measured],
+        };
+        let text = serde_json::to_string(&calibration).unwrap();
+        assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), calibration);
+    }
+}

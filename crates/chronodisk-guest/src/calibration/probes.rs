@@ -1,0 +1,221 @@
+//! Small programs that do one thing often, natively and in a guest.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::costs::Work;
+
+/// What a probe does, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// As the command line and the results name it.
+    pub name: &'static str,
+    /// What it does.
+    pub title: &'static str,
+    /// What most of its kernel time goes into.
+    pub work: Work,
+    /// How often it does it.
+    pub times: u32,
+    /// Does it so often.
+    act: fn(u32) -> io::Result<()>,
+}
+
+/// The probe that only begins and ends; what it takes is taken off the others.
+pub(crate) const NOTHING: Probe =
+    Probe { name: "nothing", title: "begins and ends", work: Work::Process, times: 1, act: |_| Ok(()) };
+
+/// All others.
+pub const PROBES: [Probe; 10] = [
+    Probe { name: "time-stamp", title: "time stamp counter read", work: Work::Call, times: 20_000, act: time_stamps },
+    Probe { name: "empty-call", title: "system call without work", work: Work::Call, times: 30_000, act: empty_calls },
+    Probe { name: "create-unlink", title: "create, close, unlink", work: Work::Call, times: 3_000, act: creations },
+    Probe { name: "copy-4k", title: "pread and pwrite of 4 KiB", work: Work::Copy, times: 8_000, act: small_copies },
+    Probe { name: "copy-256k", title: "pread and pwrite of 256 KiB", work: Work::Copy, times: 400, act: large_copies },
+    Probe { name: "fault", title: "4 MiB mapped, touched, unmapped", work: Work::Fault, times: 12, act: faults },
+    Probe { name: "map", title: "one page mapped, touched, unmapped", work: Work::Map, times: 3_000, act: maps },
+    Probe { name: "fork", title: "fork, exit, wait", work: Work::Process, times: 60, act: forks },
+    Probe { name: "exec", title: "fork, exec, exit, wait", work: Work::Process, times: 30, act: executions },
+    Probe {
+        name: "switch",
+        title: "a byte to another process and back",
+        work: Work::Switch,
+        times: 4_000,
+        act: switches,
+    },
+];
+
+/// The words after the executable that make it this probe.
+pub(crate) fn words(probe: &Probe) -> [&str; 2] {
+    [WORD, probe.name]
+}
+
+/// First word of the command line that makes the executable a probe.
+pub(crate) const WORD: &str = "guest-probe";
+
+/// Runs as the probe that the second word of the command line names.
+#[must_use]
+pub fn run_as_probe() -> ExitCode {
+    let name: OsString = std::env::args_os().nth(2).unwrap_or_default();
+    let Some(probe) = std::iter::once(&NOTHING).chain(&PROBES).find(|probe| name == probe.name) else {
+        eprintln!("chronodisk: there is no probe {}", name.display());
+        return ExitCode::from(2);
+    };
+    match (probe.act)(probe.times) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("chronodisk: probe {}: {error}", probe.name);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// In memory, here and in the guest.
+const FOLDER: &str = "/dev/shm";
+
+/// A file of the probe's own, which goes with it.
+struct Scratch {
+    path: PathBuf,
+    file: File,
+}
+
+impl Scratch {
+    fn new(len_bytes: usize) -> io::Result<Self> {
+        let path = Path::new(FOLDER).join(format!("chronodisk-probe-{}", std::process::id()));
+        let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        file.write_all(&vec![1; len_bytes])?;
+        Ok(Scratch { path, file })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It is in memory, and its name has this process's number: at worst it stays until the next boot.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn time_stamps(times: u32) -> io::Result<()> {
+    for _ in 0..times {
+        // SAFETY: the instruction has no effect but its result.
+        std::hint::black_box(unsafe { core::arch::x86_64::_rdtsc() });
+    }
+    Ok(())
+}
+
+fn empty_calls(times: u32) -> io::Result<()> {
+    for _ in 0..times {
+        std::hint::black_box(rustix::process::getppid());
+    }
+    Ok(())
+}
+
+fn creations(times: u32) -> io::Result<()> {
+    let path = Path::new(FOLDER).join(format!("chronodisk-probe-{}", std::process::id()));
+    for _ in 0..times {
+        drop(File::create_new(&path)?);
+        fs::remove_file(&path)?;
+    }
+    Ok(())
+}
+
+fn small_copies(times: u32) -> io::Result<()> {
+    copies(times, 4 << 10)
+}
+
+fn large_copies(times: u32) -> io::Result<()> {
+    copies(times, 256 << 10)
+}
+
+fn copies(times: u32, len_bytes: usize) -> io::Result<()> {
+    let scratch = Scratch::new(len_bytes)?;
+    let mut bytes = vec![0; len_bytes];
+    for _ in 0..times {
+        scratch.file.read_exact_at(&mut bytes, 0)?;
+        scratch.file.write_all_at(&bytes, 0)?;
+    }
+    Ok(())
+}
+
+fn faults(times: u32) -> io::Result<()> {
+    (0..times).try_for_each(|_| touch(4 << 20))
+}
+
+fn maps(times: u32) -> io::Result<()> {
+    (0..times).try_for_each(|_| touch(PAGE_BYTES))
+}
+
+const PAGE_BYTES: usize = 4_096;
+
+/// Maps memory, writes to each of its pages, and unmaps it.
+fn touch(len_bytes: usize) -> io::Result<()> {
+    let mut map = memmap2::MmapMut::map_anon(len_bytes)?;
+    map.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = 1);
+    Ok(())
+}
+
+fn forks(times: u32) -> io::Result<()> {
+    for _ in 0..times {
+        // SAFETY: this process has one thread, and the child does nothing but end.
+        match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            // SAFETY: as above.
+            0 => unsafe { libc::_exit(0) },
+            _ => {}
+        }
+        rustix::process::wait(rustix::process::WaitOptions::empty())?;
+    }
+    Ok(())
+}
+
+fn executions(times: u32) -> io::Result<()> {
+    for _ in 0..times {
+        Command::new(EXECUTED).status()?;
+    }
+    Ok(())
+}
+
+/// A small program of the system.
+const EXECUTED: &str = "/bin/true";
+
+/// A byte goes to a process that sends it back.
+fn switches(times: u32) -> io::Result<()> {
+    let mut echo = Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let (Some(mut there), Some(mut back)) = (echo.stdin.take(), echo.stdout.take()) else {
+        return Err(io::Error::other("a child without pipes"));
+    };
+    let mut byte = [7];
+    for _ in 0..times {
+        there.write_all(&byte)?;
+        back.read_exact(&mut byte)?;
+    }
+    drop(there);
+    echo.wait()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_does_what_it_says() {
+        for probe in PROBES {
+            (probe.act)(2).unwrap_or_else(|error| panic!("{}: {error}", probe.name));
+        }
+        let left = fs::read_dir(FOLDER).unwrap().flatten();
+        let own = format!("chronodisk-probe-{}", std::process::id());
+        assert!(left.into_iter().all(|entry| *entry.file_name() != *own), "a probe's file stayed");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = PROBES.iter().map(|probe| probe.name).chain([NOTHING.name]).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PROBES.len() + 1);
+    }
+}
