@@ -35,7 +35,7 @@ from real_time.workloads import WORKLOADS, requests
 SCHEMA = "chronodisk.experiment.real-time/1"
 NAME = "real-time"
 REQUESTS = 1000
-DEVICES = ("constant-10ms", "cheetah-x15", "cheetah-9lp", "mems-g2", "constant-1ms", "constant-100us")
+DEVICES = ("constant-10ms", "cheetah-x15", "cheetah-9lp", "mems-g2", "constant-1ms", "constant-100us", "constant-20us")
 CLIENTS = ("spinning", "blocking")
 PARTS = ("accuracy", "peers", "peak", "overlap")
 #: Bytes that a device has for the client's purposes; every device has as much or more.

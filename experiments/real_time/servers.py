@@ -86,7 +86,9 @@ def serve(kind: str, device: str, place: Place, options: tuple[str, ...] = ()) -
         path = folder / "socket"
         if kind == "chronodisk":
             where = f"{place.host}:{port}" if address else f"unix:{path}"
-            command = [str(executable()), "serve", "--device", device, "--nbd", where, "--output", str(folder / "run")]
+            own = Path(__file__).with_name(f"{device}.toml")
+            chosen = str(own) if own.exists() else device
+            command = [str(executable()), "serve", "--device", chosen, "--nbd", where, "--output", str(folder / "run")]
             command += options
         else:
             command = peer(kind, device, path, address)

@@ -90,7 +90,7 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
-/// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep the CPUs from idling
+/// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep CPUs from idling
 /// while somebody needs them awake. Every other thread comes before them. They end with this value.
 ///
 /// Waking an idle CPU takes tens of microseconds, and a virtual one that idled may have to wait for
@@ -120,17 +120,21 @@ struct Watch {
     idle_at: AtomicU64,
 }
 
+/// A server's and its clients'. All CPUs of a large machine would be a lot of heat, and slow down
+/// those that share a core with them.
+const CPUS_MAX: usize = 4;
 /// So long that a client which waits for its replies finds the CPUs awake when it comes back.
 const AWAKE: Nanos = Nanos::from_millis(200);
 /// A CPU that idled so short a while ago does so still, or would if we had not woken up on it.
 const IDLE_RECENTLY: Nanos = Nanos::from_micros(60);
 
 impl KeepAwake {
-    /// One on each of these CPUs, resting until they are wanted.
+    /// One on each of these CPUs, the first four if there are more, resting until they are wanted.
     ///
     /// # Errors
     /// If the threads can't be started.
     pub fn start(cpus: &[usize]) -> io::Result<Self> {
+        let cpus = &cpus[..cpus.len().min(CPUS_MAX)];
         let watches = cpus.iter().map(|cpu| Watch { cpu: *cpu, idle_at: AtomicU64::new(0) });
         let shared = Arc::new(KeepAwakeShared {
             origin: Instant::now(),
@@ -156,16 +160,17 @@ impl KeepAwake {
     pub fn leave_busy_cpu(&self) -> bool {
         let now = self.shared.now();
         let here = rustix::thread::sched_getcpu();
-        let is_idle = |watch: &&Watch| {
-            now.as_nanos() < watch.idle_at.load(Ordering::Relaxed).saturating_add(IDLE_RECENTLY.as_nanos())
-        };
-        let idle: Vec<&Watch> = self.shared.watches.iter().filter(is_idle).collect();
-        if idle.is_empty() || idle.iter().any(|watch| watch.cpu == here) {
+        let mut idle = CpuSet::new();
+        for watch in &self.shared.watches {
+            let idle_at = Nanos::from_nanos(watch.idle_at.load(Ordering::Relaxed));
+            if now < idle_at.saturating_add(IDLE_RECENTLY) {
+                idle.set(watch.cpu);
+            }
+        }
+        if idle.count() == 0 || idle.is_set(here) {
             return false;
         }
-        let mut cpus = CpuSet::new();
-        idle.iter().for_each(|watch| cpus.set(watch.cpu));
-        move_to(cpus);
+        move_to(idle);
         true
     }
 
@@ -271,7 +276,7 @@ mod tests {
         let keep_awake = KeepAwake::start(&usable_cpus()).unwrap();
         keep_awake.want();
         keep_awake.want();
-        assert_eq!(keep_awake.threads.len(), usable_cpus().len());
+        assert_eq!(keep_awake.threads.len(), usable_cpus().len().min(CPUS_MAX));
         let until = keep_awake.shared.until.load(Ordering::Relaxed);
         assert!(!keep_awake.shared.are_wanted_at(Nanos::from_nanos(until)));
         assert!(keep_awake.shared.are_wanted_at(Nanos::from_nanos(until - 1)));
