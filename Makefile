@@ -29,7 +29,9 @@ bench:
 	scripts/bench
 
 ageing:
-	cargo test --locked --release --package chronodisk-device --lib -- ageing that_mqsim_gives_up --ignored --nocapture --test-threads 1
+	for test in drawn_16_gb drive_of_1_tb drive_of_4_tb that_mqsim_gives_up; do \
+		cargo test --locked --release --package chronodisk-device --lib -- $$test --ignored --nocapture || exit; \
+	done
 
 fuzz:
 	scripts/fuzz

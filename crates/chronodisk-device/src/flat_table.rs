@@ -208,7 +208,8 @@ mod tests {
             len in 1u32..2_000,
             steps in prop::collection::vec((any::<u32>(), 0u32..3, 0u8..20), 1..300),
         ) {
-            let first = if len % 2 == 0 { FlatTable::new(len.into()) } else { FlatTable::new_in_large_pages(len.into()) };
+            let new = if len % 2 == 0 { FlatTable::new } else { FlatTable::new_in_large_pages };
+            let first = new(len.into());
             let mut alive = vec![(first, vec![0u32; len as usize])];
             for (index, word, what) in steps {
                 let index = index % len;

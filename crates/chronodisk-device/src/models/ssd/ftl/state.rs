@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Sections begin at multiples of 4 KiB, so that the maps can be mapped copy-on-write. All numbers are little-endian.
-//! Each section has a checksum, XXH64 (Collet), and so has the header. A file is hostile until it was
-//! checked: sizes against the profile's, and every entry of the map against what its slot says, so that what is accepted
-//! is a state that the drive can be in.
+//! Each section has a checksum, XXH64 (Collet), and so has the header. A file is hostile until it was checked: sizes
+//! against the profile's, and every entry of the map against what its slot says, so that what is accepted is a state
+//! that the drive can be in.
 
 use std::fmt;
 use std::sync::Arc;
