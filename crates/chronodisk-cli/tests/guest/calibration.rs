@@ -85,7 +85,8 @@ fn calibrating_finds_costs_and_keeps_them() {
         let by_itself =
             ["empty-call", "create-unlink", "copy-256k", "fault", "map"].contains(&probe["name"].as_str().unwrap());
         let (native, calibrated) = (probe["native_us"].as_f64().unwrap(), probe["calibrated_us"].as_f64().unwrap());
-        assert!(native > 0.0 && calibrated >= 0.0, "{probe}");
+        // A probe that is shorter than beginning a program varies takes nothing natively.
+        assert!(native >= 0.0 && calibrated >= 0.0, "{probe}");
         assert!(!by_itself || calibrated < 2.0 * native + 0.5, "{probe}");
         // The guest's kernel has done the work that the probe is about.
         let worked = probe["guest_worked"].as_array().unwrap().iter().any(|work| work["count"] != 0);

@@ -65,13 +65,12 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &cpus)?)
 }
 
-/// Moves the calling thread to one of these CPUs; it may run on all others again as soon as it is there.
-fn move_to(cpus: CpuSet) {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    if cpus.count() > 0 && sched_setaffinity(None, &cpus).is_ok() {
-        // It was allowed before.
-        let _ = sched_setaffinity(None, &allowed);
-    }
+/// Moves the calling thread to one of these CPUs, if it may run there; it may run on all others
+/// again as soon as it is there.
+fn move_to(cpus: CpuSet) -> bool {
+    let Ok(allowed) = sched_getaffinity(None) else { return false };
+    // What was allowed before is so still.
+    sched_setaffinity(None, &cpus).is_ok() && sched_setaffinity(None, &allowed).is_ok()
 }
 
 /// CPUs that this process may use, in order.
@@ -158,20 +157,8 @@ impl KeepAwake {
     /// A real-time thread wakes up where it slept, and those that it wakes are put where they slept,
     /// whoever runs there; so it may hold up the very client that it serves.
     pub fn leave_busy_cpu(&self) -> bool {
-        let now = self.shared.now();
-        let here = rustix::thread::sched_getcpu();
-        let mut idle = CpuSet::new();
-        for watch in &self.shared.watches {
-            let idle_at = Nanos::from_nanos(watch.idle_at.load(Ordering::Relaxed));
-            if now < idle_at.saturating_add(IDLE_RECENTLY) {
-                idle.set(watch.cpu);
-            }
-        }
-        if idle.count() == 0 || idle.is_set(here) {
-            return false;
-        }
-        move_to(idle);
-        true
+        let idle = self.shared.idle_instead_of(rustix::thread::sched_getcpu());
+        idle.is_some_and(move_to)
     }
 
     /// The CPUs shall stay awake for a while from now.
@@ -200,6 +187,19 @@ impl Drop for KeepAwake {
 }
 
 impl KeepAwakeShared {
+    /// The CPUs that are idle, if this one is not.
+    fn idle_instead_of(&self, cpu: usize) -> Option<CpuSet> {
+        let now = self.now();
+        let mut idle = CpuSet::new();
+        for watch in &self.watches {
+            let idle_at = Nanos::from_nanos(watch.idle_at.load(Ordering::Relaxed));
+            if now < idle_at.saturating_add(IDLE_RECENTLY) {
+                idle.set(watch.cpu);
+            }
+        }
+        (idle.count() > 0 && !idle.is_set(cpu)).then_some(idle)
+    }
+
     fn now(&self) -> Nanos {
         Nanos::from_nanos(self.origin.elapsed().as_nanos() as u64)
     }
@@ -284,30 +284,24 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_leaves_a_cpu_that_is_wanted_for_one_that_idles_and_for_no_other() {
+    fn a_cpu_that_is_wanted_is_left_for_one_that_idles_and_for_no_other() {
         let cpus = usable_cpus();
         let keep_awake = KeepAwake::start(&cpus).unwrap();
-        assert!(!keep_awake.leave_busy_cpu(), "none is known to idle");
-        if let &[first, second, ..] = cpus.as_slice() {
-            let idle = |cpu: usize| {
-                for watch in &keep_awake.shared.watches {
-                    // Far from now, so that the host may take as long as it likes.
-                    watch.idle_at.store(if watch.cpu == cpu { u64::MAX / 2 } else { 0 }, Ordering::Relaxed);
-                }
-            };
-            pin_to_cpu(first).unwrap();
-            idle(first);
-            assert!(!keep_awake.leave_busy_cpu());
-            let all = cpus.iter().fold(CpuSet::new(), |mut set, cpu| {
-                set.set(*cpu);
-                set
-            });
-            idle(second);
-            sched_setaffinity(None, &all).unwrap();
-            let was_on = rustix::thread::sched_getcpu();
-            assert_eq!(keep_awake.leave_busy_cpu(), was_on != second);
-            assert_eq!(usable_cpus(), cpus);
+        let idle_instead_of = |cpu: usize| keep_awake.shared.idle_instead_of(cpu);
+        assert_eq!(idle_instead_of(cpus[0]), None, "none is known to idle");
+        for watch in &keep_awake.shared.watches {
+            // Far from now, so that the host may take as long as it likes.
+            watch.idle_at.store(if watch.cpu == cpus[0] { u64::MAX / 2 } else { 0 }, Ordering::Relaxed);
         }
+        assert_eq!(idle_instead_of(cpus[0]), None);
+        let idle = idle_instead_of(cpus[0] + 1).filter(|idle| idle.count() == 1).unwrap();
+        assert!(idle.is_set(cpus[0]));
+        std::thread::spawn(move || {
+            assert!(move_to(idle));
+            assert_eq!(usable_cpus(), cpus, "it is as free as it was");
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

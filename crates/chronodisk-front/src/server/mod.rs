@@ -51,6 +51,7 @@ use self::peer::Peer;
 pub use self::preload::{OverflowView, Preloaded};
 pub use self::recording::Recorder;
 use self::recording::Recording;
+use self::rehearsal::Rehearsal;
 use self::shadowing::Shadowing;
 use crate::BlkConfig;
 use crate::nbd::ServerOffer;
@@ -201,6 +202,7 @@ impl Server {
             connection_count: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            rehearsal: Rehearsal::default(),
             keep_awake: OnceLock::new(),
             may_linger: options.realtime && cpus.len() > 1,
             cpus,
@@ -372,6 +374,7 @@ struct Shared {
     connection_count: AtomicUsize,
     stopping: AtomicBool,
     stop: OwnedFd,
+    rehearsal: Rehearsal,
     /// Those of the process, as long as none of its threads is bound to one.
     cpus: Vec<usize>,
     /// Without it wake-ups are slower, and nothing else is different.

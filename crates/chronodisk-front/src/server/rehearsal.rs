@@ -1,17 +1,21 @@
 //! Sending a reply once before it is due, to nobody.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, OnceLock};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// A way to nobody, of the kind on which replies leave.
+/// A way to nobody, of the kind on which replies leave; made when it is first wanted.
 ///
 /// A thread that has waited for milliseconds finds the caches filled with other things, and the
 /// system call that sends a reply takes several times as long as it does a moment later. How much
 /// longer differs from reply to reply, so no lead covers it. One that has just sent the same to a
 /// socket of its own does not.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsal(OnceLock<Option<Mutex<Stage>>>);
+
 #[derive(Debug)]
-pub(super) struct Rehearsal {
+struct Stage {
     ends: (OwnedFd, OwnedFd),
     reply: [u8; REPLY_BYTES],
 }
@@ -20,17 +24,42 @@ pub(super) struct Rehearsal {
 const REPLY_BYTES: usize = 4096 + 32;
 
 impl Rehearsal {
-    /// `None` if the host refuses the descriptors.
-    pub fn new() -> Option<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let ends = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
-        Some(Rehearsal { ends, reply: [0; REPLY_BYTES] })
+    /// Sends something and takes it in again, unless another thread does so now or the host refuses
+    /// the sockets.
+    pub fn send(&self) {
+        if let Some(Ok(mut stage)) = self.0.get_or_init(Stage::new).as_ref().map(Mutex::try_lock) {
+            stage.send();
+        }
+    }
+}
+
+impl Stage {
+    fn new() -> Option<Mutex<Self>> {
+        let ends = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+        Some(Mutex::new(Stage { ends, reply: [0; REPLY_BYTES] }))
     }
 
-    /// Sends something and takes it in again.
-    pub fn send(&mut self) {
+    fn send(&mut self) {
         // A refusal is one more way through the same code.
         let _ = send(&self.ends.0, &self.reply, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         let _ = recv(&self.ends.1, &mut self.reply, RecvFlags::DONTWAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_taken_in_again() {
+        let mut stage = Stage::new().unwrap().into_inner().unwrap();
+        stage.reply.fill(7);
+        // More than a socket holds.
+        for _ in 0..1_000 {
+            stage.send();
+        }
+        let left = recv(&stage.ends.1, &mut stage.reply, RecvFlags::DONTWAIT);
+        assert_eq!(left.unwrap_err(), rustix::io::Errno::AGAIN);
+        assert!(stage.reply.iter().all(|byte| *byte == 7));
     }
 }

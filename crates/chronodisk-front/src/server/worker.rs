@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use super::Shared;
 use super::peer::{Left, Moment, Peer, lower};
-use super::rehearsal::Rehearsal;
 
 /// A connection's thread.
 pub(super) struct Worker {
@@ -32,7 +31,8 @@ pub(super) struct Worker {
     ahead: Nanos,
     /// When the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
-    rehearsal: Option<Rehearsal>,
+    /// Its replies leave through a socket, and that is rehearsed.
+    rehearses: bool,
 }
 
 /// When something from a client was seen, and how.
@@ -91,7 +91,7 @@ impl Worker {
             left: Left::default(),
             wake_at: None,
             looked: None,
-            rehearsal: None,
+            rehearses: false,
             ahead: Nanos::ZERO,
         }
     }
@@ -186,11 +186,9 @@ impl Worker {
         }
     }
 
-    /// Replies leave through a socket, as those do that this rehearses.
+    /// Replies leave through a socket.
     pub fn rehearse(&mut self) {
-        if self.shared.options.realtime {
-            self.rehearsal = Rehearsal::new();
-        }
+        self.rehearses = self.shared.options.realtime;
     }
 
     /// Whether there is nothing to wait for but the client.
@@ -361,11 +359,8 @@ impl Worker {
                 return Woken::Look;
             }
             let left = wake_at - now;
-            if left > REHEARSAL
-                && rehearsed.saturating_add(REHEARSAL) < now
-                && let Some(rehearsal) = &mut self.rehearsal
-            {
-                rehearsal.send();
+            if self.rehearses && left > REHEARSAL && rehearsed.saturating_add(REHEARSAL) < now {
+                shared.rehearsal.send();
                 self.pace.worked();
                 rehearsed = now;
             }
