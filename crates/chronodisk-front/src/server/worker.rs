@@ -27,7 +27,9 @@ pub(super) struct Worker {
     left: Left,
     /// When the next completion must leave, if this thread is the one that waits for it.
     wake_at: Option<Nanos>,
-    /// How long before that what must leave is prepared.
+    /// Since when it waits for that: since something came or left.
+    waits_since: Nanos,
+    /// How long before `wake_at` what must leave is prepared.
     ahead: Nanos,
     /// When the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
@@ -92,6 +94,7 @@ impl Worker {
             wake_at: None,
             looked: None,
             rehearses: false,
+            waits_since: now,
             ahead: Nanos::ZERO,
         }
     }
@@ -110,8 +113,9 @@ impl Worker {
     /// Tells the clock what came and what left, and sends what must leave, whosever it is.
     pub fn turn(&mut self, own: &dyn Peer, received: Nanos, found: Found) {
         self.pace.worked();
-        let looked = self.looked.take().filter(|_| self.arrivals.is_empty());
-        if !self.arrivals.is_empty() {
+        let came = !self.arrivals.is_empty();
+        let looked = self.looked.take().filter(|_| !came);
+        if came {
             self.linger.received(received);
         }
         let shared = &*self.shared;
@@ -136,8 +140,12 @@ impl Worker {
             // Also told when there is nothing to wait for: another thread must not rely on this one then.
             let mine = core.settle(self.connection, wake_at);
             self.wake_at = wake_at.filter(|_| mine);
-            let rest = self.wake_at.map_or(Nanos::ZERO, |wake_at| wake_at.saturating_sub(noticed));
-            self.ahead = Nanos::from_nanos(rest.as_nanos() / PREPARATION_PART).min(PREPARATION);
+            // Not the rest of a wait that a sleep was a part of.
+            if came || !self.leaving.is_empty() {
+                self.waits_since = leave_at;
+            }
+            let wait = self.wake_at.map_or(Nanos::ZERO, |wake_at| wake_at.saturating_sub(self.waits_since));
+            self.ahead = Nanos::from_nanos(wait.as_nanos() / PREPARATION_PART).min(PREPARATION);
         }
         if self.leaving.is_empty() {
             return;
