@@ -63,7 +63,6 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
             }
             .to_owned(),
             kernel_scale: measured.then_some(options.costs.other_scale),
-            trap_cost_ns: measured.then_some(Nanos::from_nanos(options.costs.trap_nanos)),
             kernel_costs: (measured && options.costs.uniform_scale().is_none()).then(|| by_name(&options.costs)),
             cpu_speed: (options.cpu_speed != CPU_SPEED_DEFAULT).then_some(options.cpu_speed),
         },
@@ -167,7 +166,6 @@ pub fn served(served: &Served<'_>) -> RunResult {
             driver: driver.to_owned(),
             cpu: "wall".to_owned(),
             kernel_scale: None,
-            trap_cost_ns: None,
             kernel_costs: None,
             cpu_speed: None,
         },

@@ -196,8 +196,11 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 	alarm_repeated = 0;
 	arm_host_timer();
 	errno = saved_errno;
-	if (expired && guest_alarm_handler)
+	if (expired && guest_alarm_handler) {
+		begin_handler();
 		guest_alarm_handler(signal, info, context);
+		end_handler();
+	}
 }
 
 /* In the host's time a completion comes when it is due, whatever the guest does. Its kernel takes it here,

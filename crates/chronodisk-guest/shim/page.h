@@ -54,9 +54,10 @@ struct chronodisk_page {
 	uint64_t cpu_base;
 	volatile uint64_t idle_pace; /* the launcher may change it */
 	uint64_t kernel_scale_millionths; /* share of the kernel's CPU time that counts */
-	uint64_t trap_nanos;              /* taken off the CPU time of every return to user code */
+	volatile uint64_t trap_nanos;     /* taken off the CPU time of every return to user code, until the shim has measured it */
 	uint64_t interrupt_nanos;         /* taken off where an alarm interrupted user code */
-	uint64_t tsc_trap_nanos;          /* taken off where user code read the time stamp counter */
+	uint64_t fault_extra_nanos;       /* the same beyond that where user code met a page fault */
+	uint64_t tsc_extra_nanos;         /* and where it read the time stamp counter */
 	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
 	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
 	uint64_t exact;                   /* whether the kernel keeps simulated time itself */
@@ -88,6 +89,7 @@ struct chronodisk_page {
 	volatile uint64_t alarms; /* of the host's timer */
 	volatile uint64_t cold_nanos; /* virtual time not charged after long stops */
 	volatile uint64_t spins;      /* times that a program was seen to spin while computing took no time */
+	volatile uint64_t trap_overhead_nanos; /* CPU time taken off where user code stopped */
 	struct chronodisk_worked worked[CHRONODISK_WORKS];
 
 	/* Written by the launcher before the guest starts. */
@@ -95,7 +97,7 @@ struct chronodisk_page {
 	struct chronodisk_cost costs[CHRONODISK_WORKS];
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 504, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 520, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -27,6 +27,9 @@ static pid_t stopped_at_call_pid; /* the process whose last stop was a system ca
 #define READERS_MAX 64
 static pid_t readers[READERS_MAX];
 
+/* The first argument of a call that measures what a stop takes: "chrono". */
+#define PROBE_MARK 0x6368726f6e6full
+
 static void forget_reader(pid_t pid)
 {
 	if (readers[pid % READERS_MAX] == pid)
@@ -40,6 +43,8 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 	account_for_call((long)registers->orig_rax);
 	if (registers->orig_rax == SYS_sched_yield)
 		account_for_yield();
+	if (registers->orig_rax == SYS_getppid && registers->rdi == PROBE_MARK)
+		note_probe();
 }
 
 /* Whether the program waits for standard input that is open and empty. */
@@ -113,6 +118,15 @@ static long set_extended_registers(pid_t pid, const struct iovec *given)
 	return real_ptrace(PTRACE_SETREGSET, pid, (void *)NT_X86_XSTATE, &all);
 }
 
+/* A call on a process that is stopped. */
+static long host_ptrace(int request, pid_t pid, void *address, void *data)
+{
+	uint64_t since = ticks_now();
+	long result = real_ptrace(request, pid, address, data);
+	account_for_host_call(since);
+	return result;
+}
+
 long ptrace(enum __ptrace_request request, ...)
 {
 	va_list rest;
@@ -121,7 +135,10 @@ long ptrace(enum __ptrace_request request, ...)
 	void *address = va_arg(rest, void *);
 	void *data = va_arg(rest, void *);
 	va_end(rest);
-	switch (page ? (int)request : -1) {
+	/* A process that asks to be traced is the kernel's child, which can't read the counter. */
+	switch (page && request != PTRACE_TRACEME ? (int)request : -1) {
+	case -1:
+		return real_ptrace(request, pid, address, data);
 	case PTRACE_SYSEMU:
 	case PTRACE_SYSEMU_SINGLESTEP:
 	case PTRACE_SYSCALL:
@@ -130,9 +147,9 @@ long ptrace(enum __ptrace_request request, ...)
 			forget_reader(pid);
 		last_resume = request;
 		account_for_resume(pid, request != PTRACE_CONT);
-		break;
+		return real_ptrace(request, pid, address, data);
 	case PTRACE_GETREGS: {
-		long result = real_ptrace(request, pid, address, data);
+		long result = host_ptrace(request, pid, address, data);
 		if (result == 0 && stopped_at_call_pid == pid)
 			note_reader(pid, data);
 		return result;
@@ -148,7 +165,7 @@ long ptrace(enum __ptrace_request request, ...)
 	default:
 		break;
 	}
-	return real_ptrace(request, pid, address, data);
+	return host_ptrace(request, pid, address, data);
 }
 
 /* The bytes at an address of the process, as far as they can be read; the word that holds the first
@@ -214,11 +231,11 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		int signal = WIFSTOPPED(*status) ? WSTOPSIG(*status) : 0;
 		open_accounts();
 		int read_tsc = was_user_code && signal == SIGSEGV && emulate_tsc_read(stopped_pid);
+		int fault = signal == SIGSEGV && !read_tsc;
 		account_for_stop(stopped_pid,
-				 read_tsc ? page->tsc_trap_nanos
-				 : signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos,
-				 at_call ? CHRONODISK_WORK_CALL
-				 : signal == SIGSEGV && !read_tsc ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
+				 signal == SIGALRM ? page->interrupt_nanos
+				 : page->trap_nanos + (read_tsc ? page->tsc_extra_nanos : fault ? page->fault_extra_nanos : 0),
+				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
 		if (read_tsc) {
 			account_for_resume(stopped_pid, 1);

@@ -53,6 +53,7 @@ volatile int running_user_code;
 static uint64_t running_since_cpu;
 static uint64_t user_cpu_nanos;
 static uint64_t stub_kernel_cpu_nanos;
+static uint64_t last_stretch_nanos;    /* of any process, with what its stop took */
 static uint64_t longest_stretch_nanos; /* of user code, fading with each that is shorter */
 /* What is left of the correction after a long stop, in CPU time, and where the kernel's stretch began. */
 static int cold_stretches;
@@ -61,6 +62,18 @@ static uint64_t cold_kernel_nanos;
 static uint64_t cold_kernel_total_nanos;
 static uint64_t kernel_since_cpu;
 static uint64_t usual_stretch_nanos; /* of user code, when warm */
+/* What the host's part of stops has been more than the stretches that it was to be taken off, which
+ * vary: the next ones give it back, or a mean taken off short stretches would leave too much. */
+static uint64_t overhead_owed_nanos;
+#define OVERHEAD_OWED_STOPS 16
+/* CPU time of the guest's kernel that its host took to run the guest's programs, which natively is
+ * nothing: between resuming a process and hearing that it stopped, and in reading and setting its
+ * registers. Handlers of the guest's that ran in between are the kernel's own work. */
+static uint64_t host_part_nanos;
+static uint64_t resumed_kernel_cpu;
+static uint64_t handled_nanos;
+static uint64_t handler_since_cpu;
+static int handler_depth;
 /* Of an exact kernel: what its V holds of base(), and what it did not hold when the clock stopped. */
 static uint64_t charged_nanos;
 static uint64_t uncharged_at_stop;
@@ -87,12 +100,6 @@ uint64_t host_nanos(void)
 	struct timespec time;
 	real_clock_gettime(CLOCK_MONOTONIC, &time);
 	return nanos_of(&time);
-}
-
-static uint64_t cpu_nanos(clockid_t clock, uint64_t if_gone)
-{
-	struct timespec time;
-	return real_clock_gettime(clock, &time) ? if_gone : nanos_of(&time);
 }
 
 /* The clock of another process's CPU time, as the kernel encodes it in a clockid_t. */
@@ -154,9 +161,60 @@ static uint64_t cold_part_of_user(uint64_t ran)
 	return cold_part(ran, usual_stretch_nanos, cold_user_nanos);
 }
 
+/* A call of the host takes microseconds; what takes longer was interrupted or made to wait. */
+#define HOST_CALL_MAXIMUM_NANOS 20000ull
+
+uint64_t ticks_now(void)
+{
+	return __builtin_ia32_rdtsc();
+}
+
+/* The kernel has called its host, since then, for what a native kernel need not do. */
+void account_for_host_call(uint64_t since_ticks)
+{
+	uint64_t ticks = ticks_now() - since_ticks;
+	uint64_t nanos = (uint64_t)((unsigned __int128)ticks * NANOS_PER_SECOND / page->tsc_hertz);
+	if (!running_pid)
+		host_part_nanos += smaller(nanos, HOST_CALL_MAXIMUM_NANOS);
+}
+
+/* Reading a clock of CPU time is such a call, too. */
+static uint64_t cpu_nanos(clockid_t clock, uint64_t if_gone)
+{
+	struct timespec time;
+	uint64_t since = ticks_now();
+	int gone = real_clock_gettime(clock, &time);
+	account_for_host_call(since);
+	return gone ? if_gone : nanos_of(&time);
+}
+
+static uint64_t process_cpu(void)
+{
+	return cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0);
+}
+
 static uint64_t kernel_cpu(void)
 {
-	return cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) - cold_kernel_total_nanos;
+	uint64_t cpu;
+	if (!running_pid)
+		cpu = process_cpu();
+	else
+		cpu = resumed_kernel_cpu + handled_nanos + (handler_depth ? process_cpu() - handler_since_cpu : 0);
+	return cpu - host_part_nanos - cold_kernel_total_nanos;
+}
+
+/* A handler of the guest's begins, and ends. */
+void begin_handler(void)
+{
+	if (handler_depth++ == 0)
+		handler_since_cpu = process_cpu();
+}
+
+void end_handler(void)
+{
+	if (handler_depth == 1 && running_pid)
+		handled_nanos += process_cpu() - handler_since_cpu;
+	handler_depth--;
 }
 
 /* While computing takes no time, programs that wait for time to pass must see it pass: a read of the
@@ -235,7 +293,7 @@ static uint64_t base(void)
 	uint64_t user = user_cpu_nanos;
 	if (running_pid && running_user_code) {
 		uint64_t ran = cpu_nanos(cpu_clock_of(running_pid), running_since_cpu) - running_since_cpu;
-		user += less(ran - cold_part_of_user(ran), page->trap_nanos);
+		user += less(ran - cold_part_of_user(ran), page->trap_nanos + overhead_owed_nanos);
 	}
 	uint64_t spent = user + charged_work_nanos + charge_for_work(less(kernel_in_all(), work_since_cpu));
 	/* A slower clock would make the boot, which waits for ticks, last as many times as long. */
@@ -354,7 +412,7 @@ void stop_clock(void)
 	end_kernel_stretch();
 	page->virtual_now = virtual_nanos();
 	uncharged_at_stop = page->exact ? uncharged_nanos() : 0;
-	page->kernel_cpu_nanos = cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0) + stub_kernel_cpu_nanos;
+	page->kernel_cpu_nanos = process_cpu() + stub_kernel_cpu_nanos;
 	page->user_cpu_nanos = user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
@@ -504,6 +562,50 @@ uint64_t latest_virtual_nanos(void)
 	return latest_nanos;
 }
 
+/* What a stop takes of a process's CPU time depends on the host, and is measured in each run: the guest's
+ * first process makes system calls that do nothing (`src/trap_probe.rs`), this often. The longest of
+ * them met an interrupt. */
+#define PROBES 255
+#define PROBES_INTERRUPTED 5
+static uint64_t probed[PROBES]; /* in order */
+static int probe_count;
+static uint64_t probed_mean_nanos;
+static uint64_t probed_quartile_nanos;
+static uint64_t quartile_nanos;
+
+void note_probe(void)
+{
+	if (probe_count == PROBES)
+		return;
+	int at = probe_count++;
+	for (; at > 0 && probed[at - 1] > last_stretch_nanos; at--)
+		probed[at] = probed[at - 1];
+	probed[at] = last_stretch_nanos;
+	if (probe_count < PROBES)
+		return;
+	uint64_t sum = 0;
+	for (at = 0; at < PROBES - PROBES_INTERRUPTED; at++)
+		sum += probed[at];
+	probed_mean_nanos = sum / (PROBES - PROBES_INTERRUPTED);
+	probed_quartile_nanos = quartile_nanos = probed[PROBES / 4] + 1;
+	page->trap_nanos = probed_mean_nanos;
+}
+
+/* The host's other load makes stops cheaper and dearer from one second to the next. The shorter ones of a
+ * program's stretches are hardly more than the stop, so their first quartile is followed; programs that
+ * compute for long at a time have none that are short, and for them it hardly matters. */
+static void follow_stops(uint64_t ran)
+{
+	if (!probed_quartile_nanos)
+		return;
+	uint64_t step = quartile_nanos / 256 + 1;
+	uint64_t next = ran > quartile_nanos ? quartile_nanos + step : less(quartile_nanos, 3 * step);
+	if (next < probed_quartile_nanos / 2 || next > 2 * probed_quartile_nanos)
+		return;
+	quartile_nanos = next;
+	page->trap_nanos = quartile_nanos * probed_mean_nanos / probed_quartile_nanos;
+}
+
 /* The user process is about to run: its program if user_code, else what the kernel has it do. */
 void account_for_resume(pid_t pid, int user_code)
 {
@@ -526,6 +628,8 @@ void account_for_resume(pid_t pid, int user_code)
 	open_accounts();
 	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
 	running_user_code = user_code;
+	handled_nanos = 0;
+	resumed_kernel_cpu = process_cpu();
 	running_pid = pid;
 	close_accounts();
 }
@@ -538,8 +642,10 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 		return;
 	uint64_t ran = cpu_nanos(cpu_clock_of(pid), running_since_cpu) - running_since_cpu;
 	int user_code = running_user_code;
+	host_part_nanos += less(process_cpu(), resumed_kernel_cpu + handled_nanos);
 	running_pid = 0;
-	page->traps++;
+	page->traps += (uint64_t)user_code;
+	last_stretch_nanos = ran;
 	longest_stretch_nanos -= longest_stretch_nanos / 16;
 	if (user_code && ran > longest_stretch_nanos)
 		longest_stretch_nanos = ran;
@@ -552,10 +658,16 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 			cold_stretches--;
 		} else {
 			note_usual_stretch(ran);
+			if (next == CHRONODISK_WORK_CALL)
+				follow_stops(ran);
 		}
-		user_cpu_nanos += less(ran, overhead_nanos);
+		uint64_t owed = overhead_owed_nanos + overhead_nanos;
+		uint64_t part = smaller(ran, owed);
+		user_cpu_nanos += ran - part;
+		page->trap_overhead_nanos += part;
+		overhead_owed_nanos = smaller(owed - part, OVERHEAD_OWED_STOPS * page->trap_nanos);
 	} else {
-		stub_kernel_cpu_nanos += ran;
+		stub_kernel_cpu_nanos += less(ran, page->trap_nanos);
 	}
 	begin_kernel_stretch();
 	if (user_code) {

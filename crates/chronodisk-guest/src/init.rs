@@ -21,6 +21,7 @@ use crate::filesystem::FileSystem;
 use crate::modules::{self, Modules};
 use crate::relay::{self, Serial};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
+use crate::trap_probe;
 
 /// The first device as the guest sees it, which has the file system.
 pub const DEVICE: &str = "/dev/vda";
@@ -80,6 +81,7 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let folders_made = mount_file_system(&spec)?;
     mark(serial, Stage::Mount);
     find_working_directory(&spec)?;
+    trap_probe::run();
     if spec.drop_caches {
         drop_caches()?;
     }

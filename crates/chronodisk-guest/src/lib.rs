@@ -33,12 +33,11 @@ mod relay;
 mod signals;
 mod spec;
 mod throttled;
+mod trap_probe;
 
 pub use backend::guest_backend;
 pub use control::BackendReport;
-pub use costs::{
-    KERNEL_SCALE_DEFAULT, KernelCosts, TRAP_NANOS_DEFAULT, TSC_TRAP_NANOS_DEFAULT, Work, WorkCost, Worked,
-};
+pub use costs::{KERNEL_SCALE_DEFAULT, KernelCosts, TSC_EXTRA_NANOS_DEFAULT, Work, WorkCost, Worked};
 pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
 pub use host::{GuestKernel, HostLacks, UserModeLinux};

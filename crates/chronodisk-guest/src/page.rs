@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::costs::{KernelCosts, Work, Worked};
+use crate::costs::{KernelCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
 
 /// What the guest's virtual time is made of while the guest computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +101,9 @@ pub struct ClockCounters {
     /// Virtual nanoseconds of the first stretches after long stops that were not charged, because
     /// cold caches cost them and not the guest.
     pub cold_nanos: u64,
+    /// CPU nanoseconds of the guest's programs that their stops took, which were taken off.
+    #[serde(default)]
+    pub trap_overhead_nanos: u64,
     /// Times that a program was seen to spin under [`CpuBase::Zero`], and was charged 10 ms for it.
     #[serde(default)]
     pub spins: u64,
@@ -124,7 +127,7 @@ impl ClockPage {
         page.set(field::CPU_BASE, options.cpu_base as u64);
         page.set_idle_pace(options.idle_pace);
         page.set(field::KERNEL_SCALE_MILLIONTHS, millionths(options.costs.other_scale));
-        page.set(field::TRAP_NANOS, options.costs.trap_nanos);
+        page.set(field::TRAP_NANOS, TRAP_NANOS_UNMEASURED);
         page.set(field::CPU_SPEED_MILLIONTHS, millionths(options.cpu_speed).max(1));
         for (index, cost) in options.costs.works.iter().enumerate() {
             let at = field::COSTS + 3 * index;
@@ -133,7 +136,8 @@ impl ClockPage {
             page.set(at + 2, millionths(cost.scale));
         }
         page.set(field::INTERRUPT_NANOS, options.interrupt_nanos);
-        page.set(field::TSC_TRAP_NANOS, options.costs.tsc_trap_nanos);
+        page.set(field::FAULT_EXTRA_NANOS, options.costs.fault_extra_nanos);
+        page.set(field::TSC_EXTRA_NANOS, options.costs.tsc_extra_nanos);
         page.set(field::TSC_HERTZ, options.tsc_hertz);
         page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
         page.set(field::EXACT, options.exact.into());
@@ -216,6 +220,7 @@ impl ClockPage {
             host_tree_written_bytes: self.get(field::HOST_TREE_WRITTEN_BYTES),
             alarms: self.get(field::ALARMS),
             cold_nanos: self.get(field::COLD_NANOS),
+            trap_overhead_nanos: self.get(field::TRAP_OVERHEAD_NANOS),
             spins: self.get(field::SPINS),
         }
     }
@@ -271,33 +276,35 @@ mod field {
     pub const KERNEL_SCALE_MILLIONTHS: usize = 3;
     pub const TRAP_NANOS: usize = 4;
     pub const INTERRUPT_NANOS: usize = 5;
-    pub const TSC_TRAP_NANOS: usize = 6;
-    pub const TSC_HERTZ: usize = 7;
-    pub const REALTIME_START_NANOS: usize = 8;
-    pub const EXACT: usize = 9;
-    pub const SEED: usize = 10;
-    pub const HOST_ORIGIN_NANOS: usize = 11;
-    pub const LAUNCHER_OWES: usize = 12;
-    pub const INPUT_AWAITED: usize = 13;
-    pub const COMPLETION_BOUND: usize = 14;
-    pub const OUTSTANDING: usize = 15;
-    pub const VIRTUAL_NOW: usize = 16;
-    pub const KICKS: usize = 17;
-    pub const IDLE_EXCHANGES: usize = 18;
-    pub const INTERRUPTS: usize = 19;
-    pub const JUMPS: usize = 20;
-    pub const JUMPED_NANOS: usize = 21;
-    pub const STOPPED_HOST_NANOS: usize = 22;
-    pub const TSC_READS: usize = 23;
-    pub const TRAPS: usize = 24;
-    pub const KERNEL_CPU_NANOS: usize = 25;
-    pub const USER_CPU_NANOS: usize = 26;
-    pub const HOST_TREE_READ_BYTES: usize = 27;
-    pub const HOST_TREE_WRITTEN_BYTES: usize = 28;
-    pub const ALARMS: usize = 29;
-    pub const COLD_NANOS: usize = 30;
-    pub const SPINS: usize = 31;
-    pub const WORKED: usize = 32;
+    pub const FAULT_EXTRA_NANOS: usize = 6;
+    pub const TSC_EXTRA_NANOS: usize = 7;
+    pub const TSC_HERTZ: usize = 8;
+    pub const REALTIME_START_NANOS: usize = 9;
+    pub const EXACT: usize = 10;
+    pub const SEED: usize = 11;
+    pub const HOST_ORIGIN_NANOS: usize = 12;
+    pub const LAUNCHER_OWES: usize = 13;
+    pub const INPUT_AWAITED: usize = 14;
+    pub const COMPLETION_BOUND: usize = 15;
+    pub const OUTSTANDING: usize = 16;
+    pub const VIRTUAL_NOW: usize = 17;
+    pub const KICKS: usize = 18;
+    pub const IDLE_EXCHANGES: usize = 19;
+    pub const INTERRUPTS: usize = 20;
+    pub const JUMPS: usize = 21;
+    pub const JUMPED_NANOS: usize = 22;
+    pub const STOPPED_HOST_NANOS: usize = 23;
+    pub const TSC_READS: usize = 24;
+    pub const TRAPS: usize = 25;
+    pub const KERNEL_CPU_NANOS: usize = 26;
+    pub const USER_CPU_NANOS: usize = 27;
+    pub const HOST_TREE_READ_BYTES: usize = 28;
+    pub const HOST_TREE_WRITTEN_BYTES: usize = 29;
+    pub const ALARMS: usize = 30;
+    pub const COLD_NANOS: usize = 31;
+    pub const SPINS: usize = 32;
+    pub const TRAP_OVERHEAD_NANOS: usize = 33;
+    pub const WORKED: usize = 34;
     pub const CPU_SPEED_MILLIONTHS: usize = WORKED + 2 * super::Work::COUNT;
     pub const COSTS: usize = CPU_SPEED_MILLIONTHS + 1;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
@@ -353,7 +360,7 @@ mod tests {
         let options = ClockOptions {
             cpu_base: CpuBase::Measured,
             idle_pace: IdlePace::Host,
-            costs: KernelCosts { trap_nanos: 7, ..KernelCosts::uniform(0.125) },
+            costs: KernelCosts { fault_extra_nanos: 7, ..KernelCosts::uniform(0.125) },
             cpu_speed: 2.0,
             interrupt_nanos: 8,
             realtime_start_nanos: 9,
@@ -364,7 +371,7 @@ mod tests {
         let ours = ClockPage::create(&options).unwrap();
         let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
         assert_eq!(theirs.get(field::KERNEL_SCALE_MILLIONTHS), 125_000);
-        assert_eq!((theirs.get(field::TRAP_NANOS), theirs.get(field::CPU_SPEED_MILLIONTHS)), (7, 2_000_000));
+        assert_eq!((theirs.get(field::FAULT_EXTRA_NANOS), theirs.get(field::CPU_SPEED_MILLIONTHS)), (7, 2_000_000));
         assert_eq!(theirs.get(field::COUNT - 1), 125_000, "the last word is the last work's scale");
         assert_eq!(theirs.worked(), [Worked::default(); Work::COUNT]);
         assert_eq!((theirs.get(field::CPU_BASE), theirs.get(field::IDLE_PACE)), (1, 1));

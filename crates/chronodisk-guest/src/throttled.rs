@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chronodisk_store::{Extent, Store, StoreError};
+use chronodisk_store::{Store, StoreError, forward_to_store};
 
 /// Passes everything on to a store, no faster than a rate.
 pub(crate) struct ThrottledStore {
@@ -38,9 +38,8 @@ fn time_of(len_bytes: u64, bytes_per_second: u64) -> Duration {
 }
 
 impl Store for ThrottledStore {
-    fn capacity_bytes(&self) -> u64 {
-        self.store.capacity_bytes()
-    }
+    forward_to_store!(self => self.store; capacity_bytes, write_zeroes, reserve_zeroes, discard, extent, flush);
+    forward_to_store!(self => self.store; allocated_bytes, budget_bytes, close, statistics, notices);
 
     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         self.transfer(bytes.len());
@@ -50,46 +49,6 @@ impl Store for ThrottledStore {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.transfer(bytes.len());
         self.store.write(offset_bytes, bytes)
-    }
-
-    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.store.write_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.store.reserve_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.store.discard(offset_bytes, len_bytes)
-    }
-
-    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
-        self.store.extent(offset_bytes, len_bytes)
-    }
-
-    fn flush(&mut self) -> Result<(), StoreError> {
-        self.store.flush()
-    }
-
-    fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        self.store.allocated_bytes()
-    }
-
-    fn budget_bytes(&self) -> Option<u64> {
-        self.store.budget_bytes()
-    }
-
-    fn close(&mut self) -> Result<(), StoreError> {
-        self.store.close()
-    }
-
-    fn statistics(&self) -> Vec<(String, f64)> {
-        self.store.statistics()
-    }
-
-    fn notices(&self) -> Vec<String> {
-        self.store.notices()
     }
 }
 

@@ -83,8 +83,6 @@ pub struct ClockInfo {
     pub cpu: String,
     /// Factor on processor time in the guest's kernel, under `measured`.
     pub kernel_scale: Option<f64>,
-    /// Host time that a trap costs and that was taken out, in nanoseconds.
-    pub trap_cost_ns: Option<Nanos>,
     /// What each kind of the kernel's work counts, by name, if that was calibrated; the rest has `kernel_scale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_costs: Option<BTreeMap<String, KernelCost>>,

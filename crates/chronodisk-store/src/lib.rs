@@ -26,6 +26,7 @@
 mod device;
 mod error;
 mod file;
+mod forward;
 mod loading;
 pub mod overflow;
 mod preload;

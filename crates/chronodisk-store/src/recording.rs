@@ -8,7 +8,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::file::io_error;
-use crate::{Extent, FileOperation, Store, StoreError, len_of};
+use crate::{FileOperation, Store, StoreError, forward_to_store, len_of};
 
 /// Passes everything on to a store, and writes down what changes it.
 pub struct RecordingStore {
@@ -75,13 +75,7 @@ impl RecordingStore {
 }
 
 impl Store for RecordingStore {
-    fn capacity_bytes(&self) -> u64 {
-        self.store.capacity_bytes()
-    }
-
-    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.store.read(offset_bytes, bytes)
-    }
+    forward_to_store!(self => self.store; capacity_bytes, read, extent, allocated_bytes, budget_bytes, statistics, notices);
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.record(WRITE, offset_bytes, len_of(bytes), bytes)?;
@@ -103,34 +97,14 @@ impl Store for RecordingStore {
         self.store.discard(offset_bytes, len_bytes)
     }
 
-    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
-        self.store.extent(offset_bytes, len_bytes)
-    }
-
     fn flush(&mut self) -> Result<(), StoreError> {
         self.record(FLUSH, 0, 0, &[])?;
         self.store.flush()
     }
 
-    fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        self.store.allocated_bytes()
-    }
-
-    fn budget_bytes(&self) -> Option<u64> {
-        self.store.budget_bytes()
-    }
-
     fn close(&mut self) -> Result<(), StoreError> {
         self.file.flush().map_err(|source| io_error(&self.path, FileOperation::Write, 0, 0, source))?;
         self.store.close()
-    }
-
-    fn statistics(&self) -> Vec<(String, f64)> {
-        self.store.statistics()
-    }
-
-    fn notices(&self) -> Vec<String> {
-        self.store.notices()
     }
 }
 

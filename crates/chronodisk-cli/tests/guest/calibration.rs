@@ -27,13 +27,13 @@ fn slow_calls(host_kernel: &str) -> Value {
     let cost = |added_nanos: u64| json!({ "taken_off_nanos": 0, "added_nanos": added_nanos, "scale": 0.1 });
     let works: Vec<Value> = [1_000_000, 0, 0, 0, 0, 0].map(cost).into();
     json!({
-        "schema": "chronodisk.calibration/1",
+        "schema": "chronodisk.calibration/2",
         "machine": {
             "processor": model.map_or("unknown", |(_, model)| model.trim()),
             "host_kernel": host_kernel,
             "version": env!("CARGO_PKG_VERSION"),
         },
-        "costs": { "trap_nanos": 1300, "tsc_trap_nanos": 1850, "other_scale": 0.1, "works": works },
+        "costs": { "fault_extra_nanos": 0, "tsc_extra_nanos": 550, "other_scale": 0.1, "works": works },
         "probes": [],
     })
 }
@@ -41,13 +41,10 @@ fn slow_calls(host_kernel: &str) -> Value {
 #[test]
 fn runs_count_what_was_calibrated_on_this_machine() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    let cache = chronodisk.path("cache");
-    let file = cache.join("chronodisk/calibration.json");
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
     let run = |calibration: Value, flags: &[&str]| {
-        fs::write(&file, calibration.to_string()).unwrap();
+        fs::write(chronodisk.calibration(), calibration.to_string()).unwrap();
         let arguments = [&["run", "--device", "null", "--fs", "none", "--json"], flags, &["--", "ls", "/"]].concat();
-        let output = chronodisk.command(&arguments).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        let output = chronodisk.command(&arguments).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         let begin = text(&output.stdout).find("{\n  \"schema\"").unwrap();
         (serde_json::from_slice::<Value>(&output.stdout[begin..]).unwrap(), text(&output.stderr))
@@ -71,9 +68,8 @@ fn runs_count_what_was_calibrated_on_this_machine() {
 #[test]
 fn calibrating_finds_costs_and_keeps_them() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    let cache = chronodisk.path("cache");
     let call = |arguments: &[&str]| {
-        let output = chronodisk.command(arguments).env("XDG_CACHE_HOME", &cache).output().unwrap();
+        let output = chronodisk.command(arguments).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         output.stdout
     };
@@ -92,7 +88,7 @@ fn calibrating_finds_costs_and_keeps_them() {
         let worked = probe["guest_worked"].as_array().unwrap().iter().any(|work| work["count"] != 0);
         assert!(worked || probe["guest_tsc_reads"].as_u64().unwrap() > 10_000, "{probe}");
     }
-    let kept = cache.join("chronodisk/calibration.json");
+    let kept = chronodisk.calibration();
     let again: Value = serde_json::from_slice(&fs::read(&kept).unwrap()).unwrap();
     assert_eq!(again["costs"], found["costs"]);
     call(&["calibrate", "--forget"]);

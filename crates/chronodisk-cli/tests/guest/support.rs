@@ -27,6 +27,8 @@ impl Chronodisk {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
         command.args(arguments).env("XDG_STATE_HOME", self.results.path()).stdin(Stdio::null());
+        // What the user has calibrated changes the guest's time.
+        command.env("CHRONODISK_CALIBRATION", self.calibration());
         die_with_the_test(&mut command);
         command
     }
@@ -43,6 +45,11 @@ impl Chronodisk {
         let output = self.run(device, &flags, program);
         assert!(output.status.success(), "{}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Where a test's calibration is kept.
+    pub fn calibration(&self) -> PathBuf {
+        self.path("calibration.json")
     }
 
     /// A path for the test's own files, outside of what the guest's overlay hides.

@@ -115,7 +115,7 @@ struct KeepAwakeShared {
 #[repr(align(64))]
 struct Watch {
     cpu: usize,
-    /// When nobody else wanted the CPU, for the last time; in nanoseconds since the origin.
+    /// When nobody else wanted the CPU, for the last time, in nanoseconds since the origin; zero if never.
     idle_at: AtomicU64,
 }
 
@@ -193,7 +193,7 @@ impl KeepAwakeShared {
         let mut idle = CpuSet::new();
         for watch in &self.watches {
             let idle_at = Nanos::from_nanos(watch.idle_at.load(Ordering::Relaxed));
-            if now < idle_at.saturating_add(IDLE_RECENTLY) {
+            if idle_at > Nanos::ZERO && now < idle_at.saturating_add(IDLE_RECENTLY) {
                 idle.set(watch.cpu);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
 use chronodisk_sim::{Nanos, Request, Status};
-use chronodisk_store::{Extent, Store, StoreError};
+use chronodisk_store::{Store, StoreError, forward_to_store};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_quickack;
@@ -476,9 +476,8 @@ impl State {
 struct Attempt<'a>(&'a mut dyn Store);
 
 impl Store for Attempt<'_> {
-    fn capacity_bytes(&self) -> u64 {
-        self.0.capacity_bytes()
-    }
+    forward_to_store!(self => self.0; capacity_bytes, write_zeroes, reserve_zeroes, discard, extent, flush);
+    forward_to_store!(self => self.0; allocated_bytes, budget_bytes);
 
     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         self.0.try_read(offset_bytes, bytes)
@@ -486,34 +485,6 @@ impl Store for Attempt<'_> {
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.0.try_write(offset_bytes, bytes)
-    }
-
-    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.0.write_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.0.reserve_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.0.discard(offset_bytes, len_bytes)
-    }
-
-    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
-        self.0.extent(offset_bytes, len_bytes)
-    }
-
-    fn flush(&mut self) -> Result<(), StoreError> {
-        self.0.flush()
-    }
-
-    fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        self.0.allocated_bytes()
-    }
-
-    fn budget_bytes(&self) -> Option<u64> {
-        self.0.budget_bytes()
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use chronodisk_store::overflow::PAGE_BYTES;
-use chronodisk_store::{Extent, FileStore, OverflowStatistics, OverflowStore, Store, StoreError};
+use chronodisk_store::{FileStore, OverflowStatistics, OverflowStore, Store, StoreError, forward_to_store};
 
 /// An overflow store, shared between who serves from it and who fills it.
 ///
@@ -83,61 +83,13 @@ fn fill(store: &Mutex<OverflowStore>, mut reader: FileStore, ended: &AtomicBool)
 }
 
 impl Store for Preloaded {
-    fn capacity_bytes(&self) -> u64 {
-        lock(&self.store).capacity_bytes()
-    }
-
-    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        lock(&self.store).read(offset_bytes, bytes)
-    }
-
-    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        lock(&self.store).write(offset_bytes, bytes)
-    }
-
-    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        lock(&self.store).write_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        lock(&self.store).reserve_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        lock(&self.store).discard(offset_bytes, len_bytes)
-    }
-
-    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
-        lock(&self.store).extent(offset_bytes, len_bytes)
-    }
-
-    fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        lock(&self.store).try_read(offset_bytes, bytes)
-    }
-
-    fn try_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        lock(&self.store).try_write(offset_bytes, bytes)
-    }
-
-    fn flush_waits(&self) -> bool {
-        lock(&self.store).flush_waits()
-    }
+    forward_to_store!(self => lock(&self.store); capacity_bytes, read, write, write_zeroes, reserve_zeroes, discard);
+    forward_to_store!(self => lock(&self.store); extent, try_read, try_write, flush, flush_waits);
+    forward_to_store!(self => lock(&self.store); allocated_bytes, budget_bytes);
 
     fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
         let file = lock(&self.store).file_reader()?;
         Ok(Some(Box::new(SecondWay { store: self.store.clone(), file, incoming: Vec::new() })))
-    }
-
-    fn flush(&mut self) -> Result<(), StoreError> {
-        lock(&self.store).flush()
-    }
-
-    fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        lock(&self.store).allocated_bytes()
-    }
-
-    fn budget_bytes(&self) -> Option<u64> {
-        lock(&self.store).budget_bytes()
     }
 }
 

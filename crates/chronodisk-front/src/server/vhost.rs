@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
 use chronodisk_sim::RequestId;
-use chronodisk_store::{Extent, Store, StoreError};
+use chronodisk_store::{Store, forward_to_store};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
@@ -180,45 +180,8 @@ fn note_end(shared: &Shared, reason: &str) {
 pub(super) struct SharedStore(pub Arc<Shared>);
 
 impl Store for SharedStore {
-    fn capacity_bytes(&self) -> u64 {
-        self.0.store().capacity_bytes()
-    }
-
-    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.0.store().read(offset_bytes, bytes)
-    }
-
-    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.0.store().write(offset_bytes, bytes)
-    }
-
-    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.0.store().write_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.0.store().reserve_zeroes(offset_bytes, len_bytes)
-    }
-
-    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.0.store().discard(offset_bytes, len_bytes)
-    }
-
-    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
-        self.0.store().extent(offset_bytes, len_bytes)
-    }
-
-    fn flush(&mut self) -> Result<(), StoreError> {
-        self.0.store().flush()
-    }
-
-    fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        self.0.store().allocated_bytes()
-    }
-
-    fn budget_bytes(&self) -> Option<u64> {
-        self.0.store().budget_bytes()
-    }
+    forward_to_store!(self => self.0.store(); capacity_bytes, read, write, write_zeroes, reserve_zeroes, discard, extent);
+    forward_to_store!(self => self.0.store(); flush, allocated_bytes, budget_bytes);
 }
 
 #[cfg(test)]

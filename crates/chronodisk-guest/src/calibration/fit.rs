@@ -16,12 +16,10 @@ pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
     let of = |name: &str| measured.iter().find(|probe| probe.name == name).expect("all probes were measured");
     let free = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0 };
     let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::default() };
-    // A call without work is nothing but a trap; its own code takes next to no time.
-    let empty = of("empty-call");
-    costs.trap_nanos = (empty.guest_user_nanos / empty.guest_traps.max(1) as f64) as u64;
-    let read = of("time-stamp");
-    let in_reads = read.guest_user_nanos - other_traps(read) * costs.trap_nanos as f64;
-    costs.tsc_trap_nanos = (in_reads.max(0.0) / read.guest_tsc_reads.max(1) as f64) as u64;
+    // What a probe's own code takes in reading a counter and touching memory is the host's part of it.
+    let (read, fault) = (of("time-stamp"), of("fault"));
+    costs.tsc_extra_nanos = (read.guest_user_nanos / read.guest_tsc_reads.max(1) as f64) as u64;
+    costs.fault_extra_nanos = (fault.guest_user_nanos / faults(fault).max(1.0)) as u64;
 
     for (work, small, large) in [(Work::Call, "empty-call", "create-unlink"), (Work::Copy, "copy-4k", "copy-256k")] {
         let points = [small, large].map(|name| point(of(name), work, &costs));
@@ -55,16 +53,15 @@ fn point(probe: &Measured, work: Work, costs: &KernelCosts) -> Point {
     Point { cpu_nanos: cpu_nanos as f64 / pieces, target_nanos: (target / pieces).max(0.0), count: pieces }
 }
 
-/// CPU time of the probe's own code, without what traps cost it.
+/// CPU time of the probe's own code, without what stops cost it.
 fn user_nanos(probe: &Measured, costs: &KernelCosts) -> f64 {
-    let traps =
-        other_traps(probe) * costs.trap_nanos as f64 + probe.guest_tsc_reads as f64 * costs.tsc_trap_nanos as f64;
-    (probe.guest_user_nanos - traps).max(0.0)
+    let extra =
+        faults(probe) * costs.fault_extra_nanos as f64 + probe.guest_tsc_reads as f64 * costs.tsc_extra_nanos as f64;
+    (probe.guest_user_nanos - extra).max(0.0)
 }
 
-/// Returns to the kernel that were for something else than a time stamp counter.
-fn other_traps(probe: &Measured) -> f64 {
-    probe.guest_traps.saturating_sub(probe.guest_tsc_reads) as f64
+fn faults(probe: &Measured) -> f64 {
+    probe.guest_worked[Work::Fault as usize].count as f64
 }
 
 /// What pieces of one kind count together.
@@ -120,15 +117,14 @@ mod tests {
                 "switch" => worked[Work::Copy as usize] = Worked { count: 700, cpu_nanos: 9_000_000 },
                 _ => {}
             }
-            let calls = worked.iter().map(|work| work.count).sum::<u64>();
             let reads = if probe.name == "time-stamp" { 2_000 } else { 0 };
-            let own = if ["empty-call", "time-stamp"].contains(&probe.name) { 0 } else { 400_000 };
-            let user = (own + calls * truth.trap_nanos + reads * truth.tsc_trap_nanos) as f64;
+            let own = if ["time-stamp", "fault"].contains(&probe.name) { 0 } else { 400_000 };
+            let faults = worked[Work::Fault as usize].count;
+            let user = (own + faults * truth.fault_extra_nanos + reads * truth.tsc_extra_nanos) as f64;
             let mut of_probe = Measured {
                 name: probe.name.to_owned(),
                 native_nanos: 0.0,
                 guest_user_nanos: user,
-                guest_traps: calls + reads,
                 guest_tsc_reads: reads,
                 guest_worked: worked,
             };
@@ -149,10 +145,11 @@ mod tests {
             cost(0, 0, 0.05),
             cost(0, 0, 0.2),
         ];
-        let truth = KernelCosts { trap_nanos: 1_200, tsc_trap_nanos: 2_100, works, ..KernelCosts::default() };
+        let truth = KernelCosts { fault_extra_nanos: 3_300, tsc_extra_nanos: 2_100, works, ..KernelCosts::default() };
         let measured = made_up(&truth);
         let found = fit(&measured);
-        assert_eq!((found.trap_nanos, found.tsc_trap_nanos), (truth.trap_nanos, truth.tsc_trap_nanos));
+        let extra = |costs: &KernelCosts| [costs.fault_extra_nanos, costs.tsc_extra_nanos];
+        assert_eq!(extra(&found), extra(&truth));
         for (work, (found, truth)) in Work::ALL.into_iter().zip(found.works.iter().zip(&truth.works)) {
             assert!((found.scale - truth.scale).abs() < 1e-3, "{work:?}: {found:?}");
             assert!(found.taken_off_nanos.abs_diff(truth.taken_off_nanos) <= 5, "{work:?}: {found:?}");

@@ -10,21 +10,23 @@ mod probes;
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use chronodisk_sim::Nanos;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 pub use probes::{PROBES, Probe, run_as_probe};
 
-use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};
+use crate::costs::{KernelCosts, Work, Worked};
 use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
 
 /// Version of the file.
-pub const SCHEMA: &str = "chronodisk.calibration/1";
+pub const SCHEMA: &str = "chronodisk.calibration/2";
 
 /// What was found, and for which machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,11 +59,9 @@ pub struct Measured {
     pub name: String,
     /// CPU time natively, in nanoseconds.
     pub native_nanos: f64,
-    /// CPU time of its own code in the guest with all traps, in nanoseconds.
+    /// CPU time of its own code in the guest, in nanoseconds, without what any stop takes.
     pub guest_user_nanos: f64,
-    /// Returns of its code to the kernel.
-    pub guest_traps: u64,
-    /// Those of them that were for a time stamp counter, which is emulated.
+    /// Its reads of the time stamp counter, which are emulated.
     pub guest_tsc_reads: u64,
     /// What the guest's kernel did for it, in the order of [`Work::ALL`].
     pub guest_worked: [Worked; Work::COUNT],
@@ -89,11 +89,18 @@ impl Machine {
     }
 }
 
-/// Where it is kept; `None` without a home.
+/// Where it is kept: the file that the environment names ([`FILE_VARIABLE`]), else in the user's cache; `None` without
+/// a home.
 #[must_use]
 pub fn file() -> Option<PathBuf> {
-    Some(cache_folder()?.join("calibration.json"))
+    match std::env::var_os(FILE_VARIABLE) {
+        Some(path) => Some(path.into()),
+        None => Some(cache_folder()?.join("calibration.json")),
+    }
 }
+
+/// Names another file.
+pub const FILE_VARIABLE: &str = "CHRONODISK_CALIBRATION";
 
 /// What has been kept for this machine; what is of another one, or can't be read, is as if it were not there.
 #[must_use]
@@ -140,10 +147,11 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
         for _ in 0..reps.max(1) {
             let mut command = Command::new(&executable);
             command.args(probes::words(probe));
-            let took = native_run(&mut command).map_err(|source| RunError::Io { doing: "running a probe", source })?;
+            let took = native_run(&mut command, Processors::One)
+                .map_err(|source| RunError::Io { doing: "running a probe", source })?;
             native = native.min(took.cpu);
-            // Without anything taken off, so that what a trap takes is seen.
-            let costs = KernelCosts { trap_nanos: 0, tsc_trap_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
+            // Without anything taken off but what any stop takes, so that the rest is seen.
+            let costs = KernelCosts { fault_extra_nanos: 0, tsc_extra_nanos: 0, ..KernelCosts::default() };
             let run = RunOptions { command: words(probe), costs, ..options.clone() };
             let seen = in_guest(probe, &crate::run(&run, &mut |_| {})?);
             if guest.as_ref().is_none_or(|best| cpu_nanos(&seen) < cpu_nanos(best)) {
@@ -166,7 +174,6 @@ fn in_guest(probe: &Probe, outcome: &RunOutcome) -> Measured {
         name: probe.name.to_owned(),
         native_nanos: 0.0,
         guest_user_nanos: after.user_cpu_nanos.saturating_sub(before.user_cpu_nanos) as f64,
-        guest_traps: after.traps.saturating_sub(before.traps),
         guest_tsc_reads: after.tsc_reads.saturating_sub(before.tsc_reads),
         guest_worked: outcome.worked,
     }
@@ -181,7 +188,6 @@ fn less(probe: Measured, nothing: &Measured) -> Measured {
     Measured {
         native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),
         guest_user_nanos: (probe.guest_user_nanos - nothing.guest_user_nanos).max(0.0),
-        guest_traps: probe.guest_traps.saturating_sub(nothing.guest_traps),
         guest_tsc_reads: probe.guest_tsc_reads.saturating_sub(nothing.guest_tsc_reads),
         guest_worked: std::array::from_fn(|index| probe.guest_worked[index].since(nothing.guest_worked[index])),
         ..probe
@@ -197,11 +203,26 @@ pub struct NativeRun {
     pub wall: Duration,
 }
 
+/// Those that a program may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Processors {
+    /// One, as in a guest: waking a program on another processor costs both of them CPU time.
+    One,
+    /// All that this process may use.
+    All,
+}
+
 /// Runs a program to its end.
 ///
 /// # Errors
 /// When it can't be started, or ends with another status than 0.
-pub fn native_run(command: &mut Command) -> io::Result<NativeRun> {
+pub fn native_run(command: &mut Command, processors: Processors) -> io::Result<NativeRun> {
+    if processors == Processors::One {
+        let mut only = CpuSet::new();
+        only.set(sched_getcpu());
+        // SAFETY: one system call, which is safe between fork and exec.
+        unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &only)?)) };
+    }
     let begun = std::time::Instant::now();
     let child = command.spawn()?;
     let pid = child.id() as libc::pid_t;
@@ -239,9 +260,9 @@ mod tests {
     fn a_native_run_counts_the_children_too() {
         let mut busy = Command::new("sh");
         busy.args(["-c", "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'; true"]);
-        let took = native_run(&mut busy).unwrap();
+        let took = native_run(&mut busy, Processors::All).unwrap();
         assert!(took.cpu >= Duration::from_millis(2) && took.wall > Duration::ZERO, "{took:?}");
-        assert!(native_run(&mut Command::new("false")).is_err());
+        assert!(native_run(&mut Command::new("false"), Processors::One).is_err());
     }
 
     #[test]
@@ -250,7 +271,6 @@ mod tests {
             name: "map".into(),
             native_nanos: 1.5,
             guest_user_nanos: 2.5,
-            guest_traps: 3,
             guest_tsc_reads: 2,
             guest_worked: [Worked { count: 4, cpu_nanos: 5 }; Work::COUNT],
         };

@@ -92,7 +92,6 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             driver: "guest".into(),
             cpu: "measured".into(),
             kernel_scale: Some(0.05),
-            trap_cost_ns: Some(Nanos::from_nanos(400)),
             kernel_costs: None,
             cpu_speed: None,
         },

@@ -1,8 +1,9 @@
 //! `chronodisk calibrate --check`: whole programs in a guest on a device that takes no time, and natively in memory.
 //!
-//! Natively a program's CPU time is what it would run for on one idle processor, because in memory it waits for nothing;
-//! its run time here, which the table has as well, is longer on a busy machine and shorter where it uses several
-//! processors. What is compared is the run time in the guest, which has one processor, and the native CPU time.
+//! Natively a program's CPU time on one processor is what it would run for if that idled otherwise, because in memory it
+//! waits for nothing; its run time on all processors, which the table has as well, is longer on a busy machine and
+//! shorter where it uses several. What is compared is the run time in the guest, which has one processor, and the native
+//! CPU time on one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use chronodisk_guest::FileSystem;
-use chronodisk_guest::calibration::{self, native_run};
+use chronodisk_guest::calibration::{self, NativeRun, Processors, native_run};
 use serde::Serialize;
 
 use super::{MOUNT_POINT, guest};
@@ -157,19 +158,22 @@ fn is_there(program: &str) -> bool {
 fn row(program: &Program, folder: &Folder, reps: u32) -> Result<Row, Failure> {
     let (mut cpu, mut native, mut guests) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..reps {
-        let work = folder.0.join("work");
-        fs::create_dir(&work).map_err(Failure::host)?;
-        let took = native_run(&mut native_command(program, &work))
-            .map_err(|error| Failure::host(format!("{}: {error}", program.name)));
-        fs::remove_dir_all(&work).map_err(Failure::host)?;
-        let took = took?;
-        cpu.push(took.cpu.as_secs_f64());
-        native.push(took.wall.as_secs_f64());
+        cpu.push(natively(program, folder, Processors::One)?.cpu.as_secs_f64());
+        native.push(natively(program, folder, Processors::All)?.wall.as_secs_f64());
         guests.push(in_guest(program)?);
     }
     let [cpu, native, guests] = [cpu, native, guests].map(median_and_range);
     let error_percent = 100.0 * (guests[0] / cpu[0] - 1.0);
     Ok(Row { program: program.name, native_cpu_s: cpu, native_run_s: native, guest_run_s: guests, error_percent })
+}
+
+fn natively(program: &Program, folder: &Folder, processors: Processors) -> Result<NativeRun, Failure> {
+    let work = folder.0.join("work");
+    fs::create_dir(&work).map_err(Failure::host)?;
+    let took = native_run(&mut native_command(program, &work), processors)
+        .map_err(|error| Failure::host(format!("{}: {error}", program.name)));
+    fs::remove_dir_all(&work).map_err(Failure::host)?;
+    took
 }
 
 /// The words that run a program in a folder.
@@ -249,7 +253,7 @@ mod tests {
         for program in PROGRAMS.iter().filter(|program| program.needs.iter().all(|name| is_there(name))) {
             let work = folder.0.join(program.name);
             fs::create_dir(&work).unwrap();
-            let took = native_run(&mut native_command(program, &work));
+            let took = native_run(&mut native_command(program, &work), Processors::All);
             assert!(took.is_ok_and(|took| !took.cpu.is_zero()), "{}", program.name);
         }
         let path = folder.0.clone();

@@ -144,8 +144,8 @@ fn table(calibration: &Calibration) -> String {
         text +=
             &format!("{:<38}{:>12}{:>12}{:>12.3}\n", work.name(), cost.taken_off_nanos, cost.added_nanos, cost.scale);
     }
-    text += &format!("{:<38}{:>12}\n", "each return of a program", calibration.costs.trap_nanos);
-    text += &format!("{:<38}{:>12}\n", "each read of a time stamp counter", calibration.costs.tsc_trap_nanos);
+    text += &format!("{:<38}{:>12}\n", "taken off at a page fault", calibration.costs.fault_extra_nanos);
+    text += &format!("{:<38}{:>12}\n", "taken off at a time stamp counter", calibration.costs.tsc_extra_nanos);
     text
 }
 
