@@ -11,6 +11,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
+#: Characters on a line of a result.
+LINE_WIDTH = 120
 
 
 class CommandFailed(Exception):
@@ -73,6 +75,29 @@ def keep(name: str, result: dict[str, Any]) -> Path:
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(result, indent=2) + "\n")
+    unfinished.write_text(json_lines(result) + "\n")
     unfinished.replace(path)
     return path
+
+
+def json_lines(value: Any, indent: str = "") -> str:
+    """Give JSON with as much on a line as fits: histograms have hundreds of short entries."""
+    whole = json.dumps(value)
+    if not isinstance(value, dict | list) or len(indent) + len(whole) < LINE_WIDTH:
+        return whole
+    inner = indent + "  "
+    if isinstance(value, dict):
+        begin, end, values = "{", "}", list(value.values())
+        entries = [f"{json.dumps(key)}: {json_lines(part, inner)}" for key, part in value.items()]
+    else:
+        begin, end, values = "[", "]", value
+        entries = [json_lines(part, inner) for part in value]
+    shares_lines = not any(isinstance(part, dict | list) for part in values)
+    lines = [inner + entries[0]]
+    for entry in entries[1:]:
+        if shares_lines and len(lines[-1]) + len(entry) + 3 <= LINE_WIDTH:
+            lines[-1] += f", {entry}"
+        else:
+            lines[-1] += ","
+            lines.append(inner + entry)
+    return "\n".join([begin, *lines, indent + end])
