@@ -2,7 +2,8 @@
 //! CPU time of this process: `cargo bench -p chronodisk-store --bench classifier`.
 //!
 //! Contents of files, which is what most writes are: of a file that ext4 has committed (dropped at once), of one
-//! that it has not (they wait, and are kept beyond the bound), and of XFS (judged by their bytes). With
+//! that it has not (they wait, and are kept beyond the bound), of XFS (judged by their bytes) and of btrfs (where no
+//! chunk is yet, with their checksums). With
 //! `CHRONODISK_RECORDING=FILE` also what a guest wrote, as `chronodisk run --record-store FILE` records it.
 
 use std::fs::File;
@@ -44,8 +45,11 @@ fn main() {
     if let Some(pieces) = ext4(false) {
         show("ext4, mounted, not committed yet", store_of(pieces));
     }
-    if let Some(pieces) = xfs() {
+    if let Some(pieces) = made_by("mkfs.xfs") {
         show("XFS, contents of a file", store_of(pieces));
+    }
+    if let Some(pieces) = made_by("mkfs.btrfs") {
+        show("btrfs, contents of a file", store_of(pieces));
     }
     if let Some(path) = std::env::var_os("CHRONODISK_RECORDING").map(PathBuf::from) {
         recorded(&path);
@@ -98,9 +102,9 @@ fn ext4(filled: bool) -> Option<Pieces> {
     Some(pieces)
 }
 
-fn xfs() -> Option<Pieces> {
+fn made_by(mkfs: &str) -> Option<Pieces> {
     let (_folder, path) = image();
-    let made = Command::new(e2fsprogs::program("mkfs.xfs")?).args(["-q", "-f", &path]).status();
+    let made = Command::new(e2fsprogs::program(mkfs)?).args(["-q", "-f", &path]).status();
     made.is_ok_and(|status| status.success()).then(|| pieces_of(path.as_ref()))
 }
 

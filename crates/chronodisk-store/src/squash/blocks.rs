@@ -120,6 +120,15 @@ impl Blocks {
         stored.all().map(|(from, to, ())| (from, to)).collect()
     }
 
+    /// Where from `start` on, before `end`, blocks are made up when they are read, in order.
+    pub(crate) fn generated_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut generated: RunMap<()> = RunMap::default();
+        let made_up = self.map.pieces(start, end).filter(|piece| piece.2 == Block::Generated);
+        made_up.for_each(|(from, to, _)| generated.set(from, to, ()));
+        self.waiting.pieces(start, end).for_each(|(from, to, _)| generated.remove(from, to));
+        generated.all().map(|(from, to, ())| (from, to)).collect()
+    }
+
     /// Whether the block was kept as metadata, not just until it is classified.
     pub(crate) fn is_kept_metadata(&self, unit: u64) -> bool {
         let waits = self.waiting.at(unit, unit + 1).0.is_some();

@@ -35,11 +35,15 @@ pub enum Class {
     PartitionTable,
     /// Trees of free space, of inodes, and of who uses what.
     SpaceTree,
+    /// Trees of names, inodes and extents of files (btrfs).
+    Tree,
+    /// Checksums of contents (btrfs).
+    Checksums,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 15] = [
+    pub const ALL: [Class; 17] = [
         Class::Superblock,
         Class::GroupDescriptors,
         Class::Bitmap,
@@ -55,6 +59,8 @@ impl Class {
         Class::Exact,
         Class::PartitionTable,
         Class::SpaceTree,
+        Class::Tree,
+        Class::Checksums,
     ];
 
     /// Its name in results.
@@ -76,6 +82,8 @@ impl Class {
             Class::Exact => "exact",
             Class::PartitionTable => "partition-table",
             Class::SpaceTree => "space-tree",
+            Class::Tree => "tree",
+            Class::Checksums => "checksums",
         }
     }
 

@@ -5,12 +5,13 @@
 //! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
 //! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
 //!
-//! Understood so far: ext2, ext3, ext4 and XFS, on the whole device or in partitions. Anything else is kept.
+//! Understood so far: ext2, ext3, ext4, XFS and btrfs, on the whole device or in partitions. Anything else is kept.
 //! [`SquashMode::Exact`] keeps everything, compressed.
 
 mod arena;
 mod backing;
 mod blocks;
+mod btrfs;
 mod class;
 mod content;
 mod ext4;

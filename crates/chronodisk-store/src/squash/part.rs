@@ -1,6 +1,7 @@
 //! A part of the device that may hold a file system: all of it, or a partition.
 
 use super::blocks::Blocks;
+use super::btrfs::Btrfs;
 use super::ext4::{Ext4, News};
 use super::runs::RunMap;
 use super::xfs::Xfs;
@@ -31,6 +32,7 @@ enum Known {
     NotUnderstood,
     Ext4(Box<Ext4>),
     Xfs(Box<Xfs>),
+    Btrfs(Box<Btrfs>),
 }
 
 /// Why all metadata are read again, which says how far they can be believed.
@@ -59,6 +61,8 @@ pub(crate) struct Part {
     start: u64,
     end: u64,
     known: Known,
+    /// Not understood because of what lies beside it.
+    given_up: bool,
     /// Blocks came that a scan might tell apart, since the last one.
     unscanned: bool,
     /// Commits and scans of file systems that are gone.
@@ -76,6 +80,7 @@ impl Part {
             start: start_bytes.div_ceil(UNIT_BYTES),
             end: end_bytes.div_ceil(UNIT_BYTES),
             known: Known::Nothing,
+            given_up: false,
             unscanned: false,
             commits: 0,
             scans: 0,
@@ -106,6 +111,7 @@ impl Part {
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let (commits, scans, entries) = match &self.known {
             Known::Ext4(ext4) => (ext4.commits, ext4.scans, ext4.entries()),
+            Known::Btrfs(btrfs) => (btrfs.commits, 0, btrfs.entries()),
             _ => (0, 0, 0),
         };
         (self.commits + commits, self.scans + scans, entries)
@@ -113,10 +119,8 @@ impl Part {
 
     /// Whether a superblock is there, understood or not.
     pub(crate) fn holds_file_system(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
-        let absent = Err(Refusal::Absent);
-        let ext4 = Ext4::find(blocks, self.start_bytes, self.end_bytes)?.map(drop);
-        let xfs = Xfs::find(blocks, self.start_bytes, self.end_bytes)?.map(drop);
-        Ok(ext4 != absent || xfs != absent)
+        let btrfs = Btrfs::find(blocks, self.start_bytes, self.end_bytes)?.map(drop);
+        Ok(btrfs != Err(Refusal::Absent) || holds_ext4_or_xfs(blocks, self.start_bytes, self.end_bytes)?)
     }
 
     /// Looks for a file system, and reads all of it.
@@ -131,14 +135,13 @@ impl Part {
         let mut judged: Vec<Judged> = Vec::new();
         let mut at = unit;
         while at < end {
+            let from = ((at - unit) * UNIT_BYTES) as usize;
             let (verdict, run_end) = match &self.known {
                 Known::Nothing => (Verdict::Wait, end),
                 Known::NotUnderstood => (Verdict::Keep(Class::Everything), end),
                 Known::Ext4(ext4) => ext4.verdict(at, end, ext4.is_followed()),
-                Known::Xfs(xfs) => {
-                    let from = ((at - unit) * UNIT_BYTES) as usize;
-                    (xfs.verdict(at, &bytes[from..from + UNIT_BYTES as usize]), at + 1)
-                }
+                Known::Xfs(xfs) => (xfs.verdict(at, &bytes[from..from + UNIT_BYTES as usize]), at + 1),
+                Known::Btrfs(btrfs) => btrfs.verdict(at, &bytes[from..]),
             };
             match judged.last_mut() {
                 Some((_, last_end, last)) if *last == verdict => *last_end = run_end,
@@ -164,7 +167,8 @@ impl Part {
             _ => Vec::new(),
         };
         let mut dropped_bytes = 0;
-        for (from, to, verdict) in self.judge(unit, bytes) {
+        let judged = self.judge(unit, bytes);
+        for &(from, to, verdict) in &judged {
             let part = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
             match verdict {
                 Verdict::Keep(class) => blocks.keep(from, part, class)?,
@@ -178,9 +182,12 @@ impl Part {
                 }
             }
         }
-        if self.touches_superblock(offset_bytes, len_bytes) {
-            self.superblock_written(blocks)?;
+        if let Known::Btrfs(btrfs) = &mut self.known {
+            btrfs.written(unit, bytes, &judged);
+            btrfs.look_at(unit, bytes, blocks)?;
         }
+        self.superblock_touched(offset_bytes, len_bytes, blocks)?;
+        self.notice_doubts();
         if let Known::Ext4(ext4) = &mut self.known {
             let news = ext4.after_write(offset_bytes, len_bytes, old, blocks)?;
             self.act_upon(&news, blocks)?;
@@ -207,10 +214,25 @@ impl Part {
                 ext4.zeroed(offset_bytes, len_bytes);
             }
         }
-        if self.touches_superblock(offset_bytes, len_bytes) {
-            self.superblock_written(blocks)?;
+        if let Known::Btrfs(btrfs) = &mut self.known {
+            btrfs.cleared(offset_bytes, len_bytes);
         }
-        Ok(())
+        self.superblock_touched(offset_bytes, len_bytes, blocks)
+    }
+
+    /// Gives what was made up in blocks between two the form that the file system checks it for; `bytes` are those of
+    /// the device from `offset_bytes` on.
+    pub(crate) fn correct(
+        &mut self,
+        (start, end): (u64, u64),
+        offset_bytes: u64,
+        bytes: &mut [u8],
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        match &mut self.known {
+            Known::Btrfs(btrfs) => btrfs.correct((start, end), offset_bytes, bytes, blocks),
+            _ => Ok(()),
+        }
     }
 
     /// Keeps what a flush promises.
@@ -226,6 +248,13 @@ impl Part {
         if matches!(&self.known, Known::Ext4(ext4) if ext4.is_followed()) {
             return Ok(());
         }
+        if let Known::Btrfs(btrfs) = &mut self.known
+            && btrfs.is_unsettled()
+            && let Err(refusal) = btrfs.read_layout(blocks)?
+        {
+            self.found(Err(refusal), blocks)?;
+        }
+        self.notice_doubts();
         blocks.spill(self.start, self.end)
     }
 
@@ -235,16 +264,32 @@ impl Part {
         {
             self.rescan(Occasion::Rest, blocks)?;
         }
-        Ok(())
+        match &mut self.known {
+            Known::Btrfs(btrfs) => btrfs.close(blocks),
+            _ => Ok(()),
+        }
     }
 
     /// From now on everything is kept.
     pub(crate) fn give_up(&mut self, reason: &str, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.given_up = true;
         self.found(Err(Refusal::NotUnderstood(reason.to_owned())), blocks)
     }
 
-    fn touches_superblock(&self, offset_bytes: u64, len_bytes: u64) -> bool {
-        offset_bytes < self.start_bytes + SUPERBLOCK_BYTES && offset_bytes + len_bytes > self.start_bytes
+    /// The reason to give it up, if it was, is gone.
+    pub(crate) fn reconsider(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        if std::mem::take(&mut self.given_up) { self.look(blocks) } else { Ok(()) }
+    }
+
+    /// A range was written or cleared: perhaps the superblock is another one now.
+    fn superblock_touched(&mut self, offset_bytes: u64, len_bytes: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let at_first =
+            offset_bytes < self.start_bytes + SUPERBLOCK_BYTES && offset_bytes + len_bytes > self.start_bytes;
+        let touched = match &self.known {
+            Known::Ext4(_) | Known::Xfs(_) => at_first,
+            _ => at_first || Btrfs::touches_superblock(self.start_bytes, offset_bytes, len_bytes),
+        };
+        if touched && !self.given_up { self.superblock_written(blocks) } else { Ok(()) }
     }
 
     fn superblock_written(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
@@ -254,6 +299,17 @@ impl Part {
                 Ok(found) if found.same_layout(xfs) => Ok(()),
                 _ => self.look(blocks),
             },
+            // Another file system may take its place, and leave its superblock.
+            Known::Btrfs(btrfs) if !holds_ext4_or_xfs(blocks, self.start_bytes, self.end_bytes)? => {
+                match Btrfs::find(blocks, self.start_bytes, self.end_bytes)? {
+                    Ok(found) if btrfs.is_same(&found) => match btrfs.superblock_written(found, blocks)? {
+                        Ok(()) => Ok(()),
+                        Err(refusal) => self.found(Err(refusal), blocks),
+                    },
+                    _ => self.look(blocks),
+                }
+            }
+            Known::Btrfs(_) => self.look(blocks),
             Known::Ext4(ext4) => {
                 // What came until now was of a file system at rest, and can be told apart for good.
                 if ext4.leaves_rest(blocks)? && (self.unscanned || ext4.needs_scan()) {
@@ -270,21 +326,20 @@ impl Part {
         if !self.start_bytes.is_multiple_of(UNIT_BYTES) {
             return self.give_up("its partition begins within a block of 4 KiB", blocks);
         }
-        let known = match Ext4::find(blocks, self.start_bytes, self.end_bytes)? {
-            Ok(ext4) => Ok(Known::Ext4(Box::new(ext4))),
-            Err(Refusal::Absent) => {
-                Xfs::find(blocks, self.start_bytes, self.end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)))
-            }
-            Err(refusal) => Err(refusal),
-        };
+        let (start_bytes, end_bytes) = (self.start_bytes, self.end_bytes);
+        let mut known = Ext4::find(blocks, start_bytes, end_bytes)?.map(|ext4| Known::Ext4(Box::new(ext4)));
+        if matches!(known, Err(Refusal::Absent)) {
+            known = Xfs::find(blocks, start_bytes, end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)));
+        }
+        if matches!(known, Err(Refusal::Absent)) {
+            known = Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| Known::Btrfs(Box::new(btrfs)));
+        }
         self.found(known, blocks)
     }
 
     fn found(&mut self, found: Result<Known, Refusal>, blocks: &mut Blocks) -> Result<(), StoreError> {
-        if let Known::Ext4(old) = &self.known {
-            self.commits += old.commits;
-            self.scans += old.scans;
-        }
+        let (commits, scans, _) = self.counts();
+        (self.commits, self.scans) = (commits, scans);
         match found {
             Ok(known) => self.known = known,
             Err(Refusal::Absent) => self.known = Known::Nothing,
@@ -294,17 +349,34 @@ impl Part {
                 self.known = Known::NotUnderstood;
             }
         }
-        match &self.known {
-            Known::Ext4(ext4) => {
+        match &mut self.known {
+            Known::Ext4(_) => {
                 self.unscanned = true;
-                if let Some(doubt) = ext4.doubts() {
-                    self.notice(format!("the file system is followed only in part: {doubt}"));
-                }
+                self.notice_doubts();
                 Ok(())
             }
             // What came before its superblock says by itself what it is.
             Known::Xfs(_) => self.judge_again(blocks),
+            Known::Btrfs(btrfs) => match btrfs.read_layout(blocks)? {
+                Ok(()) => {
+                    self.notice_doubts();
+                    Ok(())
+                }
+                Err(refusal) => self.found(Err(refusal), blocks),
+            },
             Known::Nothing | Known::NotUnderstood => Ok(()),
+        }
+    }
+
+    /// Says what should be said about how well the file system is understood.
+    fn notice_doubts(&mut self) {
+        let doubts = match &self.known {
+            Known::Ext4(ext4) => ext4.doubts(),
+            Known::Btrfs(btrfs) => btrfs.doubts(),
+            _ => None,
+        };
+        if let Some(doubt) = doubts {
+            self.notice(format!("the file system is followed only in part: {doubt}"));
         }
     }
 
@@ -409,6 +481,14 @@ impl Part {
         }
         Ok(())
     }
+}
+
+/// Whether a superblock of ext4 or XFS is there, understood or not.
+fn holds_ext4_or_xfs(blocks: &mut Blocks, start_bytes: u64, end_bytes: u64) -> Result<bool, StoreError> {
+    let absent = Err(Refusal::Absent);
+    let ext4 = Ext4::find(blocks, start_bytes, end_bytes)?.map(drop);
+    let xfs = Xfs::find(blocks, start_bytes, end_bytes)?.map(drop);
+    Ok(ext4 != absent || xfs != absent)
 }
 
 /// Drops what is stored of the blocks between two, but for what looks like metadata: all of that if

@@ -282,7 +282,8 @@ impl SquashStore {
         }
         match table {
             Table::NotUnderstood(reason) => self.parts[0].give_up(&reason, &mut self.blocks),
-            _ => Ok(()),
+            Table::Absent => self.parts[0].reconsider(&mut self.blocks),
+            Table::Found(_) => Ok(()),
         }
     }
 
@@ -342,7 +343,15 @@ impl Store for SquashStore {
 
     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        self.blocks.read(offset_bytes, bytes).map(drop)
+        if self.blocks.read(offset_bytes, bytes)? {
+            return Ok(());
+        }
+        let (unit, end) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES));
+        for (from, to, index) in self.pieces(unit, end) {
+            let Some(index) = index else { continue };
+            self.parts[index].correct((from, to), offset_bytes, bytes, &mut self.blocks)?;
+        }
+        Ok(())
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {

@@ -1,6 +1,9 @@
 //! Squashing stores: file systems made by their own tools, written to a store in varied orders, with the same
 //! tools as judges of what it kept.
 
+mod btrfs;
+mod btrfs_image;
+mod btrfsprogs;
 mod e2fsprogs;
 mod export;
 mod ext4;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_store::Store;
 
+use super::btrfsprogs::{self, btrfsprogs_are_here};
 use super::e2fsprogs::{self, e2fsprogs_are_here};
 use super::export::export;
 use super::replay::{Order, PIECE_BYTES, Pieces, is_kept_whole, pieces_of, replay};
 use super::xfsprogs::{self, xfsprogs_are_here};
-use super::{ext4_image, xfs_image};
+use super::{btrfs_image, ext4_image, xfs_image};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -114,6 +115,21 @@ fn each_partition_has_its_file_system() {
         store.read(0, &mut read).unwrap();
         assert!(read == table, "{order:?}");
     }
+}
+
+#[test]
+fn addresses_of_btrfs_count_from_its_partition() {
+    if !btrfsprogs_are_here() {
+        return;
+    }
+    let (image, start) = (btrfs_image::Image::make(&[]), 4096);
+    let len = btrfs_image::CAPACITY_BYTES / SECTOR_BYTES;
+    let pieces = disk(&mbr(&[(start, len)], 0x83), &[(start, &image.path)]);
+    let mut store = replay(pieces, (start + len) * SECTOR_BYTES, Order::Shuffled, 5);
+    let squashed = extract(&mut store, start, &image.path);
+    btrfsprogs::compare_files(&image.path, &squashed, "btrfs in a partition");
+    let statistics = store.squash_statistics();
+    assert!(statistics.generated_bytes > image.data_bytes * 9 / 10, "{statistics:?}");
 }
 
 #[test]
