@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{
-    ClockCounters, CpuBase, GuestKernel, KernelCosts, RunOptions, RunOutcome, Stage, Work, WorkCost,
+    ClockCounters, CpuBase, GuestKernel, KernelCosts, RunOptions, RunOutcome, Sample, Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, Distribution, GuestInfo, HostInfo, KernelCost, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult,
-    ServerResult, ShadowResult, Summary, TransportResult,
+    ClockInfo, ComponentSample, Distribution, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,
+    RUN_SCHEMA, RepResult, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
 };
 use chronodisk_sim::Nanos;
 use serde_json::Value;
@@ -99,6 +99,7 @@ pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOu
         clock_counters: counted_between(before, after),
         model_statistics: outcome.backend.statistics.iter().cloned().collect(),
         store_bytes: Some(outcome.backend.store_bytes),
+        samples: outcome.backend.samples.iter().map(host_sample).collect(),
         host_cpu: u32::try_from(outcome.host_cpu).ok(),
         log_file: stored::log_name(index),
         server: None,
@@ -144,6 +145,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         clock_counters: BTreeMap::new(),
         model_statistics: outcome.model_statistics.iter().cloned().collect(),
         store_bytes: outcome.store_bytes,
+        samples: Vec::new(),
         host_cpu: None,
         log_file: stored::log_name(0),
         server: Some(server_result(served)),
@@ -181,6 +183,22 @@ pub fn served(served: &Served<'_>) -> RunResult {
         host: host_info(),
         reps: vec![rep],
         warnings: server_warnings(outcome),
+    }
+}
+
+/// A sample as a result has it.
+fn host_sample(sample: &Sample) -> HostSample {
+    let components = sample.components.iter().map(|component| {
+        let of_host = ComponentSample { memory_bytes: component.memory_bytes, cpu_ns: component.cpu };
+        (component.name.clone(), of_host)
+    });
+    HostSample {
+        at_ns: sample.at,
+        components: components.collect(),
+        undecided_bytes: sample.undecided_bytes,
+        stored_bytes: sample.stored_bytes,
+        process_memory_bytes: sample.process_memory_bytes,
+        process_cpu_ns: sample.process_cpu,
     }
 }
 

@@ -30,6 +30,10 @@ pub struct SquashArguments {
     /// Memory for blocks that can't be told apart yet; what exceeds it is kept
     #[arg(long, value_name = "SIZE", default_value = "240MiB", value_parser = quantity::bytes, requires = "squash")]
     unclassified_budget: u64,
+
+    /// Diagnostic: keeps the journals of ext3 and ext4, but does not read them, so that blocks are told apart later
+    #[arg(long, requires = "squash", hide_short_help = true)]
+    ignore_journal: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -60,7 +64,14 @@ impl SquashArguments {
             Kind::Random => ContentKind::Random,
             Kind::Text => ContentKind::Text,
         };
-        Some(SquashOptions { mode, content, seed, unclassified_bytes: self.unclassified_budget, durable })
+        Some(SquashOptions {
+            mode,
+            content,
+            seed,
+            unclassified_bytes: self.unclassified_budget,
+            durable,
+            ignore_journal: self.ignore_journal,
+        })
     }
 
     /// The flags as they took effect, for a result.
@@ -70,5 +81,6 @@ impl SquashArguments {
         options.insert("content".to_owned(), json!(squashed.map(|options| options.content.name())));
         let budget = squashed.map(|options| options.unclassified_bytes);
         options.insert("unclassified-budget".to_owned(), json!(budget));
+        options.insert("ignore-journal".to_owned(), json!(squashed.map(|options| options.ignore_journal)));
     }
 }

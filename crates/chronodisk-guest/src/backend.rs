@@ -18,7 +18,7 @@ use chronodisk_engine::{
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions, SquashStore};
-use chronodisk_store::{FileStore, RamStore, RecordingStore, Store};
+use chronodisk_store::{FileStore, RamStore, RecordingStore, Store, StoreError};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
@@ -28,6 +28,7 @@ use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::page::{self, Ask, ClockPage, QUESTION_BYTES, Question};
 use crate::real_time::RealTime;
 use crate::records;
+use crate::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
 use crate::throttled::ThrottledStore;
 
 /// Most data segments of a request; a ring of 256 holds two such requests of direct descriptors.
@@ -89,6 +90,7 @@ enum Time {
 struct GuestTime {
     clock: GuestClock,
     page: ClockPage,
+    sampler: Sampler,
 }
 
 /// One device's arrivals on their way to the guest's clock.
@@ -110,15 +112,19 @@ impl Backend {
         let (delay_min, delay_max) = spec.model_delay;
         engine.set_model_delay(delay_min..=delay_max, spec.seed);
         let mut sessions = Vec::new();
+        let mut model_bytes = 0;
         for (index, device) in spec.devices.iter().enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
-            let (port, store) = open_device(device, spec)?;
+            let (port, store) = open_device(device, spec, &mut model_bytes)?;
             sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
             engine.attach_port(port);
         }
         let time = match spec.real_time {
             true => Time::Real(Box::new(RealTime::new(engine, page))),
-            false => Time::Guest(Box::new(GuestTime { clock: GuestClock::new(engine), page })),
+            false => {
+                let sampler = Sampler::new(spec.sample_every, model_bytes);
+                Time::Guest(Box::new(GuestTime { clock: GuestClock::new(engine), page, sampler }))
+            }
         };
         Ok(Backend { sessions, time })
     }
@@ -143,6 +149,7 @@ impl Backend {
             backward_steps: self.time.backward_steps(),
             ..BackendReport::default()
         };
+        report.samples = self.time.finish_samples(&self.sessions).map_err(io::Error::other)?;
         let count = self.sessions.len();
         for (index, session) in self.sessions.into_iter().enumerate() {
             let stats = session.stats().clone();
@@ -205,6 +212,8 @@ impl GuestTime {
             if *asked && !self.answer(sessions, exchange)? {
                 return Ok(RunEnd::GuestGone);
             }
+            let now = self.page.virtual_now();
+            self.sampler.look(now, self.clock.engine(), sessions).map_err(io::Error::other)?;
             if let Some(fault) = self.clock.engine().fault() {
                 return Ok(RunEnd::ModelLost(fault.clone()));
             }
@@ -290,6 +299,17 @@ impl Time {
         }
     }
 
+    /// The samples that were taken, of which there are none in the host's time.
+    fn finish_samples(&mut self, sessions: &[Session]) -> Result<Vec<Sample>, StoreError> {
+        match self {
+            Time::Guest(time) => {
+                let sampler = std::mem::replace(&mut time.sampler, Sampler::new(None, 0));
+                sampler.finish(time.page.virtual_now(), time.clock.engine(), sessions)
+            }
+            Time::Real(_) => Ok(Vec::new()),
+        }
+    }
+
     fn finish(self) -> (RequestLog, Nanos) {
         match self {
             Time::Guest(time) => {
@@ -314,10 +334,12 @@ pub(crate) fn obey(session: &mut Session, arrivals: &mut dyn RequestHandler) -> 
     }
 }
 
-/// A device's model and its bytes, wherever they are.
+/// A device's model and its bytes, wherever they are. What the model takes of this host's memory is added to
+/// `model_bytes`.
 fn open_device(
     device: &DeviceOptions,
     spec: &BackendSpec,
+    model_bytes: &mut u64,
 ) -> Result<(ModelPort, Box<dyn Store>), Box<dyn std::error::Error>> {
     let patience = Patience { answer: spec.patience.0, reconnect: spec.patience.1 };
     let tell: Tell = Box::new(|text| eprintln!("chronodisk: {text}"));
@@ -331,7 +353,10 @@ fn open_device(
         ModelChoice::Profile { text, label } => {
             let profile = Profile::parse(text, label)?;
             let options = BuildOptions { capacity_bytes: device.capacity_bytes, seed: spec.seed };
-            ModelPort::Local(state_file::build(&profile, &options, device.state_file.as_deref())?.0)
+            let before_bytes = resident_bytes();
+            let model = state_file::build(&profile, &options, device.state_file.as_deref())?.0;
+            *model_bytes += resident_bytes().saturating_sub(before_bytes);
+            ModelPort::Local(model)
         }
         ModelChoice::Server { address, text, label, speculate } => {
             let store_budget_bytes = match &device.store {
@@ -357,10 +382,13 @@ fn open_device(
         Some(path) => Box::new(RecordingStore::new(store, path)?),
         None => store,
     };
-    let store = match device.store_rate {
+    let mut store = match device.store_rate {
         Some(bytes_per_second) => Box::new(ThrottledStore::new(store, bytes_per_second)),
         None => store,
     };
+    if spec.sample_every.is_some() {
+        store.measure_cpu(Box::new(ThreadCpuClock));
+    }
     Ok((port, store))
 }
 
@@ -388,7 +416,7 @@ fn open_store(
             Box::new(FileStore::open(path, capacity_bytes, false)?)
         }
         StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, false)?),
-        StoreChoice::Squashed { image, budget_bytes, exact, content, unclassified_bytes } => {
+        StoreChoice::Squashed { image, budget_bytes, exact, content, unclassified_bytes, ignore_journal } => {
             let content = ContentKind::ALL.into_iter().find(|kind| kind.name() == content);
             let options = SquashOptions {
                 mode: if *exact { SquashMode::Exact } else { SquashMode::Classified },
@@ -396,6 +424,7 @@ fn open_store(
                 seed,
                 unclassified_bytes: *unclassified_bytes,
                 durable: false,
+                ignore_journal: *ignore_journal,
             };
             Box::new(match image {
                 None => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::DeviceOptions;
+use crate::samples::Sample;
 
 /// What the backend is to be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub(crate) struct BackendSpec {
     pub patience: (Duration, Duration),
     /// Whether completions leave when they are due in the host's time.
     pub real_time: bool,
+    /// Interval of the guest's time after which it is sampled what the backend takes of the host.
+    pub sample_every: Option<Nanos>,
 }
 
 /// First message of the backend: it is ready, or why not.
@@ -63,6 +66,8 @@ pub struct BackendReport {
     pub statistics: Vec<(String, f64)>,
     /// What should be known of the bytes that the stores keep.
     pub store_notices: Vec<String>,
+    /// What the backend took of the host, in the order of the instants.
+    pub samples: Vec<Sample>,
 }
 
 const MESSAGE_BYTES_MAX: u32 = 64 << 20;

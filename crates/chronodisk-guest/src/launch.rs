@@ -77,6 +77,9 @@ pub struct RunOptions {
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
+    /// Interval of the guest's time after which it is sampled what the devices take of the host; only without
+    /// [`IdlePace::Real`].
+    pub sample_every: Option<Nanos>,
     /// Command and arguments.
     pub command: Vec<OsString>,
     /// Whether the command's standard output goes to our standard error.
@@ -161,6 +164,8 @@ pub enum StoreChoice {
         content: String,
         /// Bytes that may wait in memory until they are told apart.
         unclassified_bytes: u64,
+        /// Journals are kept, but not read.
+        ignore_journal: bool,
     },
 }
 

@@ -63,6 +63,7 @@ impl Backend {
             model_delay: options.model_delay.clone().into_inner(),
             patience: (options.answer_patience, options.reconnect_patience),
             real_time: options.lives_in_real_time(),
+            sample_every: options.sample_every,
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
         match control::receive(&control) {

@@ -39,7 +39,8 @@ fn time_of(len_bytes: u64, bytes_per_second: u64) -> Duration {
 
 impl Store for ThrottledStore {
     forward_to_store!(self => self.store; capacity_bytes, write_zeroes, reserve_zeroes, discard, extent, flush);
-    forward_to_store!(self => self.store; allocated_bytes, budget_bytes, close, statistics, notices);
+    forward_to_store!(self => self.store; allocated_bytes, budget_bytes, close, statistics);
+    forward_to_store!(self => self.store; measure_cpu, footprint, notices);
 
     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         self.transfer(bytes.len());

@@ -163,6 +163,9 @@ pub struct RepResult {
     pub model_statistics: BTreeMap<String, f64>,
     /// Bytes that the device's store kept at the end.
     pub store_bytes: Option<u64>,
+    /// What the emulation took of the host over time, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<HostSample>,
     /// The host's CPU, counted from 0, on which guest and device ran.
     pub host_cpu: Option<u32>,
     /// Name of the request log, beside the file of this result.
@@ -177,6 +180,34 @@ pub struct RepResult {
     pub shadow: Option<ShadowResult>,
     /// The device's requests during the program's run.
     pub summary: Summary,
+}
+
+/// What the emulation took of the host until an instant of the guest's time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostSample {
+    /// The instant.
+    pub at_ns: Nanos,
+    /// By the component's name: the model's and the store's; with several devices the store's after the device's name
+    /// and a dot.
+    pub components: BTreeMap<String, ComponentSample>,
+    /// Bytes of the device of which it was not decided yet whether a squashing store must keep them.
+    pub undecided_bytes: u64,
+    /// Bytes that the device's contents took.
+    pub stored_bytes: u64,
+    /// Resident memory of the process that is the device; the guest's memory, which it shares, and the request log
+    /// are part of it.
+    pub process_memory_bytes: u64,
+    /// Processor time of that process.
+    pub process_cpu_ns: Nanos,
+}
+
+/// What a component took of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ComponentSample {
+    /// Memory that it held. The model's is what it took when it was built.
+    pub memory_bytes: u64,
+    /// Processor time that it took until then. The model's is that of its calls by the host's clock.
+    pub cpu_ns: Nanos,
 }
 
 /// A real device and a model that saw the same arrivals.

@@ -77,6 +77,12 @@ macro_rules! forward_to_store {
     (@ statistics $this:ident $store:expr) => {
         fn statistics(&$this) -> Vec<(String, f64)> { $store.statistics() }
     };
+    (@ measure_cpu $this:ident $store:expr) => {
+        fn measure_cpu(&mut $this, clock: Box<dyn $crate::CpuClock>) { $store.measure_cpu(clock); }
+    };
+    (@ footprint $this:ident $store:expr) => {
+        fn footprint(&$this) -> Result<$crate::Footprint, $crate::StoreError> { $store.footprint() }
+    };
     (@ notices $this:ident $store:expr) => {
         fn notices(&$this) -> Vec<String> { $store.notices() }
     };

@@ -26,6 +26,7 @@
 mod device;
 mod error;
 mod file;
+mod footprint;
 mod forward;
 mod loading;
 pub mod overflow;
@@ -37,6 +38,7 @@ pub mod squash;
 pub use device::DeviceStore;
 pub use error::{FileOperation, StoreError};
 pub use file::FileStore;
+pub use footprint::{Component, CpuClock, Footprint};
 pub use overflow::{OverflowStatistics, OverflowStore};
 pub use preload::AccessList;
 pub use ram::RamStore;
@@ -168,6 +170,17 @@ pub trait Store: Send {
     /// What the store counted, by name; units are in brackets.
     fn statistics(&self) -> Vec<(String, f64)> {
         Vec::new()
+    }
+
+    /// From now on the processor time of the store's components is counted, by this clock.
+    fn measure_cpu(&mut self, _clock: Box<dyn CpuClock>) {}
+
+    /// What the store takes of the host now, by component.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    fn footprint(&self) -> Result<Footprint, StoreError> {
+        Ok(Footprint { stored_bytes: self.allocated_bytes()?, ..Footprint::default() })
     }
 
     /// What somebody who reads the contents later should know of them.

@@ -75,7 +75,8 @@ impl RecordingStore {
 }
 
 impl Store for RecordingStore {
-    forward_to_store!(self => self.store; capacity_bytes, read, extent, allocated_bytes, budget_bytes, statistics, notices);
+    forward_to_store!(self => self.store; capacity_bytes, read, extent, allocated_bytes, budget_bytes);
+    forward_to_store!(self => self.store; statistics, measure_cpu, footprint, notices);
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.record(WRITE, offset_bytes, len_of(bytes), bytes)?;

@@ -132,6 +132,10 @@ pub struct Arguments {
     #[command(flatten)]
     squash: SquashArguments,
 
+    /// Samples memory and CPU time of the device's components, that often in the guest's time, into the result
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    sample_every: Option<Nanos>,
+
     /// Diagnostic: writes everything that is done to the device's bytes to a new file
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     record_store: Option<PathBuf>,
@@ -217,6 +221,13 @@ fn memory(text: &str) -> Result<u64, String> {
         size if size < MEMORY_MIN_BYTES => Err("the guest's kernel needs at least 64MiB".into()),
         size if size > host_memory_bytes() => Err("this host has less memory than that".into()),
         size => Ok(size),
+    }
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    match quantity::duration(text)? {
+        Nanos::ZERO => Err("expected an interval longer than nothing, such as 1s".into()),
+        interval => Ok(interval),
     }
 }
 
@@ -408,6 +419,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         drop_caches: arguments.drop_caches,
         check: arguments.check,
         command: arguments.command.clone(),
+        sample_every: arguments.sample_every,
         stdout_to_stderr: arguments.json,
     })
 }
@@ -481,6 +493,9 @@ fn real_time_is_possible(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.idle.is_some() {
         return Err(Failure::usage("--idle is of the guest's own time; under --clock real all time is this host's"));
     }
+    if arguments.sample_every.is_some() {
+        return Err(Failure::usage("--sample-every is of the guest's own time; under --clock real it would be late"));
+    }
     let is_program = |name: &String| name.starts_with(PROGRAM_PREFIX);
     if arguments.elsewhere.server.is_some() || arguments.device.iter().any(is_program) {
         return Err(Failure::usage("--clock real wants its models on this host, not at a server or in a program")
@@ -507,6 +522,7 @@ fn squash(store: StoreChoice, options: SquashOptions) -> StoreChoice {
         exact: options.mode == SquashMode::Exact,
         content: options.content.name().to_owned(),
         unclassified_bytes: options.unclassified_bytes,
+        ignore_journal: options.ignore_journal,
     }
 }
 
@@ -521,7 +537,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 29] = [
+    let entries: [(&str, Value); 30] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -554,6 +570,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
                 StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
             }),
         ),
+        ("sample-every", json!(arguments.sample_every.map(Nanos::as_nanos))),
         ("host-writes", json!(arguments.host_writes)),
         ("drop-caches", json!(arguments.drop_caches)),
         ("check", json!(arguments.check)),

@@ -1,15 +1,18 @@
 //! The same history on a squashing store and on a full one: what the guest did to its device is recorded,
 //! replayed into both, and cut off at many places, some inside commits.
 //!
-//! e2fsprogs are the oracle: after recovery every metadata block that e2image finds is equal, and with them
-//! names, sizes, modes, link counts and attributes; e2fsck says and does the same; and after its repairs
-//! every metadata block is equal again.
+//! The file systems' own tools are the oracle. ext2 to ext4: after recovery every metadata block that e2image
+//! finds is equal, and with them names, sizes, modes, link counts and attributes; e2fsck says and does the same;
+//! and after its repairs every metadata block is equal again. XFS: the same as it is cut, log and all, and
+//! the same verdicts of xfs_repair, also after it threw the log away, which only a kernel can replay.
 
+use std::io::Read;
 use std::path::Path;
 
 use chronodisk_sim::RandomStream;
 use chronodisk_store::squash::{ContentKind, SquashOptions, SquashStore};
 use chronodisk_store::{Change, RamStore, Recording, Store};
+use serde_json::Value;
 
 use super::support::{Chronodisk, example, text};
 
@@ -17,28 +20,36 @@ use super::support::{Chronodisk, example, text};
 mod e2fsprogs;
 #[path = "../../../chronodisk-store/tests/squash/export.rs"]
 mod export;
-use e2fsprogs::{compare_files, e2fsprogs_are_here, tool};
+#[path = "../../../chronodisk-store/tests/squash/xfsprogs.rs"]
+mod xfsprogs;
+use e2fsprogs::{e2fsprogs_are_here, tool};
 use export::export;
+use xfsprogs::xfsprogs_are_here;
 
-const CAPACITY_BYTES: u64 = 128 << 20;
+/// As small as each of them can be made.
+fn capacity_bytes(file_system: &str) -> u64 {
+    if file_system == "xfs" { 300 << 20 } else { 128 << 20 }
+}
 
 struct Twin {
+    file_system: &'static str,
     full: RamStore,
     squashed: SquashStore,
 }
 
 impl Twin {
-    fn new(image: &Path, seed: u64) -> Self {
+    fn new(file_system: &'static str, image: &Path, seed: u64) -> Self {
+        let capacity_bytes = capacity_bytes(file_system);
         // Little room for what waits, so that some of it spills.
         let unclassified_bytes = if seed.is_multiple_of(2) { 256 << 10 } else { 64 << 20 };
         let options =
             SquashOptions { content: ContentKind::Random, seed, unclassified_bytes, ..SquashOptions::default() };
         let squashed = if seed.is_multiple_of(3) {
-            SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &options)
+            SquashStore::in_memory(capacity_bytes, capacity_bytes, &options)
         } else {
-            SquashStore::create(image, CAPACITY_BYTES, &options).unwrap()
+            SquashStore::create(image, capacity_bytes, &options).unwrap()
         };
-        Twin { full: RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES), squashed }
+        Twin { file_system, full: RamStore::new(capacity_bytes, 2 * capacity_bytes), squashed }
     }
 
     /// Both as files, read as they are, compared, repaired, and compared again.
@@ -46,34 +57,60 @@ impl Twin {
         let (full, squashed) = (folder.join("full"), folder.join("squashed"));
         export(&mut self.full, &full);
         export(&mut self.squashed, &squashed);
-        let header = tool("dumpe2fs", &["-h", full.to_str().unwrap()]);
-        // Before there is a file system there is nothing to compare.
-        if !header.status.success() {
-            return;
+        match self.file_system {
+            "xfs" => compare_xfs(&full, &squashed, what),
+            _ => compare_ext(&full, &squashed, what),
         }
-        // What is at its place before recovery is of several moments: a directory whose removal is committed may
-        // be there still, and need not be.
-        if text(&header.stdout).contains("needs_recovery") {
-            for path in [&full, &squashed] {
-                let recovered = tool("e2fsck", &["-E", "journal_only", "-y", path.to_str().unwrap()]);
-                assert!(recovered.status.code() < Some(4), "{what}: {}", text(&recovered.stdout));
-            }
+    }
+}
+
+fn compare_ext(full: &Path, squashed: &Path, what: &str) {
+    let header = tool("dumpe2fs", &["-h", full.to_str().unwrap()]);
+    // Before there is a file system there is nothing to compare.
+    if !header.status.success() {
+        return;
+    }
+    // What is at its place before recovery is of several moments: a directory whose removal is committed may
+    // be there still, and need not be.
+    if text(&header.stdout).contains("needs_recovery") {
+        for path in [full, squashed] {
+            let recovered = tool("e2fsck", &["-E", "journal_only", "-y", path.to_str().unwrap()]);
+            assert!(recovered.status.code() < Some(4), "{what}: {}", text(&recovered.stdout));
         }
-        compare_files(&full, &squashed, what);
-        let repair = |path: &Path| {
-            let ran = tool("e2fsck", &["-f", "-y", path.to_str().unwrap()]);
+    }
+    e2fsprogs::compare_files(full, squashed, what);
+    let repair = |path: &Path| {
+        let ran = tool("e2fsck", &["-f", "-y", path.to_str().unwrap()]);
+        (ran.status.code(), text(&ran.stdout).replace(path.to_str().unwrap(), "IMAGE"))
+    };
+    assert_eq!(repair(full), repair(squashed), "{what}");
+    e2fsprogs::compare_files(full, squashed, &format!("{what}, repaired"));
+}
+
+fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
+    // Before there is a file system there is nothing to compare.
+    let mut magic = [0; 4];
+    std::fs::File::open(full).unwrap().read_exact(&mut magic).unwrap();
+    if magic != *b"XFSB" {
+        return;
+    }
+    xfsprogs::compare_files(full, squashed, what);
+    // What it makes anew has the present time in it, so that the metadata after it can't be compared.
+    for flag in ["-n", "-L", "-n"] {
+        let verdict = |path: &Path| {
+            let ran = xfsprogs::tool("xfs_repair", &[flag, path.to_str().unwrap()]);
             (ran.status.code(), text(&ran.stdout).replace(path.to_str().unwrap(), "IMAGE"))
         };
-        assert_eq!(repair(&full), repair(&squashed), "{what}");
-        compare_files(&full, &squashed, &format!("{what}, repaired"));
+        assert_eq!(verdict(full), verdict(squashed), "{what}");
     }
 }
 
 /// Runs a history in a guest, and compares the twins at so many cuts.
-fn history(chronodisk: &Chronodisk, file_system: &str, flags: &[&str], seed: u64, steps: u32, cuts: u64) {
+fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], seed: u64, steps: u32, cuts: u64) {
     let (recording, image) = (chronodisk.path("recording"), chronodisk.path("image"));
+    let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
     let flags = [
-        &["--fs", file_system, "--capacity", "128MiB", "--squash", "--content", "random", "--check"][..],
+        &["--fs", file_system, "--capacity", &capacity, "--squash", "--content", "random", "--check"][..],
         &["--record-store", recording.to_str().unwrap()],
         flags,
     ]
@@ -87,7 +124,7 @@ fn history(chronodisk: &Chronodisk, file_system: &str, flags: &[&str], seed: u64
     let mut random = RandomStream::new(seed, "squash", "cuts");
     let mut cut_at: Vec<u64> = (1..cuts).map(|_| random.below(count)).collect();
     cut_at.sort_unstable();
-    let mut twin = Twin::new(&image, seed);
+    let mut twin = Twin::new(file_system, &image, seed);
     for (change, index) in Recording::open(&recording).unwrap().zip(0u64..) {
         let change: Change = change.unwrap();
         change.apply(&mut twin.full).unwrap();
@@ -100,14 +137,14 @@ fn history(chronodisk: &Chronodisk, file_system: &str, flags: &[&str], seed: u64
     twin.squashed.close().unwrap();
     let statistics = twin.squashed.squash_statistics();
     println!("{file_system} {flags:?} seed {seed}, {count} changes: {statistics:?}");
-    let Twin { full, squashed } = twin;
+    let Twin { full, squashed, .. } = twin;
     let mut squashed = if image.exists() {
         drop(squashed);
-        SquashStore::open(&image, CAPACITY_BYTES, &SquashOptions::default()).unwrap()
+        SquashStore::open(&image, capacity_bytes(file_system), &SquashOptions::default()).unwrap()
     } else {
         squashed
     };
-    let mut end = Twin { full, squashed };
+    let mut end = Twin { file_system, full, squashed };
     end.compare(chronodisk.results.path(), &format!("{file_system} {flags:?} seed {seed} at its end"));
     squashed = end.squashed;
     assert!(squashed.squash_statistics().generated_bytes > 0);
@@ -139,6 +176,59 @@ fn twins_agree_on_ext2() {
     history(&chronodisk, "ext2", &[], 3, 200, 4);
 }
 
+#[test]
+fn twins_agree_on_xfs() {
+    if !xfsprogs_are_here() {
+        return;
+    }
+    let Some(chronodisk) = here() else { return };
+    history(&chronodisk, "xfs", &[], 4, 200, 4);
+}
+
+/// Samples of a run in which a file of 24 MiB was written and committed, and the journal was read or not; and how many
+/// of them are of the time until the program ended.
+fn samples(chronodisk: &Chronodisk, flags: &[&str]) -> (Vec<Value>, usize) {
+    let flags = [&["--squash", "--sample-every", "20ms", "--start-time", "1700000000"][..], flags].concat();
+    let program = "yes | dd of=/mnt/f bs=1M count=24 iflag=fullblock status=none; sync; sleep 1; touch /mnt/g; sync";
+    let flags = [&flags[..], &["--fs", "ext3", "--capacity", "256MiB"]].concat();
+    let result = chronodisk.run_json("constant-100us", &flags, &["sh", "-c", program]);
+    let rep = &result["reps"][0];
+    let phases = rep["phases"].as_array().unwrap().iter();
+    let end = phases.filter(|phase| phase["name"] == "command").map(|phase| phase["end_ns"].as_u64().unwrap()).next();
+    let samples = rep["samples"].as_array().expect("samples").clone();
+    let count = samples.iter().filter(|sample| sample["at_ns"].as_u64() <= end).count();
+    (samples, count)
+}
+
+#[test]
+fn samples_tell_what_each_component_takes() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let (read, count) = samples(&chronodisk, &[]);
+    let last = read.last().expect("one at the end");
+    for name in ["model", "classifier", "unclassified-blocks", "journal-reader", "remapping", "kept-blocks"] {
+        let cpu = |sample: &Value| sample["components"][name]["cpu_ns"].as_u64().expect(name);
+        assert!(read.is_sorted_by_key(cpu), "{name}: a component's processor time never shrinks");
+        assert!(cpu(last) > 0 || name == "kept-blocks", "{name} worked");
+    }
+    assert!(read.is_sorted_by_key(|sample| sample["at_ns"].as_u64()));
+    let memory = |sample: &Value, name: &str| sample["components"][name]["memory_bytes"].as_u64().unwrap();
+    for name in ["classifier", "journal-reader", "remapping", "kept-blocks"] {
+        assert!(memory(last, name) > 0, "{name} holds something");
+    }
+    let of_store = last["components"].as_object().unwrap().iter().filter(|(name, _)| *name != "model");
+    let cpu: u64 = of_store.map(|(_, component)| component["cpu_ns"].as_u64().unwrap()).sum();
+    assert!(cpu <= last["process_cpu_ns"].as_u64().unwrap(), "the parts are not more than the whole: {last}");
+    let most = |samples: &[Value]| samples.iter().map(|sample| sample["undecided_bytes"].as_u64().unwrap()).max();
+    let waited = read.iter().map(|sample| memory(sample, "unclassified-blocks")).max();
+    assert!(waited >= most(&read).filter(|most| *most > 0), "what is undecided is in memory");
+
+    // A file's inode comes to its place only when the journal wants its room back, or the file system is unmounted.
+    let undecided = |sample: &Value| sample["undecided_bytes"].as_u64().unwrap();
+    assert!(undecided(&read[count - 1]) < 1 << 20, "the commit decides: {}", read[count - 1]);
+    let (unread, count) = samples(&chronodisk, &["--ignore-journal"]);
+    assert!(undecided(&unread[count - 1]) > 20 << 20, "without it nothing does: {}", unread[count - 1]);
+}
+
 /// Many histories on every layout, with as many cuts as the environment asks for.
 #[test]
 #[ignore = "hours long; make squash-soak"]
@@ -147,7 +237,7 @@ fn twins_agree_for_long() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (first, histories) = (number("CHRONODISK_SOAK_FIRST", 1), number("CHRONODISK_SOAK_HISTORIES", 50));
     let cuts = number("CHRONODISK_SOAK_CUTS", 50);
-    const SETTINGS: [(&str, &[&str]); 12] = [
+    const SETTINGS: [(&str, &[&str]); 14] = [
         ("ext4", &[]),
         ("ext4", &["--mount-options", "data=journal"]),
         ("ext4", &["--mount-options", "data=writeback,discard"]),
@@ -160,6 +250,8 @@ fn twins_agree_for_long() {
         ("ext3", &[]),
         ("ext3", &["--mkfs-options", "-b 1024"]),
         ("ext2", &[]),
+        ("xfs", &[]),
+        ("xfs", &["--mkfs-options", "-m rmapbt=1,reflink=1 -i size=1024", "--mount-options", "uquota,discard"]),
     ];
     for seed in first..first + histories {
         let (file_system, flags) = SETTINGS[seed as usize % SETTINGS.len()];

@@ -62,6 +62,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         untimed_written_bytes: 100,
         clock_counters: [("kicks".to_owned(), 8), ("jumps".to_owned(), 5)].into(),
         model_statistics: [("seeks".to_owned(), 7.0), ("mean seek [ms]".to_owned(), 3.5)].into(),
+        samples: Vec::new(),
         store_bytes: Some(1 << 20),
         host_cpu: Some(1),
         log_file: format!("requests-{index}.parquet"),

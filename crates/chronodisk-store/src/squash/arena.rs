@@ -75,6 +75,11 @@ impl Arena {
         }
     }
 
+    /// Memory that is taken from the host, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.chunks.iter().filter(|chunk| chunk.bytes.is_some()).count() * CHUNK_BYTES) as u64
+    }
+
     pub(crate) fn places(&self) -> &Places {
         &self.places
     }

@@ -84,6 +84,17 @@ impl Backing {
         }
     }
 
+    /// Memory in bytes: that of kept blocks, and that of the tables of places.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        match self {
+            Backing::Memory { arena, .. } => (arena.memory_bytes(), arena.places().memory_bytes()),
+            Backing::File(image) => {
+                let released_bytes = image.released.capacity() * size_of::<(u64, u64)>();
+                (0, image.places.memory_bytes() + released_bytes as u64)
+            }
+        }
+    }
+
     pub(crate) fn budget_bytes(&self) -> Option<u64> {
         match self {
             Backing::Memory { budget_bytes, .. } => Some(*budget_bytes),

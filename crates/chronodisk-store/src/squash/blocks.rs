@@ -6,6 +6,7 @@ use super::arena::Arena;
 use super::backing::Backing;
 use super::class::Class;
 use super::content::Content;
+use super::meter::{Meter, Worker};
 use super::runs::{RunMap, RunValue};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 use crate::StoreError;
@@ -70,6 +71,7 @@ pub(crate) struct Blocks {
     content: Content,
     changed: RunMap<()>,
     buffer: Vec<u8>,
+    pub(crate) meter: Meter,
     pub(crate) waiting_max_bytes: u64,
     pub(crate) spilled_bytes: u64,
 }
@@ -85,6 +87,7 @@ impl Blocks {
             content,
             changed: RunMap::default(),
             buffer: Vec::new(),
+            meter: Meter::default(),
             waiting_max_bytes: 0,
             spilled_bytes: 0,
         }
@@ -104,6 +107,26 @@ impl Blocks {
 
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.arena.places().used() * SLOT_BYTES
+    }
+
+    /// Memory of what waits, in bytes, with its table.
+    pub(crate) fn waiting_memory_bytes(&self) -> u64 {
+        self.arena.memory_bytes() + self.waiting.memory_bytes() + self.arena.places().memory_bytes()
+    }
+
+    /// Memory in bytes: that of kept blocks, and that of the tables which say where they are.
+    pub(crate) fn kept_memory_bytes(&self) -> (u64, u64) {
+        let (kept, places) = self.backing.memory_bytes();
+        let tables = self.map.memory_bytes() + self.changed.memory_bytes() + self.buffer.capacity() as u64;
+        (kept, places + tables)
+    }
+
+    /// Does what is a component's work.
+    fn work<T>(&mut self, worker: Worker, work: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.meter.switch(Some(worker));
+        let done = work(self);
+        self.meter.switch(outer);
+        done
     }
 
     /// Whether so many blocks wait that some should find another place.
@@ -145,6 +168,10 @@ impl Blocks {
 
     /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
     pub(crate) fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
+        self.work(Worker::Remap, |blocks| blocks.read_pieces(offset_bytes, bytes))
+    }
+
+    fn read_pieces(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
         let mut true_bytes = true;
         let mut done = 0;
         while done < bytes.len() {
@@ -164,7 +191,7 @@ impl Blocks {
                 }
                 (None, Some(Block::Generated)) => {
                     true_bytes = false;
-                    self.generate(unit, skip as usize, target);
+                    self.work(Worker::Generator, |blocks| blocks.generate(unit, skip as usize, target));
                 }
                 (None, Some(Block::Zeroed) | None) => target.fill(0),
             }
@@ -197,6 +224,10 @@ impl Blocks {
 
     /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
     pub(crate) fn keep(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        self.work(Worker::Remap, |blocks| blocks.keep_runs(unit, bytes, class))
+    }
+
+    fn keep_runs(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         for run in runs_by(bytes, is_zero) {
             let (start, end) = (unit + run.start, unit + run.end);
             if run.is {
@@ -245,6 +276,10 @@ impl Blocks {
 
     /// Keeps `bytes` exactly, compressed where that saves a slot.
     pub(crate) fn keep_packed(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        self.work(Worker::Remap, |blocks| blocks.pack(unit, bytes, class))
+    }
+
+    fn pack(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         let mut packed = vec![0; lz4_flex::block::get_maximum_output_size(UNIT_BYTES as usize)];
         for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
             if is_zero(bytes) {
@@ -293,6 +328,10 @@ impl Blocks {
     /// Lets `bytes`, whole blocks from `unit` on, wait in memory; without room there, they are kept.
     /// Zeros need not wait.
     pub(crate) fn wait(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.work(Worker::Unclassified, |blocks| blocks.wait_runs(unit, bytes))
+    }
+
+    fn wait_runs(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
         for run in runs_by(bytes, is_zero) {
             let (start, end) = (unit + run.start, unit + run.end);
             if run.is {
@@ -332,6 +371,10 @@ impl Blocks {
 
     /// What waits between `start` and `end` is kept; what is kept is of this class now.
     pub(crate) fn settle(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
+        self.work(Worker::Unclassified, |blocks| blocks.settle_pieces(start, end, class))
+    }
+
+    fn settle_pieces(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
         self.relabel(start, end, class);
         for (from, to, Frame(place)) in self.waiting.pieces(start, end).collect::<Vec<_>>() {
             let mut at = from;
@@ -368,22 +411,22 @@ impl Blocks {
 
     /// Bytes from now on made up.
     pub(crate) fn squash(&mut self, start: u64, end: u64) {
-        self.set(start, end, Some(Block::Generated));
+        self.work(Worker::Remap, |blocks| blocks.set(start, end, Some(Block::Generated)));
     }
 
     /// Zeros from now on, which take no space.
     pub(crate) fn zero(&mut self, start: u64, end: u64) {
-        self.set(start, end, Some(Block::Zeroed));
+        self.work(Worker::Remap, |blocks| blocks.set(start, end, Some(Block::Zeroed)));
     }
 
     /// As if never written.
     pub(crate) fn forget(&mut self, start: u64, end: u64) {
-        self.set(start, end, None);
+        self.work(Worker::Remap, |blocks| blocks.set(start, end, None));
     }
 
     /// What is kept now survives this process, in an image.
     pub(crate) fn record(&mut self) -> Result<(), StoreError> {
-        self.backing.record(&self.map, &mut self.changed)
+        self.work(Worker::Remap, |blocks| blocks.backing.record(&blocks.map, &mut blocks.changed))
     }
 
     /// Makes a record if much was given back.

@@ -17,6 +17,7 @@ mod content;
 mod ext4;
 mod image;
 mod map_log;
+mod meter;
 mod part;
 mod places;
 mod runs;

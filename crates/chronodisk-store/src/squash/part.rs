@@ -63,6 +63,7 @@ pub(crate) struct Part {
     known: Known,
     /// Not understood because of what lies beside it.
     given_up: bool,
+    ignore_journal: bool,
     /// Blocks came that a scan might tell apart, since the last one.
     unscanned: bool,
     /// Commits and scans of file systems that are gone.
@@ -72,8 +73,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Bytes from `start_bytes` up to `end_bytes`, of which nothing is known.
-    pub(crate) fn new(start_bytes: u64, end_bytes: u64) -> Self {
+    /// Bytes from `start_bytes` up to `end_bytes`, of which nothing is known; a journal there is not read if
+    /// `ignore_journal`.
+    pub(crate) fn new(start_bytes: u64, end_bytes: u64, ignore_journal: bool) -> Self {
         Part {
             start_bytes,
             end_bytes,
@@ -81,6 +83,7 @@ impl Part {
             end: end_bytes.div_ceil(UNIT_BYTES),
             known: Known::Nothing,
             given_up: false,
+            ignore_journal,
             unscanned: false,
             commits: 0,
             scans: 0,
@@ -115,6 +118,15 @@ impl Part {
             _ => (0, 0, 0),
         };
         (self.commits + commits, self.scans + scans, entries)
+    }
+
+    /// Memory in bytes: that of the classifier, and that of the journal's reader.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        match &self.known {
+            Known::Ext4(ext4) => ext4.memory_bytes(),
+            Known::Btrfs(btrfs) => (btrfs.memory_bytes(), 0),
+            Known::Xfs(_) | Known::Nothing | Known::NotUnderstood => (0, 0),
+        }
     }
 
     /// Whether a superblock is there, understood or not.
@@ -327,7 +339,8 @@ impl Part {
             return self.give_up("its partition begins within a block of 4 KiB", blocks);
         }
         let (start_bytes, end_bytes) = (self.start_bytes, self.end_bytes);
-        let mut known = Ext4::find(blocks, start_bytes, end_bytes)?.map(|ext4| Known::Ext4(Box::new(ext4)));
+        let mut known = Ext4::find(blocks, start_bytes, end_bytes)?
+            .map(|ext4| Known::Ext4(Box::new(ext4.with_journal_ignored(self.ignore_journal))));
         if matches!(known, Err(Refusal::Absent)) {
             known = Xfs::find(blocks, start_bytes, end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)));
         }

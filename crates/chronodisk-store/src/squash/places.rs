@@ -41,6 +41,11 @@ impl Places {
         Ok(places)
     }
 
+    /// Memory that the free ranges take, in bytes, each once in either of two trees whose nodes are two thirds full.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.free.len() * 2 * size_of::<(u64, u64)>() * 3 / 2) as u64
+    }
+
     /// Slots in use.
     pub(crate) fn used(&self) -> u64 {
         self.used

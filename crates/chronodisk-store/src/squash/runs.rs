@@ -41,6 +41,11 @@ impl<V: RunValue> RunMap<V> {
         self.runs.len()
     }
 
+    /// Memory that the entries take, in bytes, in a tree whose nodes are two thirds full.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.runs.len() * size_of::<(u64, (u64, V))>() * 3 / 2) as u64
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

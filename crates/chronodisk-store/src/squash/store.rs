@@ -6,11 +6,12 @@ use super::backing::{Backing, ImageFile};
 use super::blocks::{Block, Blocks};
 use super::content::Content;
 use super::image::{Sizes, savings};
+use super::meter::Worker;
 use super::part::{Part, Verdict};
 use super::runs::RunMap;
 use super::table::{TABLE_BYTES, Table};
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
-use crate::{Extent, Store, StoreError, check_extent, check_range, len_of};
+use crate::{Component, CpuClock, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
 /// How a squashing store behaves.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,9 @@ pub struct SquashOptions {
     pub unclassified_bytes: u64,
     /// A flush reaches the medium of the host's file system.
     pub durable: bool,
+    /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
+    /// original system compares itself with (figure 4).
+    pub ignore_journal: bool,
 }
 
 impl Default for SquashOptions {
@@ -35,6 +39,7 @@ impl Default for SquashOptions {
             seed: 1,
             unclassified_bytes: UNCLASSIFIED_BYTES_DEFAULT,
             durable: false,
+            ignore_journal: false,
         }
     }
 }
@@ -93,6 +98,7 @@ pub struct SquashStore {
     blocks: Blocks,
     /// The whole device, or its partitions in ascending order.
     parts: Vec<Part>,
+    ignore_journal: bool,
     written_bytes: u64,
     dropped_bytes: u64,
 }
@@ -159,7 +165,8 @@ impl SquashStore {
             capacity_bytes,
             mode,
             blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
-            parts: vec![Part::new(0, capacity_bytes)],
+            parts: vec![Part::new(0, capacity_bytes, options.ignore_journal)],
+            ignore_journal: options.ignore_journal,
             written_bytes: 0,
             dropped_bytes: 0,
         }
@@ -186,6 +193,41 @@ impl SquashStore {
             scans,
             table_entries: entries + self.blocks.map().len() as u64,
         }
+    }
+
+    /// Does what is the classifier's work, as far as it calls no other component.
+    fn work<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.blocks.meter.switch(Some(Worker::Classifier));
+        let done = work(self);
+        self.blocks.meter.switch(outer);
+        done
+    }
+
+    /// Writes what may begin and end within blocks.
+    fn write_bytes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.written_bytes += len_of(bytes);
+        let (unit, skip) = (offset_bytes / UNIT_BYTES, (offset_bytes % UNIT_BYTES) as usize);
+        let end = (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES);
+        let whole: Vec<u8>;
+        let units = if skip == 0 && len_of(bytes).is_multiple_of(UNIT_BYTES) {
+            bytes
+        } else {
+            let mut around = vec![0; ((end - unit) * UNIT_BYTES) as usize];
+            self.blocks.read(unit * UNIT_BYTES, &mut around)?;
+            around[skip..skip + bytes.len()].copy_from_slice(bytes);
+            whole = around;
+            &whole
+        };
+        if self.mode == SquashMode::Exact {
+            self.blocks.check_room(&[(unit, units)])?;
+            self.blocks.keep_packed(unit, units, Class::Exact)?;
+            return self.blocks.record_if_due();
+        }
+        self.write_units(unit, units, offset_bytes, len_of(bytes))
     }
 
     /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for.
@@ -266,7 +308,7 @@ impl SquashStore {
             Table::Absent | Table::NotUnderstood(_) => &whole,
         };
         if !self.parts.iter().map(Part::bounds).eq(bounds.iter().copied()) {
-            let mut all = Part::new(0, capacity_bytes);
+            let mut all = Part::new(0, capacity_bytes, self.ignore_journal);
             if bounds == whole {
                 all.look(&mut self.blocks)?;
                 self.parts = vec![all];
@@ -289,7 +331,7 @@ impl SquashStore {
 
     /// Takes the device apart; what lies in no part is kept.
     fn divide(&mut self, bounds: &[(u64, u64)]) -> Result<(), StoreError> {
-        self.parts = bounds.iter().map(|&(start, end)| Part::new(start, end)).collect();
+        self.parts = bounds.iter().map(|&(start, end)| Part::new(start, end, self.ignore_journal)).collect();
         for (from, to, index) in self.pieces(0, self.blocks.units()) {
             match index {
                 None => self.blocks.settle(from, to, Class::PartitionTable)?,
@@ -355,42 +397,20 @@ impl Store for SquashStore {
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        self.written_bytes += len_of(bytes);
-        let (unit, skip) = (offset_bytes / UNIT_BYTES, (offset_bytes % UNIT_BYTES) as usize);
-        let end = (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES);
-        let whole: Vec<u8>;
-        let units = if skip == 0 && len_of(bytes).is_multiple_of(UNIT_BYTES) {
-            bytes
-        } else {
-            let mut around = vec![0; ((end - unit) * UNIT_BYTES) as usize];
-            self.blocks.read(unit * UNIT_BYTES, &mut around)?;
-            around[skip..skip + bytes.len()].copy_from_slice(bytes);
-            whole = around;
-            &whole
-        };
-        if self.mode == SquashMode::Exact {
-            self.blocks.check_room(&[(unit, units)])?;
-            self.blocks.keep_packed(unit, units, Class::Exact)?;
-            return self.blocks.record_if_due();
-        }
-        self.write_units(unit, units, offset_bytes, len_of(bytes))
+        self.work(|store| store.write_bytes(offset_bytes, bytes))
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.clear(offset_bytes, len_bytes, false)
+        self.work(|store| store.clear(offset_bytes, len_bytes, false))
     }
 
     /// Zeros take no space until they are overwritten, and whether the budget has room then is not known.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.clear(offset_bytes, len_bytes, false)
+        self.work(|store| store.clear(offset_bytes, len_bytes, false))
     }
 
     fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.clear(offset_bytes, len_bytes, true)
+        self.work(|store| store.clear(offset_bytes, len_bytes, true))
     }
 
     /// What is made up counts as taking space, because it does not read as zeros.
@@ -403,10 +423,10 @@ impl Store for SquashStore {
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
-        for part in &mut self.parts {
-            part.flush(&mut self.blocks)?;
-        }
-        self.blocks.record()
+        self.work(|store| {
+            store.parts.iter_mut().try_for_each(|part| part.flush(&mut store.blocks))?;
+            store.blocks.record()
+        })
     }
 
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
@@ -420,10 +440,38 @@ impl Store for SquashStore {
 
     /// What a clean file system does not need is dropped, the rest is safe.
     fn close(&mut self) -> Result<(), StoreError> {
-        for part in &mut self.parts {
-            part.close(&mut self.blocks)?;
-        }
-        self.flush()
+        self.work(|store| {
+            store.parts.iter_mut().try_for_each(|part| part.close(&mut store.blocks))?;
+            store.flush()
+        })
+    }
+
+    fn measure_cpu(&mut self, clock: Box<dyn CpuClock>) {
+        self.blocks.meter.start(clock);
+    }
+
+    fn footprint(&self) -> Result<Footprint, StoreError> {
+        let parts = self.parts.iter().map(Part::memory_bytes);
+        let (classifier_bytes, journal_bytes) = parts.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let (kept_bytes, tables_bytes) = self.blocks.kept_memory_bytes();
+        let component = |name, worker: Option<Worker>, memory_bytes| Component {
+            name,
+            memory_bytes,
+            cpu_ns: worker.map_or(0, |worker| self.blocks.meter.spent_ns(worker)),
+        };
+        let unclassified = self.blocks.map().all().filter(|run| is_unclassified(run.2)).map(|run| run.1 - run.0);
+        Ok(Footprint {
+            components: vec![
+                component("classifier", Some(Worker::Classifier), classifier_bytes),
+                component("unclassified-blocks", Some(Worker::Unclassified), self.blocks.waiting_memory_bytes()),
+                component("journal-reader", Some(Worker::Journal), journal_bytes),
+                component("remapping", Some(Worker::Remap), tables_bytes),
+                component("generator", Some(Worker::Generator), 0),
+                component("kept-blocks", None, kept_bytes),
+            ],
+            undecided_bytes: self.blocks.waiting_bytes() + unclassified.sum::<u64>() * UNIT_BYTES,
+            stored_bytes: self.allocated_bytes()?,
+        })
     }
 
     fn statistics(&self) -> Vec<(String, f64)> {
@@ -463,6 +511,10 @@ impl Store for SquashStore {
         }
         notices
     }
+}
+
+fn is_unclassified(block: Block) -> bool {
+    matches!(block, Block::Kept { class: Class::Unclassified, .. })
 }
 
 impl Drop for SquashStore {

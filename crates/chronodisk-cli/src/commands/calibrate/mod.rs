@@ -114,6 +114,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         drop_caches: false,
         check: false,
         command,
+        sample_every: None,
         stdout_to_stderr: true,
     })
 }

@@ -164,6 +164,11 @@ impl Chunks {
         nodes.map(|(&start, chunk)| (start, start + chunk.len_bytes)).collect()
     }
 
+    /// Memory that the tables take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.places.memory_bytes() + (self.chunks.len() * size_of::<(u64, Chunk)>()) as u64
+    }
+
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> u64 {
         (self.chunks.len() + self.places.len()) as u64

@@ -589,6 +589,13 @@ impl Btrfs {
         None
     }
 
+    /// Memory that is taken by what is known of blocks, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let sets = self.fresh.memory_bytes() + self.older.memory_bytes() + self.space_cache.memory_bytes();
+        let chunks = self.chunks.as_deref().map_or(0, Chunks::memory_bytes);
+        sets + chunks + self.cache.memory_bytes() + self.sums.memory_bytes()
+    }
+
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> u64 {
         let sets = self.fresh.len() + self.older.len() + self.space_cache.len();

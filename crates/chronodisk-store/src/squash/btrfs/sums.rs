@@ -91,6 +91,11 @@ impl Sums {
         }
     }
 
+    /// Memory that the checksums take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.groups.len() as u64 * (size_of::<(u64, Group)>() as u64 + GROUP_LEN * size_of::<u32>() as u64)
+    }
+
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> u64 {
         self.groups.len() as u64

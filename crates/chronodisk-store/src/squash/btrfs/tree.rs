@@ -143,6 +143,11 @@ pub(crate) struct NodeCache {
 const CACHED_MAX: usize = 256;
 
 impl NodeCache {
+    /// Memory that the nodes take, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.nodes.values().map(|node| node.len() as u64).sum()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
     }

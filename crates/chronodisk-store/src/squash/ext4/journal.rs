@@ -116,6 +116,15 @@ impl Journal {
             })
     }
 
+    /// Memory that it takes, in bytes. Of a transaction it holds where the copies of its blocks are; they are in the
+    /// journal, which is kept.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        // A byte of each entry of a hash table says whether it is taken.
+        let copies = self.copies.capacity() * (size_of::<(u64, Copy)>() + 1);
+        let sources = self.sources.capacity() * (size_of::<(u32, u64)>() + 1);
+        self.places.memory_bytes() + self.logical.memory_bytes() + (copies + sources) as u64
+    }
+
     /// The block of the journal that lies there.
     pub(crate) fn logical_of(&self, block: u64) -> Option<u32> {
         self.logical.at(block, block + 1).0.map(|logical| logical as u32)

@@ -63,6 +63,12 @@ impl Layout {
         Ok(layout)
     }
 
+    /// Memory that it takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let groups = self.groups.capacity() * size_of::<Group>() + self.tables.capacity() * size_of::<(u64, u32)>();
+        self.fixed.memory_bytes() + groups as u64
+    }
+
     fn read_descriptor(&mut self, superblock: &Superblock, group: u64, descriptor: &[u8], exact: bool) {
         let is_64bit = superblock.incompat & feature::INCOMPAT_64BIT != 0 && descriptor.len() >= 64;
         let place = |low: usize, high: usize| {

@@ -28,6 +28,7 @@ use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
 use super::map_log::u32_at;
+use super::meter::Worker;
 use super::part::{Refusal, Verdict};
 use super::runs::RunMap;
 use crate::StoreError;
@@ -74,6 +75,7 @@ pub(crate) struct Ext4 {
     layout: Layout,
     uses: RunMap<Use>,
     journal: Option<Journal>,
+    ignore_journal: bool,
     /// The layout changed, or was never read.
     needs_scan: bool,
     pub(crate) commits: u64,
@@ -102,10 +104,16 @@ impl Ext4 {
             layout: Layout::default(),
             uses: RunMap::default(),
             journal: None,
+            ignore_journal: false,
             needs_scan: true,
             commits: 0,
             scans: 0,
         }))
+    }
+
+    /// The same, with a journal that is kept but not read, if asked for.
+    pub(crate) fn with_journal_ignored(self, ignore_journal: bool) -> Self {
+        Ext4 { ignore_journal, ..self }
     }
 
     /// No metadata reach their places unannounced.
@@ -247,8 +255,10 @@ impl Ext4 {
         if !self.is_followed() {
             self.changed_nodes(start, end, blocks, &mut news)?;
         }
-        self.journal_written(start, end, blocks, &mut news)?;
-        Ok(news)
+        let outer = blocks.meter.switch(Some(Worker::Journal));
+        let read = self.journal_written(start, end, blocks, &mut news);
+        blocks.meter.switch(outer);
+        read.map(|()| news)
     }
 
     /// Descriptors that name other places make what is known void.
@@ -367,7 +377,10 @@ impl Ext4 {
         while let Some(journal) = &mut self.journal
             && let Some(transaction) = journal.advance(blocks, seen)?
         {
-            self.commit(&transaction, blocks, news)?;
+            let outer = blocks.meter.switch(Some(Worker::Classifier));
+            let committed = self.commit(&transaction, blocks, news);
+            blocks.meter.switch(outer);
+            committed?;
             self.commits += 1;
         }
         Ok(())
@@ -552,7 +565,8 @@ impl Ext4 {
     /// Finds the journal, unless it is known, and reads it.
     fn find_journal(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         let number = self.superblock.journal_inode;
-        let place = self.layout.place_of_inode(&self.superblock, number).filter(|_| number != 0);
+        let place =
+            self.layout.place_of_inode(&self.superblock, number).filter(|_| number != 0 && !self.ignore_journal);
         let Some((block, offset)) = place else {
             self.journal = None;
             return Ok(());
@@ -621,6 +635,12 @@ impl Ext4 {
     /// A commit could not be followed.
     pub(crate) fn lost_journal(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.lost)
+    }
+
+    /// Memory in bytes: that of what is known of blocks, and that of the journal's reader.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        let journal = self.journal.as_ref().map_or(0, Journal::memory_bytes);
+        (self.uses.memory_bytes() + self.layout.memory_bytes(), journal)
     }
 
     /// Entries that are held in memory.
