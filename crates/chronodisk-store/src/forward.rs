@@ -12,7 +12,8 @@
 /// }
 ///
 /// impl Store for Counted {
-///     forward_to_store!(self => self.store; capacity_bytes, write, write_zeroes, flush, allocated_bytes, budget_bytes);
+///     forward_to_store!(self => self.store; capacity_bytes, write, write_zeroes, flush);
+///     forward_to_store!(self => self.store; allocated_bytes, budget_bytes);
 ///
 ///     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
 ///         self.read_bytes += bytes.len();
