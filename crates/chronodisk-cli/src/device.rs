@@ -258,7 +258,8 @@ fn initial_state_hash(profile_toml: &str, capacity_bytes: u64, seed: u64, state:
     format!("fnv1a64:{hash:016x}")
 }
 
-fn build_failure(error: BuildError) -> Failure {
+/// A device that could not be made from its profile and state.
+pub fn build_failure(error: BuildError) -> Failure {
     match error {
         BuildError::Profile(error) => failure(error),
         BuildError::State { .. } => {

@@ -45,11 +45,18 @@ pub fn build(
     state: Option<&Path>,
 ) -> Result<(Box<dyn DeviceModel>, Option<u64>), BuildError> {
     let Some(path) = state else { return Ok((profile.build(options)?, None)) };
-    let file = StateFile::open(path).map_err(|error| BuildError::File { path: path.to_owned(), error })?;
-    let state = profile.read_state(options, &file);
-    let state = state.map_err(|error| BuildError::State { path: path.to_owned(), error })?;
+    let state = load(profile, options, path)?;
     let fingerprint = state.fingerprint();
     Ok((profile.build_from_state(options, state)?, Some(fingerprint)))
+}
+
+/// Reads the state of a device from a file.
+///
+/// # Errors
+/// A profile, a file or a state that does not do.
+pub fn load(profile: &Profile, options: &BuildOptions, path: &Path) -> Result<FlashState, BuildError> {
+    let file = StateFile::open(path).map_err(|error| BuildError::File { path: path.to_owned(), error })?;
+    profile.read_state(options, &file).map_err(|error| BuildError::State { path: path.to_owned(), error })
 }
 
 /// Writes a state to a file that takes its name only when it is whole; `advance` is told of bytes written.

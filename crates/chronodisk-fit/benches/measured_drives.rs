@@ -15,17 +15,20 @@
 //! With `--start FILE` a profile of yours takes the place of the published one. Without a part it is `published` and
 //! `shipped`, which fit nothing and take seconds. For `sweeps` the two drives are one: no other sweep of the zoned drive
 //! tells what its flash takes to program, and the conventional one has a single sweep, so that each tells about the
-//! other what it can. Rows that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the
+//! other what it can. Sweeps that say that the drive was preconditioned are simulated on one that was written twice from
+//! beginning to end, where each superblock that is filled takes an erase; zones are erased before. Rows that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the
 //! reference (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use chronodisk_device::Profile;
+use chronodisk_device::{AgeingOptions, AgeingWorkload, BuildOptions, FlashState, Profile};
 use chronodisk_fit::{
-    Conditions, FitError, Free, Method, Point, Problem, Progress, Search, Selector, Task, Template, read_sweep, uses,
+    Conditions, FitError, Free, InUse, Method, Point, Problem, Progress, Search, Selector, Task, Template, read_sweep,
+    uses,
 };
 use chronodisk_report::{PointUse, SweepFigures, SweepPoint};
 
@@ -122,6 +125,27 @@ fn measured() -> Option<Vec<Point>> {
     Some(read_sweep(&text, "measured-drives.csv", &[]).unwrap_or_else(|error| panic!("{error}")))
 }
 
+thread_local! {
+    /// The text of the profile that was aged last, and what came of it: a terabyte takes a minute.
+    static AGED: RefCell<Option<(String, FlashState)>> = const { RefCell::new(None) };
+}
+
+/// The drive on which the sweeps that say so were measured, if there are such; from then on all its profiles differ in
+/// times alone.
+fn preconditioned(text: &str, name: &str, points: &[(Point, PointUse)]) -> Option<InUse> {
+    let selector: Selector = "set=preconditioned".parse().expect("a condition");
+    points.iter().find(|(point, _)| selector.holds(point))?;
+    let known = AGED.take().filter(|(aged, _)| aged == text).map(|(_, state)| state);
+    let state = known.unwrap_or_else(|| {
+        let profile = Profile::parse(text, name).unwrap_or_else(|error| panic!("{error}"));
+        let ageing = AgeingOptions { workload: AgeingWorkload::SequentialTwice, ..AgeingOptions::default() };
+        let aged = profile.age(&BuildOptions::default(), &ageing, &mut |_| ControlFlow::Continue(()));
+        aged.unwrap_or_else(|error| panic!("{error}")).expect("nobody ended it").0
+    });
+    AGED.set(Some((text.to_owned(), state.clone())));
+    Some(InUse { state, points: vec![selector] })
+}
+
 fn sets(points: &[Point]) -> Vec<String> {
     let mut sets: Vec<String> = points.iter().map(|point| point.set.clone()).collect();
     sets.dedup();
@@ -131,7 +155,8 @@ fn sets(points: &[Point]) -> Vec<String> {
 fn compare(what: &str, text: &str, name: &str, points: Vec<Point>, conditions: Conditions) {
     let template = Template::new(text, name, &[], true).unwrap_or_else(|error| panic!("{error}"));
     let points = uses(points, &[]);
-    let problem = Problem { template, profile_file: name.to_owned(), points, conditions, capacity_bytes: None };
+    let in_use = preconditioned(text, name, &points);
+    let problem = Problem { template, profile_file: name.to_owned(), points, conditions, capacity_bytes: None, in_use };
     let compared = problem.compare(&in_parallel).unwrap_or_else(|error| panic!("{error}"));
     print_rows(what, &compared.fit.points);
 }
@@ -149,8 +174,9 @@ fn fit_without(
     let template = Template::new(start, name, &free, true).unwrap_or_else(|error| panic!("{error}"));
     let points = uses(points.to_vec(), out);
     let searched = Conditions { requests: conditions.requests / SEARCHED, ..conditions };
+    let in_use = preconditioned(start, name, &points);
     let mut problem =
-        Problem { template, profile_file: name.to_owned(), points, conditions: searched, capacity_bytes: None };
+        Problem { template, profile_file: name.to_owned(), points, conditions: searched, capacity_bytes: None, in_use };
     let told = Cell::new(Instant::now());
     let progress = |progress: &Progress<'_>| {
         if told.get().elapsed().as_secs() >= 20 {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chronodisk_device::{BuildOptions, Profile, ProfileError};
+use chronodisk_device::{BuildOptions, FlashState, Profile, ProfileError};
 use chronodisk_report::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
 use chronodisk_sim::Op;
 
@@ -44,6 +44,23 @@ pub struct Problem {
     pub conditions: Conditions,
     /// Capacity of the device instead of the profile's.
     pub capacity_bytes: Option<u64>,
+    /// The points that were measured on a flash drive in use; the others are simulated on an erased one.
+    pub in_use: Option<InUse>,
+}
+
+/// A flash drive in use, and what was measured on it.
+#[derive(Clone, Debug)]
+pub struct InUse {
+    /// Its state. What the free constants say must not change the flash or the translation layer.
+    pub state: FlashState,
+    /// The points for which all of these hold.
+    pub points: Vec<Selector>,
+}
+
+impl InUse {
+    fn holds(&self, point: &Point) -> bool {
+        self.points.iter().all(|selector| selector.holds(point))
+    }
 }
 
 /// What each point is used for: those that are not monotone in depth are excluded, of the others those that a condition
@@ -70,6 +87,7 @@ pub struct Task {
     build: BuildOptions,
     points: Vec<Point>,
     conditions: Conditions,
+    in_use: Option<InUse>,
     /// Whether it is part of a search, which can be given up, and not of the result.
     searching: bool,
 }
@@ -81,10 +99,18 @@ impl Task {
     /// # Errors
     /// A point that can't be simulated, or that it was stopped.
     pub fn run(&self, stop: &dyn Fn() -> bool) -> Result<Vec<SweepFigures>, FitError> {
-        let prototype = self.profile.build(&self.build).map_err(of_profile)?;
-        let simulated = |point: &Point| match self.searching && stop() {
-            true => Err(FitError::new("interrupted")),
-            false => simulate(prototype.fork().as_mut(), point, &self.conditions),
+        let erased = self.profile.build(&self.build).map_err(of_profile)?;
+        let in_use = match &self.in_use {
+            Some(in_use) => Some(self.profile.build_with_flash_of(&self.build, &in_use.state).map_err(of_profile)?),
+            None => None,
+        };
+        let simulated = |point: &Point| {
+            if self.searching && stop() {
+                return Err(FitError::new("interrupted"));
+            }
+            let used = self.in_use.as_ref().is_some_and(|in_use| in_use.holds(point));
+            let prototype = in_use.as_ref().filter(|_| used).unwrap_or(&erased);
+            simulate(prototype.fork().as_mut(), point, &self.conditions)
         };
         self.points.iter().map(simulated).collect()
     }
@@ -252,7 +278,8 @@ impl Problem {
                     for number in 0..parts {
                         owners.push((owner, number));
                         let (profile, points) = (profile.clone(), part(number));
-                        tasks.push(Task { profile, build, points, conditions, searching });
+                        let in_use = self.in_use.clone();
+                        tasks.push(Task { profile, build, points, conditions, in_use, searching });
                     }
                 }
                 Err(error) => results[owner] = Err(of_profile(error)),

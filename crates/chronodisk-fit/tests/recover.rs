@@ -48,6 +48,7 @@ fn problem(text: &str, csv: &str, hold_out: &[&str], conditions: Conditions) -> 
         points: uses(read_sweep(csv, "sweep.csv", &[]).unwrap(), &hold_out),
         conditions,
         capacity_bytes: None,
+        in_use: None,
     }
 }
 
@@ -106,8 +107,14 @@ fn a_table_can_be_fitted_too() {
     let template = Template::new(text, "t.toml", &free, false).unwrap();
     let conditions = Conditions { requests: 200, ..CONDITIONS };
     let points = uses(read_sweep(csv, "s.csv", &[]).unwrap(), &[]);
-    let problem =
-        Problem { template, profile_file: "t.toml".to_owned(), points, conditions, capacity_bytes: Some(1 << 20) };
+    let problem = Problem {
+        template,
+        profile_file: "t.toml".to_owned(),
+        points,
+        conditions,
+        capacity_bytes: Some(1 << 20),
+        in_use: None,
+    };
     // Four outstanding on one channel wait four times its time.
     let fitted = fit(&problem, false);
     assert!((fitted.values[0] - 0.24).abs() < 0.002, "{fitted:?}");

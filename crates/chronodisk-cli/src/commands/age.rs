@@ -73,6 +73,8 @@ pub struct Arguments {
 enum WorkloadName {
     /// Everything once, from beginning to end
     Sequential,
+    /// Everything twice, after which each superblock that is filled takes an erase
+    SequentialTwice,
     /// Mapping units at random, until steady
     Random,
     /// As random, but a share of the writes goes to a share of the units
@@ -169,6 +171,7 @@ fn options(arguments: &Arguments) -> AgeingOptions {
     AgeingOptions {
         workload: match arguments.workload {
             WorkloadName::Sequential => AgeingWorkload::Sequential,
+            WorkloadName::SequentialTwice => AgeingWorkload::SequentialTwice,
             WorkloadName::Random => AgeingWorkload::Random,
             WorkloadName::HotCold => {
                 AgeingWorkload::HotCold { hot_units: arguments.hot_share, hot_writes: arguments.hot_writes }
@@ -190,7 +193,7 @@ fn name_of(value: impl ValueEnum) -> String {
 fn summary(arguments: &Arguments, report: &AgeingReport, bytes: u64, seconds: f64) -> String {
     let rounds = report.rounds.len();
     let steadiness = match (rounds, report.steady) {
-        (0, _) => "written once".to_owned(),
+        (0, _) => "written from beginning to end".to_owned(),
         (_, true) => format!("steady after {rounds} rounds"),
         (_, false) => format!("NOT steady after {rounds} rounds"),
     };
@@ -213,7 +216,7 @@ impl Stages {
         if self.current.as_ref().is_none_or(|(stage, ..)| *stage != progress.stage) {
             self.finish();
             let unit = match progress.stage {
-                AgeingStage::Fill => "units filled",
+                AgeingStage::Fill | AgeingStage::FillAgain => "units filled",
                 AgeingStage::Draw => "units drawn",
                 AgeingStage::Round(_) => "units written in this round",
             };

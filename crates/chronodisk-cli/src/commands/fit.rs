@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use chronodisk_device::{BuildOptions, Profile};
+use chronodisk_engine::state_file;
 use chronodisk_fit::{
-    Access, Conditions, FitError, Fitted, Free, Method, Override, Point, Problem, Progress, Search, Selector, Task,
-    Template, read_sweep, uses,
+    Access, Conditions, FitError, Fitted, Free, InUse, Method, Override, Point, Problem, Progress, Search, Selector,
+    Task, Template, read_sweep, uses,
 };
 use chronodisk_report::{PointUse, SweepFigures, SweepFit, plot_sweeps, write_text};
 use chronodisk_trace::Workload;
@@ -90,6 +92,15 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
+    /// A state of the profile's drive, made by `chronodisk age`: points are simulated on the drive in use instead of an
+    /// erased one; nothing that is free may change its flash or translation layer
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+
+    /// Points that the state is for, such as 'set=preconditioned'; several conditions must all hold
+    #[arg(long, value_name = "CONDITION", requires = "state")]
+    state_for: Vec<Selector>,
+
     /// Requests measured at each point; a quarter as many go before them
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     requests: u64,
@@ -154,6 +165,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
             zone_bytes: arguments.zone,
         },
         capacity_bytes: arguments.capacity,
+        in_use: in_use(&arguments, &profile)?,
     };
     if !arguments.check && !problem.points.iter().any(|point| point.1 == PointUse::Fitted) {
         return Err(Failure::usage("no point is left to fit to").help("see --only and --hold-out"));
@@ -174,6 +186,14 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return Ok(status::INTERRUPTED);
     }
     Ok(status::FINE)
+}
+
+/// The drive in use, if some points are simulated on one.
+fn in_use(arguments: &Arguments, profile: &Profile) -> Result<Option<InUse>, Failure> {
+    let Some(path) = &arguments.state else { return Ok(None) };
+    let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
+    let state = state_file::load(profile, &build, path).map_err(device::build_failure)?;
+    Ok(Some(InUse { state, points: arguments.state_for.clone() }))
 }
 
 /// All points of all files that the conditions leave.

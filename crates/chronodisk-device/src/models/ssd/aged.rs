@@ -103,6 +103,26 @@ impl Profile {
         Ok(drive.drive(info, options.seed, state.ftl))
     }
 
+    /// The device that goes on, at instant zero, from a state of another profile whose flash, capacity and translation
+    /// layer are the same: the two may differ in what anything takes. So one state does for many profiles of a fit.
+    ///
+    /// # Errors
+    /// A device that is no flash drive, or a state of one with other flash.
+    pub fn build_with_flash_of(
+        &self,
+        options: &BuildOptions,
+        state: &FlashState,
+    ) -> Result<Box<dyn DeviceModel>, ProfileError> {
+        let info = self.info_with(options)?;
+        let drive = self.flash_drive()?;
+        if *drive.translation(&info) != *state.ftl.parameters() {
+            return Err(
+                self.refusal("the state is that of a drive with other flash or another translation layer".into())
+            );
+        }
+        Ok(drive.drive(info, options.seed, state.ftl.clone()))
+    }
+
     /// Stands for profile and capacity in a saved state: a hash over both.
     fn device_of(&self, info: &DeviceInfo) -> u64 {
         let capacity_bytes = info.capacity_sectors * SECTOR_BYTES;

@@ -153,6 +153,11 @@ impl Geometry {
         self.units_per_page() * self.planes_per_die * self.pages_per_block
     }
 
+    /// Program commands that fill a superblock.
+    pub(crate) const fn superpages_per_superblock(&self) -> u32 {
+        self.pages_per_block / self.one_shot_pages
+    }
+
     /// Superblocks of the drive; they are numbered by die, then block.
     pub(crate) const fn superblocks(&self) -> u32 {
         self.dies() * self.blocks_per_plane

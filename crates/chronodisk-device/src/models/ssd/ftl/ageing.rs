@@ -8,12 +8,17 @@
 //! instead of a rate: over five rounds the range is at most 20 % of the mean, and the best line through them rises or
 //! falls by at most 10 % of it.
 //!
+//! Dies of a drive in use are out of step: each has filled another share of the superblock that it writes. Writes that go
+//! to the dies in turn would keep them in step for ever, and in time all of them would collect at once. So before the
+//! rounds, or before all is written again, each die where allocation is free is written a share of a superblock more,
+//! which is drawn.
+//!
 //! The fixed point is that of uniform random writes, from which it is drawn for other workloads too: those take more
 //! rounds from there, and what decides that they are steady is the real collector. Which unit is in which valid slot is
 //! a random order, as it is after uniform random writes; after hot and cold ones it is the rounds' doing alone.
 
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use chronodisk_sim::RandomStream;
@@ -22,7 +27,7 @@ use super::fixed_point::FixedPoint;
 use super::permutation::Permutation;
 use super::reverse::Reverse;
 use super::state::{Counts, Resting, RestingBlock};
-use super::{BlockUse, Ftl, FtlParameters, Unit, Untimed};
+use super::{Allocation, BlockUse, Ftl, FtlParameters, Unit, Untimed};
 use crate::flat_table::FlatTable;
 
 /// What was written to an aged drive.
@@ -30,6 +35,9 @@ use crate::flat_table::FlatTable;
 pub enum AgeingWorkload {
     /// Everything once, from beginning to end.
     Sequential,
+    /// The same twice, as the SNIA's workload-independent preconditioning has it: the spare is used up, and what is
+    /// collected from then on holds nothing valid until much has been written at random.
+    SequentialTwice,
     /// Units drawn uniformly, until steady.
     Random,
     /// A share of the units, the first ones, gets a share of the writes; uniform within each of the two.
@@ -87,6 +95,8 @@ pub struct AgeingProgress {
 pub enum AgeingStage {
     /// Writing everything once.
     Fill,
+    /// Writing everything again.
+    FillAgain,
     /// Drawing the state.
     Draw,
     /// A round of the workload, counted from 1.
@@ -97,6 +107,7 @@ impl fmt::Display for AgeingStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AgeingStage::Fill => f.write_str("fill"),
+            AgeingStage::FillAgain => f.write_str("fill again"),
             AgeingStage::Draw => f.write_str("draw"),
             AgeingStage::Round(round) => write!(f, "round {round}"),
         }
@@ -108,7 +119,7 @@ impl fmt::Display for AgeingStage {
 pub struct AgeingReport {
     /// Write amplification of each round.
     pub rounds: Vec<f64>,
-    /// Whether the last five are steady; a sequential fill always is.
+    /// Whether the last five are steady; sequential writes always are.
     pub steady: bool,
     /// Write amplification over the last five rounds.
     pub write_amplification: f64,
@@ -146,7 +157,8 @@ pub(crate) fn age(
 ) -> Option<(Ftl, AgeingReport)> {
     let occupied = ((f64::from(parameters.logical_units) * options.occupied) as u32).clamp(1, parameters.logical_units);
     let mut random = RandomStream::new(options.seed, "ageing", "workload");
-    let drawn = options.method == AgeingMethod::Drawn && options.workload != AgeingWorkload::Sequential;
+    let sequential = matches!(options.workload, AgeingWorkload::Sequential | AgeingWorkload::SequentialTwice);
+    let drawn = options.method == AgeingMethod::Drawn && !sequential;
     let (ftl, predicted) = if drawn {
         let (ftl, predicted) = draw(parameters, options.seed, occupied, report)?;
         (ftl, Some(predicted))
@@ -155,7 +167,16 @@ pub(crate) fn age(
     };
     let mut drive = Untimed::new(ftl);
     let mut rounds = Vec::new();
-    let mut steady = options.workload == AgeingWorkload::Sequential;
+    let mut steady = sequential;
+    match options.workload {
+        AgeingWorkload::Sequential => {}
+        AgeingWorkload::SequentialTwice => {
+            let mut units = 0..occupied;
+            put_out_of_step(&mut drive, options.seed, &mut || units.next());
+            fill_with(AgeingStage::FillAgain, &mut drive, units, report)?;
+        }
+        workload => put_out_of_step(&mut drive, options.seed, &mut || Some(next_unit(workload, occupied, &mut random))),
+    }
     let least = f64::from(parameters.geometry.units_per_superblock()) * ROUND_SUPERBLOCKS_LEAST;
     let round_units = (f64::from(occupied) * if drawn { DRAWN_ROUND } else { WRITTEN_ROUND }).max(least) as u64;
     for number in 1..=ROUNDS_MOST {
@@ -206,7 +227,7 @@ fn is_steady(rounds: &[f64]) -> bool {
 
 fn next_unit(workload: AgeingWorkload, occupied: u32, random: &mut RandomStream) -> Unit {
     let (first, count) = match workload {
-        AgeingWorkload::Sequential | AgeingWorkload::Random => (0, occupied),
+        AgeingWorkload::Sequential | AgeingWorkload::SequentialTwice | AgeingWorkload::Random => (0, occupied),
         AgeingWorkload::HotCold { hot_units, hot_writes } => {
             let hot = ((f64::from(occupied) * hot_units) as u32).clamp(1, occupied);
             if hot == occupied || random.chance(hot_writes) { (0, hot) } else { (hot, occupied - hot) }
@@ -237,11 +258,34 @@ fn in_pieces(
 
 fn fill(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut Report<'_>) -> Option<Ftl> {
     let mut drive = Untimed::new(Ftl::new(Arc::clone(parameters), seed));
-    let mut units = 0..occupied;
-    in_pieces(AgeingStage::Fill, u64::from(occupied), None, report, |count| {
-        units.by_ref().take(count as usize).for_each(|unit| drive.write(unit));
-    })?;
+    fill_with(AgeingStage::Fill, &mut drive, 0..occupied, report)?;
     Some(drive.into_ftl())
+}
+
+/// Writes some units in their order.
+fn fill_with(stage: AgeingStage, drive: &mut Untimed, mut units: Range<Unit>, report: &mut Report<'_>) -> Option<()> {
+    in_pieces(stage, units.len() as u64, None, report, |count| {
+        units.by_ref().take(count as usize).for_each(|unit| drive.write(unit));
+    })
+}
+
+/// Writes to each die a share of a superblock, drawn, where allocation leaves it free which units go there.
+fn put_out_of_step(drive: &mut Untimed, seed: u64, next_unit: &mut dyn FnMut() -> Option<Unit>) {
+    let parameters = drive.ftl().parameters();
+    if parameters.allocation != Allocation::Dynamic {
+        return;
+    }
+    let (superpages, units) =
+        (parameters.geometry.superpages_per_superblock(), parameters.geometry.units_per_superpage());
+    let mut random = RandomStream::new(seed, "ageing", "step");
+    for die in 0..drive.ftl().dies() {
+        for _ in 0..random.below(u64::from(superpages)) * u64::from(units) {
+            let Some(unit) = next_unit() else { return };
+            if !drive.write_on(die, unit) {
+                break;
+            }
+        }
+    }
 }
 
 /// A die whose slots are being given to units.

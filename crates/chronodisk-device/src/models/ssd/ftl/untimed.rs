@@ -31,13 +31,29 @@ impl Untimed {
 
     /// The host writes a unit.
     pub(crate) fn write(&mut self, unit: Unit) {
-        let access = self.ftl.access_mapping(unit, true);
-        if let Some(part) = access.write_back {
-            self.put(Stream::Mapping, part.unit % self.ftl.dies(), part.unit);
-        }
+        self.look_up_to_change(unit);
         match self.ftl.bound_die(unit) {
             Some(die) => self.put_on(Stream::Host, die, unit),
             None => self.put(Stream::Host, self.die, unit),
+        }
+    }
+
+    /// The host writes a unit, which goes to a die that somebody else chose. Whether there was room; there is not if
+    /// the die has its share of valid data.
+    pub(crate) fn write_on(&mut self, die: DieIndex, unit: Unit) -> bool {
+        let room = self.ftl.has_room(Stream::Host, die);
+        if room {
+            self.look_up_to_change(unit);
+            self.put_on(Stream::Host, die, unit);
+        }
+        room
+    }
+
+    /// What a change of a unit's place does to the mapping cache.
+    fn look_up_to_change(&mut self, unit: Unit) {
+        let access = self.ftl.access_mapping(unit, true);
+        if let Some(part) = access.write_back {
+            self.put(Stream::Mapping, part.unit % self.ftl.dies(), part.unit);
         }
     }
 
