@@ -1,9 +1,12 @@
 //! A drive whose constants are known: they come out again from its simulated sweep.
 
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 
-use chronodisk_device::Profile;
-use chronodisk_fit::{Conditions, FitError, Fitted, Free, Method, Problem, Search, Task, Template, read_sweep, uses};
+use chronodisk_device::{AgeingOptions, BuildOptions, Profile};
+use chronodisk_fit::{
+    Conditions, FitError, Fitted, Free, InUse, Method, Problem, Search, Task, Template, read_sweep, uses,
+};
 use chronodisk_report::{PointUse, SweepFigures};
 use proptest::prelude::*;
 
@@ -118,6 +121,38 @@ fn a_table_can_be_fitted_too() {
     // Four outstanding on one channel wait four times its time.
     let fitted = fit(&problem, false);
     assert!((fitted.values[0] - 0.24).abs() < 0.002, "{fitted:?}");
+}
+
+#[test]
+fn points_of_a_drive_in_use_are_simulated_on_one() {
+    let text = include_str!("../../chronodisk-cli/tests/cmd/age.in/small-ssd.toml");
+    let csv = "set,bs,qd,mean_us\nrandread (preconditioned),4096,1,1\nrandread,4096,1,1\n";
+    let conditions = Conditions { requests: 2_000, ..CONDITIONS };
+    let means = |problem: &Problem| {
+        let points = problem.compare(&run).unwrap().fit.points;
+        [0, 1].map(|row: usize| points[row].before.mean_us.unwrap())
+    };
+    let mut problem = problem(text, csv, &[], conditions);
+    let erased = means(&problem);
+    assert_eq!(erased[0], erased[1]);
+    let ageing = AgeingOptions::default();
+    let aged = |text: &str| {
+        let profile = Profile::parse(text, "p.toml").unwrap();
+        profile.age(&BuildOptions::default(), &ageing, &mut |_| ControlFlow::Continue(())).unwrap().unwrap().0
+    };
+    let points = vec!["set=preconditioned".parse().unwrap()];
+    problem.in_use = Some(InUse { state: aged(text), points: points.clone() });
+    let in_use = means(&problem);
+    assert_eq!(in_use[1], erased[1]);
+    assert!(in_use[0] > in_use[1] + 45.0, "nothing is read from erased flash: {in_use:?}");
+    // Other times are no other flash, but another threshold of the collector is.
+    let line = text.lines().find(|line| line.starts_with("erase =")).unwrap();
+    problem.in_use = Some(InUse { state: aged(&text.replace(line, "erase = \"1 ms\"")), points: points.clone() });
+    assert_eq!(means(&problem), in_use);
+    let line = text.lines().find(|line| line.starts_with("collect-below =")).unwrap();
+    problem.in_use = Some(InUse { state: aged(&text.replace(line, "collect-below = 5")), points });
+    let refused = problem.compare(&run).unwrap_err();
+    assert!(refused.message.contains("other flash"), "{refused}");
 }
 
 #[test]

@@ -68,6 +68,7 @@ const SOURCES: &[Source] = sources![
     "ssd/samsung-sz985.toml",
     "ssd/sd-card-a1.toml",
     "ssd/pcie6.toml",
+    "ssd/qlc-client.toml",
     "ssd/mqsim-default.toml",
     "ssd/mqsim-ideal-mapping.toml",
     "ssd/simplessd-sample.toml",

@@ -41,7 +41,7 @@ enum Stage {
     Erasing,
 }
 
-/// Two that are being programmed and the begun ones of both streams; moves of one batch may complete one more of each.
+/// Two that are being programmed and the begun ones of the three streams; moves of one batch may complete one more.
 const MOST_IN_MEMORY: usize = 8;
 
 const MOST_PROGRAMS: u32 = 2;

@@ -148,6 +148,16 @@ impl Geometry {
         self.planes_per_die * self.one_shot_pages * self.units_per_page()
     }
 
+    /// Units that one program command writes where a cell has one bit: a page in every plane.
+    pub(crate) const fn slc_units_per_superpage(&self) -> u32 {
+        self.planes_per_die * self.units_per_page()
+    }
+
+    /// Units of a superblock whose cells have one bit; they are in its first rows.
+    pub(crate) const fn slc_units_per_superblock(&self) -> u32 {
+        self.units_per_superblock() / self.cells.pages_per_word_line()
+    }
+
     /// Units of a superblock.
     pub(crate) const fn units_per_superblock(&self) -> u32 {
         self.units_per_page() * self.planes_per_die * self.pages_per_block

@@ -46,6 +46,17 @@ pub(crate) struct ArrayTimes {
     /// Most that a program's time is off to either side, as with reads.
     pub(crate) program_variation: Nanos,
     pub(crate) erase: Nanos,
+    /// Where a cell has one bit.
+    pub(crate) slc: SlcTimes,
+}
+
+/// What the array takes where a cell has one bit; as long to erase as elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlcTimes {
+    /// A read, off by what the word line's own speed is.
+    pub(crate) read: Nanos,
+    /// A program of a page in each plane.
+    pub(crate) program: Nanos,
 }
 
 /// Between the host and the controller's buffer.

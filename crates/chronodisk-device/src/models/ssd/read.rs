@@ -80,7 +80,8 @@ impl Ssd {
             }
         };
         let units_of_die = geometry.blocks_per_plane * geometry.units_per_superblock();
-        die * units_of_die + unit_of_die % units_of_die
+        let slc = self.parameters.ftl.slc_superblocks() * geometry.units_per_superblock();
+        die * units_of_die + slc + unit_of_die % (units_of_die - slc)
     }
 
     /// The die that got a superpage of a stripe, one from each die: each in the order in which they happened to be
@@ -124,7 +125,10 @@ impl Ssd {
         let bits = self.parameters.geometry().cells.pages_per_word_line();
         let place = (page % bits) as usize;
         let times = if bytes <= arrays.small_bytes { &arrays.read_small } else { &arrays.read };
-        let mut time = times[place].as_nanos();
+        let mut time = match self.ftl.is_slc(superblock) {
+            true => arrays.slc.read.as_nanos(),
+            false => times[place].as_nanos(),
+        };
         if arrays.read_variation > Nanos::ZERO || arrays.retries_per_million > 0 {
             let luck = mix(self.seed ^ u64::from(superblock) << 20 ^ u64::from(page / bits));
             time = vary(time, arrays.read_variation.as_nanos(), luck);

@@ -24,6 +24,7 @@ pub(super) struct Statistics {
     pub(super) mapping_written_back: u64,
     /// Valid units of the superblocks collected.
     pub(super) collected_valid: u64,
+    pub(super) pages_programmed: u64,
 }
 
 /// Classes of a latency, sixteen for each doubling, up to 2^40 ns: a class is less than 6.25 % wide.
@@ -45,6 +46,7 @@ impl Default for Statistics {
             mapping_reads: 0,
             mapping_written_back: 0,
             collected_valid: 0,
+            pages_programmed: 0,
         }
     }
 }
@@ -122,7 +124,7 @@ impl Ssd {
             ("mapping-written-back", statistics.mapping_written_back),
             ("flash-reads", flash.works[0]),
             ("flash-programs", flash.works[1]),
-            ("flash-pages-programmed", flash.works[1] * u64::from(self.pages_per_program())),
+            ("flash-pages-programmed", statistics.pages_programmed),
             ("flash-erases", flash.works[2]),
             ("flash-suspensions", flash.suspensions),
             ("collections", counters.collections),
@@ -130,6 +132,9 @@ impl Ssd {
             ("moved-units", counters.moved_units),
             ("wear-levellings", counters.levellings),
             ("levelled-units", counters.levelled_units),
+            ("units-written-to-slc", counters.cached_units),
+            ("units-moved-from-slc", counters.emptied_units),
+            ("slc-superblocks-emptied", counters.emptyings),
             ("padded-units", counters.padded_units),
             ("trimmed-units", counters.trimmed_units),
         ] {
@@ -139,6 +144,10 @@ impl Ssd {
         let geometry = self.parameters.geometry();
         let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_superblocks(die)).sum();
         sink.gauge("free-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
+        if self.parameters.ftl.slc_cache.is_some() {
+            let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_slc_superblocks(die)).sum();
+            sink.gauge("free-slc-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
+        }
         sink.gauge("erases-per-superblock", "", counters.erases as f64 / f64::from(geometry.superblocks()));
         let elapsed = self.now.as_nanos().max(1) as f64;
         let share = |busy: u64, of: u32| 100.0 * busy as f64 / (elapsed * f64::from(of));
@@ -147,11 +156,6 @@ impl Ssd {
         let (_, _, links) = self.front.statistics();
         sink.gauge("link-from-host-utilisation", "%", share(links[0], 1));
         sink.gauge("link-to-host-utilisation", "%", share(links[1], 1));
-    }
-
-    fn pages_per_program(&self) -> u32 {
-        let geometry = self.parameters.geometry();
-        geometry.planes_per_die * geometry.one_shot_pages
     }
 
     /// What requests waited for, summed over all of them.

@@ -7,7 +7,7 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 use super::ftl::VictimPolicy;
 use super::ftl::fixed_point::FixedPoint;
 use crate::models::testing::{build, build_text, closed_loop, complete};
-use crate::{AgeingOptions, BuildOptions, DeviceModel, Probe, Profile, contract};
+use crate::{AgeingOptions, BuildOptions, DeviceModel, Probe, Profile, advance, contract};
 
 /// A drive of 32 MiB raw and 24 MiB for the host: contracts are checked with the collector at work.
 const SMALL: &str = r#"
@@ -71,6 +71,12 @@ collector = "greedy"
 collect-below = 4
 "#;
 
+/// Adds 2 MiB with one bit in a cell: in each of 4 dies 8 superblocks of 64 KiB.
+const SLC_CACHE: (&str, &str) = (
+    "[flash.program-suspend]",
+    "[flash.slc-cache]\nblocks-per-plane = 8\nread = \"25 us\"\nprogram = \"100 us\"\n\n[flash.program-suspend]",
+);
+
 fn small(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(SMALL.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
@@ -128,6 +134,40 @@ fn a_flush_waits_for_all_that_was_written_unless_the_buffer_is_protected() {
 }
 
 #[test]
+fn cells_of_one_bit_are_written_and_read_in_times_of_their_own() {
+    let mut drive = build_text(&small(&[SLC_CACHE]), 0);
+    complete(drive.as_mut(), Request::new(0, Op::Write, 0, 16));
+    let flush = complete(drive.as_mut(), Request::new(1, Op::Flush, 0, 0));
+    // 2 us to understand it, a page of 8 KiB for each plane over the bus, the program.
+    assert_eq!(flush, Nanos::from_nanos(2_000 + 2 * 20_480 + 100_000));
+    let read = complete(drive.as_mut(), Request::new(2, Op::Read, 0, 8)).as_nanos();
+    // 1 us to understand it, the command, 3 us of variation, 4 KiB over bus and link; no place in a word line.
+    let expected = 1_000 + 290 + 25_000 + 10_240 + 2_048;
+    assert!(read.abs_diff(expected) <= 3_000, "{read} {expected}");
+}
+
+#[test]
+fn writes_slow_down_when_the_cells_of_one_bit_are_full_and_are_fast_again_after_a_rest() {
+    let mut drive = build_text(&small(&[SLC_CACHE]), 1);
+    let mut written = 0;
+    let mut mebibyte = |drive: &mut dyn DeviceModel| {
+        let begin = drive.now();
+        let outcome = closed_loop(drive, 4, 16, |id| Request::new(id, Op::Write, (written * 16 + id) * 128, 128));
+        written += 1;
+        (outcome.last - begin).as_nanos()
+    };
+    let [_, cached, _, _, full, later] = std::array::from_fn(|_| mebibyte(drive.as_mut()));
+    assert!(full * 10 > cached * 14 && later * 10 > cached * 14, "{cached} {full} {later}");
+    // Four dies take a superpage of 48 KiB each in 600 us and a transfer.
+    let programs = (1 << 20) / (4 * 48 * 1_024) * 600_000;
+    assert!(full > programs, "{full} {programs}");
+    let rested = drive.now() + Nanos::from_secs(1);
+    advance(drive.as_mut(), rested, &mut Vec::new());
+    let again = [(); 2].map(|()| mebibyte(drive.as_mut()))[1];
+    assert!(again * 10 < cached * 12, "{cached} {again}");
+}
+
+#[test]
 fn a_write_of_a_part_reads_the_rest_first() {
     let mut drive = build_text(&small(&[("\"zeros\"", "\"as-written\"")]), 0);
     let part = complete(drive.as_mut(), Request::new(0, Op::Write, 3, 2)).as_nanos();
@@ -180,12 +220,16 @@ fn sequential_reads_are_read_ahead_of() {
 /// Random writes over the whole drive, several times its size.
 #[test]
 fn a_full_drive_goes_on_under_every_policy() {
-    for policy in ["greedy", "cost-benefit", "fifo", "choices", "random"] {
+    let policies = ["greedy", "cost-benefit", "fifo", "choices", "random"].map(|policy| (policy, false));
+    for (policy, slc_cache) in policies.into_iter().chain([("greedy", true), ("fifo", true)]) {
         for allocation in ["dynamic", "CWDP"] {
             let allocation = format!("allocation = \"{allocation}\"");
             let policy = format!("collector = \"{policy}\"");
-            let text = small(&[("allocation = \"dynamic\"", &allocation), ("collector = \"greedy\"", &policy)]);
-            let mut drive = build_text(&text, 1);
+            let mut changes = vec![("allocation = \"dynamic\"", &*allocation), ("collector = \"greedy\"", &*policy)];
+            if slc_cache {
+                changes.push(SLC_CACHE);
+            }
+            let mut drive = build_text(&small(&changes), 1);
             let mut stream = RandomStream::new(1, "test", "writes");
             let blocks = drive.info().capacity_sectors / 8;
             let outcome = closed_loop(drive.as_mut(), 16, 20_000, |id| {
@@ -354,9 +398,11 @@ fn all_loads_that_mqsim_gives_up_complete() {
 /// The contract on drives of several kinds, half of them filled before so that the collector is at work.
 #[test]
 fn drives_keep_the_contract() {
-    let changes: [(&str, &[(&str, &str)]); 6] = [
+    let changes: [(&str, &[(&str, &str)]); 8] = [
         ("ssd-small", &[]),
         ("ssd-protected", &[("[buffer]", "[buffer]\npower-loss-protection = true"), ("\"zeros\"", "\"as-written\"")]),
+        ("ssd-slc-cache", &[SLC_CACHE]),
+        ("ssd-slc-cache-static", &[SLC_CACHE, ("\"dynamic\"", "\"CWDP\"")]),
         ("ssd-static", &[("\"dynamic\"", "\"CWDP\""), ("\"greedy\"", "\"cost-benefit\"")]),
         ("ssd-cached-mapping", &[("collect-below = 4", "collect-below = 4\nmapping-cache-entries = 16")]),
         ("ssd-card", &[("interface = \"nvme\"\nqueue-depth = 8", "interface = \"single-queue\"\nqueue-depth = 1")]),

@@ -8,11 +8,12 @@ use super::aged::FlashDrive;
 use super::device::Ssd;
 use super::flash::{FlashTiming, Suspend};
 use super::ftl::{
-    Allocation, AllocationOrder, CollectorParameters, Ftl, FtlParameters, Mapping, VictimPolicy, WearLevelling,
+    Allocation, AllocationOrder, CollectorParameters, Ftl, FtlParameters, Mapping, SlcCache, VictimPolicy,
+    WearLevelling,
 };
 use super::geometry::{CellKind, Geometry};
 use super::parameters::{
-    ArrayTimes, BufferParameters, FrontParameters, ReadAheadParameters, SsdParameters, UnwrittenRead,
+    ArrayTimes, BufferParameters, FrontParameters, ReadAheadParameters, SlcTimes, SsdParameters, UnwrittenRead,
 };
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::{Bytes, Rate};
@@ -25,7 +26,11 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
     let Bytes(capacity) = fields.positive("capacity")?;
     let mut flash = fields.table("flash")?;
     let geometry = read_geometry(&mut flash)?;
-    let arrays = read_arrays(&mut flash, &geometry)?;
+    let mut arrays = read_arrays(&mut flash, &geometry)?;
+    let slc_cache = read_slc_cache(&mut flash)?.map(|(cache, times)| {
+        arrays.slc = times;
+        cache
+    });
     geometry.check().map_err(|(key, problem)| flash.error_at(key, problem))?;
     let program_suspend = read_suspend(&mut flash, "program-suspend")?;
     let erase_suspend = read_suspend(&mut flash, "erase-suspend")?;
@@ -44,9 +49,10 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
     ];
     let unwritten = fields.choice("unwritten-read", &unwritten)?;
     let mut translation = fields.table("translation")?;
-    let ftl = read_translation(&mut translation, geometry, capacity)?;
+    let ftl = FtlParameters { slc_cache, ..read_translation(&mut translation, geometry, capacity)? };
     ftl.check().map_err(|(key, problem)| match key {
         "capacity" => fields.error_at(key, problem),
+        "slc-cache" => fields.error_at("flash", format!("slc-cache: {problem}")),
         _ => translation.error_at(key, problem),
     })?;
     translation.finish()?;
@@ -154,7 +160,18 @@ fn read_arrays(fields: &mut Fields<'_>, geometry: &Geometry) -> Outcome<ArrayTim
         program,
         program_variation: fields.quantity_or("program-variation", Nanos::ZERO)?,
         erase: fields.quantity("erase")?,
+        slc: SlcTimes::default(),
     })
+}
+
+/// The region with one bit in a cell, if there is one.
+fn read_slc_cache(flash: &mut Fields<'_>) -> Outcome<Option<(SlcCache, SlcTimes)>> {
+    let Some(mut table) = flash.optional_table("slc-cache")? else { return Ok(None) };
+    let superblocks = table.count("blocks-per-plane", 2..=1 << 20)?;
+    let empty_below = table.optional_count("empty-below", 1..=1 << 20)?.unwrap_or(superblocks);
+    let times = SlcTimes { read: table.quantity("read")?, program: table.quantity("program")? };
+    table.finish()?;
+    Ok(Some((SlcCache { superblocks, empty_below }, times)))
 }
 
 fn read_suspend(fields: &mut Fields<'_>, key: &'static str) -> Outcome<Option<Suspend>> {
@@ -314,5 +331,5 @@ fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) 
     let units = units_of(capacity, &geometry);
     let logical_units =
         u32::try_from(units).map_err(|_| fields.error("the capacity has 2^32 or more mapping units"))?;
-    Ok(FtlParameters { geometry, logical_units, allocation, collector, wear, mapping })
+    Ok(FtlParameters { geometry, logical_units, allocation, collector, wear, mapping, slc_cache: None })
 }

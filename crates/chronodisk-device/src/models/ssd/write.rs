@@ -190,7 +190,7 @@ impl Ssd {
         loop {
             let die = match self.buffer.first_unit() {
                 Some(unit) => match self.ftl.bound_die(unit) {
-                    Some(die) => self.ftl.has_room(Stream::Host, die).then_some(die),
+                    Some(die) => self.ftl.host_stream(die).map(|_| die),
                     None => self.choose_die(),
                 },
                 None => None,
@@ -208,7 +208,10 @@ impl Ssd {
     fn choose_die(&mut self) -> Option<DieIndex> {
         let dies = self.programs_of.len() as u32;
         let needed = self.parameters.geometry().units_per_superpage();
-        if self.buffer.dirty() < needed && !self.must_empty() {
+        let cached = self.parameters.ftl.slc_cache.is_some();
+        let enough = self.must_empty() || self.buffer.dirty() >= needed;
+        let enough_for_one_bit = cached && self.buffer.dirty() >= self.ftl.units_per_superpage(Stream::Cache);
+        if !(enough || enough_for_one_bit) {
             return None;
         }
         let most = self.parameters.buffer.programs_per_die;
@@ -216,7 +219,8 @@ impl Ssd {
         let mut die = self.next_die;
         for _ in 0..dies {
             let waiting = self.programs_of[die as usize];
-            if waiting < most && self.ftl.has_room(Stream::Host, die) {
+            let stream = if waiting < most { self.ftl.host_stream(die) } else { None };
+            if stream.is_some_and(|stream| enough || stream == Stream::Cache) {
                 if waiting == 0 {
                     second = Some(die);
                     break;
@@ -233,6 +237,7 @@ impl Ssd {
     /// Appends what waits to the die's superpage until that is complete, or nothing waits that belongs there.
     /// Whether anything was appended.
     fn fill(&mut self, die: DieIndex) -> bool {
+        let Some(stream) = self.ftl.host_stream(die) else { return false };
         let mut appended = false;
         loop {
             match self.buffer.first_unit() {
@@ -247,7 +252,7 @@ impl Ssd {
                 continue;
             }
             let unit = self.buffer.entry(entry).unit;
-            let place = self.ftl.append(Stream::Host, die, unit).expect("the die has room");
+            let place = self.ftl.append(stream, die, unit).expect("the die has room");
             let open = &mut self.open[die as usize];
             let first = std::mem::replace(&mut open.first, entry);
             self.buffer_mut().set_next(entry, first);
@@ -268,7 +273,8 @@ impl Ssd {
     }
 
     fn pad(&mut self, die: DieIndex) {
-        if let Some(superpage) = self.ftl.pad(Stream::Host, die) {
+        let begun = self.ftl.pad(Stream::Host, die).or_else(|| self.ftl.pad(Stream::Cache, die));
+        if let Some(superpage) = begun {
             self.program_host(die, superpage);
         }
     }
@@ -302,11 +308,13 @@ impl Ssd {
             1 => superpage.index % geometry.cells.pages_per_word_line(),
             _ => 0,
         };
-        let pages = geometry.planes_per_die * geometry.one_shot_pages;
+        let one_bit = self.ftl.is_slc(superpage.superblock);
+        let pages = geometry.planes_per_die * if one_bit { 1 } else { geometry.one_shot_pages };
+        self.statistics.pages_programmed += u64::from(pages);
         let class = match stream {
-            Stream::Host => Class::HostProgram,
+            Stream::Host | Stream::Cache => Class::HostProgram,
             Stream::Mapping => Class::MappingProgram,
-            Stream::Collector | Stream::Levelling => Class::CollectorProgram,
+            Stream::Collector | Stream::Levelling | Stream::Emptying => Class::CollectorProgram,
         };
         let transaction = Transaction {
             work: Work::Program,
@@ -325,6 +333,9 @@ impl Ssd {
     /// What the array takes to program a superpage: by its place in the word line, and its own speed.
     fn program_time(&self, superpage: Superpage, place: u32) -> Nanos {
         let arrays = &self.parameters.arrays;
+        if self.ftl.is_slc(superpage.superblock) {
+            return arrays.slc.program;
+        }
         let time = arrays.program[place as usize].as_nanos();
         let amplitude = arrays.program_variation.as_nanos();
         if amplitude == 0 {
@@ -339,7 +350,7 @@ impl Ssd {
         let Program { superpage, die, stream, first } = self.programs.remove(number);
         self.ftl.programmed(superpage);
         match stream {
-            Stream::Host => {
+            Stream::Host | Stream::Cache => {
                 self.programs_of[die as usize] -= 1;
                 self.programs_under_way -= 1;
                 let mut entry = first;
@@ -350,7 +361,7 @@ impl Ssd {
                 }
             }
             Stream::Mapping => {}
-            Stream::Collector | Stream::Levelling => self.moved_superpage_done(die, superpage),
+            Stream::Collector | Stream::Levelling | Stream::Emptying => self.moved_superpage_done(die, superpage),
         }
         self.collect(die);
         self.admit();

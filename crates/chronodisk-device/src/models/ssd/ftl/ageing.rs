@@ -8,10 +8,10 @@
 //! instead of a rate: over five rounds the range is at most 20 % of the mean, and the best line through them rises or
 //! falls by at most 10 % of it.
 //!
-//! Dies of a drive in use are out of step: each has filled another share of the superblock that it writes. Writes that go
-//! to the dies in turn would keep them in step for ever, and in time all of them would collect at once. So before the
-//! rounds, or before all is written again, each die where allocation is free is written a share of a superblock more,
-//! which is drawn.
+//! Dies of a drive in use are out of step: each has filled another share of the superblock that it writes. Writes that
+//! go to the dies in turn would keep them in step for ever, and in time all of them would collect at once. So before
+//! the rounds, or before all is written again, each die where allocation is free is written a share of a superblock
+//! more, which is drawn.
 //!
 //! The fixed point is that of uniform random writes, from which it is drawn for other workloads too: those take more
 //! rounds from there, and what decides that they are steady is the real collector. Which unit is in which valid slot is
@@ -330,7 +330,7 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
         for place in (1..places.len()).rev() {
             places.swap(place, random.below(place as u64 + 1) as usize);
         }
-        let first = die * geometry.blocks_per_plane;
+        let first = die * geometry.blocks_per_plane + parameters.slc_superblocks();
         let mut by_place = vec![0; superblocks as usize];
         for ((&count, &place), closing) in counts.iter().zip(&places).zip(1..) {
             blocks[(first + place) as usize] = RestingBlock { state: BlockUse::Closed, closing, erases: 0 };
@@ -423,7 +423,7 @@ fn units_by_die(parameters: &FtlParameters, occupied: u32) -> Vec<u32> {
 /// Superblocks of a die among which its valid units are: all but those that the collector keeps free and the halves
 /// that are open; more if that were too few.
 fn superblocks_with_data(parameters: &FtlParameters, valid: u32) -> u32 {
-    let blocks = parameters.geometry.blocks_per_plane;
+    let blocks = parameters.geometry.blocks_per_plane - parameters.slc_superblocks();
     let kept_free = parameters.collector.start_below + 1;
     let least = valid / parameters.geometry.units_per_superblock() + 1;
     blocks.saturating_sub(kept_free).max(least).min(blocks - 2)
@@ -434,7 +434,8 @@ fn valid_share(ftl: &Ftl) -> f64 {
     let (mut valid, mut superblocks) = (0u64, 0u64);
     for die in 0..ftl.dies() {
         valid += u64::from(ftl.valid_units(die));
-        superblocks += u64::from(ftl.parameters().geometry.blocks_per_plane - ftl.free_superblocks(die));
+        let free = ftl.free_superblocks(die) + ftl.free_slc_superblocks(die);
+        superblocks += u64::from(ftl.parameters().geometry.blocks_per_plane - free);
     }
     valid as f64 / (superblocks * u64::from(ftl.parameters().geometry.units_per_superblock())).max(1) as f64
 }

@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use chronodisk_sim::RandomStream;
+
 use super::super::geometry::{CellKind, Geometry};
 use super::ageing::{AgeingMethod, AgeingOptions, AgeingReport, AgeingWorkload, age};
 use super::fixed_point::FixedPoint;
@@ -30,6 +32,7 @@ fn drive(policy: VictimPolicy, dies: u32, blocks: u32, pages: u32, spare: f64) -
         collector: CollectorParameters { policy, start_below: 3, urgent_below: 2, preemptible: true },
         wear: WearLevelling { dynamic: true, move_at_difference: None },
         mapping: Mapping::Ideal,
+        slc_cache: None,
     })
 }
 

@@ -27,19 +27,60 @@ impl BlockUse {
     }
 }
 
-/// The superblocks of a drive: a record of words for each, and for each die its free ones by erase count.
+/// Superblocks of a die that are used alike: [`Pools`] says which.
+pub(super) type Pool = u32;
+
+/// The pools of a drive: of each die, those with as many bits in a cell as it has, with the die's number; then of each
+/// die those with one, which are its first superblocks, if there are such.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pools {
+    dies: u32,
+    blocks_per_die: u32,
+    slc_superblocks: u32,
+}
+
+impl Pools {
+    fn count(self) -> u32 {
+        if self.slc_superblocks > 0 { 2 * self.dies } else { self.dies }
+    }
+
+    /// Whether a superblock has one bit in a cell.
+    #[inline]
+    pub(super) fn is_slc(self, superblock: SuperblockIndex) -> bool {
+        self.slc_superblocks > 0 && superblock % self.blocks_per_die < self.slc_superblocks
+    }
+
+    /// Where a superblock of a die belongs.
+    pub(super) fn of(self, die: DieIndex, superblock: SuperblockIndex) -> Pool {
+        if self.is_slc(superblock) { self.slc(die) } else { die }
+    }
+
+    /// The superblocks of a die with one bit in a cell.
+    pub(super) fn slc(self, die: DieIndex) -> Pool {
+        self.dies + die
+    }
+
+    /// The superblocks of a pool.
+    fn superblocks(self, pool: Pool) -> std::ops::Range<SuperblockIndex> {
+        let first = pool % self.dies * self.blocks_per_die;
+        let end_of_slc = first + self.slc_superblocks;
+        if pool < self.dies { end_of_slc..first + self.blocks_per_die } else { first..end_of_slc }
+    }
+}
+
+/// The superblocks of a drive: a record of words for each, and for each pool its free ones by erase count.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
-    blocks_per_die: u32,
+    pools: Pools,
     records: FlatTable,
-    /// First free superblock of each wear class of each die, plus one.
+    /// First free superblock of each wear class of each pool, plus one.
     free_heads: FlatTable,
-    /// By die.
-    wear: Vec<DieWear>,
+    /// By pool.
+    wear: Vec<PoolWear>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct DieWear {
+struct PoolWear {
     free: u32,
     /// Erase count of the class that is taken next; classes are erase counts modulo [`WEAR_CLASSES`].
     least: u32,
@@ -48,7 +89,7 @@ struct DieWear {
     closings: u32,
 }
 
-/// Erase counts that are told apart among the free superblocks of a die; static levelling keeps them closer together.
+/// Erase counts that are told apart among the free superblocks of a pool; static levelling keeps them closer together.
 const WEAR_CLASSES: u32 = 256;
 
 /// Words of a record.
@@ -65,7 +106,7 @@ pub(super) enum Field {
     Next,
     /// Preceding one, plus one.
     Previous,
-    /// Number of its closing among those of its die.
+    /// Number of its closing among those of its pool.
     Closing,
     /// Its place among its die's candidates.
     Place,
@@ -78,33 +119,42 @@ const USE_BITS: u32 = 2;
 
 impl Blocks {
     /// All erased.
-    pub(super) fn new(geometry: &Geometry) -> Self {
-        let mut blocks = Blocks::in_use(geometry);
-        for die in 0..geometry.dies() {
+    pub(super) fn new(geometry: &Geometry, slc_superblocks: u32) -> Self {
+        let mut blocks = Blocks::in_use(geometry, slc_superblocks);
+        for pool in 0..blocks.pools.count() {
             // The one put in last is taken first.
-            blocks.of_die(die).rev().for_each(|superblock| blocks.put_free(die, superblock, true));
+            blocks.pools.superblocks(pool).rev().for_each(|superblock| blocks.put_free(pool, superblock, true));
         }
         blocks
     }
 
     /// None of them among the free ones yet.
-    pub(super) fn in_use(geometry: &Geometry) -> Self {
-        let dies = geometry.dies();
+    pub(super) fn in_use(geometry: &Geometry, slc_superblocks: u32) -> Self {
+        let pools = Pools { dies: geometry.dies(), blocks_per_die: geometry.blocks_per_plane, slc_superblocks };
         Blocks {
             records: FlatTable::new(u64::from(geometry.superblocks()) * u64::from(RECORD_WORDS)),
-            free_heads: FlatTable::new(u64::from(dies) * u64::from(WEAR_CLASSES)),
-            wear: vec![DieWear::default(); dies as usize],
-            blocks_per_die: geometry.blocks_per_plane,
+            free_heads: FlatTable::new(u64::from(pools.count()) * u64::from(WEAR_CLASSES)),
+            wear: vec![PoolWear::default(); pools.count() as usize],
+            pools,
         }
     }
 
-    /// The erase counts of a die's superblocks are known: the free ones are put into classes from the least on.
-    pub(super) fn begin_wear_at_least(&mut self, die: DieIndex) {
-        let erases = |superblock| self.get(superblock, Field::Erases);
-        let least = self.of_die(die).map(erases).min().unwrap_or(0);
-        let most = self.of_die(die).map(erases).max().unwrap_or(0);
-        let wear = &mut self.wear[die as usize];
-        (wear.least, wear.most) = (least, most);
+    /// Which superblocks are used alike.
+    #[inline]
+    pub(super) fn pools(&self) -> Pools {
+        self.pools
+    }
+
+    /// The erase counts of all superblocks are known: the free ones are put into classes from the least on.
+    pub(super) fn begin_wear_at_least(&mut self) {
+        for pool in 0..self.pools.count() {
+            let erases = |superblock| self.get(superblock, Field::Erases);
+            let superblocks = self.pools.superblocks(pool);
+            let least = superblocks.clone().map(erases).min().unwrap_or(0);
+            let most = superblocks.map(erases).max().unwrap_or(0);
+            let wear = &mut self.wear[pool as usize];
+            (wear.least, wear.most) = (least, most);
+        }
     }
 
     #[inline]
@@ -143,29 +193,29 @@ impl Blocks {
         self.set(superblock, Field::State, state - (1 << USE_BITS));
     }
 
-    /// Free superblocks of a die.
-    pub(super) fn free(&self, die: DieIndex) -> u32 {
-        self.wear[die as usize].free
+    /// Free superblocks of a pool.
+    pub(super) fn free(&self, pool: Pool) -> u32 {
+        self.wear[pool as usize].free
     }
 
-    /// Largest erase count in a die.
-    pub(super) fn most_erases(&self, die: DieIndex) -> u32 {
-        self.wear[die as usize].most
+    /// Largest erase count in a pool.
+    pub(super) fn most_erases(&self, pool: Pool) -> u32 {
+        self.wear[pool as usize].most
     }
 
     /// Takes a free superblock: the least erased, or the most erased for data that don't change.
-    pub(super) fn take_free(&mut self, die: DieIndex, most_erased: bool) -> Option<SuperblockIndex> {
-        let wear = self.wear[die as usize];
+    pub(super) fn take_free(&mut self, pool: Pool, most_erased: bool) -> Option<SuperblockIndex> {
+        let wear = self.wear[pool as usize];
         if wear.free == 0 {
             return None;
         }
         for step in 0..WEAR_CLASSES {
             let erases = if most_erased { wear.least + WEAR_CLASSES - 1 - step } else { wear.least + step };
-            let head = die * WEAR_CLASSES + erases % WEAR_CLASSES;
+            let head = pool * WEAR_CLASSES + erases % WEAR_CLASSES;
             if let Some(superblock) = self.free_heads.get(head).checked_sub(1) {
                 let next = self.get(superblock, Field::Next);
                 self.free_heads.set(head, next);
-                let wear = &mut self.wear[die as usize];
+                let wear = &mut self.wear[pool as usize];
                 wear.free -= 1;
                 if !most_erased {
                     wear.least = erases;
@@ -173,17 +223,17 @@ impl Blocks {
                 return Some(superblock);
             }
         }
-        unreachable!("a die with free superblocks has one in some class")
+        unreachable!("a pool with free superblocks has one in some class")
     }
 
     /// A superblock is free again.
-    pub(super) fn put_free(&mut self, die: DieIndex, superblock: SuperblockIndex, by_wear: bool) {
+    pub(super) fn put_free(&mut self, pool: Pool, superblock: SuperblockIndex, by_wear: bool) {
         let erases = self.get(superblock, Field::Erases);
-        let wear = &mut self.wear[die as usize];
+        let wear = &mut self.wear[pool as usize];
         wear.free += 1;
         wear.most = wear.most.max(erases);
         let class = if by_wear { erases.clamp(wear.least, wear.least + WEAR_CLASSES - 1) } else { wear.least };
-        let head = die * WEAR_CLASSES + class % WEAR_CLASSES;
+        let head = pool * WEAR_CLASSES + class % WEAR_CLASSES;
         let next = self.free_heads.get(head);
         self.set(superblock, Field::Next, next);
         self.free_heads.set(head, superblock + 1);
@@ -191,17 +241,17 @@ impl Blocks {
     }
 
     /// A superblock is written.
-    pub(super) fn close(&mut self, die: DieIndex, superblock: SuperblockIndex) {
-        let wear = &mut self.wear[die as usize];
+    pub(super) fn close(&mut self, pool: Pool, superblock: SuperblockIndex) {
+        let wear = &mut self.wear[pool as usize];
         wear.closings = wear.closings.wrapping_add(1);
         let closing = wear.closings;
         self.set(superblock, Field::Closing, closing);
         self.set_use(superblock, BlockUse::Closed);
     }
 
-    /// Superblocks of a die closed since this one was, it included.
-    pub(super) fn age(&self, die: DieIndex, superblock: SuperblockIndex) -> u32 {
-        self.wear[die as usize].closings.wrapping_sub(self.get(superblock, Field::Closing)) + 1
+    /// Superblocks of a pool closed since this one was, it included.
+    pub(super) fn age(&self, pool: Pool, superblock: SuperblockIndex) -> u32 {
+        self.wear[pool as usize].closings.wrapping_sub(self.get(superblock, Field::Closing)) + 1
     }
 
     /// Whether a superblock may be collected: written, and all its programs have ended.
@@ -210,8 +260,9 @@ impl Blocks {
         self.get(superblock, Field::State) == BlockUse::Closed as u32
     }
 
-    /// The superblocks of a die.
+    /// The superblocks of a die, of both pools.
+    #[cfg(test)]
     pub(super) fn of_die(&self, die: DieIndex) -> std::ops::Range<SuperblockIndex> {
-        die * self.blocks_per_die..(die + 1) * self.blocks_per_die
+        die * self.pools.blocks_per_die..(die + 1) * self.pools.blocks_per_die
     }
 }

@@ -22,6 +22,8 @@ pub(crate) enum CollectionReason {
     Space,
     /// Its data don't change, and it has few erases.
     Wear,
+    /// Room where cells have one bit.
+    Cache,
 }
 
 /// A superblock whose valid units are to be moved before it is erased.
@@ -56,7 +58,7 @@ pub(super) struct Victim {
 /// A die's search for superblocks whose data don't change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevellingSearch {
-    /// Superblock of the die that is looked at next.
+    /// Superblock of the die that is looked at next, from the first on with all its bits in a cell.
     cursor: u32,
     found: Option<SuperblockIndex>,
 }
@@ -75,7 +77,17 @@ impl Ftl {
         }
         let state = &self.dies[die as usize];
         let cold = state.levelling.found.is_some_and(|found| self.blocks.is_candidate(found));
-        if state.victim.is_some() || cold { Urgency::Background } else { Urgency::None }
+        let wanted = state.victim.is_some() || cold || self.can_empty_cache(die);
+        if wanted { Urgency::Background } else { Urgency::None }
+    }
+
+    /// Whether a superblock with one bit in a cell should be emptied and can be: what moves may need a free superblock
+    /// of the others, and then the collector's must be left.
+    fn can_empty_cache(&self, die: DieIndex) -> bool {
+        let (Some(cache), Some(victims)) = (self.parameters.slc_cache, &self.slc_victims) else { return false };
+        self.free_slc_superblocks(die) < cache.empty_below
+            && victims.candidates(die) > 0
+            && self.blocks.free(die) > COLLECTOR_RESERVE
     }
 
     /// Chooses a superblock of a die and begins to collect it. `None` if one is being collected there already, or
@@ -86,16 +98,33 @@ impl Ftl {
         }
         let (superblock, reason) = match self.take_levelling(die) {
             Some(superblock) => (superblock, CollectionReason::Wear),
-            None => (self.victims.choose(&mut self.blocks, die)?, CollectionReason::Space),
+            None => self.choose_victim(die)?,
         };
-        self.victims.remove(&mut self.blocks, die, superblock);
+        match (&mut self.slc_victims, reason) {
+            (Some(victims), CollectionReason::Cache) => victims.remove(&mut self.blocks, die, superblock),
+            _ => self.victims.remove(&mut self.blocks, die, superblock),
+        }
         self.blocks.set_use(superblock, BlockUse::Victim);
         self.dies[die as usize].victim = Some(Victim { superblock, passed: 0, reason });
         match reason {
             CollectionReason::Space => self.counters.collections += 1,
             CollectionReason::Wear => self.counters.levellings += 1,
+            CollectionReason::Cache => self.counters.emptyings += 1,
         }
         Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
+    }
+
+    /// What to collect for room: where that is short, of the superblocks with all their bits first.
+    fn choose_victim(&mut self, die: DieIndex) -> Option<(SuperblockIndex, CollectionReason)> {
+        let short = self.blocks.free(die) < self.parameters.collector.start_below;
+        let empty = self.can_empty_cache(die);
+        if (short || !empty)
+            && let Some(superblock) = self.victims.choose(&mut self.blocks, die)
+        {
+            return Some((superblock, CollectionReason::Space));
+        }
+        let victims = self.slc_victims.as_mut().filter(|_| empty)?;
+        victims.choose(&mut self.blocks, die).map(|superblock| (superblock, CollectionReason::Cache))
     }
 
     /// The superblock being collected on a die.
@@ -111,10 +140,14 @@ impl Ftl {
     pub(crate) fn next_moves(&mut self, die: DieIndex, most: usize, moves: &mut Vec<Move>) -> usize {
         let victim = self.dies[die as usize].victim.expect("a superblock is being collected");
         let first = victim.superblock * self.sizes.units_per_superblock;
+        let in_use = match victim.reason {
+            CollectionReason::Cache => self.sizes.slc_units_per_superblock,
+            CollectionReason::Space | CollectionReason::Wear => self.sizes.units_per_superblock,
+        };
         let (mut passed, mut found) = (victim.passed, 0);
-        while passed < self.sizes.units_per_superblock && found < most {
+        while passed < in_use && found < most {
             // Of so many slots no more than are wanted can be valid.
-            let slots = (self.sizes.units_per_superblock - passed).min((most - found).min(u32::MAX as usize) as u32);
+            let slots = (in_use - passed).min((most - found).min(u32::MAX as usize) as u32);
             found += self.valid_among(first + passed..first + passed + slots, moves);
             passed += slots;
         }
@@ -149,6 +182,7 @@ impl Ftl {
         let stream = match victim.reason {
             CollectionReason::Space => Stream::Collector,
             CollectionReason::Wear => Stream::Levelling,
+            CollectionReason::Cache => Stream::Emptying,
         };
         let appended = self.append(stream, die, unit_move.unit);
         self.mapping_changed(unit_move.unit);
@@ -165,7 +199,8 @@ impl Ftl {
         assert_eq!(self.blocks.get(superblock, Field::Valid), 0, "superblock {superblock} holds valid units");
         let erases = self.blocks.get(superblock, Field::Erases);
         self.blocks.set(superblock, Field::Erases, erases + 1);
-        self.blocks.put_free(die, superblock, self.parameters.wear.dynamic);
+        let pool = self.blocks.pools().of(die, superblock);
+        self.blocks.put_free(pool, superblock, self.parameters.wear.dynamic);
         self.counters.erases += 1;
         self.look_for_cold(die);
     }
@@ -186,9 +221,10 @@ impl Ftl {
         };
         let most = self.blocks.most_erases(die);
         let mut search = self.dies[die as usize].levelling;
+        let first = die * self.sizes.blocks_per_die + self.sizes.slc_superblocks;
         for _ in 0..LOOKED_AT_PER_ERASE {
-            let superblock = die * self.sizes.blocks_per_die + search.cursor;
-            search.cursor = (search.cursor + 1) % self.sizes.blocks_per_die;
+            let superblock = first + search.cursor;
+            search.cursor = (search.cursor + 1) % (self.sizes.blocks_per_die - self.sizes.slc_superblocks);
             let erases = self.blocks.get(superblock, Field::Erases);
             if self.blocks.is_candidate(superblock) && most - erases >= difference {
                 search.found = Some(superblock);

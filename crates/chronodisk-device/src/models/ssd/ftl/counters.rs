@@ -5,8 +5,12 @@ use super::Stream;
 /// Counts from the erased drive on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FtlCounters {
-    /// Units that the host had written.
+    /// Units that the host had written to where cells have all their bits.
     pub(crate) host_units: u64,
+    /// Units that it had written to where they have one.
+    pub(crate) cached_units: u64,
+    /// Units moved from there to the others.
+    pub(crate) emptied_units: u64,
     /// Units moved to win space.
     pub(crate) moved_units: u64,
     /// Units of the mapping table written.
@@ -21,6 +25,8 @@ pub(crate) struct FtlCounters {
     pub(crate) collections: u64,
     /// Superblocks collected to level wear.
     pub(crate) levellings: u64,
+    /// Superblocks with one bit in a cell emptied.
+    pub(crate) emptyings: u64,
     /// Superblocks erased.
     pub(crate) erases: u64,
 }
@@ -32,11 +38,13 @@ impl FtlCounters {
             Stream::Collector => &mut self.moved_units,
             Stream::Mapping => &mut self.mapping_units,
             Stream::Levelling => &mut self.levelled_units,
+            Stream::Cache => &mut self.cached_units,
+            Stream::Emptying => &mut self.emptied_units,
         } += 1;
     }
 
     /// Counts in the order of the words of a saved state.
-    pub(super) const WORDS: usize = 9;
+    pub(super) const WORDS: usize = 12;
 
     pub(super) fn words(&self) -> [u64; FtlCounters::WORDS] {
         [
@@ -49,6 +57,9 @@ impl FtlCounters {
             self.collections,
             self.levellings,
             self.erases,
+            self.cached_units,
+            self.emptied_units,
+            self.emptyings,
         ]
     }
 
@@ -56,7 +67,7 @@ impl FtlCounters {
     pub(super) fn from_words(words: [u64; FtlCounters::WORDS]) -> Self {
         let words = words.map(|word| word.min(1 << 60));
         let [host_units, moved_units, mapping_units, levelled_units, padded_units, trimmed_units, ..] = words;
-        let [.., collections, levellings, erases] = words;
+        let [.., collections, levellings, erases, cached_units, emptied_units, emptyings] = words;
         FtlCounters {
             host_units,
             moved_units,
@@ -67,14 +78,17 @@ impl FtlCounters {
             collections,
             levellings,
             erases,
+            cached_units,
+            emptied_units,
+            emptyings,
         }
     }
 
     /// Units programmed for one that the host wrote; 1 before anything was written.
     pub(crate) fn write_amplification(&self) -> f64 {
-        let programmed =
-            self.host_units + self.moved_units + self.mapping_units + self.levelled_units + self.padded_units;
-        if self.host_units == 0 { 1.0 } else { programmed as f64 / self.host_units as f64 }
+        let host = self.host_units + self.cached_units;
+        let again = self.moved_units + self.mapping_units + self.levelled_units + self.emptied_units;
+        if host == 0 { 1.0 } else { (host + again + self.padded_units) as f64 / host as f64 }
     }
 
     /// What was counted since `earlier`.

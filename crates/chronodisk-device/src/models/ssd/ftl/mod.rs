@@ -9,6 +9,9 @@
 //!                                     └─ none left, all relocated ──► (erase) ──► erased
 //! ```
 //!
+//! With [`SlcCache`], the first superblocks of each die have one bit in a cell and are a pool of their own: the host's
+//! data go there while there is room ([`Ftl::host_stream`]), and a collection of another reason moves them to the rest.
+//!
 //! Modelled: a page map, ideal or demand-cached; a map from slots back to units; for each die a frontier per
 //! [`Stream`], superblocks by use, free ones by wear, collection by policy, static and dynamic wear levelling, TRIM.
 //! A unit is mapped to its new slot as soon as it is appended, while its data are still in the controller: who reads it
@@ -47,8 +50,6 @@ mod victims;
 use std::ops::Range;
 use std::sync::Arc;
 
-use chronodisk_sim::RandomStream;
-
 use super::geometry::{DieIndex, Slot};
 use crate::flat_table::FlatTable;
 pub(crate) use blocks::SuperblockIndex;
@@ -57,7 +58,7 @@ pub(crate) use collector::{CollectionReason, Move, Urgency};
 pub(crate) use counters::FtlCounters;
 use mapping_cache::MappingCache;
 pub(crate) use parameters::{
-    Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, VictimPolicy, WearLevelling,
+    Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, SlcCache, VictimPolicy, WearLevelling,
 };
 use reverse::Reverse;
 pub(crate) use untimed::Untimed;
@@ -77,11 +78,16 @@ pub(crate) enum Stream {
     Mapping,
     /// Data that don't change, moved to superblocks with many erases.
     Levelling,
+    /// The host's data, where cells have one bit.
+    Cache,
+    /// Data that the collector moves from there.
+    Emptying,
 }
 
 impl Stream {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Stream; 4] = [Stream::Host, Stream::Collector, Stream::Mapping, Stream::Levelling];
+    pub(crate) const ALL: [Stream; 6] =
+        [Stream::Host, Stream::Collector, Stream::Mapping, Stream::Levelling, Stream::Cache, Stream::Emptying];
 }
 
 /// The slots of one program command, all appended.
@@ -116,6 +122,8 @@ pub(crate) struct Ftl {
     regions: FlatTable,
     blocks: Blocks,
     victims: Victims,
+    /// The superblocks with one bit in a cell that may be emptied.
+    slc_victims: Option<Victims>,
     dies: Vec<Die>,
     cache: Option<MappingCache>,
     counters: FtlCounters,
@@ -135,6 +143,9 @@ struct Sizes {
     units_per_superblock: u32,
     units_per_superpage: u32,
     blocks_per_die: u32,
+    slc_superblocks: u32,
+    slc_units_per_superblock: u32,
+    slc_units_per_superpage: u32,
     valid_limit: u32,
 }
 
@@ -145,8 +156,30 @@ impl Sizes {
             units_per_superblock: geometry.units_per_superblock(),
             units_per_superpage: geometry.units_per_superpage(),
             blocks_per_die: geometry.blocks_per_plane,
+            slc_superblocks: parameters.slc_superblocks(),
+            slc_units_per_superblock: geometry.slc_units_per_superblock(),
+            slc_units_per_superpage: geometry.slc_units_per_superpage(),
             valid_limit: parameters.valid_units_per_die_limit(),
         }
+    }
+
+    /// Units that a program command of the stream writes.
+    #[inline]
+    fn superpage(&self, stream: Stream) -> u32 {
+        if stream == Stream::Cache { self.slc_units_per_superpage } else { self.units_per_superpage }
+    }
+
+    /// Units of a superblock of the stream.
+    #[inline]
+    fn superblock(&self, stream: Stream) -> u32 {
+        if stream == Stream::Cache { self.slc_units_per_superblock } else { self.units_per_superblock }
+    }
+
+    /// Free superblocks of a die that the host may not take: the collector's, and one to be opened for what is emptied
+    /// from where cells have one bit, which frees none of them.
+    #[inline]
+    fn reserve(&self) -> u32 {
+        COLLECTOR_RESERVE + u32::from(self.slc_superblocks > 0)
     }
 }
 
@@ -188,14 +221,9 @@ impl Ftl {
             map: FlatTable::new(u64::from(parameters.addressed_units())),
             reverse: Reverse::new(&parameters),
             regions: FlatTable::new(regions_of(parameters.addressed_units())),
-            blocks: Blocks::new(&geometry),
-            victims: Victims::new(
-                parameters.collector.policy,
-                geometry.dies(),
-                geometry.blocks_per_plane,
-                sizes.units_per_superblock,
-                RandomStream::new(seed, "ssd", "victims"),
-            ),
+            blocks: Blocks::new(&geometry, sizes.slc_superblocks),
+            victims: Victims::of(&parameters, seed),
+            slc_victims: Victims::of_slc(&parameters),
             dies: vec![Die::default(); geometry.dies() as usize],
             cache: MappingCache::new(&parameters),
             counters: FtlCounters::default(),
@@ -230,16 +258,51 @@ impl Ftl {
     pub(crate) fn has_room(&self, stream: Stream, die: DieIndex) -> bool {
         let state = &self.dies[die as usize];
         let frontier = state.frontiers[stream as usize];
-        if frontier.is_some_and(|frontier| !frontier.appended.is_multiple_of(self.sizes.units_per_superpage)) {
+        if frontier.is_some_and(|frontier| !frontier.appended.is_multiple_of(self.sizes.superpage(stream))) {
             return true;
         }
-        let free = self.blocks.free(die);
+        let room_for_more = state.valid + self.sizes.units_per_superpage <= self.sizes.valid_limit;
         match stream {
             Stream::Host | Stream::Mapping => {
-                state.valid + self.sizes.units_per_superpage <= self.sizes.valid_limit
-                    && (frontier.is_some() || free > COLLECTOR_RESERVE)
+                room_for_more && (frontier.is_some() || self.blocks.free(die) > self.sizes.reserve())
             }
-            Stream::Collector | Stream::Levelling => frontier.is_some() || free > 0,
+            Stream::Collector | Stream::Levelling | Stream::Emptying => frontier.is_some() || self.blocks.free(die) > 0,
+            Stream::Cache => {
+                self.sizes.slc_superblocks > 0
+                    && room_for_more
+                    && (frontier.is_some() || self.free_slc_superblocks(die) > 0)
+            }
+        }
+    }
+
+    /// Where the host's next unit on a die goes: on with a superpage that is begun, else to where cells have one bit,
+    /// else to the others. `None` if there is no room.
+    #[inline]
+    pub(crate) fn host_stream(&self, die: DieIndex) -> Option<Stream> {
+        let cached =
+            self.sizes.slc_superblocks > 0 && self.begun(Stream::Host, die) == 0 && self.has_room(Stream::Cache, die);
+        if cached {
+            return Some(Stream::Cache);
+        }
+        self.has_room(Stream::Host, die).then_some(Stream::Host)
+    }
+
+    /// Units that a program command of the stream writes.
+    pub(crate) fn units_per_superpage(&self, stream: Stream) -> u32 {
+        self.sizes.superpage(stream)
+    }
+
+    /// Whether a superblock has one bit in a cell.
+    #[inline]
+    pub(crate) fn is_slc(&self, superblock: SuperblockIndex) -> bool {
+        self.blocks.pools().is_slc(superblock)
+    }
+
+    /// Free superblocks of a die with one bit in a cell.
+    pub(crate) fn free_slc_superblocks(&self, die: DieIndex) -> u32 {
+        match self.sizes.slc_superblocks {
+            0 => 0,
+            _ => self.blocks.free(self.blocks.pools().slc(die)),
         }
     }
 
@@ -251,7 +314,7 @@ impl Ftl {
 
     /// Units that the stream's begun superpage on a die still takes; zero if none is begun.
     pub(crate) fn begun(&self, stream: Stream, die: DieIndex) -> u32 {
-        let per_superpage = self.sizes.units_per_superpage;
+        let per_superpage = self.sizes.superpage(stream);
         let appended = self.dies[die as usize].frontiers[stream as usize].map_or(0, |frontier| frontier.appended);
         (per_superpage - appended % per_superpage) % per_superpage
     }
@@ -306,7 +369,12 @@ impl Ftl {
         self.blocks.end_program(superblock);
         if self.blocks.is_candidate(superblock) {
             let die = self.die_of(superblock);
-            self.victims.add(&mut self.blocks, die, superblock);
+            match &mut self.slc_victims {
+                Some(victims) if self.blocks.pools().is_slc(superblock) => {
+                    victims.add(&mut self.blocks, die, superblock);
+                }
+                _ => self.victims.add(&mut self.blocks, die, superblock),
+            }
         }
     }
 
@@ -350,7 +418,7 @@ impl Ftl {
         self.dies[die as usize].valid
     }
 
-    /// Free superblocks of a die.
+    /// Free superblocks of a die with as many bits in a cell as it has.
     pub(crate) fn free_superblocks(&self, die: DieIndex) -> u32 {
         self.blocks.free(die)
     }
@@ -372,7 +440,8 @@ impl Ftl {
         if let Some(frontier) = self.dies[die as usize].frontiers[stream as usize] {
             return frontier;
         }
-        let superblock = self.blocks.take_free(die, stream == Stream::Levelling).expect("there is room");
+        let pool = if stream == Stream::Cache { self.blocks.pools().slc(die) } else { die };
+        let superblock = self.blocks.take_free(pool, stream == Stream::Levelling).expect("there is room");
         self.blocks.set_use(superblock, BlockUse::Open);
         Frontier { superblock, appended: 0 }
     }
@@ -381,17 +450,19 @@ impl Ftl {
     fn advance(&mut self, stream: Stream, die: DieIndex, frontier: Frontier) -> Option<Superpage> {
         let Frontier { superblock, appended } = frontier;
         let appended = appended + 1;
-        let closed = appended == self.sizes.units_per_superblock;
+        let closed = appended == self.sizes.superblock(stream);
         self.dies[die as usize].frontiers[stream as usize] =
             if closed { None } else { Some(Frontier { superblock, appended }) };
-        if !appended.is_multiple_of(self.sizes.units_per_superpage) {
+        let per_superpage = self.sizes.superpage(stream);
+        if !appended.is_multiple_of(per_superpage) {
             return None;
         }
         self.blocks.begin_program(superblock);
         if closed {
-            self.blocks.close(die, superblock);
+            let pool = self.blocks.pools().of(die, superblock);
+            self.blocks.close(pool, superblock);
         }
-        Some(Superpage { superblock, index: appended / self.sizes.units_per_superpage - 1 })
+        Some(Superpage { superblock, index: appended / per_superpage - 1 })
     }
 
     /// A slot that was valid is so no longer.
@@ -399,9 +470,10 @@ impl Ftl {
         let superblock = slot / self.sizes.units_per_superblock;
         let die = self.die_of(superblock);
         self.dies[die as usize].valid -= 1;
-        if self.blocks.is_candidate(superblock) {
+        if self.blocks.is_candidate(superblock) && !self.is_slc(superblock) {
             self.victims.invalidated(&mut self.blocks, die, superblock);
         } else {
+            // Those with one bit in a cell are emptied in the order of their closing, whatever is valid in them.
             let valid = self.blocks.get(superblock, Field::Valid);
             self.blocks.set(superblock, Field::Valid, valid - 1);
         }

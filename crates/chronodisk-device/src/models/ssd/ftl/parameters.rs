@@ -20,6 +20,19 @@ pub(crate) struct FtlParameters {
     pub(crate) wear: WearLevelling,
     /// Where the mapping table is kept.
     pub(crate) mapping: Mapping,
+    /// A region of each die with one bit in a cell, into which the host writes first.
+    pub(crate) slc_cache: Option<SlcCache>,
+}
+
+/// The first superblocks of each die are programmed with one bit in a cell: fewer units, quickly. The host's data go
+/// there while there is room, and to the other superblocks when there is none; in the background the collector moves
+/// what is still valid of the superblock that was written first to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlcCache {
+    /// Superblocks of each die.
+    pub(crate) superblocks: u32,
+    /// Some are emptied while fewer of them are free.
+    pub(crate) empty_below: u32,
 }
 
 /// On which die a host's unit is written.
@@ -173,13 +186,21 @@ impl FtlParameters {
         self.logical_units + self.translation_units()
     }
 
+    /// Superblocks of a die with one bit in a cell.
+    pub(crate) fn slc_superblocks(&self) -> u32 {
+        self.slc_cache.map_or(0, |cache| cache.superblocks)
+    }
+
     /// Most valid units that a die may hold, so that the collector always finds something to win: a superblock each for
-    /// the open ones and the collector's reserve stays out of use, and one superpage's worth.
+    /// the open ones and the collector's reserve stays out of use, and one superpage's worth. What is in a region with
+    /// one bit in a cell has to fit into the other superblocks too, besides one that is open for what moves there, and
+    /// one that can be opened.
     pub(crate) fn valid_units_per_die_limit(&self) -> u32 {
         let mapping = u32::from(self.mapping != Mapping::Ideal);
         let levelling = u32::from(self.wear.move_at_difference.is_some());
-        let kept_back = 3 + mapping + levelling;
-        let usable = self.geometry.blocks_per_plane.saturating_sub(kept_back);
+        let emptying = 2 * u32::from(self.slc_cache.is_some());
+        let kept_back = 3 + mapping + levelling + emptying;
+        let usable = self.geometry.blocks_per_plane.saturating_sub(kept_back + self.slc_superblocks());
         (usable * self.geometry.units_per_superblock()).saturating_sub(self.geometry.units_per_superpage())
     }
 
@@ -200,6 +221,7 @@ impl FtlParameters {
     pub(crate) fn check(&self) -> Result<(), (&'static str, String)> {
         let geometry = &self.geometry;
         geometry.check()?;
+        self.check_slc_cache()?;
         let per_die = self.valid_units_per_die_limit();
         // Static allocation may be uneven by a round over all planes, and translation units go anywhere.
         let uneven = match self.allocation {
@@ -217,11 +239,12 @@ impl FtlParameters {
             ));
         }
         let collector = &self.collector;
-        if !(2..geometry.blocks_per_plane).contains(&collector.start_below) {
-            let blocks = geometry.blocks_per_plane;
+        let blocks = geometry.blocks_per_plane - self.slc_superblocks();
+        let least = if self.slc_cache.is_some() { 3 } else { 2 };
+        if !(least..blocks).contains(&collector.start_below) {
             return Err((
                 "collect-below",
-                format!("{} free superblocks; expected 2 to {}", collector.start_below, blocks - 1),
+                format!("{} free superblocks; expected {least} to {}", collector.start_below, blocks - 1),
             ));
         }
         // With this many kept free, what is left must hold the data with something to win; one is kept back anyway.
@@ -239,6 +262,31 @@ impl FtlParameters {
             && !(16..=MOST_CACHED_ENTRIES).contains(&entries)
         {
             return Err(("mapping-cache", format!("{entries} entries; expected 16 to {MOST_CACHED_ENTRIES}")));
+        }
+        Ok(())
+    }
+}
+
+impl FtlParameters {
+    fn check_slc_cache(&self) -> Result<(), (&'static str, String)> {
+        let Some(cache) = self.slc_cache else { return Ok(()) };
+        let geometry = &self.geometry;
+        let bits = geometry.cells.pages_per_word_line();
+        if bits == 1 {
+            return Err(("slc-cache", "the cells have one bit anyway".to_owned()));
+        }
+        if !geometry.pages_per_block.is_multiple_of(bits) {
+            let message =
+                format!("a block has {} pages, no multiple of a word line's {bits}", geometry.pages_per_block);
+            return Err(("slc-cache", message));
+        }
+        if !(2..geometry.blocks_per_plane).contains(&cache.superblocks) {
+            let most = geometry.blocks_per_plane - 1;
+            return Err(("slc-cache", format!("{} blocks of a plane; expected 2 to {most}", cache.superblocks)));
+        }
+        if !(1..=cache.superblocks).contains(&cache.empty_below) {
+            let message = format!("{} free superblocks; expected 1 to {}", cache.empty_below, cache.superblocks);
+            return Err(("slc-cache", message));
         }
         Ok(())
     }

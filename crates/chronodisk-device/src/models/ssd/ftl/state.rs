@@ -17,10 +17,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use chronodisk_sim::RandomStream;
 use twox_hash::XxHash64;
 
-use super::blocks::{Blocks, Field};
+use super::blocks::{Blocks, Field, Pools};
 use super::mapping_cache::MappingCache;
 use super::reverse::Reverse;
 use super::victims::Victims;
@@ -113,7 +112,7 @@ const MAGIC: &[u8; 16] = b"chronodisk-flash";
 const CHECKSUM_SEED: u64 = 0;
 
 /// Version of the format.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The header's bytes, and what sections begin at multiples of.
 const HEADER_BYTES: usize = 4_096;
@@ -291,7 +290,7 @@ impl Ftl {
     /// # Errors
     /// What is inconsistent in the state.
     pub(crate) fn from_resting(resting: Resting, seed: u64) -> Result<Ftl, StateError> {
-        let counts = Counts::of(&resting.map, &resting.reverse, &resting.parameters.geometry)?;
+        let counts = Counts::of(&resting.map, &resting.reverse, &resting.parameters)?;
         Ftl::from_counted(resting, counts, seed)
     }
 
@@ -301,37 +300,33 @@ impl Ftl {
         let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters } = resting;
         let geometry = parameters.geometry;
         let sizes = Sizes::of(&parameters);
-        let mut blocks = Blocks::in_use(&geometry);
-        let random = RandomStream::new(seed, "ssd", "victims");
-        let mut victims = Victims::new(
-            parameters.collector.policy,
-            geometry.dies(),
-            geometry.blocks_per_plane,
-            sizes.units_per_superblock,
-            random,
-        );
+        let mut blocks = Blocks::in_use(&geometry, sizes.slc_superblocks);
+        let mut victims = Victims::of(&parameters, seed);
+        let mut slc_victims = Victims::of_slc(&parameters);
+        for (superblock, resting) in (0..).zip(&resting_blocks) {
+            blocks.set(superblock, Field::Valid, valid[superblock as usize]);
+            blocks.set(superblock, Field::Erases, resting.erases.min(ERASES_MOST));
+        }
+        blocks.begin_wear_at_least();
         let mut dies = vec![Die::default(); geometry.dies() as usize];
         for ((state, frontiers), die) in dies.iter_mut().zip(frontiers).zip(0..) {
             let of_die = die * geometry.blocks_per_plane..(die + 1) * geometry.blocks_per_plane;
             state.frontiers = frontiers;
             state.valid = valid[of_die.start as usize..of_die.end as usize].iter().sum();
-            for superblock in of_die.clone() {
-                let RestingBlock { state, erases, .. } = resting_blocks[superblock as usize];
-                if state == BlockUse::Victim {
-                    return damaged("a superblock is being collected");
-                }
-                blocks.set(superblock, Field::Valid, valid[superblock as usize]);
-                blocks.set(superblock, Field::Erases, erases.min(ERASES_MOST));
+            if of_die.clone().any(|superblock| resting_blocks[superblock as usize].state == BlockUse::Victim) {
+                return damaged("a superblock is being collected");
             }
-            check_frontiers(&frontiers, of_die.clone(), &resting_blocks, &sizes)?;
+            check_frontiers(&frontiers, of_die.clone(), &resting_blocks, &sizes, blocks.pools())?;
             // From the last to the first, so that the first is taken first.
-            blocks.begin_wear_at_least(die);
             for superblock in of_die.clone().rev() {
                 match resting_blocks[superblock as usize].state {
                     BlockUse::Free if valid[superblock as usize] > 0 => {
                         return damaged("a free superblock holds data");
                     }
-                    BlockUse::Free => blocks.put_free(die, superblock, parameters.wear.dynamic),
+                    BlockUse::Free => {
+                        let pool = blocks.pools().of(die, superblock);
+                        blocks.put_free(pool, superblock, parameters.wear.dynamic);
+                    }
                     state => blocks.set_use(superblock, state),
                 }
             }
@@ -339,13 +334,17 @@ impl Ftl {
                 of_die.filter(|&superblock| resting_blocks[superblock as usize].state == BlockUse::Closed).collect();
             closed.sort_by_key(|&superblock| resting_blocks[superblock as usize].closing);
             for superblock in closed {
-                blocks.close(die, superblock);
-                victims.add(&mut blocks, die, superblock);
+                let pool = blocks.pools().of(die, superblock);
+                blocks.close(pool, superblock);
+                match &mut slc_victims {
+                    Some(victims) if pool != die => victims.add(&mut blocks, die, superblock),
+                    _ => victims.add(&mut blocks, die, superblock),
+                }
             }
         }
         check_room(&blocks, &dies, &sizes)?;
         let cache = MappingCache::new(&parameters);
-        Ok(Ftl { parameters, sizes, map, reverse, regions, blocks, victims, dies, cache, counters })
+        Ok(Ftl { parameters, sizes, map, reverse, regions, blocks, victims, slc_victims, dies, cache, counters })
     }
 }
 
@@ -362,7 +361,9 @@ pub(super) struct Counts {
 
 impl Counts {
     /// Counts, and checks that every mapped unit has a slot that says so, and every such slot one unit.
-    fn of(map: &FlatTable, reverse: &Reverse, geometry: &super::super::geometry::Geometry) -> Result<Self, StateError> {
+    fn of(map: &FlatTable, reverse: &Reverse, parameters: &FtlParameters) -> Result<Self, StateError> {
+        let geometry = &parameters.geometry;
+        let (slc_superblocks, slc_units) = (parameters.slc_superblocks(), geometry.slc_units_per_superblock());
         let mut valid = vec![0; geometry.superblocks() as usize];
         let (units, slots) = (map.len() as u32, geometry.slots());
         // Where a slot keeps a unit's whole number, it says itself that no other is in it.
@@ -385,7 +386,13 @@ impl Counts {
                     }
                     *word |= bit;
                 }
-                valid[geometry.superblock_of(slot) as usize] += 1;
+                let superblock = geometry.superblock_of(slot);
+                if superblock % geometry.blocks_per_plane < slc_superblocks
+                    && slot - geometry.first_slot(superblock) >= slc_units
+                {
+                    return damaged("a unit is mapped to a slot that has no cells of its own");
+                }
+                valid[superblock as usize] += 1;
                 mapped += 1;
             }
             regions.set(region, mapped);
@@ -422,16 +429,18 @@ fn check_frontiers(
     of_die: std::ops::Range<u32>,
     blocks: &[RestingBlock],
     sizes: &Sizes,
+    pools: Pools,
 ) -> Result<(), StateError> {
     let open = of_die.clone().filter(|&superblock| blocks[superblock as usize].state == BlockUse::Open).count();
     let mut seen: Vec<u32> = Vec::with_capacity(Stream::ALL.len());
-    for frontier in frontiers.iter().flatten() {
-        let Frontier { superblock, appended } = *frontier;
+    for (stream, frontier) in Stream::ALL.into_iter().zip(frontiers) {
+        let Some(Frontier { superblock, appended }) = *frontier else { continue };
         let fits = of_die.contains(&superblock)
             && blocks[superblock as usize].state == BlockUse::Open
             && !seen.contains(&superblock)
-            && (1..sizes.units_per_superblock).contains(&appended)
-            && appended.is_multiple_of(sizes.units_per_superpage);
+            && pools.is_slc(superblock) == (stream == Stream::Cache)
+            && (1..sizes.superblock(stream)).contains(&appended)
+            && appended.is_multiple_of(sizes.superpage(stream));
         if !fits {
             return damaged("an open superblock is in no state that it could be in");
         }

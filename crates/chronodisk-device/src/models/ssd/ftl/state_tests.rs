@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use chronodisk_sim::RandomStream;
 use proptest::prelude::*;
 
 use super::ageing::{AgeingOptions, age};
@@ -44,7 +45,9 @@ fn exercise(ftl: Ftl) -> Untimed {
 fn a_loaded_state_goes_on_as_the_saved_one() {
     for policy in [VictimPolicy::Greedy, VictimPolicy::Fifo, VictimPolicy::CostBenefit, VictimPolicy::Choices(3)] {
         let mapping = Mapping::DemandCached { entries: 64 };
-        let parameters = Arc::new(FtlParameters { mapping, ..parameters(policy) });
+        let slc_cache = Some(SlcCache { superblocks: 3, empty_below: 2 });
+        let logical_units = parameters(policy).logical_units / 2;
+        let parameters = Arc::new(FtlParameters { mapping, slc_cache, logical_units, ..parameters(policy) });
         let mut drive = exercise(aged(&parameters));
         drive.settle();
         let ftl = drive.into_ftl();
@@ -71,7 +74,7 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
     let mut other = bytes.clone();
     other[16] = 9;
     assert_eq!(refused(&other), StateError::Version(9));
-    assert!(StateError::Version(9).to_string().contains("expected version 2"));
+    assert!(StateError::Version(9).to_string().contains("expected version 3"));
     for place in [40, 4_096, 8_192, bytes.len() / 2] {
         let mut other = bytes.clone();
         other[place] ^= 0x10;
@@ -101,6 +104,23 @@ fn two_units_of_one_slot_are_found_where_a_slot_keeps_only_a_part_of_its_units_n
     assert!(reason.contains("two units are mapped to one slot"), "{reason}");
 }
 
+#[test]
+fn units_beyond_the_cells_of_a_superblock_with_one_bit_are_refused() {
+    let slc_cache = Some(SlcCache { superblocks: 3, empty_below: 1 });
+    let half = parameters(VictimPolicy::Greedy).logical_units / 2;
+    let parameters = Arc::new(FtlParameters { slc_cache, logical_units: half, ..parameters(VictimPolicy::Greedy) });
+    let mut drive = exercise(aged(&parameters));
+    drive.settle();
+    let ftl = drive.into_ftl();
+    let unit = (0..half).find(|&unit| ftl.lookup(unit).is_some_and(|slot| ftl.is_slc(slot / 96))).unwrap();
+    let slot = ftl.lookup(unit).unwrap();
+    let mut resting = Resting::of(ftl);
+    resting.reverse.set(slot / 96 * 96 + 32, unit);
+    resting.map.set(unit, slot / 96 * 96 + 32 + 1);
+    let reason = Ftl::from_resting(resting, 5).unwrap_err().to_string();
+    assert!(reason.contains("no cells of its own"), "{reason}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
@@ -108,7 +128,8 @@ proptest! {
     fn a_changed_state_is_refused_or_works(changes in prop::collection::vec((any::<u32>(), any::<u8>()), 1..6)) {
         thread_local!(static BYTES: (Arc<FtlParameters>, Vec<u8>) = {
             let mut small = parameters(VictimPolicy::Greedy);
-            small.logical_units /= 3;
+            small.logical_units /= 4;
+            small.slc_cache = Some(SlcCache { superblocks: 2, empty_below: 1 });
             small.geometry.blocks_per_plane /= 2;
             let small = Arc::new(small);
             let bytes = bytes_of(&aged(&small));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use chronodisk_sim::RandomStream;
 use proptest::prelude::*;
 
 use super::super::geometry::CellKind;
@@ -36,6 +37,7 @@ pub(super) fn parameters(policy: VictimPolicy) -> FtlParameters {
         collector: CollectorParameters { policy, start_below: 3, urgent_below: 2, preemptible: true },
         wear: WearLevelling { dynamic: true, move_at_difference: None },
         mapping: Mapping::Ideal,
+        slc_cache: None,
     }
 }
 
@@ -60,10 +62,18 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
             .prop_map(|order| Allocation::Static(order.parse().unwrap())),
     ];
     let mapping = prop_oneof![Just(Mapping::Ideal), Just(Mapping::DemandCached { entries: 64 })];
-    (policy, allocation, mapping, prop::option::of(2u32..6), any::<bool>(), 0..3).prop_map(
-        |(policy, allocation, mapping, move_at_difference, dynamic, size)| {
+    let slc_cache =
+        prop::option::of((2u32..6, 1u32..6).prop_map(|(superblocks, empty_below)| SlcCache {
+            superblocks,
+            empty_below: empty_below.min(superblocks),
+        }));
+    (policy, allocation, mapping, prop::option::of(2u32..6), any::<bool>(), 0..3, slc_cache).prop_map(
+        |(policy, allocation, mapping, move_at_difference, dynamic, size, slc_cache)| {
             let wear = WearLevelling { dynamic, move_at_difference };
-            let parameters = FtlParameters { allocation, mapping, wear, ..parameters(policy) };
+            let mut parameters = FtlParameters { allocation, mapping, wear, slc_cache, ..parameters(policy) };
+            if slc_cache.is_some() {
+                parameters.logical_units = parameters.logical_units / 66 * 40;
+            }
             match size {
                 0 => to_the_last_page(parameters),
                 // So few that a slot keeps only a part of its unit's number.
@@ -97,6 +107,9 @@ fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
         }
         if let Some(slot) = slot {
             assert_eq!(ftl.reverse.look(&ftl.map, slot), (unit, true), "slot {slot}");
+            let superblock = geometry.superblock_of(slot);
+            let in_use = if ftl.is_slc(superblock) { 32 } else { 96 };
+            assert!(slot - geometry.first_slot(superblock) < in_use, "slot {slot}");
             valid[geometry.superblock_of(slot) as usize] += 1;
         }
     }
@@ -108,7 +121,7 @@ fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
     for die in 0..geometry.dies() {
         let blocks = ftl.blocks.of_die(die);
         let count = |of: BlockUse| blocks.clone().filter(|&block| ftl.blocks.use_of(block) == of).count() as u32;
-        assert_eq!(count(BlockUse::Free), ftl.free_superblocks(die));
+        assert_eq!(count(BlockUse::Free), ftl.free_superblocks(die) + ftl.free_slc_superblocks(die));
         let open = ftl.dies[die as usize].frontiers.iter().flatten().count() as u32;
         assert_eq!(count(BlockUse::Open), open);
         assert_eq!(blocks.clone().map(|block| ftl.valid_in(block)).sum::<u32>(), ftl.valid_units(die));
@@ -173,6 +186,67 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_host_writes_where_cells_have_one_bit_until_that_is_full() {
+    let slc_cache = Some(SlcCache { superblocks: 3, empty_below: 2 });
+    let logical_units = small_geometry().slots() / 2;
+    let parameters = Arc::new(FtlParameters { slc_cache, logical_units, ..parameters(VictimPolicy::Greedy) });
+    let mut ftl = Ftl::new(Arc::clone(&parameters), 0);
+    let mut streams = Vec::new();
+    // Nobody empties anything: three superblocks of a third of 96 units, then the others.
+    for unit in 0..200 {
+        let stream = ftl.host_stream(0).unwrap();
+        let appended = ftl.append(stream, 0, unit).unwrap();
+        assert_eq!(ftl.is_slc(parameters.geometry.superblock_of(appended.slot)), stream == Stream::Cache);
+        if let Some(superpage) = appended.completed {
+            ftl.programmed(superpage);
+        }
+        streams.push(stream);
+    }
+    assert_eq!(streams.iter().position(|&stream| stream == Stream::Host), Some(3 * 32));
+    assert!(streams[96..].iter().all(|&stream| stream == Stream::Host));
+    // The one that was written first is emptied first, then another, and with two free no more.
+    for first in [0, 32] {
+        assert_eq!(ftl.urgency(0), Urgency::Background);
+        let collection = ftl.start_collection(0).unwrap();
+        assert_eq!((collection.reason, collection.valid), (CollectionReason::Cache, 32));
+        let mut moves = Vec::new();
+        assert_eq!(ftl.next_moves(0, usize::MAX, &mut moves), 32);
+        for unit_move in moves {
+            assert!((first..first + 32).contains(&unit_move.unit));
+            let appended = ftl.relocate(0, unit_move).unwrap();
+            assert!(!ftl.is_slc(parameters.geometry.superblock_of(appended.slot)));
+        }
+        ftl.erased(0);
+    }
+    assert_eq!((ftl.urgency(0), ftl.host_stream(0)), (Urgency::None, Some(Stream::Host)), "a superpage is begun");
+    ftl.pad(Stream::Host, 0);
+    assert_eq!(ftl.host_stream(0), Some(Stream::Cache));
+    let counters = ftl.counters();
+    assert_eq!((counters.cached_units, counters.emptied_units, counters.emptyings), (96, 64, 2));
+}
+
+#[test]
+fn regions_with_one_bit_in_a_cell_that_do_not_fit_are_refused() {
+    let with = |superblocks, empty_below| FtlParameters {
+        slc_cache: Some(SlcCache { superblocks, empty_below }),
+        logical_units: 96,
+        ..parameters(VictimPolicy::Greedy)
+    };
+    assert_eq!(with(5, 5).check(), Ok(()));
+    let refused = |parameters: FtlParameters| parameters.check().unwrap_err();
+    assert!(refused(with(24, 1)).1.contains("expected 2 to 23"));
+    assert!(refused(with(5, 6)).1.contains("expected 1 to 5"));
+    assert_eq!(refused(with(20, 1)).0, "capacity");
+    let mut one_bit = with(5, 5);
+    one_bit.geometry.cells = CellKind::Slc;
+    one_bit.geometry.one_shot_pages = 1;
+    assert!(refused(one_bit).1.contains("one bit anyway"));
+    let mut collects_late = with(5, 5);
+    collects_late.collector.start_below = 2;
+    assert!(refused(collects_late).1.contains("expected 3 to 18"));
 }
 
 #[test]

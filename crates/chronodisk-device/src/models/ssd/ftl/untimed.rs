@@ -33,20 +33,32 @@ impl Untimed {
     pub(crate) fn write(&mut self, unit: Unit) {
         self.look_up_to_change(unit);
         match self.ftl.bound_die(unit) {
-            Some(die) => self.put_on(Stream::Host, die, unit),
-            None => self.put(Stream::Host, self.die, unit),
+            Some(die) => self.write_to(die, unit),
+            None => {
+                let dies = self.ftl.dies();
+                let mut around = (self.die..dies).chain(0..self.die);
+                let die = around.find(|&die| self.ftl.host_stream(die).is_some());
+                self.write_to(die.expect("a checked drive has a die with room"), unit);
+            }
         }
     }
 
     /// The host writes a unit, which goes to a die that somebody else chose. Whether there was room; there is not if
     /// the die has its share of valid data.
     pub(crate) fn write_on(&mut self, die: DieIndex, unit: Unit) -> bool {
-        let room = self.ftl.has_room(Stream::Host, die);
+        let room = self.ftl.host_stream(die).is_some();
         if room {
             self.look_up_to_change(unit);
-            self.put_on(Stream::Host, die, unit);
+            self.write_to(die, unit);
         }
         room
+    }
+
+    /// Appends a unit of the host on a die; the next superpage goes to the next die.
+    fn write_to(&mut self, die: DieIndex, unit: Unit) {
+        let stream = self.ftl.host_stream(die).expect("the collector keeps room");
+        self.put_on(stream, die, unit);
+        self.die = if self.ftl.begun(stream, die) == 0 { (die + 1) % self.ftl.dies() } else { die };
     }
 
     /// What a change of a unit's place does to the mapping cache.
@@ -77,13 +89,10 @@ impl Untimed {
         }
     }
 
-    /// Appends on the first die that has room; the next superpage goes to the next die.
+    /// Appends on the first die that has room.
     fn put(&mut self, stream: Stream, start: DieIndex, unit: Unit) {
         let die = self.ftl.die_with_room(stream, start).expect("a checked drive has a die with room");
         self.put_on(stream, die, unit);
-        if stream == Stream::Host {
-            self.die = if self.ftl.begun(stream, die) == 0 { (die + 1) % self.ftl.dies() } else { die };
-        }
     }
 
     fn put_on(&mut self, stream: Stream, die: DieIndex, unit: Unit) {

@@ -4,7 +4,7 @@ use chronodisk_sim::RandomStream;
 
 use super::super::geometry::DieIndex;
 use super::blocks::{Blocks, Field, SuperblockIndex};
-use super::parameters::VictimPolicy;
+use super::parameters::{FtlParameters, VictimPolicy};
 use crate::flat_table::FlatTable;
 
 /// The candidates of each die: closed superblocks whose programs have all ended.
@@ -37,7 +37,21 @@ struct DieVictims {
 const DRAWS_MOST: u32 = 4;
 
 impl Victims {
-    pub(super) fn new(policy: VictimPolicy, dies: u32, blocks_per_die: u32, units: u32, random: RandomStream) -> Self {
+    /// None yet, of the superblocks with as many bits in a cell as they have.
+    pub(super) fn of(parameters: &FtlParameters, seed: u64) -> Self {
+        Victims::new(parameters.collector.policy, parameters, RandomStream::new(seed, "ssd", "victims"))
+    }
+
+    /// None yet, of those with one bit in a cell, if there are such: each of them has something to win.
+    pub(super) fn of_slc(parameters: &FtlParameters) -> Option<Self> {
+        let none = RandomStream::new(0, "ssd", "no victims by chance");
+        parameters.slc_cache.map(|_| Victims::new(VictimPolicy::Fifo, parameters, none))
+    }
+
+    fn new(policy: VictimPolicy, parameters: &FtlParameters, random: RandomStream) -> Self {
+        let geometry = &parameters.geometry;
+        let (dies, blocks_per_die, units) =
+            (geometry.dies(), geometry.blocks_per_plane, geometry.units_per_superblock());
         let per_die = match policy {
             VictimPolicy::Greedy => 2 * (units + 1),
             VictimPolicy::Fifo => 2,
