@@ -5,8 +5,12 @@
 //! finds is equal, and with them names, sizes, modes, link counts and attributes; e2fsck says and does the same;
 //! and after its repairs every metadata block is equal again. XFS: the same as it is cut, log and all, and
 //! the same verdicts of xfs_repair, also after it threw the log away, which only a kernel can replay.
+//! btrfs: as it is cut, every node and superblock is equal in each copy, and btrfs check says the same of metadata
+//! and of the checksums of contents.
 
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use chronodisk_sim::RandomStream;
@@ -16,19 +20,26 @@ use serde_json::Value;
 
 use super::support::{Chronodisk, example, text};
 
+#[path = "../../../chronodisk-store/tests/squash/btrfsprogs.rs"]
+mod btrfsprogs;
 #[path = "../../../chronodisk-store/tests/squash/e2fsprogs.rs"]
 mod e2fsprogs;
 #[path = "../../../chronodisk-store/tests/squash/export.rs"]
 mod export;
 #[path = "../../../chronodisk-store/tests/squash/xfsprogs.rs"]
 mod xfsprogs;
+use btrfsprogs::btrfsprogs_are_here;
 use e2fsprogs::{e2fsprogs_are_here, tool};
 use export::export;
 use xfsprogs::xfsprogs_are_here;
 
-/// As small as each of them can be made.
+/// About as small as each of them can be made.
 fn capacity_bytes(file_system: &str) -> u64 {
-    if file_system == "xfs" { 300 << 20 } else { 128 << 20 }
+    match file_system {
+        "xfs" => 300 << 20,
+        "btrfs" => 192 << 20,
+        _ => 128 << 20,
+    }
 }
 
 struct Twin {
@@ -59,6 +70,7 @@ impl Twin {
         export(&mut self.squashed, &squashed);
         match self.file_system {
             "xfs" => compare_xfs(&full, &squashed, what),
+            "btrfs" => compare_btrfs(&full, &squashed, what),
             _ => compare_ext(&full, &squashed, what),
         }
     }
@@ -102,6 +114,15 @@ fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
             (ran.status.code(), text(&ran.stdout).replace(path.to_str().unwrap(), "IMAGE"))
         };
         assert_eq!(verdict(full), verdict(squashed), "{what}");
+    }
+}
+
+fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
+    // Before there is a file system there is nothing to compare.
+    let mut magic = [0; 8];
+    File::open(full).unwrap().read_exact_at(&mut magic, (64 << 10) + 64).unwrap();
+    if magic == *b"_BHRfS_M" {
+        btrfsprogs::compare_files(full, squashed, what);
     }
 }
 
@@ -185,6 +206,33 @@ fn twins_agree_on_xfs() {
     history(&chronodisk, "xfs", &[], 4, 200, 4);
 }
 
+#[test]
+fn twins_agree_on_btrfs() {
+    if !btrfsprogs_are_here() {
+        return;
+    }
+    let Some(chronodisk) = here() else { return };
+    history(&chronodisk, "btrfs", &[], 5, 300, 4);
+}
+
+#[test]
+fn squashed_contents_pass_the_checksums_of_btrfs() {
+    let Some(chronodisk) = Chronodisk::new().filter(|_| btrfsprogs_are_here()) else { return };
+    // Read past all caches before a commit, and after the next mount.
+    let script = "set -e
+        dd if=/dev/urandom of=/mnt/big bs=1M count=24 oflag=direct status=none
+        dd if=/mnt/big of=/dev/null bs=64k iflag=direct status=none
+        cp -r /usr/include/linux /mnt/tree
+        umount /mnt
+        mount /dev/vda /mnt
+        find /mnt -type f -exec cat {} + > /dev/null
+        btrfs scrub start -B -r /mnt";
+    let flags = ["--fs", "btrfs", "--capacity", "256MiB", "--squash", "--content", "random", "--check"];
+    let output = chronodisk.run("constant-100us", &flags, &["sh", "-c", script]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("no errors found"), "{}", text(&output.stdout));
+}
+
 /// Samples of a run in which a file of 24 MiB was written and committed, and the journal was read or not; and how many
 /// of them are of the time until the program ended.
 fn samples(chronodisk: &Chronodisk, flags: &[&str]) -> (Vec<Value>, usize) {
@@ -237,7 +285,7 @@ fn twins_agree_for_long() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (first, histories) = (number("CHRONODISK_SOAK_FIRST", 1), number("CHRONODISK_SOAK_HISTORIES", 50));
     let cuts = number("CHRONODISK_SOAK_CUTS", 50);
-    const SETTINGS: [(&str, &[&str]); 14] = [
+    const SETTINGS: [(&str, &[&str]); 18] = [
         ("ext4", &[]),
         ("ext4", &["--mount-options", "data=journal"]),
         ("ext4", &["--mount-options", "data=writeback,discard"]),
@@ -252,6 +300,10 @@ fn twins_agree_for_long() {
         ("ext2", &[]),
         ("xfs", &[]),
         ("xfs", &["--mkfs-options", "-m rmapbt=1,reflink=1 -i size=1024", "--mount-options", "uquota,discard"]),
+        ("btrfs", &[]),
+        ("btrfs", &["--mkfs-options", "-n 4096", "--mount-options", "discard=sync"]),
+        ("btrfs", &["--mkfs-options", "-R ^free-space-tree", "--mount-options", "space_cache=v1,commit=1"]),
+        ("btrfs", &["--mount-options", "compress=zlib"]),
     ];
     for seed in first..first + histories {
         let (file_system, flags) = SETTINGS[seed as usize % SETTINGS.len()];
