@@ -29,6 +29,7 @@ class Run:
     capacity_bytes: int
     store_bytes: int
     statistics: dict[str, float]
+    #: Since the command began.
     samples: list[dict[str, Any]]
     #: The request log, as far as it does not tell of this host.
     log: Any
@@ -47,6 +48,7 @@ def run(clock: str, file_system: str, command: list[str], name: str, *options: s
         result = json.loads((output / "result.json").read_text())
         rep = result["reps"][0]
         log = parquet.read_table(output / rep["log_file"]).drop_columns(HOSTS_COLUMNS)
+    begun = next(phase["start_ns"] for phase in rep["phases"] if phase["name"] == "command")
     phases = {match[1]: float(match[2]) for match in re.finditer(r"^PHASE (\S+) (\S+)$", done.stderr, re.M)}
     return Run(
         phases or {name: rep["run_time_ns"] / 1e9},
@@ -54,7 +56,7 @@ def run(clock: str, file_system: str, command: list[str], name: str, *options: s
         result["device"]["capacity_bytes"],
         rep["store_bytes"],
         rep["model_statistics"],
-        rep.get("samples", []),
+        [sample | {"at_ns": sample["at_ns"] - begun} for sample in rep.get("samples", []) if sample["at_ns"] >= begun],
         log,
     )
 

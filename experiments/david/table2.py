@@ -232,9 +232,8 @@ def undecided(clock: str, file_system: str, memory: str, size: int, *options: st
     flags += OPTIONS.get(file_system, [])
     done = run(clock, file_system, command, "file", *flags)
     note(f"  {file_system}: a file of {size >> 20} MiB: {done.host_seconds:.0f} s of this host")
-    begun = done.samples[0]["at_ns"]
     return [
-        {"seconds": round((sample["at_ns"] - begun) / 1e9, 3), "undecided_bytes": sample["undecided_bytes"]}
+        {"seconds": round(sample["at_ns"] / 1e9, 3), "undecided_bytes": sample["undecided_bytes"]}
         for sample in done.samples
     ]
 
@@ -283,14 +282,14 @@ def plot(rows: list[Row], waits: dict[str, list[dict[str, float]]]) -> Figure:
         left.bar([place + shift for place in range(len(names))], [mine[name] for name in names], width, label=system)
     left.set_xticks(range(len(names)), names, rotation=30)
     left.set_ylabel("savings, %")
-    left.legend(frameon=False, loc="lower left")
+    left.legend(fontsize=7, loc="lower left")
     for name, points in waits.items():
         seconds = [point["seconds"] for point in points]
         right.plot(seconds, [point["undecided_bytes"] / 1e6 for point in points], label=name)
     right.axhline(240, linestyle=":", color="grey", label="the paper's most, journal read")
     right.set_xlabel("time in the guest, s")
     right.set_ylabel("undecided, MB")
-    right.legend(frameon=False)
+    right.legend(fontsize=7, loc="upper right")
     figure.suptitle("David, table II and figure 4: a disk of 1 TB, squashed")
     return figure
 
