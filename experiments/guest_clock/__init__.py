@@ -1,0 +1,1 @@
+"""What programs in a guest see of its clock."""
