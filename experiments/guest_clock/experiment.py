@@ -28,7 +28,7 @@ from common.command import RESULTS, ROOT, CommandFailed, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.guest-clock/1"
 NAME = "guest-clock"
-PARTS = ["latency", "speed", "drift", "repeat", "python"]
+PARTS = ["latency-idle", "latency-busy", "paused", "speed", "drift", "repeat", "python"]
 EXACT, EXACT_MEASURED, GUEST = ("exact", "zero"), ("exact", "measured"), ("guest", "measured")
 CLOCKS = [EXACT, EXACT_MEASURED, GUEST]
 #: Service times of the devices, in nanoseconds; 0 is the device that takes no time.
@@ -113,18 +113,17 @@ def bounds_us(clock: tuple[str, str], service_us: float) -> tuple[float, float]:
     return max(0.05 * service_us, 3.0), 50.0
 
 
-def latency(folder: Path) -> list[dict[str, Any]]:
-    """Measure all clocks, engines and devices, on an idle and on a busy host."""
+def latency(folder: Path, busy: bool) -> list[dict[str, Any]]:
+    """Measure all engines and devices, on the exact clock with free computing and on the guest's."""
     rows = []
-    for busy in (False, True):
-        with busy_processors(busy):
-            for clock in CLOCKS:
-                for engine, depth in ENGINES:
-                    note(f"latency: {' '.join(clock)}, {engine} at depth {depth}{', busy host' if busy else ''}")
-                    null = latencies(folder, clock, 0, engine, depth, REQUESTS)
-                    for service_ns in SERVICE_NS:
-                        seen = latencies(folder, clock, service_ns, engine, depth, REQUESTS)
-                        rows.append(latency_row(clock, engine, depth, busy, service_ns, seen, null))
+    with busy_processors(busy):
+        for clock in (EXACT, GUEST):
+            for engine, depth in ENGINES:
+                note(f"latency: {' '.join(clock)}, {engine} at depth {depth}{', busy host' if busy else ''}")
+                null = latencies(folder, clock, 0, engine, depth, REQUESTS)
+                for service_ns in SERVICE_NS:
+                    seen = latencies(folder, clock, service_ns, engine, depth, REQUESTS)
+                    rows.append(latency_row(clock, engine, depth, busy, service_ns, seen, null))
     return rows
 
 
@@ -158,7 +157,7 @@ def latency_row(
 def paused(folder: Path) -> list[dict[str, Any]]:
     """Compare the median latency without pauses with that of a model that thinks for a second about each request."""
     rows = []
-    for clock in CLOCKS:
+    for clock in (EXACT, GUEST):
         note(f"latency: {' '.join(clock)}, a second of thinking in each request")
         plain = latencies(folder, clock, 1_000_000, "psync", 1, REQUESTS_PAUSED)
         stopped = latencies(folder, clock, 1_000_000, "psync", 1, REQUESTS_PAUSED, "--model-delay", "1s")
@@ -347,8 +346,8 @@ def python_model(folder: Path) -> list[dict[str, Any]]:
 def summary(result: dict[str, Any]) -> str:
     """Return the tables as text."""
     lines = []
-    if rows := result.get("latency"):
-        lines.append("\nlatency: error in µs at p50 and p99 (worst of the devices), rows within their bounds")
+    if rows := result.get("latency-idle", []) + result.get("latency-busy", []):
+        lines.append("latency: error in µs at p50 and p99 (the worst of the devices), rows within their bounds")
         for key in dict.fromkeys((r["clock"], r["cpu"], r["engine"], r["depth"], r["host"]) for r in rows):
             of_key = [r for r in rows if (r["clock"], r["cpu"], r["engine"], r["depth"], r["host"]) == key]
             p50, p99 = (max((r["error_us"][name] for r in of_key), key=abs) for name in ("p50", "p99"))
@@ -373,16 +372,17 @@ def main() -> None:
     result: dict[str, Any] = {**kept, "schema": SCHEMA}
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        if "latency" in chosen.parts:
-            result |= {"latency": latency(folder), "paused": paused(folder)}
-        if "speed" in chosen.parts:
-            result["speed"] = speed(folder)
-        if "drift" in chosen.parts:
-            result["drift"] = drift(folder, chosen.stops)
-        if "repeat" in chosen.parts:
-            result["repeat"] = repeated(folder, chosen.reps)
-        if "python" in chosen.parts:
-            result["python"] = python_model(folder)
+        measure = {
+            "latency-idle": lambda: latency(folder, busy=False),
+            "latency-busy": lambda: latency(folder, busy=True),
+            "paused": lambda: paused(folder),
+            "speed": lambda: speed(folder),
+            "drift": lambda: drift(folder, chosen.stops),
+            "repeat": lambda: repeated(folder, chosen.reps),
+            "python": lambda: python_model(folder),
+        }
+        for part in chosen.parts:
+            result[part] = measure[part]()
     keep(NAME, result)
     print(summary(result))
 
