@@ -102,7 +102,7 @@ fn compare_ext(full: &Path, squashed: &Path, what: &str) {
 fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
     // Before there is a file system there is nothing to compare.
     let mut magic = [0; 4];
-    std::fs::File::open(full).unwrap().read_exact(&mut magic).unwrap();
+    File::open(full).unwrap().read_exact(&mut magic).unwrap();
     if magic != *b"XFSB" {
         return;
     }
