@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from common.command import CommandFailed, note
 
@@ -107,7 +107,7 @@ def archive(folder: Path, full: bool) -> Workload:
     packed = folder / "source.tar.bz2"
     if not lacking:
         note("packing a source archive")
-        pack(parts, folder, packed)
+        pack(parts, packed)
     text = f"""
 cp {packed} /mnt/source.tar.bz2
 tar -xjf /mnt/source.tar.bz2 -C /mnt
@@ -118,9 +118,10 @@ sync
     return Workload("archive", title, "ext4", script(folder, "archive.sh", text), lacking)
 
 
-def pack(parts: list[str], folder: Path, packed: Path) -> None:
-    """Take parts of the kernel's source into an archive of their own."""
-    with tarfile.open(KERNEL_SOURCE) as whole, tarfile.open(packed, "w:bz2") as out:
+def pack(parts: list[str], packed: Path) -> None:
+    """Take parts of the kernel's source into an archive of their own, compressed if its name says so."""
+    mode: Literal["w", "w:bz2"] = "w:bz2" if packed.suffix == ".bz2" else "w"
+    with tarfile.open(KERNEL_SOURCE) as whole, tarfile.open(packed, mode) as out:
         for member in whole:
             _, _, inside = member.name.partition("/")
             if not member.isfile() or inside.partition("/")[0] not in parts:
