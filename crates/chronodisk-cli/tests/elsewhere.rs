@@ -210,8 +210,9 @@ fn a_model_that_misbehaves_is_named_with_what_it_did() {
     for (body, reason) in cases {
         let place = Place::new();
         let device = script(&place, &body);
-        // Long enough for Python to start on a busy machine.
-        let arguments = ["simulate", "--workload", "random-read", "-n", "10", "--answer-timeout", "5s"];
+        // Long enough for Python to start on a busy machine, where it is not waited for to the end.
+        let timeout = if reason.starts_with("no answer") { "5s" } else { "120s" };
+        let arguments = ["simulate", "--workload", "random-read", "-n", "10", "--answer-timeout", timeout];
         let output = place.run(&[&arguments[..], &["--device", &device]].concat());
         let stderr = text(&output.stderr);
         assert!(stderr.contains(reason), "'{reason}' is not in: {stderr}");

@@ -261,11 +261,13 @@ impl Link {
 
     /// The connection is gone: makes another one, or fails.
     fn lost(&mut self, reason: &str) -> Result<(), ModelFault> {
-        self.wire = None;
         if !self.connector.resumes() {
+            // Before its input is closed, which ends a program that was only slow.
             let fault = self.ended_or_silent(reason);
+            self.wire = None;
             return Err(self.fault.get_or_insert(fault).clone());
         }
+        self.wire = None;
         let patience = self.patience.reconnect;
         let first_loss = self.silent_since.is_none();
         let since = *self.silent_since.get_or_insert_with(Instant::now);
