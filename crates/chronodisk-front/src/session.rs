@@ -17,7 +17,7 @@ use vm_memory::{Bytes, GuestAddress};
 
 use crate::vhost_user::memory::GuestMemory;
 use crate::vhost_user::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
-use crate::vhost_user::{Answer, Backend, Refusal, RingError};
+use crate::vhost_user::{Answer, Backend, Doorbell, Refusal, RingError};
 use crate::virtio_blk::{
     BadRequest, BadRequestKind, BlkConfig, BlkRequest, BlkStatus, Bounce, ConfigError, Limits, Operation,
     answer_identify, execute,
@@ -234,8 +234,8 @@ impl Session {
     /// The descriptor on which kicks come if the guest does not send them in band; `None` while
     /// the ring does not run.
     #[must_use]
-    pub fn kick_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.backend.vring(QUEUE).running_kick().map(AsFd::as_fd)
+    pub fn kick_fd(&self) -> Option<&Arc<OwnedFd>> {
+        self.backend.vring(QUEUE).running_kick().map(Doorbell::fd)
     }
 
     /// Serves a kick that came on [`kick_fd`](Self::kick_fd); to be called when that is readable.

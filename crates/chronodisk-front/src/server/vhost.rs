@@ -77,12 +77,15 @@ impl VhostPeer {
     fn run(&self, worker: &mut Worker, transport: TransportIndex) {
         let shared = worker.shared.clone();
         let (mut received, mut found) = (shared.now(), Found::Busy);
-        let mut kick = None;
+        let mut kick: Option<Arc<OwnedFd>> = None;
         loop {
             worker.turn(self, received, found);
-            let mut descriptors = vec![(self.socket.as_fd(), PollFlags::IN)];
-            descriptors.extend(kick.iter().map(|kick: &OwnedFd| (kick.as_fd(), PollFlags::IN)));
-            match worker.wait(&self.event, &descriptors, false) {
+            let socket = (self.socket.as_fd(), PollFlags::IN);
+            let woken = match &kick {
+                Some(kick) => worker.wait(&self.event, &[socket, (kick.as_fd(), PollFlags::IN)], false),
+                None => worker.wait(&self.event, &[socket], false),
+            };
+            match woken {
                 Woken::Look => (received, found) = (shared.now(), Found::Busy),
                 Woken::Ready(how) => {
                     (received, found) = (shared.now(), how);
@@ -91,9 +94,8 @@ impl VhostPeer {
                         Ok(false) => return,
                         Err(error) => return note_end(&shared, &error.to_string()),
                     }
-                    // Messages replace it; a duplicate can be waited for without the session in hand.
-                    let state = self.state();
-                    kick = state.session.kick_fd().and_then(|kick| kick.try_clone_to_owned().ok());
+                    // Messages replace it; a share can be waited for without the session in hand.
+                    kick = self.state().session.kick_fd().cloned();
                 }
             }
             if self.state().broken {

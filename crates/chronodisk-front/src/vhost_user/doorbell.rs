@@ -1,6 +1,7 @@
 //! An event descriptor that the guest sent: for kicks, calls or errors.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use super::Refusal;
 /// An eventfd, or a socket that stands for one as User Mode Linux uses it.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     is_socket: bool,
 }
 
@@ -26,7 +27,12 @@ impl Doorbell {
         // A guest must not be able to stop us with an event that it has filled up or drained.
         let flags = fcntl_getfl(&fd).map_err(Refusal::EventFd)?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(Refusal::EventFd)?;
-        Ok(Doorbell { fd, is_socket: file_type == FileType::Socket })
+        Ok(Doorbell { fd: Arc::new(fd), is_socket: file_type == FileType::Socket })
+    }
+
+    /// For waiting, which must not hold up whoever replaces the descriptor.
+    pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
     }
 
     /// Tells the guest. A full descriptor is no error: the guest has not looked yet, and will.
@@ -52,11 +58,5 @@ impl Doorbell {
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(errno) => Err(errno),
         }
-    }
-}
-
-impl AsFd for Doorbell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }

@@ -18,5 +18,6 @@ pub mod message;
 mod vring;
 
 pub use backend::{Answer, Backend, Refusal};
+pub(crate) use doorbell::Doorbell;
 pub(crate) use vring::Vring;
 pub use vring::{QUEUE_SIZE_MAX, RingError};
