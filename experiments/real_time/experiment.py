@@ -10,7 +10,8 @@ socket in the file system or, with another network namespace, over TCP through a
 and in a second row without those that the server found hit by a theft of its CPU.
 
 Peers stand beside it in the same run: nbdkit's delay filter, the latency of QEMU's null device, and QEMU's throttle
-filter, for which a device's rate is one over its service time.
+filter, for which a device's rate is one over its service time. And so does a *bare loop*, a server without a model, a
+store, a log or any protocol to speak of, whose lateness is what the host does to whoever waits and sends.
 
 What the host did meanwhile decides; its load average is beside each row.
 """
@@ -29,7 +30,20 @@ from matplotlib.figure import Figure
 from common.command import RESULTS, keep, note
 from common.plots import save
 from real_time import paper
-from real_time.servers import LOCAL, PEERS, Place, another_namespace, build_client, drive, read_log, serve
+from real_time.servers import (
+    BARE,
+    BARE_MICROS,
+    CLIENT_SOURCE,
+    LOCAL,
+    PEERS,
+    Place,
+    another_namespace,
+    build,
+    drive,
+    read_bare_lateness,
+    read_log,
+    serve,
+)
 from real_time.workloads import WORKLOADS, requests
 
 SCHEMA = "chronodisk.experiment.real-time/1"
@@ -37,7 +51,7 @@ NAME = "real-time"
 REQUESTS = 1000
 DEVICES = ("constant-10ms", "cheetah-x15", "cheetah-9lp", "mems-g2", "constant-1ms", "constant-100us", "constant-20us")
 CLIENTS = ("spinning", "blocking")
-PARTS = ("accuracy", "peers", "peak", "overlap")
+PARTS = ("accuracy", "bare", "peers", "peak", "overlap")
 #: Bytes that a device has for the client's purposes; every device has as much or more.
 CAPACITY = 1 << 30
 #: Bins of the densities, as in the paper's figure 5.
@@ -80,6 +94,19 @@ def peer_accuracy(client: Path, kind: str, device: str, how: str, place: Place, 
         server.end()
     row = {"server": kind, "device": device, "workload": workload, "client": how, "place": place.name}
     return row | against([PEERS[kind][device] * 1000] * count, times.took, workload) | {"load": load}
+
+
+def bare(client: Path, device: str, how: str, count: int) -> dict[str, Any]:
+    """Measure what remains of lateness where a server does nothing but wait and send."""
+    load = os.getloadavg()[0]
+    workload = WORKLOADS[0]
+    with serve(BARE, device, LOCAL) as server:
+        times = drive(client, server, how, 1, requests(workload, CAPACITY, count))
+        server.process.wait(60)
+        late = [max(0, lateness) / 1e3 for lateness in read_bare_lateness(server)]
+    row = {"server": BARE, "device": device, "workload": workload, "client": how, "place": LOCAL.name}
+    row |= against([BARE_MICROS[device] * 1000] * count, times.took, workload)
+    return row | {"lateness_us": quantiles(late), "load": load}
 
 
 def against(service_ns: list[int], took_ns: list[int], workload: str) -> dict[str, Any]:
@@ -157,6 +184,11 @@ def measure(client: Path, places: list[Place], chosen: argparse.Namespace) -> di
             if "overlap" in chosen.parts:
                 note(f"32 requests at a time, {how} client, {place.name}")
                 result["overlap"].append(overlap(client, how, place, 10 * chosen.requests))
+        if "bare" in chosen.parts and place == LOCAL:
+            for device in (device for device in BARE_MICROS if device in chosen.devices):
+                for how in chosen.clients:
+                    note(f"{BARE}, {device}, {how} client")
+                    result["accuracy"].append(bare(client, device, how, chosen.requests))
         if "peers" in chosen.parts and place == LOCAL:
             result["accuracy"] += list(peers(client, chosen))
         if "peak" in chosen.parts:
@@ -214,12 +246,9 @@ def tables(result: dict[str, Any]) -> str:
             f"{beside('mean_absolute_error_percent', 2):>15}{beside('under_1_percent', 1):>16}"
             f"{row['under_2_percent']:>7.1f}"
         )
-        if "lateness_us" in row:
-            late, unstolen = row["lateness_us"], row["lateness_unstolen_us"]
-            line += f"{late['p50']:>9.2f}{late['p99']:>8.2f}{unstolen['p99']:>9.2f}"
-            line += f"{row['stolen_requests_percent']:>6.1f} %"
-        else:
-            line += " " * 34
+        late, unstolen = row.get("lateness_us"), row.get("lateness_unstolen_us")
+        line += f"{late['p50']:>9.2f}{late['p99']:>8.2f}" if late else " " * 17
+        line += f"{unstolen['p99']:>9.2f}{row['stolen_requests_percent']:>6.1f} %" if unstolen else " " * 17
         lines.append(line + f"{row['load']:>6.1f}")
     lines += ["", "Table 2: 1,024 requests of one sector, and of 1,024 sectors, one at a time; the paper's in brackets"]
     for row in result["peak"]:
@@ -287,7 +316,7 @@ def main() -> None:
     parser.add_argument("--merge", action="store_true", help="keep the rows of the last result that are not measured")
     parser.add_argument("--dry", action="store_true", help="print the tables and keep nothing")
     chosen = parser.parse_args()
-    client = build_client()
+    client = build(CLIENT_SOURCE)
     with another_namespace() as namespace:
         remote = [namespace] if namespace else []
         places = [LOCAL] * ("local" in chosen.places) + remote * ("remote" in chosen.places)

@@ -19,6 +19,7 @@ import pyarrow.parquet
 from common.command import ROOT, CommandFailed, executable, note
 
 CLIENT_SOURCE = Path(__file__).with_name("client.c")
+BARE_SOURCE = Path(__file__).with_name("bare.c")
 #: What a server of another make offers; nothing of it is ever written to a medium.
 PEER_CAPACITY = 1 << 30
 
@@ -90,6 +91,8 @@ def serve(kind: str, device: str, place: Place, options: tuple[str, ...] = ()) -
             chosen = str(own) if own.exists() else device
             command = [str(executable()), "serve", "--device", chosen, "--nbd", where, "--output", str(folder / "run")]
             command += options
+        elif kind == BARE:
+            command = [str(build(BARE_SOURCE)), str(path), str(BARE_MICROS[device]), str(folder / "lateness")]
         else:
             command = peer(kind, device, path, address)
         export = "disk" if command[0] == "qemu-storage-daemon" else ""
@@ -103,6 +106,10 @@ def serve(kind: str, device: str, place: Place, options: tuple[str, ...] = ()) -
             process.kill()
             process.wait()
 
+
+#: The server that does nothing but wait and send, and the service times in microseconds that it is measured at.
+BARE = "bare loop"
+BARE_MICROS = {"constant-10ms": 10_000, "constant-1ms": 1_000, "constant-100us": 100}
 
 #: Service time of a peer's device in microseconds, by kind and device.
 PEERS = {
@@ -160,16 +167,16 @@ def await_listening(process: subprocess.Popen[bytes], address: tuple[str, int] |
     raise CommandFailed(f"{process.args!r} does not listen")
 
 
-def build_client() -> Path:
-    """Compile the client with the host's libnbd."""
+def build(source: Path) -> Path:
+    """Compile a program of this experiment's with the host's libnbd."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     target.mkdir(parents=True, exist_ok=True)
-    binary = target / "experiments-nbd-client"
-    compiler = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(binary), str(CLIENT_SOURCE), "-lnbd"]
+    binary = target / f"experiments-nbd-{source.stem}"
+    compiler = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(binary), str(source), "-lnbd", "-pthread"]
     try:
         subprocess.run(compiler, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise CommandFailed("the client needs a C compiler and libnbd (Debian: gcc, libnbd-dev)") from error
+        raise CommandFailed(f"{source.name} needs a C compiler and libnbd (Debian: gcc, libnbd-dev)") from error
     return binary
 
 
@@ -227,3 +234,8 @@ def read_log(server: Running) -> Log:
         stolen=[stolen for _, _, _, stolen in rows],
         server=json.loads((run / "result.json").read_text())["reps"][0]["server"],
     )
+
+
+def read_bare_lateness(server: Running) -> list[int]:
+    """Read by how many nanoseconds each reply of the bare loop was late, which has ended."""
+    return [int(line) for line in (server.folder / "lateness").read_text().split()]
