@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions};
+use chronodisk_store::squash::{ContentKind, Glob, NameRule, SquashMode, SquashOptions, Treatment};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -26,6 +26,11 @@ pub struct SquashArguments {
     /// What contents that were not kept read as
     #[arg(long, value_name = "KIND", default_value = "zeros", requires = "squash")]
     content: Kind,
+
+    /// Keeps files whose names match exactly, from the first commit under that name on; with a slash in GLOB their
+    /// paths in the file system count (ext2, ext3, ext4; may be given again)
+    #[arg(long, value_name = "GLOB", requires = "squash")]
+    keep: Vec<Glob>,
 
     /// Memory for blocks that can't be told apart yet; what exceeds it is kept
     #[arg(long, value_name = "SIZE", default_value = "240MiB", value_parser = quantity::bytes, requires = "squash")]
@@ -64,6 +69,7 @@ impl SquashArguments {
             Kind::Random => ContentKind::Random,
             Kind::Text => ContentKind::Text,
         };
+        let keep = self.keep.iter().cloned();
         Some(SquashOptions {
             mode,
             content,
@@ -71,16 +77,19 @@ impl SquashArguments {
             unclassified_bytes: self.unclassified_budget,
             durable,
             ignore_journal: self.ignore_journal,
+            names: keep.map(|names| NameRule { names, treatment: Treatment::Keep }).collect(),
         })
     }
 
     /// The flags as they took effect, for a result.
     pub fn all_options(&self, options: &mut BTreeMap<String, Value>) {
         let squashed = self.options(0, false);
-        options.insert("squash".to_owned(), json!(squashed.map(|options| options.mode.name())));
-        options.insert("content".to_owned(), json!(squashed.map(|options| options.content.name())));
-        let budget = squashed.map(|options| options.unclassified_bytes);
+        options.insert("squash".to_owned(), json!(squashed.as_ref().map(|options| options.mode.name())));
+        options.insert("content".to_owned(), json!(squashed.as_ref().map(|options| options.content.name())));
+        let budget = squashed.as_ref().map(|options| options.unclassified_bytes);
         options.insert("unclassified-budget".to_owned(), json!(budget));
-        options.insert("ignore-journal".to_owned(), json!(squashed.map(|options| options.ignore_journal)));
+        options.insert("ignore-journal".to_owned(), json!(squashed.as_ref().map(|options| options.ignore_journal)));
+        let keep: Vec<String> = self.keep.iter().map(Glob::to_string).collect();
+        options.insert("keep".to_owned(), json!(squashed.map(|_| keep)));
     }
 }

@@ -17,7 +17,7 @@ use chronodisk_engine::{
 };
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
-use chronodisk_store::squash::{ContentKind, SquashMode, SquashOptions, SquashStore};
+use chronodisk_store::squash::{ContentKind, GlobError, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{FileStore, RamStore, RecordingStore, Store, StoreError};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -416,7 +416,7 @@ fn open_store(
             Box::new(FileStore::open(path, capacity_bytes, false)?)
         }
         StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, false)?),
-        StoreChoice::Squashed { image, budget_bytes, exact, content, unclassified_bytes, ignore_journal } => {
+        StoreChoice::Squashed { image, budget_bytes, exact, content, unclassified_bytes, ignore_journal, names } => {
             let content = ContentKind::ALL.into_iter().find(|kind| kind.name() == content);
             let options = SquashOptions {
                 mode: if *exact { SquashMode::Exact } else { SquashMode::Classified },
@@ -425,6 +425,7 @@ fn open_store(
                 unclassified_bytes: *unclassified_bytes,
                 durable: false,
                 ignore_journal: *ignore_journal,
+                names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
             };
             Box::new(match image {
                 None => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),

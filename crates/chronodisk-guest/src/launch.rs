@@ -166,6 +166,8 @@ pub enum StoreChoice {
         unclassified_bytes: u64,
         /// Journals are kept, but not read.
         ignore_journal: bool,
+        /// Files that are treated in another way because of their names, each as `GLOB=TREATMENT`.
+        names: Vec<String>,
     },
 }
 

@@ -12,7 +12,7 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
-use chronodisk_store::squash::{SquashMode, SquashOptions};
+use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -456,6 +456,11 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
             "--squash is of bytes on this machine; with --server they are in the server's memory",
         ));
     }
+    let has_names = squashed.as_ref().is_some_and(|options| !options.names.is_empty());
+    if has_names && matches!(arguments.fs, FileSystem::Xfs | FileSystem::Btrfs) {
+        return Err(Failure::usage(format!("--keep goes by names, which are not read on {}", arguments.fs.name()))
+            .help("without --squash everything is kept; names are read on ext4, ext3 and ext2"));
+    }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store is of one device"));
     }
@@ -463,7 +468,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         model: device.choice(&arguments.elsewhere),
         capacity_bytes: arguments.capacity,
         state_file: device.state_file().map(Path::to_owned),
-        store: squashed.map_or_else(|| store(index), |options| squash(store(index), options)),
+        store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
         store_recording: arguments.record_store.clone(),
         store_rate: arguments.store_rate,
     };
@@ -510,7 +515,7 @@ fn existing_file(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// The same place, with a squashing store in it.
-fn squash(store: StoreChoice, options: SquashOptions) -> StoreChoice {
+fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
     let (image, budget_bytes) = match store {
         StoreChoice::Ram { budget_bytes } => (None, budget_bytes),
         StoreChoice::File { path } => (Some(path), 0),
@@ -523,6 +528,7 @@ fn squash(store: StoreChoice, options: SquashOptions) -> StoreChoice {
         content: options.content.name().to_owned(),
         unclassified_bytes: options.unclassified_bytes,
         ignore_journal: options.ignore_journal,
+        names: options.names.iter().map(NameRule::to_string).collect(),
     }
 }
 

@@ -159,6 +159,12 @@ impl Blocks {
             && matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { class, .. }) if class != Class::Unclassified)
     }
 
+    /// Whether the block is kept because of a file's name.
+    pub(crate) fn is_raw(&self, unit: u64) -> bool {
+        let (block, _) = self.map.at(unit, unit + 1);
+        matches!(block, Some(Block::Kept { class: Class::Raw, .. }))
+    }
+
     /// Whether some block between two is kept, or waits, only because nothing is known of it.
     pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
         let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });

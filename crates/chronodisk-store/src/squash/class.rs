@@ -39,11 +39,13 @@ pub enum Class {
     Tree,
     /// Checksums of contents (btrfs).
     Checksums,
+    /// Contents of files that are kept because of their names.
+    Raw,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 17] = [
+    pub const ALL: [Class; 18] = [
         Class::Superblock,
         Class::GroupDescriptors,
         Class::Bitmap,
@@ -61,6 +63,7 @@ impl Class {
         Class::SpaceTree,
         Class::Tree,
         Class::Checksums,
+        Class::Raw,
     ];
 
     /// Its name in results.
@@ -84,6 +87,7 @@ impl Class {
             Class::SpaceTree => "space-tree",
             Class::Tree => "tree",
             Class::Checksums => "checksums",
+            Class::Raw => "raw",
         }
     }
 

@@ -18,6 +18,7 @@ mod ext4;
 mod image;
 mod map_log;
 mod meter;
+mod names;
 mod part;
 mod places;
 mod runs;
@@ -28,6 +29,7 @@ mod xfs;
 pub use class::Class;
 pub use content::ContentKind;
 pub use image::ImageInfo;
+pub use names::{Glob, GlobError, NameRule, Treatment};
 pub use store::{SquashOptions, SquashStatistics, SquashStore};
 
 use blocks::slots_of;

@@ -1,8 +1,11 @@
 //! A part of the device that may hold a file system: all of it, or a partition.
 
+use std::sync::Arc;
+
 use super::blocks::Blocks;
 use super::btrfs::Btrfs;
 use super::ext4::{Ext4, News};
+use super::names::NameRule;
 use super::runs::RunMap;
 use super::xfs::Xfs;
 use super::{Class, UNIT_BYTES};
@@ -49,6 +52,8 @@ enum Occasion {
 /// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
 pub(crate) type Judged = (u64, u64, Verdict);
 
+const NAMES_HIDDEN: &str = "names of files are read on ext2, ext3 and ext4 alone, and something goes by names";
+
 /// Whatever part of it a superblock of a known kind may take, counted from a part's beginning.
 const SUPERBLOCK_BYTES: u64 = 4096;
 
@@ -64,18 +69,21 @@ pub(crate) struct Part {
     /// Not understood because of what lies beside it.
     given_up: bool,
     ignore_journal: bool,
+    names: Arc<[NameRule]>,
     /// Blocks came that a scan might tell apart, since the last one.
     unscanned: bool,
-    /// Commits and scans of file systems that are gone.
+    /// Commits and scans of file systems that are gone, and units of theirs that were squashed before their names
+    /// were known.
     commits: u64,
     scans: u64,
+    late_units: u64,
     notices: Vec<String>,
 }
 
 impl Part {
     /// Bytes from `start_bytes` up to `end_bytes`, of which nothing is known; a journal there is not read if
-    /// `ignore_journal`.
-    pub(crate) fn new(start_bytes: u64, end_bytes: u64, ignore_journal: bool) -> Self {
+    /// `ignore_journal`, and `names` say which files are treated in another way.
+    pub(crate) fn new(start_bytes: u64, end_bytes: u64, ignore_journal: bool, names: &Arc<[NameRule]>) -> Self {
         Part {
             start_bytes,
             end_bytes,
@@ -84,9 +92,11 @@ impl Part {
             known: Known::Nothing,
             given_up: false,
             ignore_journal,
+            names: Arc::clone(names),
             unscanned: false,
             commits: 0,
             scans: 0,
+            late_units: 0,
             notices: Vec::new(),
         }
     }
@@ -118,6 +128,14 @@ impl Part {
             _ => (0, 0, 0),
         };
         (self.commits + commits, self.scans + scans, entries)
+    }
+
+    /// Units of files to be kept that were squashed before their names were known.
+    pub(crate) fn late_units(&self) -> u64 {
+        match &self.known {
+            Known::Ext4(ext4) => self.late_units + ext4.late_units(),
+            _ => self.late_units,
+        }
     }
 
     /// Memory in bytes: that of the classifier, and that of the journal's reader.
@@ -253,7 +271,9 @@ impl Part {
             && self.unscanned
             && (ext4.needs_scan() || ext4.is_clean())
         {
-            let occasion = if ext4.is_clean() { Occasion::CleanFlush } else { Occasion::Work };
+            // Names that a tool has not written yet must not be missed.
+            let done = ext4.is_clean() && !ext4.goes_by_names();
+            let occasion = if done { Occasion::CleanFlush } else { Occasion::Work };
             self.rescan(occasion, blocks)?;
         }
         // What waits while a journal is followed is no metadata; else it might be, and was promised.
@@ -340,19 +360,26 @@ impl Part {
         }
         let (start_bytes, end_bytes) = (self.start_bytes, self.end_bytes);
         let mut known = Ext4::find(blocks, start_bytes, end_bytes)?
-            .map(|ext4| Known::Ext4(Box::new(ext4.with_journal_ignored(self.ignore_journal))));
+            .map(|ext4| ext4.with_journal_ignored(self.ignore_journal).with_names(&self.names))
+            .and_then(|ext4| match ext4.names_are_hidden() {
+                Some(reason) => Err(Refusal::NotUnderstood(reason.to_owned())),
+                None => Ok(Known::Ext4(Box::new(ext4))),
+            });
         if matches!(known, Err(Refusal::Absent)) {
             known = Xfs::find(blocks, start_bytes, end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)));
         }
         if matches!(known, Err(Refusal::Absent)) {
             known = Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| Known::Btrfs(Box::new(btrfs)));
         }
+        if let (Ok(Known::Xfs(_) | Known::Btrfs(_)), false) = (&known, self.names.is_empty()) {
+            known = Err(Refusal::NotUnderstood(NAMES_HIDDEN.to_owned()));
+        }
         self.found(known, blocks)
     }
 
     fn found(&mut self, found: Result<Known, Refusal>, blocks: &mut Blocks) -> Result<(), StoreError> {
         let (commits, scans, _) = self.counts();
-        (self.commits, self.scans) = (commits, scans);
+        (self.commits, self.scans, self.late_units) = (commits, scans, self.late_units());
         match found {
             Ok(known) => self.known = known,
             Err(Refusal::Absent) => self.known = Known::Nothing,
@@ -466,8 +493,10 @@ impl Part {
                 blocks.squash(unit, unit + 1);
             }
         }
+        // Until all is at rest, or a commit says so, an inode's name may be on its way.
+        let drop_data = ext4.is_followed() || !ext4.goes_by_names();
         for (from, to) in ranges {
-            self.apply(from, to, true, news.guarded, blocks)?;
+            self.apply(from, to, drop_data, news.guarded, blocks)?;
         }
         Ok(())
     }
@@ -511,6 +540,10 @@ fn drop_units(ext4: &Ext4, blocks: &mut Blocks, start: u64, end: u64, guarded: b
     let mut dropped = RunMap::<()>::default();
     for (from, to) in blocks.stored_pieces(start, end) {
         for unit in from..to {
+            // An earlier run went by names, this one does not.
+            if blocks.is_raw(unit) && !ext4.goes_by_names() {
+                continue;
+            }
             if guarded || blocks.is_kept_metadata(unit) {
                 blocks.read(unit * UNIT_BYTES, &mut bytes)?;
                 if ext4.looks_like_metadata(&bytes, guarded) {

@@ -1,12 +1,14 @@
 //! The squashing store: blocks, and a classifier that says what becomes of them.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::backing::{Backing, ImageFile};
 use super::blocks::{Block, Blocks};
 use super::content::Content;
 use super::image::{Sizes, savings};
 use super::meter::Worker;
+use super::names::NameRule;
 use super::part::{Part, Verdict};
 use super::runs::RunMap;
 use super::table::{TABLE_BYTES, Table};
@@ -14,7 +16,7 @@ use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error}
 use crate::{Component, CpuClock, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
 /// How a squashing store behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SquashOptions {
     /// What is kept; an existing image says so itself.
     pub mode: SquashMode,
@@ -29,6 +31,9 @@ pub struct SquashOptions {
     /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
     /// original system compares itself with (figure 4).
     pub ignore_journal: bool,
+    /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
+    /// on ext2, ext3 and ext4; of other file systems everything is kept if there are rules.
+    pub names: Vec<NameRule>,
 }
 
 impl Default for SquashOptions {
@@ -40,6 +45,7 @@ impl Default for SquashOptions {
             unclassified_bytes: UNCLASSIFIED_BYTES_DEFAULT,
             durable: false,
             ignore_journal: false,
+            names: Vec::new(),
         }
     }
 }
@@ -75,6 +81,8 @@ pub struct SquashStatistics {
     pub scans: u64,
     /// Entries of the tables of blocks and of the classifier.
     pub table_entries: u64,
+    /// Bytes of files to be kept that had been squashed before the files had their names.
+    pub late_bytes: u64,
 }
 
 impl SquashStatistics {
@@ -99,6 +107,7 @@ pub struct SquashStore {
     /// The whole device, or its partitions in ascending order.
     parts: Vec<Part>,
     ignore_journal: bool,
+    names: Arc<[NameRule]>,
     written_bytes: u64,
     dropped_bytes: u64,
 }
@@ -161,12 +170,14 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Self {
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let names: Arc<[NameRule]> = options.names.as_slice().into();
         SquashStore {
             capacity_bytes,
             mode,
             blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
-            parts: vec![Part::new(0, capacity_bytes, options.ignore_journal)],
+            parts: vec![Part::new(0, capacity_bytes, options.ignore_journal, &names)],
             ignore_journal: options.ignore_journal,
+            names,
             written_bytes: 0,
             dropped_bytes: 0,
         }
@@ -192,6 +203,7 @@ impl SquashStore {
             commits,
             scans,
             table_entries: entries + self.blocks.map().len() as u64,
+            late_bytes: self.parts.iter().map(Part::late_units).sum::<u64>() * UNIT_BYTES,
         }
     }
 
@@ -308,7 +320,7 @@ impl SquashStore {
             Table::Absent | Table::NotUnderstood(_) => &whole,
         };
         if !self.parts.iter().map(Part::bounds).eq(bounds.iter().copied()) {
-            let mut all = Part::new(0, capacity_bytes, self.ignore_journal);
+            let mut all = Part::new(0, capacity_bytes, self.ignore_journal, &self.names);
             if bounds == whole {
                 all.look(&mut self.blocks)?;
                 self.parts = vec![all];
@@ -331,7 +343,8 @@ impl SquashStore {
 
     /// Takes the device apart; what lies in no part is kept.
     fn divide(&mut self, bounds: &[(u64, u64)]) -> Result<(), StoreError> {
-        self.parts = bounds.iter().map(|&(start, end)| Part::new(start, end, self.ignore_journal)).collect();
+        let part = |&(start, end): &(u64, u64)| Part::new(start, end, self.ignore_journal, &self.names);
+        self.parts = bounds.iter().map(part).collect();
         for (from, to, index) in self.pieces(0, self.blocks.units()) {
             match index {
                 None => self.blocks.settle(from, to, Class::PartitionTable)?,
@@ -493,6 +506,9 @@ impl Store for SquashStore {
         .into();
         let kept = statistics.kept_bytes.iter();
         named.extend(kept.map(|(class, bytes)| (format!("squash-kept-{} [bytes]", class.name()), *bytes as f64)));
+        if !self.names.is_empty() {
+            named.push(("squash-named-too-late [bytes]".to_owned(), statistics.late_bytes as f64));
+        }
         named.extend(statistics.savings().map(|share| ("squash-savings [share]".to_owned(), share)));
         named
     }
@@ -508,6 +524,12 @@ impl Store for SquashStore {
         if nothing && self.written_bytes > 0 {
             let of_it = if self.parts.len() > 1 { "of a partition everything" } else { "everything" };
             notices.push(format!("{of_it} is kept, because there is no file system that is known"));
+        }
+        let late_bytes = self.parts.iter().map(Part::late_units).sum::<u64>() * UNIT_BYTES;
+        if late_bytes > 0 {
+            notices.push(format!(
+                "{late_bytes} bytes of files that are to be kept had been squashed before the files had their names"
+            ));
         }
         notices
     }

@@ -44,7 +44,19 @@ impl Order {
 }
 
 /// A squashing store that pieces were written to.
-pub fn replay(mut pieces: Pieces, capacity_bytes: u64, order: Order, seed: u64) -> SquashStore {
+pub fn replay(pieces: Pieces, capacity_bytes: u64, order: Order, seed: u64) -> SquashStore {
+    let options = SquashOptions { content: ContentKind::Random, ..SquashOptions::default() };
+    replay_with(&options, pieces, capacity_bytes, order, seed)
+}
+
+/// The same with other options.
+pub fn replay_with(
+    options: &SquashOptions,
+    mut pieces: Pieces,
+    capacity_bytes: u64,
+    order: Order,
+    seed: u64,
+) -> SquashStore {
     let mut random = RandomStream::new(seed, "squash", "order");
     match order {
         Order::Ascending => {}
@@ -56,8 +68,7 @@ pub fn replay(mut pieces: Pieces, capacity_bytes: u64, order: Order, seed: u64) 
         }
         Order::SuperblockLast => pieces.rotate_left(1),
     }
-    let options = SquashOptions { content: ContentKind::Random, ..SquashOptions::default() };
-    let mut store = SquashStore::in_memory(capacity_bytes, capacity_bytes, &options);
+    let mut store = SquashStore::in_memory(capacity_bytes, capacity_bytes, options);
     for (index, (offset_bytes, bytes)) in pieces.iter().enumerate() {
         store.write(*offset_bytes, bytes).unwrap();
         // A flush now and then may settle what is known so far.

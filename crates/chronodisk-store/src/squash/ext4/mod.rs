@@ -15,6 +15,7 @@
 
 mod journal;
 mod layout;
+mod names;
 mod superblock;
 mod walk;
 
@@ -22,6 +23,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use self::journal::{Journal, TYPE_COMMIT, Transaction};
 use self::layout::Layout;
+use self::names::Names;
 use self::superblock::{LEN_BYTES, OFFSET_BYTES, Superblock, feature};
 use self::walk::{Inode, Trust, Use, Walk, looks_like_link, looks_like_metadata};
 use super::UNIT_BYTES;
@@ -76,6 +78,8 @@ pub(crate) struct Ext4 {
     uses: RunMap<Use>,
     journal: Option<Journal>,
     ignore_journal: bool,
+    /// If something goes by names.
+    names: Option<Box<Names>>,
     /// The layout changed, or was never read.
     needs_scan: bool,
     pub(crate) commits: u64,
@@ -105,6 +109,7 @@ impl Ext4 {
             uses: RunMap::default(),
             journal: None,
             ignore_journal: false,
+            names: None,
             needs_scan: true,
             commits: 0,
             scans: 0,
@@ -316,6 +321,31 @@ impl Ext4 {
         if tables.is_empty() && nodes.is_empty() {
             return Ok(());
         }
+        let inode_bytes = self.superblock.inode_bytes as usize;
+        self.walk(changed, protected, trust, blocks, news, |walk, layout| {
+            for (block, before, after) in tables {
+                let Some(first) = layout.first_inode(walk.superblock, *block) else { continue };
+                let pairs = before.chunks_exact(inode_bytes).zip(after.chunks_exact(inode_bytes));
+                for ((before, after), number) in pairs.zip(first..) {
+                    if before != after {
+                        walk.inode(number, Inode(after))?;
+                    }
+                }
+            }
+            nodes.iter().try_for_each(|&(block, part)| walk.node(block, part))
+        })
+    }
+
+    /// Follows what `work` says.
+    fn walk(
+        &mut self,
+        changed: &HashSet<u64>,
+        protected: &BTreeSet<u64>,
+        trust: Trust,
+        blocks: &mut Blocks,
+        news: &mut News,
+        work: impl FnOnce(&mut Walk<'_, '_>, &Layout) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let mut walk = Walk {
             superblock: &self.superblock,
             uses: &mut self.uses,
@@ -330,22 +360,12 @@ impl Ext4 {
             protected,
             visited: HashSet::new(),
             claimed: std::mem::take(&mut news.claimed),
+            names: self.names.as_deref_mut(),
+            number: None,
         };
-        let inode_bytes = self.superblock.inode_bytes as usize;
-        for (block, before, after) in tables {
-            let Some(first) = self.layout.first_inode(&self.superblock, *block) else { continue };
-            let pairs = before.chunks_exact(inode_bytes).zip(after.chunks_exact(inode_bytes));
-            for ((before, after), number) in pairs.zip(first..) {
-                if before != after {
-                    walk.inode(number, Inode(after))?;
-                }
-            }
-        }
-        for &(block, part) in nodes {
-            walk.node(block, part)?;
-        }
+        let worked = work(&mut walk, &self.layout);
         news.claimed = walk.claimed;
-        Ok(())
+        worked
     }
 
     /// Looks for commits among the blocks of the journal that were written.
@@ -439,6 +459,7 @@ impl Ext4 {
         // Nodes that still are what they were, whose inodes did not change with them.
         nodes.retain(|&(block, part)| self.uses.at(block, block + 1).0 == Some(part));
         self.follow(&[], &changed, &protected, &nodes, Trust::Commit, blocks, news)?;
+        self.names_committed(&changed, &protected, blocks, news)?;
         for (block, bits) in bitmaps {
             self.free_metadata(block, &bits, news);
         }
@@ -471,6 +492,10 @@ impl Ext4 {
         for block in free {
             self.uses.remove(block, block + 1);
             news.freed.set(block, block + 1, ());
+        }
+        if let Some(names) = &mut self.names {
+            news.freed.pieces(start, end).for_each(|(from, to, ())| names.claim_other(from, to));
+            self.free_contents((start, end), is_free);
         }
     }
 
@@ -529,6 +554,9 @@ impl Ext4 {
             self.layout = Layout::read(&self.superblock, &mut self.view(blocks))?;
         }
         self.uses.clear();
+        if let Some(names) = &mut self.names {
+            names.begin_scan();
+        }
         let tables: Vec<_> =
             self.layout.fixed.all().filter(|run| run.2.0 == Class::InodeTable).map(|run| (run.0, run.1)).collect();
         let (none, nothing) = (HashSet::new(), BTreeSet::new());
@@ -543,6 +571,7 @@ impl Ext4 {
                 }
             }
         }
+        self.names_scanned(blocks, &mut news)?;
         self.needs_scan = false;
         self.scans += 1;
         Ok(self.layout.complete && (at_rest || self.is_followed()))
@@ -640,11 +669,13 @@ impl Ext4 {
     /// Memory in bytes: that of what is known of blocks, and that of the journal's reader.
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         let journal = self.journal.as_ref().map_or(0, Journal::memory_bytes);
-        (self.uses.memory_bytes() + self.layout.memory_bytes(), journal)
+        let names = self.names.as_ref().map_or(0, |names| names.memory_bytes());
+        (self.uses.memory_bytes() + self.layout.memory_bytes() + names, journal)
     }
 
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> u64 {
-        (self.uses.len() + self.layout.fixed.len()) as u64
+        let names = self.names.as_ref().map_or(0, |names| names.entries());
+        (self.uses.len() + self.layout.fixed.len() + names) as u64
     }
 }

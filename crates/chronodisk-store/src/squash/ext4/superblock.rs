@@ -18,11 +18,13 @@ pub(crate) mod feature {
     pub(crate) const COMPAT_SPARSE_SUPER2: u32 = 0x200;
     pub(crate) const COMPAT_FAST_COMMIT: u32 = 0x400;
     pub(crate) const COMPAT_ORPHAN_FILE: u32 = 0x1000;
+    pub(crate) const INCOMPAT_FILETYPE: u32 = 0x2;
     pub(crate) const INCOMPAT_RECOVER: u32 = 0x4;
     pub(crate) const INCOMPAT_META_BG: u32 = 0x10;
     pub(crate) const INCOMPAT_64BIT: u32 = 0x80;
     pub(crate) const INCOMPAT_MMP: u32 = 0x100;
     pub(crate) const INCOMPAT_CSUM_SEED: u32 = 0x2000;
+    pub(crate) const INCOMPAT_INLINE_DATA: u32 = 0x8000;
     /// FILETYPE, RECOVER, META_BG, EXTENTS, 64BIT, MMP, FLEX_BG, EA_INODE, CSUM_SEED, LARGEDIR,
     /// INLINE_DATA, CASEFOLD.
     pub(crate) const INCOMPAT_KNOWN: u32 =

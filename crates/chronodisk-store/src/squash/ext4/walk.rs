@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::View;
+use super::names::Names;
 use super::superblock::{Superblock, checksum};
 use crate::StoreError;
 use crate::squash::class::Class;
@@ -90,12 +91,21 @@ impl<'a> Inode<'a> {
         u64::from(u32_at(self.0, 0x68)) | u64::from(self.u16_at(0x76)) << 32
     }
 
+    /// Tells it from other inodes that had its number.
+    pub(crate) fn generation(self) -> u32 {
+        u32_at(self.0, 0x64)
+    }
+
+    pub(crate) fn is_directory(self) -> bool {
+        self.u16_at(0x0) & MODE_TYPE == MODE_DIRECTORY && self.u16_at(0x1A) > 0
+    }
+
     fn map(self) -> &'a [u8] {
         &self.0[MAP_BYTES]
     }
 
     /// What its blocks are, if it is in use.
-    fn leaf(self, superblock: &Superblock, number: u64) -> Option<Leaf> {
+    pub(crate) fn leaf(self, superblock: &Superblock, number: u64) -> Option<Leaf> {
         const ROOT: u64 = 2;
         if number == superblock.journal_inode {
             return Some(Leaf::Kept(Class::Journal));
@@ -118,7 +128,7 @@ impl<'a> Inode<'a> {
         }
     }
 
-    fn has_map(self, number: u64, superblock: &Superblock) -> bool {
+    pub(crate) fn has_map(self, number: u64, superblock: &Superblock) -> bool {
         let reserved = number < superblock.first_inode;
         match self.u16_at(0x0) & MODE_TYPE {
             _ if self.flags() & FLAG_INLINE_DATA != 0 => false,
@@ -142,12 +152,27 @@ pub(crate) struct Walk<'a, 'b> {
     pub(crate) visited: HashSet<u64>,
     /// Blocks of which something was said.
     pub(crate) claimed: RunMap<()>,
+    /// Names, if something goes by them.
+    pub(crate) names: Option<&'a mut Names>,
+    /// The inode that is followed, if one is.
+    pub(crate) number: Option<u64>,
 }
 
 impl Walk<'_, '_> {
     /// Follows an inode.
     pub(crate) fn inode(&mut self, number: u64, inode: Inode<'_>) -> Result<(), StoreError> {
-        let Some(leaf) = inode.leaf(self.superblock, number) else { return Ok(()) };
+        let mut leaf = inode.leaf(self.superblock, number);
+        if let Some(names) = &mut self.names {
+            leaf = names.leaf(number, inode, leaf);
+        }
+        let Some(leaf) = leaf else { return Ok(()) };
+        self.number = Some(number);
+        let walked = self.blocks_of(number, inode, leaf);
+        self.number = None;
+        walked
+    }
+
+    fn blocks_of(&mut self, number: u64, inode: Inode<'_>, leaf: Leaf) -> Result<(), StoreError> {
         let attributes = inode.attribute_block();
         if attributes != 0 {
             self.claim(attributes, 1, Leaf::Kept(Class::Attributes), true);
@@ -290,6 +315,11 @@ impl Walk<'_, '_> {
             return;
         }
         let end = start + len;
+        match (&mut self.names, leaf, self.number) {
+            (Some(names), Leaf::Kept(Class::Directory), Some(number)) => names.claim_directory(start, end, number),
+            (None, ..) | (_, Leaf::Kept(Class::Directory), None) => {}
+            (Some(names), ..) => names.claim_other(start, end),
+        }
         match leaf {
             Leaf::Kept(class) => self.uses.set(start, end, Use::Kept(class)),
             Leaf::Data if !believed => return,
