@@ -1,8 +1,9 @@
 //! The flags that make a device's store a squashing one.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
-use chronodisk_store::squash::{ContentKind, Glob, NameRule, SquashMode, SquashOptions, Treatment};
+use chronodisk_store::squash::{ContentKind, Glob, GlobError, NameRule, SquashMode, SquashOptions, Treatment};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -23,9 +24,10 @@ pub struct SquashArguments {
     )]
     squash: Option<Mode>,
 
-    /// What contents that were not kept read as
-    #[arg(long, value_name = "KIND", default_value = "zeros", requires = "squash")]
-    content: Kind,
+    /// What contents that were not kept read as: zeros (if not given), random or text. With GLOB= before it, those of
+    /// files whose names match (ext2, ext3, ext4), which may be pdf and gzip, too; may be given again
+    #[arg(long, value_name = "[GLOB=]KIND", requires = "squash")]
+    content: Vec<Content>,
 
     /// Keeps files whose names match exactly, from the first commit under that name on; with a slash in GLOB their
     /// paths in the file system count (ext2, ext3, ext4; may be given again)
@@ -47,14 +49,30 @@ enum Mode {
     Exact,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
-    /// Zeros
-    Zeros,
-    /// Random bytes; the same address reads the same
-    Random,
-    /// Lines of words; the same address reads the same
-    Text,
+/// What `--content` says.
+#[derive(Clone, Debug)]
+enum Content {
+    OfAll(ContentKind),
+    OfNamed(NameRule),
+}
+
+impl FromStr for Content {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.contains('=') {
+            let kind = ContentKind::ALL.into_iter().find(|kind| kind.name() == text);
+            return kind.map(Content::OfAll).ok_or_else(|| {
+                let names = ContentKind::ALL.map(ContentKind::name).join(", ");
+                format!("of all files it is one of {names}, of some GLOB=KIND")
+            });
+        }
+        let rule: NameRule = text.parse().map_err(|error: GlobError| error.to_string())?;
+        match rule.treatment {
+            Treatment::MakeUp(_) => Ok(Content::OfNamed(rule)),
+            _ => Err(format!("{:?} is no kind of content; files are kept by --keep", rule.treatment.name())),
+        }
+    }
 }
 
 impl SquashArguments {
@@ -64,20 +82,27 @@ impl SquashArguments {
             Mode::Classified => SquashMode::Classified,
             Mode::Exact => SquashMode::Exact,
         };
-        let content = match self.content {
-            Kind::Zeros => ContentKind::Zeros,
-            Kind::Random => ContentKind::Random,
-            Kind::Text => ContentKind::Text,
-        };
-        let keep = self.keep.iter().cloned();
+        let of_all = self.content.iter().rev().find_map(|content| match content {
+            Content::OfAll(kind) => Some(*kind),
+            Content::OfNamed(_) => None,
+        });
+        let keep = self.keep.iter().map(|names| NameRule { names: names.clone(), treatment: Treatment::Keep });
         Some(SquashOptions {
             mode,
-            content,
+            content: of_all.unwrap_or_default(),
             seed,
             unclassified_bytes: self.unclassified_budget,
             durable,
             ignore_journal: self.ignore_journal,
-            names: keep.map(|names| NameRule { names, treatment: Treatment::Keep }).collect(),
+            names: keep.chain(self.made_up().cloned()).collect(),
+        })
+    }
+
+    /// What is made up by the names of files.
+    fn made_up(&self) -> impl Iterator<Item = &NameRule> {
+        self.content.iter().filter_map(|content| match content {
+            Content::OfNamed(rule) => Some(rule),
+            Content::OfAll(_) => None,
         })
     }
 
@@ -90,6 +115,8 @@ impl SquashArguments {
         options.insert("unclassified-budget".to_owned(), json!(budget));
         options.insert("ignore-journal".to_owned(), json!(squashed.as_ref().map(|options| options.ignore_journal)));
         let keep: Vec<String> = self.keep.iter().map(Glob::to_string).collect();
-        options.insert("keep".to_owned(), json!(squashed.map(|_| keep)));
+        options.insert("keep".to_owned(), json!(squashed.as_ref().map(|_| keep)));
+        let made_up: Vec<String> = self.made_up().map(NameRule::to_string).collect();
+        options.insert("content-by-name".to_owned(), json!(squashed.map(|_| made_up)));
     }
 }

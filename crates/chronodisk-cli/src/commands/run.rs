@@ -458,8 +458,11 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     }
     let has_names = squashed.as_ref().is_some_and(|options| !options.names.is_empty());
     if has_names && matches!(arguments.fs, FileSystem::Xfs | FileSystem::Btrfs) {
-        return Err(Failure::usage(format!("--keep goes by names, which are not read on {}", arguments.fs.name()))
-            .help("without --squash everything is kept; names are read on ext4, ext3 and ext2"));
+        return Err(Failure::usage(format!(
+            "--keep and --content GLOB=KIND go by names, which are not read on {}",
+            arguments.fs.name()
+        ))
+        .help("without --squash everything is kept; names are read on ext4, ext3 and ext2"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store is of one device"));

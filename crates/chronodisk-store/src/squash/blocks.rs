@@ -97,6 +97,11 @@ impl Blocks {
         self.units
     }
 
+    /// What is made up follows from it.
+    pub(crate) fn seed(&self) -> u64 {
+        self.content.seed
+    }
+
     pub(crate) fn map(&self) -> &RunMap<Block> {
         &self.map
     }
@@ -413,6 +418,14 @@ impl Blocks {
     pub(crate) fn waiting_budget_bytes(&self) -> u64 {
         let places = self.arena.places();
         (places.used() + places.available()) * SLOT_BYTES
+    }
+
+    /// What was written between two, zeros among it, is made up from now on.
+    pub(crate) fn squash_written(&mut self, start: u64, end: u64) {
+        let written = self.map.pieces(start, end).filter(|piece| piece.2 != Block::Generated);
+        for (from, to) in written.map(|piece| (piece.0, piece.1)).collect::<Vec<_>>() {
+            self.squash(from, to);
+        }
     }
 
     /// Bytes from now on made up.

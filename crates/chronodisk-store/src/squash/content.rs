@@ -89,6 +89,11 @@ impl Numbers {
     }
 }
 
+/// The seed of one of many things that a seed is for.
+pub(crate) fn seed_of(seed: u64, which: u64) -> u64 {
+    mix(seed ^ mix(which.wrapping_add(GAMMA)))
+}
+
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

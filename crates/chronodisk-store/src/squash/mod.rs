@@ -14,7 +14,9 @@ mod blocks;
 mod btrfs;
 mod class;
 mod content;
+mod crc32;
 mod ext4;
+mod file_content;
 mod image;
 mod map_log;
 mod meter;
@@ -28,6 +30,7 @@ mod xfs;
 
 pub use class::Class;
 pub use content::ContentKind;
+pub use file_content::FileKind;
 pub use image::ImageInfo;
 pub use names::{Glob, GlobError, NameRule, Treatment};
 pub use store::{SquashOptions, SquashStatistics, SquashStore};

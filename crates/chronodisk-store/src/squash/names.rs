@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::file_content::FileKind;
+
 /// A pattern of names, as shells have them.
 ///
 /// `?` is any byte but a slash, `*` any number of them, `[a-z]` and `[!a-z]` a byte of a set, `**` anything with
@@ -177,6 +179,8 @@ impl Token {
 pub enum Treatment {
     /// They are kept exactly.
     Keep,
+    /// They read as a file of this kind.
+    MakeUp(FileKind),
 }
 
 /// Files by their names, and what becomes of their contents.
@@ -190,13 +194,16 @@ pub struct NameRule {
 
 impl Treatment {
     /// Every treatment.
-    pub const ALL: [Treatment; 1] = [Treatment::Keep];
+    pub fn all() -> impl Iterator<Item = Treatment> {
+        FileKind::ALL.into_iter().map(Treatment::MakeUp).chain([Treatment::Keep])
+    }
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Treatment::Keep => "keep",
+            Treatment::MakeUp(kind) => kind.name(),
         }
     }
 }
@@ -215,7 +222,7 @@ impl FromStr for NameRule {
     fn from_str(text: &str) -> Result<Self, GlobError> {
         let wrong = |reason| GlobError { text: text.to_owned(), reason };
         let (names, name) = text.rsplit_once('=').ok_or(wrong("there is no = and what becomes of the files"))?;
-        let treatment = Treatment::ALL.into_iter().find(|treatment| treatment.name() == name);
+        let treatment = Treatment::all().find(|treatment| treatment.name() == name);
         Ok(NameRule {
             names: names.parse()?,
             treatment: treatment.ok_or(wrong("what is behind the last = is not known"))?,
@@ -289,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_rule_reads_as_it_is_written() {
-        for text in ["*.db=keep", "/a=b/*=keep"] {
+        for text in ["*.db=keep", "/a=b/*=keep", "*.pdf=pdf"] {
             assert_eq!(text.parse::<NameRule>().unwrap().to_string(), text);
         }
         assert!("*.db=lose".parse::<NameRule>().unwrap_err().to_string().contains("not known"));

@@ -261,6 +261,10 @@ impl Part {
     ) -> Result<(), StoreError> {
         match &mut self.known {
             Known::Btrfs(btrfs) => btrfs.correct((start, end), offset_bytes, bytes, blocks),
+            Known::Ext4(ext4) => {
+                ext4.correct((start, end), offset_bytes, bytes, blocks);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -516,7 +520,11 @@ impl Part {
             let (verdict, run_end) = ext4.verdict(at, end, drop_data);
             match verdict {
                 Verdict::Keep(class) => blocks.settle(at, run_end, class)?,
-                Verdict::Drop => drop_units(ext4, blocks, at, run_end, guarded)?,
+                Verdict::Drop => {
+                    drop_units(ext4, blocks, at, run_end, guarded)?;
+                    let made_up = ext4.made_up_units(at, run_end);
+                    made_up.into_iter().for_each(|(from, to)| blocks.squash_written(from, to));
+                }
                 Verdict::Wait => {}
             }
             at = run_end;

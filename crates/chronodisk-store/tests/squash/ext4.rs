@@ -9,6 +9,7 @@ use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
 use chronodisk_store::Store;
 use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, Treatment};
 use std::path::Path;
+use std::process::Command;
 
 /// Layouts that differ in where metadata are and how they are found: options of mke2fs.
 const LAYOUTS: [(&str, &[&str]); 9] = [
@@ -82,6 +83,59 @@ fn files_are_kept_by_their_names() {
         let raw = statistics.kept_bytes.iter().find(|(class, _)| *class == Class::Raw).map_or(0, |kept| kept.1);
         assert!((6_000_000..7_000_000).contains(&raw), "{name} {order:?}: {statistics:?}");
         assert!(statistics.generated_bytes > image.data_bytes / 4, "{name} {order:?}: {statistics:?}");
+    }
+}
+
+/// What a program says of a file; `None`, and a word about it, if there is no such program.
+fn judged(program: &str, arguments: &[&str], file: &Path) -> Option<(bool, String)> {
+    let Ok(ran) = Command::new(program).args(arguments).arg(file).output() else {
+        println!("SKIPPED: no {program} in PATH");
+        return None;
+    };
+    Some((ran.status.success(), String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()))
+}
+
+#[test]
+fn squashed_files_have_the_kind_that_their_names_say() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    let names = ["/bigger=pdf", "/many/*-number-[12]*=gzip", "/many/*=text"].map(|rule| rule.parse().unwrap()).into();
+    let options = SquashOptions { content: ContentKind::Random, names, ..SquashOptions::default() };
+    let layouts = LAYOUTS.iter().filter(|(name, layout)| *name != "ea-inode" && !layout.contains(&"-b"));
+    for (index, (name, layout)) in layouts.enumerate() {
+        // Smaller blocks are kept if they share 4 KiB with metadata.
+        let image = Image::make(&[layout, &["-b", "4096"][..]].concat(), 24 << 20);
+        let order = Order::ALL[index % Order::ALL.len()];
+        let mut store = replay_with(&options, pieces_of(&image.path), image.capacity_bytes, order, index as u64);
+        store.close().unwrap();
+        let squashed = image.path.with_extension("squashed");
+        export(&mut store, &squashed);
+        compare_files(&image.path, &squashed, &format!("{name} {order:?}"));
+        let file = squashed.with_extension("file");
+        let fine = |program: &str, arguments: &[&str], contents: &[u8]| {
+            std::fs::write(&file, contents).unwrap();
+            if let Some((fine, said)) = judged(program, arguments, &file) {
+                assert!(fine && !said.contains("WARNING"), "{name} {order:?}: {said}");
+            }
+        };
+        fine("qpdf", &["--check"], &contents(&squashed, "/bigger"));
+        for number in [10, 19, 123, 239] {
+            let member = contents(&squashed, &format!("/many/a-rather-long-name-of-a-file-number-{number}"));
+            assert_eq!(member.len(), number % 40 * 150 + 7);
+
+            fine("gzip", &["-t", "-S", ".file"], &member);
+        }
+        assert!(contents(&squashed, "/many/a-rather-long-name-of-a-file-number-31").is_ascii(), "{name} {order:?}");
+        // Any part of it reads as it does in the whole.
+        let mut whole = vec![0; 64 << 10];
+        let at = image.capacity_bytes / 2;
+        store.read(at, &mut whole).unwrap();
+        for (from, len) in [(1, 1), (511, 4098), (4096, 4096), (10_000, 30_000)] {
+            let mut part = vec![0; len];
+            store.read(at + from as u64, &mut part).unwrap();
+            assert!(part == whole[from..from + len], "{name} {order:?}");
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use self::journal::{Journal, TYPE_COMMIT, Transaction};
 use self::layout::Layout;
 use self::names::Names;
 use self::superblock::{LEN_BYTES, OFFSET_BYTES, Superblock, feature};
-use self::walk::{Inode, Trust, Use, Walk, looks_like_link, looks_like_metadata};
+use self::walk::{Inode, Mapped, Trust, Use, Walk, looks_like_link, looks_like_metadata};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
@@ -263,7 +263,9 @@ impl Ext4 {
         let outer = blocks.meter.switch(Some(Worker::Journal));
         let read = self.journal_written(start, end, blocks, &mut news);
         blocks.meter.switch(outer);
-        read.map(|()| news)
+        read?;
+        self.note_made_up_files(blocks)?;
+        Ok(news)
     }
 
     /// Descriptors that name other places make what is known void.
@@ -572,6 +574,7 @@ impl Ext4 {
             }
         }
         self.names_scanned(blocks, &mut news)?;
+        self.note_made_up_files(blocks)?;
         self.needs_scan = false;
         self.scans += 1;
         Ok(self.layout.complete && (at_rest || self.is_followed()))
@@ -603,7 +606,7 @@ impl Ext4 {
         let mut bytes = vec![0; self.superblock.block_bytes as usize];
         self.view(blocks).read_block(block, &mut bytes)?;
         let inode = Inode(&bytes[offset as usize..][..self.superblock.inode_bytes as usize]);
-        let extents = walk::map_of(inode, &self.superblock, &mut self.view(blocks))?;
+        let extents = walk::map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))?;
         if self.journal.as_ref().is_some_and(|journal| journal.lies_in(&extents)) {
             return Ok(());
         }

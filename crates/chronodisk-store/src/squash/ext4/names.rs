@@ -10,11 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::walk::{Inode, Leaf, Trust, map_of};
-use super::{Ext4, News, Use, feature};
+use super::walk::{Inode, Leaf, Mapped, Trust, map_of};
+use super::{Ext4, News, UNIT_BYTES, Use, feature};
 use crate::StoreError;
 use crate::squash::blocks::Blocks;
 use crate::squash::class::Class;
+use crate::squash::content::seed_of;
+use crate::squash::file_content::{FileKind, MadeUpFile};
 use crate::squash::map_log::u32_at;
 use crate::squash::names::{NameRule, Treatment, treatment_of};
 use crate::squash::runs::{RunMap, RunValue};
@@ -31,8 +33,26 @@ pub(crate) struct Names {
     parents: HashMap<u64, (u64, Box<[u8]>)>,
     /// Files that match, by inode.
     matched: BTreeMap<u64, Matched>,
+    /// Files whose contents are made up by their kind, and that changed.
+    touched: BTreeSet<u64>,
+    /// Their blocks.
+    made_up: RunMap<FileBlock>,
     /// Units of files to be kept that were squashed before their names were known.
     pub(crate) late_units: u64,
+}
+
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileBlock {
+    inode: u64,
+    /// Its number in the file.
+    number: u64,
+}
+
+impl RunValue for FileBlock {
+    fn advanced(self, by: u64) -> Self {
+        FileBlock { number: self.number.wrapping_add(by), ..self }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +70,7 @@ struct Matched {
     /// Tells it from a later file with the same inode.
     generation: u32,
     treatment: Treatment,
+    len_bytes: u64,
 }
 
 /// An entry of a directory.
@@ -83,6 +104,8 @@ impl Names {
             directories: RunMap::default(),
             parents: HashMap::new(),
             matched: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            made_up: RunMap::default(),
             late_units: 0,
         }
     }
@@ -91,12 +114,12 @@ impl Names {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let parents = self.parents.capacity() * (size_of::<(u64, (u64, Box<[u8]>))>() + 1);
         let matched = self.matched.len() * size_of::<(u64, Matched)>() * 3 / 2;
-        self.directories.memory_bytes() + (parents + matched) as u64
+        self.directories.memory_bytes() + self.made_up.memory_bytes() + (parents + matched) as u64
     }
 
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> usize {
-        self.directories.len() + self.parents.len() + self.matched.len()
+        self.directories.len() + self.made_up.len() + self.parents.len() + self.matched.len()
     }
 
     /// What the blocks of an inode are, that are `leaf` by all else. Forgets what was known of an earlier inode there.
@@ -108,23 +131,37 @@ impl Names {
         }
         match known.treatment {
             Treatment::Keep => Some(Leaf::Kept(Class::Raw)),
+            Treatment::MakeUp(_) => {
+                self.touched.insert(number);
+                leaf
+            }
         }
     }
 
     /// Blocks are those of a directory.
     pub(crate) fn claim_directory(&mut self, start: u64, end: u64, inode: u64) {
         self.directories.set(start, end, DirectoryInode(inode));
+        self.made_up.remove(start, end);
     }
 
     /// Blocks are something else.
     pub(crate) fn claim_other(&mut self, start: u64, end: u64) {
         self.directories.remove(start, end);
+        self.made_up.remove(start, end);
     }
 
     /// Everything is about to be read; what matched still does.
     pub(crate) fn begin_scan(&mut self) {
         self.directories.clear();
         self.parents.clear();
+        self.made_up.clear();
+    }
+
+    fn kind_of(&self, inode: u64) -> Option<(FileKind, Matched)> {
+        match self.matched.get(&inode)? {
+            Matched { treatment: Treatment::MakeUp(kind), .. } => Some((*kind, self.matched[&inode])),
+            Matched { treatment: Treatment::Keep, .. } => None,
+        }
     }
 
     /// Notes where a directory is; true if it was not there before.
@@ -287,7 +324,7 @@ impl Ext4 {
             if !inode.is_directory() {
                 continue;
             }
-            let map = map_of(inode, &self.superblock, &mut self.view(blocks))?;
+            let map = map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))?;
             for (_, start, len) in map {
                 for block in start..start + len {
                     let entries = self.entries_of(block, blocks)?;
@@ -317,7 +354,7 @@ impl Ext4 {
             let Some(bytes) = self.inode_bytes(number, blocks)? else { continue };
             let inode = Inode(&bytes);
             let Some(names) = &mut self.names else { return Ok(()) };
-            let matched = Matched { generation: inode.generation(), treatment };
+            let matched = Matched { generation: inode.generation(), treatment, len_bytes: 0 };
             let known = names.matched.get(&number).is_some_and(|known| known.generation == matched.generation);
             if known || inode.leaf(&self.superblock, number) != Some(Leaf::Data) {
                 continue;
@@ -335,11 +372,69 @@ impl Ext4 {
     /// How many of a file's units were squashed.
     fn squashed_units(&self, inode: Inode<'_>, blocks: &mut Blocks) -> Result<u64, StoreError> {
         let mut units = RunMap::<()>::default();
-        for (_, start, len) in map_of(inode, &self.superblock, &mut self.view(blocks))? {
+        for (_, start, len) in map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))? {
             let (from, to) = self.units_of(start, start + len);
             blocks.generated_pieces(from, to).into_iter().for_each(|(from, to)| units.set(from, to, ()));
         }
         Ok(units.all().map(|(from, to, ())| to - from).sum())
+    }
+
+    /// Notes where the blocks of files are now whose contents are made up by their kind.
+    pub(super) fn note_made_up_files(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let Some(names) = &mut self.names else { return Ok(()) };
+        for number in std::mem::take(&mut names.touched) {
+            let Some(bytes) = self.inode_bytes(number, blocks)? else { continue };
+            let inode = Inode(&bytes);
+            if !inode.has_map(number, &self.superblock) {
+                continue;
+            }
+            let map = map_of(inode, Mapped::All, &self.superblock, &mut self.view(blocks))?;
+            let Some(names) = &mut self.names else { return Ok(()) };
+            let Some(matched) = names.matched.get_mut(&number) else { continue };
+            matched.len_bytes = inode.len_bytes();
+            for (first, start, len) in map {
+                names.made_up.set(start, start + len, FileBlock { inode: number, number: first });
+            }
+        }
+        Ok(())
+    }
+
+    /// Units between two whose bytes are all made up by the kind of their file.
+    pub(crate) fn made_up_units(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let Some(names) = &self.names else { return Vec::new() };
+        let (first, last) = self.blocks_of_bytes(start * UNIT_BYTES, (end - start) * UNIT_BYTES);
+        let mut there = RunMap::<()>::default();
+        names.made_up.pieces(first, last).for_each(|(from, to, _)| there.set(from, to, ()));
+        let block_bytes = self.superblock.block_bytes;
+        let units = there.all().map(|(from, to, ())| {
+            let from_unit = (self.start_bytes + from * block_bytes).div_ceil(UNIT_BYTES).max(start);
+            (from_unit, ((self.start_bytes + to * block_bytes) / UNIT_BYTES).min(end))
+        });
+        units.filter(|(from, to)| from < to).collect()
+    }
+
+    /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the
+    /// device from `offset_bytes` on.
+    pub(crate) fn correct(&self, (start, end): (u64, u64), offset_bytes: u64, bytes: &mut [u8], blocks: &mut Blocks) {
+        let Some(names) = &self.names else { return };
+        let end_bytes = offset_bytes + bytes.len() as u64;
+        let block_bytes = self.superblock.block_bytes;
+        for (from, to) in blocks.generated_pieces(start, end) {
+            let generated = (from * UNIT_BYTES, to * UNIT_BYTES);
+            let (first, last) = self.blocks_of_bytes(generated.0, generated.1 - generated.0);
+            for (from, to, file_block) in names.made_up.pieces(first, last) {
+                let Some((kind, matched)) = names.kind_of(file_block.inode) else { continue };
+                let run_at = self.start_bytes + from * block_bytes;
+                let from = run_at.max(generated.0).max(offset_bytes);
+                let to = (self.start_bytes + to * block_bytes).min(generated.1).min(end_bytes);
+                if from < to {
+                    let seed = seed_of(blocks.seed(), file_block.inode << 32 | u64::from(matched.generation));
+                    let file = MadeUpFile { kind, seed, len_bytes: matched.len_bytes };
+                    let target = &mut bytes[(from - offset_bytes) as usize..(to - offset_bytes) as usize];
+                    file.fill(file_block.number * block_bytes + (from - run_at), target);
+                }
+            }
+        }
     }
 
     fn entries_of(&self, block: u64, blocks: &mut Blocks) -> Result<Vec<Entry>, StoreError> {

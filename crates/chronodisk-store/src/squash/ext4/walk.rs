@@ -96,6 +96,11 @@ impl<'a> Inode<'a> {
         u32_at(self.0, 0x64)
     }
 
+    /// Length of a regular file.
+    pub(crate) fn len_bytes(self) -> u64 {
+        u64::from(u32_at(self.0, 0x4)) | u64::from(u32_at(self.0, 0x6C)) << 32
+    }
+
     pub(crate) fn is_directory(self) -> bool {
         self.u16_at(0x0) & MODE_TYPE == MODE_DIRECTORY && self.u16_at(0x1A) > 0
     }
@@ -353,17 +358,27 @@ impl Walk<'_, '_> {
     }
 }
 
+/// Which blocks of a file a map has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    /// Those that hold something.
+    Written,
+    /// These, and those that were set aside.
+    All,
+}
+
 /// The blocks of a file by their number in the file: (number, block, count). Holes are left out, and
 /// so is what lies beyond [`MAP_NODES_MAX`] nodes.
 pub(crate) fn map_of(
     inode: Inode<'_>,
+    mapped: Mapped,
     superblock: &Superblock,
     view: &mut View<'_>,
 ) -> Result<Vec<(u64, u64, u64)>, StoreError> {
     let mut map = Vec::new();
     let mut nodes_left = MAP_NODES_MAX;
     if inode.flags() & FLAG_EXTENTS != 0 {
-        map_extents(inode.map(), DEPTH_MAX + 1, superblock, view, &mut nodes_left, &mut map)?;
+        map_extents(inode.map(), DEPTH_MAX + 1, mapped, superblock, view, &mut nodes_left, &mut map)?;
         return Ok(map);
     }
     let mut number = 0;
@@ -380,6 +395,7 @@ const MAP_NODES_MAX: u32 = 1 << 16;
 fn map_extents(
     node: &[u8],
     above: u16,
+    mapped: Mapped,
     superblock: &Superblock,
     view: &mut View<'_>,
     nodes_left: &mut u32,
@@ -393,7 +409,10 @@ fn map_extents(
     for entry in node[12..].chunks_exact(12).take(count) {
         let number = u64::from(u32_at(entry, 0));
         if depth == 0 {
-            let len = u64::from(u16_at(entry, 4));
+            let len = match u64::from(u16_at(entry, 4)) {
+                len if len > EXTENT_MAX_BLOCKS && mapped == Mapped::All => len - EXTENT_MAX_BLOCKS,
+                len => len,
+            };
             let block = u64::from(u32_at(entry, 8)) | u64::from(u16_at(entry, 6)) << 32;
             if (1..=EXTENT_MAX_BLOCKS).contains(&len) && block + len <= superblock.blocks_count {
                 map.push((number, block, len));
@@ -402,7 +421,7 @@ fn map_extents(
         }
         let child = u64::from(u32_at(entry, 4)) | u64::from(u16_at(entry, 8)) << 32;
         if let Some(bytes) = map_node(child, superblock, view, nodes_left)? {
-            map_extents(&bytes, depth, superblock, view, nodes_left, map)?;
+            map_extents(&bytes, depth, mapped, superblock, view, nodes_left, map)?;
         }
     }
     Ok(())

@@ -1,0 +1,407 @@
+//! What a squashed file reads as whose type is known by its name.
+//!
+//! Each type is laid out so that any part of a file can be made by itself, whatever the file's length: programs read
+//! where they like. The length is the file's own, so a file that grows gets another end.
+
+use super::UNIT_BYTES;
+use super::content::{Content, ContentKind};
+use super::crc32::{REGISTER_FIRST, register_after};
+
+/// A type of files whose contents are made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum FileKind {
+    /// Zeros.
+    Zeros,
+    /// Random bytes.
+    Random,
+    /// Lines of English words.
+    Text,
+    /// A PDF document with one page of text (ISO 32000-1), if it has at least [`FileKind::len_bytes_min`].
+    Pdf,
+    /// A gzip member with text that is not compressed (RFC 1951 and 1952), if it has at least
+    /// [`FileKind::len_bytes_min`].
+    Gzip,
+}
+
+impl FileKind {
+    /// Every kind.
+    pub const ALL: [FileKind; 5] = [FileKind::Zeros, FileKind::Random, FileKind::Text, FileKind::Pdf, FileKind::Gzip];
+
+    /// Its name on a command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::Zeros => "zeros",
+            FileKind::Random => "random",
+            FileKind::Text => "text",
+            FileKind::Pdf => "pdf",
+            FileKind::Gzip => "gzip",
+        }
+    }
+
+    /// Length in bytes of the shortest file of this kind; a shorter one begins like one.
+    #[must_use]
+    pub fn len_bytes_min(self) -> u64 {
+        match self {
+            FileKind::Zeros | FileKind::Random | FileKind::Text => 0,
+            FileKind::Pdf => Pdf::LEN_BYTES_MIN,
+            FileKind::Gzip => Gzip::LEN_BYTES_MIN,
+        }
+    }
+}
+
+/// A file that is made up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeUpFile {
+    pub(crate) kind: FileKind,
+    pub(crate) seed: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl MadeUpFile {
+    /// Fills `bytes` with the file's from `offset_bytes` on. What lies behind its end is whatever is simplest.
+    pub(crate) fn fill(&self, offset_bytes: u64, bytes: &mut [u8]) {
+        let short = self.len_bytes < self.kind.len_bytes_min();
+        match self.kind {
+            FileKind::Zeros => bytes.fill(0),
+            FileKind::Random => self.fill_pages(ContentKind::Random, offset_bytes, bytes),
+            FileKind::Text => self.fill_pages(ContentKind::Text, offset_bytes, bytes),
+            FileKind::Pdf => {
+                bytes.fill(b'\n');
+                let len_bytes = if short { Pdf::LEN_BYTES_MIN } else { self.len_bytes };
+                Pdf { seed: self.seed, len_bytes }.fill(&mut Window { offset_bytes, bytes });
+            }
+            FileKind::Gzip => {
+                bytes.fill(0);
+                let len_bytes = if short { Gzip::LEN_BYTES_MIN } else { self.len_bytes };
+                Gzip { seed: self.seed, len_bytes }.fill(&mut Window { offset_bytes, bytes });
+            }
+        }
+    }
+
+    fn fill_pages(&self, kind: ContentKind, offset_bytes: u64, bytes: &mut [u8]) {
+        let content = Content { kind, seed: self.seed };
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = offset_bytes + done as u64;
+            let skip = (at % UNIT_BYTES) as usize;
+            let len = (UNIT_BYTES as usize - skip).min(bytes.len() - done);
+            content.fill(at / UNIT_BYTES, skip, &mut bytes[done..done + len]);
+            done += len;
+        }
+    }
+}
+
+/// The part of a file that is asked for.
+struct Window<'a> {
+    offset_bytes: u64,
+    bytes: &'a mut [u8],
+}
+
+impl Window<'_> {
+    fn end_bytes(&self) -> u64 {
+        self.offset_bytes + self.bytes.len() as u64
+    }
+
+    /// Puts what lies at `at` in the file into the window, as far as it is in there.
+    fn put(&mut self, at: u64, piece: &[u8]) {
+        let (from, to) = (at.max(self.offset_bytes), (at + piece.len() as u64).min(self.end_bytes()));
+        if from < to {
+            let target = &mut self.bytes[(from - self.offset_bytes) as usize..(to - self.offset_bytes) as usize];
+            target.copy_from_slice(&piece[(from - at) as usize..(to - at) as usize]);
+        }
+    }
+
+    /// The part of a range of the file that is in the window.
+    fn part(&self, start: u64, end: u64) -> (u64, u64) {
+        let from = start.max(self.offset_bytes);
+        (from, end.min(self.end_bytes()).max(from))
+    }
+}
+
+type Page = [u8; UNIT_BYTES as usize];
+
+fn text_page(seed: u64, number: u64) -> Page {
+    let mut page = [0; UNIT_BYTES as usize];
+    Content { kind: ContentKind::Text, seed }.fill(number, 0, &mut page);
+    page
+}
+
+/// A member whose text is in stored blocks.
+struct Gzip {
+    seed: u64,
+    len_bytes: u64,
+}
+
+impl Gzip {
+    /// No name, no date, no system.
+    const HEADER: [u8; 10] = [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF];
+    const TRAILER_BYTES: u64 = 8;
+    const BLOCK_HEADER_BYTES: u64 = 5;
+    /// A stored block of the most that it can hold, with its header.
+    const BLOCK_BYTES: u64 = Gzip::BLOCK_HEADER_BYTES + 0xFFFF;
+    const LEN_BYTES_MIN: u64 = Gzip::HEADER.len() as u64 + Gzip::BLOCK_HEADER_BYTES + Gzip::TRAILER_BYTES;
+
+    fn fill(&self, window: &mut Window<'_>) {
+        let start = Gzip::HEADER.len() as u64;
+        let end = self.len_bytes - Gzip::TRAILER_BYTES;
+        let count = (end - start).div_ceil(Gzip::BLOCK_BYTES);
+        window.put(0, &Gzip::HEADER);
+        let (from, to) = window.part(start, end);
+        // One block more on either side, because the last one may begin a little earlier than it would.
+        let first = (from - start.min(from)) / Gzip::BLOCK_BYTES;
+        let last = (to - start.min(to)).div_ceil(Gzip::BLOCK_BYTES) + 1;
+        for block in first..last.min(count) {
+            self.fill_block(block, count, window);
+        }
+        let text_len = end - start - count * Gzip::BLOCK_HEADER_BYTES;
+        if window.end_bytes() > end {
+            let crc = self.crc_of_text(text_len);
+            window.put(end, &[crc.to_le_bytes(), (text_len as u32).to_le_bytes()].concat());
+        }
+    }
+
+    /// First byte of a block.
+    fn block_at(&self, block: u64, count: u64) -> u64 {
+        let start = Gzip::HEADER.len() as u64;
+        let end = self.len_bytes - Gzip::TRAILER_BYTES;
+        match block {
+            _ if block == count => end,
+            // The last block needs room for its header.
+            _ if block + 1 == count && block > 0 => {
+                (start + block * Gzip::BLOCK_BYTES).min(end - Gzip::BLOCK_HEADER_BYTES)
+            }
+            _ => start + block * Gzip::BLOCK_BYTES,
+        }
+    }
+
+    fn fill_block(&self, block: u64, count: u64, window: &mut Window<'_>) {
+        let (at, end) = (self.block_at(block, count), self.block_at(block + 1, count));
+        let len = (end - at - Gzip::BLOCK_HEADER_BYTES) as u16;
+        let [low, high] = len.to_le_bytes();
+        window.put(at, &[u8::from(block + 1 == count), low, high, !low, !high]);
+        let text_at = at + Gzip::BLOCK_HEADER_BYTES;
+        // What of the text came before.
+        let before = at - Gzip::HEADER.len() as u64 - block * Gzip::BLOCK_HEADER_BYTES;
+        let (from, to) = window.part(text_at, end);
+        let mut at = from;
+        while at < to {
+            let text = before + at - text_at;
+            let skip = text % UNIT_BYTES;
+            let len = (UNIT_BYTES - skip).min(to - at);
+            window.put(at, &self.page(text / UNIT_BYTES)[skip as usize..(skip + len) as usize]);
+            at += len;
+        }
+    }
+
+    /// A page of the text. It ends with four bytes that make the checksum's register zero, so that a long text's
+    /// checksum follows from its last page alone.
+    fn page(&self, number: u64) -> Page {
+        let mut page = text_page(self.seed, number);
+        let (text, end) = page.split_at_mut(UNIT_BYTES as usize - 4);
+        end.copy_from_slice(&register_after(Gzip::register_before(number), text).to_le_bytes());
+        page
+    }
+
+    fn register_before(page: u64) -> u32 {
+        if page == 0 { REGISTER_FIRST } else { 0 }
+    }
+
+    fn crc_of_text(&self, len_bytes: u64) -> u32 {
+        let last = len_bytes / UNIT_BYTES;
+        let rest = &self.page(last)[..(len_bytes % UNIT_BYTES) as usize];
+        !register_after(Gzip::register_before(last), rest)
+    }
+}
+
+/// A document of one page, whose contents are as long as they must be.
+struct Pdf {
+    seed: u64,
+    len_bytes: u64,
+}
+
+impl Pdf {
+    const OBJECTS: [&str; 4] = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 5 0 R \
+         /Resources << /Font << /F1 4 0 R >> >> >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ];
+    const BEGIN_TEXT: &[u8] = b"BT /F1 9 Tf 11 TL 40 810 Td\n";
+    const END_TEXT: &[u8] = b"\nET\n";
+    const END_STREAM: &str = "\nendstream\nendobj\n";
+    /// A line of text as an operator: `(words) Tj T*`.
+    const LINE_BYTES: u64 = 64;
+    const LINE_END: &[u8] = b") Tj T*\n";
+    /// Digits of the largest number of 64 bits.
+    const DIGITS: usize = 20;
+    /// All but the lines; a test keeps it true.
+    const LEN_BYTES_MIN: u64 = 617;
+
+    /// Everything before the stream, and where the objects begin. Its length does not depend on the stream's.
+    fn head(stream_bytes: u64) -> (Vec<u8>, Vec<usize>) {
+        // A comment of bytes beyond ASCII says that the file is binary.
+        let mut head = b"%PDF-1.4\n%\xE2\xE3\xCF\xD3\n".to_vec();
+        let mut places = Vec::new();
+        for (object, number) in Pdf::OBJECTS.iter().zip(1..) {
+            places.push(head.len());
+            head.extend_from_slice(format!("{number} 0 obj\n{object}\nendobj\n").as_bytes());
+        }
+        places.push(head.len());
+        let width = Pdf::DIGITS;
+        head.extend_from_slice(format!("5 0 obj\n<< /Length {stream_bytes:<width$} >>\nstream\n").as_bytes());
+        (head, places)
+    }
+
+    /// Everything behind the stream, which ends at `at`. Its length does not depend on that.
+    fn tail(places: &[usize], at: u64) -> Vec<u8> {
+        let table_at = at + Pdf::END_STREAM.len() as u64;
+        let mut tail = format!("{}xref\n0 {}\n0000000000 65535 f \n", Pdf::END_STREAM, places.len() + 1);
+        places.iter().for_each(|place| tail.push_str(&format!("{place:010} 00000 n \n")));
+        let width = Pdf::DIGITS - table_at.to_string().len();
+        let size = places.len() + 1;
+        tail.push_str(&format!("trailer\n<< /Size {size} /Root 1 0 R >>{:width$}\n", ""));
+        tail.push_str(&format!("startxref\n{table_at}\n%%EOF\n"));
+        tail.into_bytes()
+    }
+
+    fn fill(&self, window: &mut Window<'_>) {
+        let (head, places) = Pdf::head(0);
+        let tail_len = Pdf::tail(&places, 0).len() as u64;
+        let stream_end = self.len_bytes - tail_len;
+        let stream_bytes = stream_end - head.len() as u64;
+        let (head, _) = Pdf::head(stream_bytes);
+        let stream_at = head.len() as u64;
+        window.put(0, &head);
+        window.put(stream_at, Pdf::BEGIN_TEXT);
+        let lines_at = stream_at + Pdf::BEGIN_TEXT.len() as u64;
+        let end_at = stream_end - Pdf::END_TEXT.len() as u64;
+        // Between the last line and the end are line feeds, with which the window was filled.
+        let count = (end_at - lines_at) / Pdf::LINE_BYTES;
+        let (from, to) = window.part(lines_at, lines_at + count * Pdf::LINE_BYTES);
+        if from < to {
+            let (first, last) = ((from - lines_at) / Pdf::LINE_BYTES, (to - lines_at).div_ceil(Pdf::LINE_BYTES));
+            self.fill_lines(first, last, lines_at, window);
+        }
+        window.put(end_at, Pdf::END_TEXT);
+        window.put(stream_end, &Pdf::tail(&places, stream_end));
+    }
+
+    fn fill_lines(&self, first: u64, last: u64, lines_at: u64, window: &mut Window<'_>) {
+        let per_page = UNIT_BYTES / Pdf::LINE_BYTES;
+        let mut page = (u64::MAX, [0; UNIT_BYTES as usize]);
+        for line in first..last {
+            if page.0 != line / per_page {
+                page = (line / per_page, text_page(self.seed, line / per_page));
+            }
+            let words_at = (line % per_page * Pdf::LINE_BYTES) as usize;
+            let mut text = [0; Pdf::LINE_BYTES as usize];
+            text.copy_from_slice(&page.1[words_at..words_at + Pdf::LINE_BYTES as usize]);
+            text.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+            text[0] = b'(';
+            text[Pdf::LINE_BYTES as usize - Pdf::LINE_END.len()..].copy_from_slice(Pdf::LINE_END);
+            window.put(lines_at + line * Pdf::LINE_BYTES, &text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::squash::crc32::crc32;
+
+    fn whole(kind: FileKind, len_bytes: u64) -> Vec<u8> {
+        let mut bytes = vec![1; len_bytes as usize];
+        MadeUpFile { kind, seed: 7, len_bytes }.fill(0, &mut bytes);
+        bytes
+    }
+
+    const LENGTHS: [u64; 12] = [23, 24, 27, 4096, 4119, 65_558, 65_559, 65_562, 65_563, 131_098, 131_101, 1_000_000];
+
+    /// The text of a member whose blocks are all stored.
+    fn unpacked(member: &[u8]) -> Vec<u8> {
+        let (mut text, mut at) = (Vec::new(), Gzip::HEADER.len());
+        loop {
+            let short = |at: usize| u16::from_le_bytes([member[at], member[at + 1]]);
+            let (kind, len) = (member[at], short(at + 1));
+            assert_eq!(len, !short(at + 3));
+            text.extend_from_slice(&member[at + 5..][..usize::from(len)]);
+            at += 5 + usize::from(len);
+            match kind {
+                0 => {}
+                1 => break,
+                other => panic!("a block that is not stored: {other}"),
+            }
+        }
+        let trailer = [crc32(&text).to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
+        assert_eq!(member[at..], trailer);
+        text
+    }
+
+    #[test]
+    fn a_member_is_whole_whatever_its_length() {
+        for len_bytes in LENGTHS {
+            let member = whole(FileKind::Gzip, len_bytes);
+            assert!(member.starts_with(&Gzip::HEADER));
+            let blocks = (len_bytes - 18).div_ceil(Gzip::BLOCK_BYTES);
+            assert_eq!(unpacked(&member).len() as u64, len_bytes - 18 - 5 * blocks);
+        }
+    }
+
+    #[test]
+    fn a_document_is_as_readers_want_it() {
+        assert_eq!(Pdf::LEN_BYTES_MIN, {
+            let (head, places) = Pdf::head(0);
+            let tail = Pdf::tail(&places, 0);
+            (head.len() + Pdf::BEGIN_TEXT.len() + Pdf::END_TEXT.len() + tail.len()) as u64
+        });
+        for len_bytes in [Pdf::LEN_BYTES_MIN, Pdf::LEN_BYTES_MIN + 63, Pdf::LEN_BYTES_MIN + 64, 5_000, 1_000_003] {
+            let bytes = whole(FileKind::Pdf, len_bytes);
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(text.ends_with("\n%%EOF\n") && text.starts_with("%PDF-1.4\n"), "{len_bytes}");
+            // The table is where the end says, and the objects where the table says.
+            let table: usize = text[text.rfind("startxref\n").unwrap() + 10..].lines().next().unwrap().parse().unwrap();
+            assert!(bytes[table..].starts_with(b"xref\n0 6\n"), "{len_bytes}");
+            for number in 1..6 {
+                let entry = std::str::from_utf8(&bytes[table + 9 + 20 * number..][..10]).unwrap();
+                let object: usize = entry.parse().unwrap();
+                assert!(bytes[object..].starts_with(format!("{number} 0 obj\n").as_bytes()), "{len_bytes} {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_files_begin_like_long_ones() {
+        assert!(whole(FileKind::Pdf, 8) == b"%PDF-1.4");
+        assert_eq!(whole(FileKind::Gzip, 10), Gzip::HEADER);
+        assert!(std::str::from_utf8(&whole(FileKind::Text, 9_999)).unwrap().lines().all(|line| line.len() <= 72));
+    }
+
+    #[test]
+    fn the_end_of_a_huge_file_takes_no_longer_than_that_of_a_small_one() {
+        let mut end = [0; 16];
+        for kind in FileKind::ALL {
+            MadeUpFile { kind, seed: 1, len_bytes: 1 << 60 }.fill((1 << 60) - 16, &mut end);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_those_of_the_whole(
+            kind in prop::sample::select(&FileKind::ALL[..]),
+            len_bytes in 0..200_000u64,
+            start in 0..200_000u64,
+            part_len in 0..10_000u64,
+        ) {
+            let bytes = whole(kind, len_bytes);
+            let (from, to) = (start.min(len_bytes), (start + part_len).min(len_bytes));
+            let mut part = vec![2; (to - from) as usize];
+            MadeUpFile { kind, seed: 7, len_bytes }.fill(from, &mut part);
+            prop_assert!(part == bytes[from as usize..to as usize]);
+        }
+    }
+}
