@@ -1,4 +1,5 @@
-//! Changed bytes of a saved state of a small flash drive, with right checksums: refused, or a drive that works.
+//! Changed bytes of a saved state of a small flash drive, mapped by page or by block, with right checksums: refused, or
+//! a drive that works.
 #![no_main]
 
 use std::ops::ControlFlow;
@@ -8,11 +9,19 @@ use chronodisk_device::{AgeingOptions, BuildOptions, Profile, reseal_state};
 use chronodisk_sim::{Nanos, Op, Request};
 use libfuzzer_sys::fuzz_target;
 
-/// A small drive of kind `ssd`, and its state after random writes.
-fn drive() -> &'static (Profile, Vec<u8>) {
-    static DRIVE: OnceLock<(Profile, Vec<u8>)> = OnceLock::new();
-    DRIVE.get_or_init(|| {
-        let profile = Profile::parse(include_str!("../small-ssd.toml"), "small-ssd.toml").expect("the profile is sound");
+const PAGES: &str = "allocation = \"dynamic\"\nmapping-cache-entries = 16\ncollector = \"greedy\"\n";
+const BLOCKS: &str = "allocation = \"log-block\"\nopen-logs = 2\n";
+
+/// A small drive of kind `ssd`, and its state after random writes; one that maps pages, or blocks with logs.
+fn drive(logs: bool) -> &'static (Profile, Vec<u8>) {
+    static DRIVES: [OnceLock<(Profile, Vec<u8>)>; 2] = [OnceLock::new(), OnceLock::new()];
+    DRIVES[usize::from(logs)].get_or_init(|| {
+        let mut text = include_str!("../small-ssd.toml").to_owned();
+        if logs {
+            text = text.replace(PAGES, BLOCKS);
+            assert!(text.contains(BLOCKS));
+        }
+        let profile = Profile::parse(&text, "small-ssd.toml").expect("the profile is sound");
         let build = BuildOptions::default();
         let aged = profile.age(&build, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
         let (state, _) = aged.expect("it is a flash drive").expect("nobody ended it");
@@ -26,8 +35,9 @@ fn drive() -> &'static (Profile, Vec<u8>) {
     })
 }
 
-fuzz_target!(|changes: Vec<(u32, u8)>| {
-    let (profile, sound) = drive();
+fuzz_target!(|input: (bool, Vec<(u32, u8)>)| {
+    let (logs, changes) = input;
+    let (profile, sound) = drive(logs);
     let mut bytes = sound.clone();
     for (place, byte) in changes {
         // Half of the changes go where the small sections are.

@@ -67,6 +67,7 @@ const SOURCES: &[Source] = sources![
     "ssd/intel-p3700.toml",
     "ssd/samsung-sz985.toml",
     "ssd/sd-card-a1.toml",
+    "ssd/sd-card-class-10.toml",
     "ssd/pcie6.toml",
     "ssd/qlc-client.toml",
     "ssd/mqsim-default.toml",

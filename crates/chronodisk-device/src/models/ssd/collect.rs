@@ -104,7 +104,7 @@ impl Ssd {
         match collector.stage {
             Stage::None | Stage::Erasing => {}
             Stage::Moving => self.read_moves(die),
-            Stage::LastMoves => self.erase_victim(die),
+            Stage::LastMoves => self.end_collection(die),
         }
     }
 
@@ -131,7 +131,7 @@ impl Ssd {
         }
         match row {
             Some(row) => self.read_row_to_move(die, &row),
-            None => self.erase_victim(die),
+            None => self.end_collection(die),
         }
         self.scratch = moves;
     }
@@ -170,6 +170,26 @@ impl Ssd {
         let collector = &mut self.collectors[die as usize];
         collector.programs -= 1;
         collector.forget(first);
+    }
+
+    /// All that was to be moved is appended elsewhere.
+    fn end_collection(&mut self, die: DieIndex) {
+        if self.ftl.is_merging(die) {
+            self.end_merge(die);
+        } else {
+            self.erase_victim(die);
+        }
+    }
+
+    /// A logical block is written as a whole; what it replaces is collected next.
+    fn end_merge(&mut self, die: DieIndex) {
+        let completed = self.ftl.end_merge(die);
+        self.collectors[die as usize].stage = Stage::None;
+        if let Some(superpage) = completed {
+            self.collectors[die as usize].programs += 1;
+            self.program(die, superpage, Stream::Collector, NONE);
+        }
+        self.collect(die);
     }
 
     fn erase_victim(&mut self, die: DieIndex) {

@@ -68,7 +68,11 @@ impl Ssd {
         let geometry = self.parameters.geometry();
         let dies = geometry.dies();
         let per_superpage = geometry.units_per_superpage();
+        let per_superblock = geometry.units_per_superblock();
         let (die, unit_of_die) = match self.ftl.bound_die(unit) {
+            Some(die) if self.parameters.ftl.logical_blocks().is_some() => {
+                (die, unit / per_superblock / dies * per_superblock + unit % per_superblock)
+            }
             Some(die) => {
                 let page = unit / geometry.units_per_page();
                 (die, page / dies * geometry.units_per_page() + unit % geometry.units_per_page())

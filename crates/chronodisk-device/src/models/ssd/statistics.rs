@@ -135,6 +135,9 @@ impl Ssd {
             ("units-written-to-slc", counters.cached_units),
             ("units-moved-from-slc", counters.emptied_units),
             ("slc-superblocks-emptied", counters.emptyings),
+            ("log-blocks-merged", counters.merges),
+            ("log-blocks-switched", counters.switches),
+            ("unused-units", counters.unused_units),
             ("padded-units", counters.padded_units),
             ("trimmed-units", counters.trimmed_units),
         ] {

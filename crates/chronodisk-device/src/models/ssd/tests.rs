@@ -77,6 +77,13 @@ const SLC_CACHE: (&str, &str) = (
     "[flash.slc-cache]\nblocks-per-plane = 8\nread = \"25 us\"\nprogram = \"100 us\"\n\n[flash.program-suspend]",
 );
 
+/// Blocks of 192 KiB are mapped, and written to logs first.
+const LOG_BLOCKS: (&str, &str) = ("\"dynamic\"\ncollector = \"greedy\"", "\"log-block\"\nopen-logs = 4");
+
+/// The same with a single log open in each die, and a single closed one.
+const FEW_LOGS: [(&str, &str); 2] =
+    [("\"dynamic\"\ncollector = \"greedy\"", "\"log-block\"\nopen-logs = 1"), ("plane = 64", "plane = 37")];
+
 fn small(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(SMALL.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "{from}");
@@ -168,6 +175,30 @@ fn writes_slow_down_when_the_cells_of_one_bit_are_full_and_are_fast_again_after_
 }
 
 #[test]
+fn cards_with_logs_write_in_order_at_the_rate_of_the_flash_and_elsewhere_slowly() {
+    let rate = |changes: &[(&str, &str)], random: bool| {
+        let mut drive = build_text(&small(changes), 1);
+        fill(drive.as_mut());
+        let begin = drive.now();
+        let mut stream = RandomStream::new(1, "test", "writes");
+        let (requests, sectors) = if random { (2_000, 8) } else { (64, 512) };
+        let pieces = drive.info().capacity_sectors / sectors;
+        let outcome = closed_loop(drive.as_mut(), 4, requests, |id| {
+            let piece = if random { stream.below(pieces) } else { id };
+            Request::new(id, Op::Write, piece * sectors, sectors as u32)
+        });
+        let merged = Seen::of(drive.as_ref()).merged;
+        let bytes = (requests * sectors * 512) as f64;
+        (bytes / (outcome.last - begin).as_secs_f64(), merged)
+    };
+    let (mapped_by_page, _) = rate(&[], false);
+    let (in_order, _) = rate(&FEW_LOGS, false);
+    let (anywhere, merges) = rate(&FEW_LOGS, true);
+    assert!(in_order > 0.3 * mapped_by_page, "{in_order} {mapped_by_page}");
+    assert!(merges > 1_500 && anywhere * 20.0 < in_order, "{anywhere} {in_order} {merges}");
+}
+
+#[test]
 fn a_write_of_a_part_reads_the_rest_first() {
     let mut drive = build_text(&small(&[("\"zeros\"", "\"as-written\"")]), 0);
     let part = complete(drive.as_mut(), Request::new(0, Op::Write, 3, 2)).as_nanos();
@@ -221,6 +252,14 @@ fn sequential_reads_are_read_ahead_of() {
 #[test]
 fn a_full_drive_goes_on_under_every_policy() {
     let policies = ["greedy", "cost-benefit", "fifo", "choices", "random"].map(|policy| (policy, false));
+    let mut logs = build_text(&small(&[LOG_BLOCKS]), 1);
+    let mut stream = RandomStream::new(1, "test", "writes");
+    let blocks = logs.info().capacity_sectors / 8;
+    let outcome = closed_loop(logs.as_mut(), 16, 20_000, |id| {
+        let block = if id < blocks { id } else { stream.below(blocks) };
+        Request::new(id, Op::Write, block * 8, 8)
+    });
+    assert!(outcome.last > Nanos::from_millis(100), "log-block: {}", outcome.last);
     for (policy, slc_cache) in policies.into_iter().chain([("greedy", true), ("fifo", true)]) {
         for allocation in ["dynamic", "CWDP"] {
             let allocation = format!("allocation = \"{allocation}\"");
@@ -321,11 +360,12 @@ impl CollectingSetUp {
 /// Times that the free superblocks are counted in a run.
 const LOOKS: u64 = 40;
 
-/// Pages programmed and units moved so far, and superblocks of a die that are free now.
+/// Pages programmed, units moved and blocks merged so far, and superblocks of a die that are free now.
 #[derive(Default)]
 struct Seen {
     pages: u64,
     moved: u64,
+    merged: u64,
     free: f64,
 }
 
@@ -342,6 +382,7 @@ impl Probe for Seen {
         match name {
             "flash-pages-programmed" => self.pages = value,
             "moved-units" => self.moved = value,
+            "log-blocks-merged" => self.merged = value,
             _ => {}
         }
     }
@@ -395,32 +436,49 @@ fn all_loads_that_mqsim_gives_up_complete() {
     assert!(far.is_empty(), "{far:#?}");
 }
 
-/// The contract on drives of several kinds, half of them filled before so that the collector is at work.
-#[test]
-fn drives_keep_the_contract() {
-    let changes: [(&str, &[(&str, &str)]); 8] = [
-        ("ssd-small", &[]),
-        ("ssd-protected", &[("[buffer]", "[buffer]\npower-loss-protection = true"), ("\"zeros\"", "\"as-written\"")]),
-        ("ssd-slc-cache", &[SLC_CACHE]),
-        ("ssd-slc-cache-static", &[SLC_CACHE, ("\"dynamic\"", "\"CWDP\"")]),
-        ("ssd-static", &[("\"dynamic\"", "\"CWDP\""), ("\"greedy\"", "\"cost-benefit\"")]),
-        ("ssd-cached-mapping", &[("collect-below = 4", "collect-below = 4\nmapping-cache-entries = 16")]),
-        ("ssd-card", &[("interface = \"nvme\"\nqueue-depth = 8", "interface = \"single-queue\"\nqueue-depth = 1")]),
-        (
-            "ssd-gated",
-            &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommands-wait-for-bus = true\ncache-register = true")],
-        ),
-    ];
-    for (index, (name, changes)) in changes.into_iter().enumerate() {
-        let text = small(changes);
-        contract::check(name, contract::cases(3), &|seed| {
-            let mut drive = build_text(&text, seed);
-            if index % 2 == 0 {
-                fill(drive.as_mut());
-            }
-            drive
-        });
-    }
+/// The contract on a drive of a kind, one that was filled before if the collector is to be at work.
+fn keeps_the_contract(name: &str, filled: bool, changes: &[(&str, &str)]) {
+    let text = small(changes);
+    contract::check(name, contract::cases(3), &|seed| {
+        let mut drive = build_text(&text, seed);
+        if filled {
+            fill(drive.as_mut());
+        }
+        drive
+    });
+}
+
+/// Each by itself, so that one can be played at length.
+macro_rules! drives_that_keep_the_contract {
+    ($($test:ident: $name:literal, $filled:literal, $changes:expr;)*) => {
+        mod contract_of {
+            use super::*;
+            $(
+                #[test]
+                fn $test() {
+                    keeps_the_contract($name, $filled, $changes);
+                }
+            )*
+        }
+    };
+}
+
+const PROTECTED: (&str, &str) = ("[buffer]", "[buffer]\npower-loss-protection = true");
+
+drives_that_keep_the_contract! {
+    a_small_drive: "ssd-small", true, &[];
+    a_protected_drive: "ssd-protected", false, &[PROTECTED, ("\"zeros\"", "\"as-written\"")];
+    cells_of_one_bit: "ssd-slc-cache", true, &[SLC_CACHE];
+    cells_of_one_bit_with_static_allocation: "ssd-slc-cache-static", false, &[SLC_CACHE, ("\"dynamic\"", "\"CWDP\"")];
+    static_allocation: "ssd-static", true, &[("\"dynamic\"", "\"CWDP\""), ("\"greedy\"", "\"cost-benefit\"")];
+    a_cached_mapping: "ssd-cached-mapping", false,
+        &[("collect-below = 4", "collect-below = 4\nmapping-cache-entries = 16")];
+    a_card: "ssd-card", true,
+        &[("interface = \"nvme\"\nqueue-depth = 8", "interface = \"single-queue\"\nqueue-depth = 1")];
+    commands_that_wait_for_the_bus: "ssd-gated", false,
+        &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommands-wait-for-bus = true\ncache-register = true")];
+    logs: "ssd-logs", true, &[LOG_BLOCKS];
+    few_logs: "ssd-few-logs-protected", true, &[FEW_LOGS[0], FEW_LOGS[1], PROTECTED];
 }
 
 /// Writes all of the drive in pieces of 256 KiB, and some of it again.

@@ -296,11 +296,10 @@ fn read_read_ahead(mut fields: Fields<'_>, geometry: &Geometry) -> Outcome<ReadA
 fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) -> Outcome<FtlParameters> {
     let allocation = match fields.text("allocation")?.as_str() {
         "dynamic" => Allocation::Dynamic,
-        order => Allocation::Static(
-            order
-                .parse::<AllocationOrder>()
-                .map_err(|problem| fields.error_at("allocation", format!("{problem}, or \"dynamic\"")))?,
-        ),
+        "log-block" => Allocation::LogBlock { open_logs: fields.count("open-logs", 1..=64)? },
+        order => Allocation::Static(order.parse::<AllocationOrder>().map_err(|problem| {
+            fields.error_at("allocation", format!("{problem}, or \"dynamic\", or \"log-block\""))
+        })?),
     };
     let mapping = match fields.optional_count("mapping-cache-entries", 16..=1 << 28)? {
         None => Mapping::Ideal,
@@ -313,10 +312,14 @@ fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) 
         ("random", VictimPolicy::RANDOM),
         ("choices", VictimPolicy::Choices(8)),
     ];
-    let mut policy = fields.choice("collector", &POLICIES)?;
-    if let Some(choices) = fields.optional_count("choices", 1..=1_000)? {
-        policy = VictimPolicy::Choices(choices);
-    }
+    let policy = match allocation {
+        // Logs are merged in the order in which they were written; what holds nothing is erased first.
+        Allocation::LogBlock { .. } => VictimPolicy::Greedy,
+        Allocation::Static(_) | Allocation::Dynamic => {
+            let policy = fields.choice("collector", &POLICIES)?;
+            fields.optional_count("choices", 1..=1_000)?.map_or(policy, VictimPolicy::Choices)
+        }
+    };
     let start_below = fields.count("collect-below", 2..=1 << 20)?;
     let collector = CollectorParameters {
         policy,

@@ -190,7 +190,7 @@ impl Ssd {
         loop {
             let die = match self.buffer.first_unit() {
                 Some(unit) => match self.ftl.bound_die(unit) {
-                    Some(die) => self.ftl.host_stream(die).map(|_| die),
+                    Some(die) => self.ftl.host_stream_for(die, unit).map(|_| die),
                     None => self.choose_die(),
                 },
                 None => None,
@@ -237,12 +237,18 @@ impl Ssd {
     /// Appends what waits to the die's superpage until that is complete, or nothing waits that belongs there.
     /// Whether anything was appended.
     fn fill(&mut self, die: DieIndex) -> bool {
-        let Some(stream) = self.ftl.host_stream(die) else { return false };
+        let Some(first) = self.buffer.first_unit() else { return self.pad_if_dynamic(die) };
         let mut appended = false;
+        if !self.ftl.joins_begun(die, first) {
+            self.pad(die);
+            appended = true;
+        }
+        let Some(stream) = self.ftl.host_stream_for(die, first) else { return appended };
         loop {
             match self.buffer.first_unit() {
                 None => return self.pad_if_dynamic(die) || appended,
                 Some(unit) if self.ftl.bound_die(unit).is_some_and(|bound| bound != die) => return appended,
+                Some(unit) if !self.ftl.joins_begun(die, unit) => return appended,
                 Some(_) => {}
             }
             let Some((entry, wanted)) = self.buffer_mut().take() else { return appended };

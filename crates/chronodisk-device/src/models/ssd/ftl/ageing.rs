@@ -158,7 +158,8 @@ pub(crate) fn age(
     let occupied = ((f64::from(parameters.logical_units) * options.occupied) as u32).clamp(1, parameters.logical_units);
     let mut random = RandomStream::new(options.seed, "ageing", "workload");
     let sequential = matches!(options.workload, AgeingWorkload::Sequential | AgeingWorkload::SequentialTwice);
-    let drawn = options.method == AgeingMethod::Drawn && !sequential;
+    // The fixed point is that of a page map.
+    let drawn = options.method == AgeingMethod::Drawn && !sequential && parameters.logical_blocks().is_none();
     let (ftl, predicted) = if drawn {
         let (ftl, predicted) = draw(parameters, options.seed, occupied, report)?;
         (ftl, Some(predicted))
@@ -333,7 +334,7 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
         let first = die * geometry.blocks_per_plane + parameters.slc_superblocks();
         let mut by_place = vec![0; superblocks as usize];
         for ((&count, &place), closing) in counts.iter().zip(&places).zip(1..) {
-            blocks[(first + place) as usize] = RestingBlock { state: BlockUse::Closed, closing, erases: 0 };
+            blocks[(first + place) as usize] = RestingBlock { state: BlockUse::Closed, closing, ..RestingBlock::FREE };
             by_place[place as usize] = count;
             valid_by_superblock[(first + place) as usize] = count;
         }

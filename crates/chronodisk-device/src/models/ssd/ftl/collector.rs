@@ -2,6 +2,7 @@
 
 use super::super::geometry::{DieIndex, Slot};
 use super::blocks::{BlockUse, Field, SuperblockIndex};
+use super::log_blocks::Merge;
 use super::{Appended, COLLECTOR_RESERVE, Ftl, Stream, Unit};
 
 /// How much the collector's work on a die matters.
@@ -24,6 +25,8 @@ pub(crate) enum CollectionReason {
     Wear,
     /// Room where cells have one bit.
     Cache,
+    /// A log is to be emptied, and a logical block written as a whole for that.
+    Merge,
 }
 
 /// A superblock whose valid units are to be moved before it is erased.
@@ -53,6 +56,8 @@ pub(super) struct Victim {
     /// Units looked at.
     passed: u32,
     reason: CollectionReason,
+    /// The logical block that is merged, if that is what is done; the superblock is the log that asks for it.
+    pub(super) merge: Option<Merge>,
 }
 
 /// A die's search for superblocks whose data don't change.
@@ -70,7 +75,7 @@ impl Ftl {
     /// How much a collection on a die matters, one that is under way included.
     pub(crate) fn urgency(&self, die: DieIndex) -> Urgency {
         let collector = &self.parameters.collector;
-        let free = self.blocks.free(die);
+        let free = self.spare_superblocks(die);
         if free < collector.start_below {
             let urgent = !collector.preemptible || free < collector.urgent_below || free <= COLLECTOR_RESERVE;
             return if urgent { Urgency::Urgent } else { Urgency::Background };
@@ -96,6 +101,9 @@ impl Ftl {
         if self.dies[die as usize].victim.is_some() {
             return None;
         }
+        if self.logs.is_some() {
+            return self.start_for_logs(die);
+        }
         let (superblock, reason) = match self.take_levelling(die) {
             Some(superblock) => (superblock, CollectionReason::Wear),
             None => self.choose_victim(die)?,
@@ -105,12 +113,34 @@ impl Ftl {
             _ => self.victims.remove(&mut self.blocks, die, superblock),
         }
         self.blocks.set_use(superblock, BlockUse::Victim);
-        self.dies[die as usize].victim = Some(Victim { superblock, passed: 0, reason });
+        self.dies[die as usize].victim = Some(Victim { superblock, passed: 0, reason, merge: None });
         match reason {
             CollectionReason::Space => self.counters.collections += 1,
             CollectionReason::Wear => self.counters.levellings += 1,
             CollectionReason::Cache => self.counters.emptyings += 1,
+            CollectionReason::Merge => self.counters.merges += 1,
         }
+        Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
+    }
+
+    /// Where blocks are mapped: erases what holds nothing valid, or merges a logical block of the oldest log.
+    fn start_for_logs(&mut self, die: DieIndex) -> Option<Collection> {
+        let emptiest = self.victims.choose(&mut self.blocks, die);
+        let victim = match emptiest.filter(|&superblock| self.blocks.get(superblock, Field::Valid) == 0) {
+            Some(superblock) => {
+                self.victims.remove(&mut self.blocks, die, superblock);
+                self.blocks.set_use(superblock, BlockUse::Victim);
+                self.counters.collections += 1;
+                Victim { superblock, passed: 0, reason: CollectionReason::Space, merge: None }
+            }
+            None => {
+                let (superblock, logical) = self.choose_merge(die)?;
+                self.counters.merges += 1;
+                Victim { superblock, passed: 0, reason: CollectionReason::Merge, merge: Some(Merge::of(logical)) }
+            }
+        };
+        self.dies[die as usize].victim = Some(victim);
+        let Victim { superblock, reason, .. } = victim;
         Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
     }
 
@@ -138,11 +168,18 @@ impl Ftl {
     /// # Panics
     /// If nothing is being collected on the die.
     pub(crate) fn next_moves(&mut self, die: DieIndex, most: usize, moves: &mut Vec<Move>) -> usize {
-        let victim = self.dies[die as usize].victim.expect("a superblock is being collected");
+        let mut victim = self.dies[die as usize].victim.expect("a superblock is being collected");
+        if let Some(merge) = &mut victim.merge {
+            let found = self.next_of_merge(merge, most, moves);
+            self.dies[die as usize].victim = Some(victim);
+            return found;
+        }
         let first = victim.superblock * self.sizes.units_per_superblock;
         let in_use = match victim.reason {
             CollectionReason::Cache => self.sizes.slc_units_per_superblock,
-            CollectionReason::Space | CollectionReason::Wear => self.sizes.units_per_superblock,
+            CollectionReason::Space | CollectionReason::Wear | CollectionReason::Merge => {
+                self.sizes.units_per_superblock
+            }
         };
         let (mut passed, mut found) = (victim.passed, 0);
         while passed < in_use && found < most {
@@ -180,13 +217,17 @@ impl Ftl {
             return None;
         }
         let stream = match victim.reason {
-            CollectionReason::Space => Stream::Collector,
+            CollectionReason::Space | CollectionReason::Merge => Stream::Collector,
             CollectionReason::Wear => Stream::Levelling,
             CollectionReason::Cache => Stream::Emptying,
         };
         let appended = self.append(stream, die, unit_move.unit);
         self.mapping_changed(unit_move.unit);
-        Some(appended.expect("a victim holds no more than the frontier and the reserve take"))
+        let appended = appended.expect("a victim holds no more than the frontier and the reserve take");
+        if let Some(Victim { merge: Some(merge), .. }) = &mut self.dies[die as usize].victim {
+            merge.wrote(appended.slot / self.sizes.units_per_superblock);
+        }
+        Some(appended)
     }
 
     /// The die's victim was erased.
@@ -202,6 +243,9 @@ impl Ftl {
         let pool = self.blocks.pools().of(die, superblock);
         self.blocks.put_free(pool, superblock, self.parameters.wear.dynamic);
         self.counters.erases += 1;
+        if let Some(logs) = &mut self.logs {
+            logs.erased(die, superblock);
+        }
         self.look_for_cold(die);
     }
 

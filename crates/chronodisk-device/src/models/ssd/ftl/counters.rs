@@ -29,6 +29,12 @@ pub(crate) struct FtlCounters {
     pub(crate) emptyings: u64,
     /// Superblocks erased.
     pub(crate) erases: u64,
+    /// Logical blocks merged from logs.
+    pub(crate) merges: u64,
+    /// Logs that became a logical block's data as they were.
+    pub(crate) switches: u64,
+    /// Slots of superblocks that were closed before they were full.
+    pub(crate) unused_units: u64,
 }
 
 impl FtlCounters {
@@ -44,7 +50,7 @@ impl FtlCounters {
     }
 
     /// Counts in the order of the words of a saved state.
-    pub(super) const WORDS: usize = 12;
+    pub(super) const WORDS: usize = 15;
 
     pub(super) fn words(&self) -> [u64; FtlCounters::WORDS] {
         [
@@ -60,6 +66,9 @@ impl FtlCounters {
             self.cached_units,
             self.emptied_units,
             self.emptyings,
+            self.merges,
+            self.switches,
+            self.unused_units,
         ]
     }
 
@@ -67,7 +76,8 @@ impl FtlCounters {
     pub(super) fn from_words(words: [u64; FtlCounters::WORDS]) -> Self {
         let words = words.map(|word| word.min(1 << 60));
         let [host_units, moved_units, mapping_units, levelled_units, padded_units, trimmed_units, ..] = words;
-        let [.., collections, levellings, erases, cached_units, emptied_units, emptyings] = words;
+        let [.., collections, levellings, erases, _, _, _, _, _, _] = words;
+        let [.., cached_units, emptied_units, emptyings, merges, switches, unused_units] = words;
         FtlCounters {
             host_units,
             moved_units,
@@ -81,6 +91,9 @@ impl FtlCounters {
             cached_units,
             emptied_units,
             emptyings,
+            merges,
+            switches,
+            unused_units,
         }
     }
 

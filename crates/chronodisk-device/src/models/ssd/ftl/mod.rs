@@ -12,11 +12,14 @@
 //! With [`SlcCache`], the first superblocks of each die have one bit in a cell and are a pool of their own: the host's
 //! data go there while there is room ([`Ftl::host_stream`]), and a collection of another reason moves them to the rest.
 //!
-//! Modelled: a page map, ideal or demand-cached; a map from slots back to units; for each die a frontier per
-//! [`Stream`], superblocks by use, free ones by wear, collection by policy, static and dynamic wear levelling, TRIM.
-//! A unit is mapped to its new slot as soon as it is appended, while its data are still in the controller: who reads it
-//! before the program has ended gets it from there, or waits. A unit that is overwritten or trimmed between a
-//! collector's read and its [`Ftl::relocate`] is stale and goes nowhere.
+//! With [`Allocation::LogBlock`] whole blocks are mapped, and what is written goes to logs first: `log_blocks` says
+//! how.
+//!
+//! Modelled: a page map, ideal or demand-cached; a map of blocks with logs; a map from slots back to units; for
+//! each die a frontier per [`Stream`], superblocks by use, free ones by wear, collection by policy, static and
+//! dynamic wear levelling, TRIM. A unit is mapped to its new slot as soon as it is appended, while its data are
+//! still in the controller: who reads it before the program has ended gets it from there, or waits. A unit that is
+//! overwritten or trimmed between a collector's read and its [`Ftl::relocate`] is stale and goes nowhere.
 //!
 //! Not modelled: what data are (that is the store's); bad blocks; the power failure that a half-written superpage would
 //! have to survive.
@@ -35,6 +38,7 @@ mod blocks;
 mod collector;
 mod counters;
 pub(super) mod fixed_point;
+mod log_blocks;
 mod mapping_cache;
 mod parameters;
 mod permutation;
@@ -56,6 +60,7 @@ pub(crate) use blocks::SuperblockIndex;
 use blocks::{BlockUse, Blocks, Field};
 pub(crate) use collector::{CollectionReason, Move, Urgency};
 pub(crate) use counters::FtlCounters;
+use log_blocks::LogBlocks;
 use mapping_cache::MappingCache;
 pub(crate) use parameters::{
     Allocation, AllocationOrder, CollectorParameters, FtlParameters, Mapping, SlcCache, VictimPolicy, WearLevelling,
@@ -124,6 +129,8 @@ pub(crate) struct Ftl {
     victims: Victims,
     /// The superblocks with one bit in a cell that may be emptied.
     slc_victims: Option<Victims>,
+    /// Where blocks are mapped: which of them is where.
+    logs: Option<LogBlocks>,
     dies: Vec<Die>,
     cache: Option<MappingCache>,
     counters: FtlCounters,
@@ -224,6 +231,7 @@ impl Ftl {
             blocks: Blocks::new(&geometry, sizes.slc_superblocks),
             victims: Victims::of(&parameters, seed),
             slc_victims: Victims::of_slc(&parameters),
+            logs: LogBlocks::new(&parameters),
             dies: vec![Die::default(); geometry.dies() as usize],
             cache: MappingCache::new(&parameters),
             counters: FtlCounters::default(),
@@ -264,7 +272,7 @@ impl Ftl {
         let room_for_more = state.valid + self.sizes.units_per_superpage <= self.sizes.valid_limit;
         match stream {
             Stream::Host | Stream::Mapping => {
-                room_for_more && (frontier.is_some() || self.blocks.free(die) > self.sizes.reserve())
+                room_for_more && (frontier.is_some() || self.spare_superblocks(die) > self.sizes.reserve())
             }
             Stream::Collector | Stream::Levelling | Stream::Emptying => frontier.is_some() || self.blocks.free(die) > 0,
             Stream::Cache => {
@@ -325,6 +333,9 @@ impl Ftl {
     /// # Panics
     /// If there is no such unit.
     pub(crate) fn append(&mut self, stream: Stream, die: DieIndex, unit: Unit) -> Option<Appended> {
+        if stream == Stream::Host {
+            self.choose_log(die, unit);
+        }
         if !self.has_room(stream, die) {
             return None;
         }
@@ -461,6 +472,9 @@ impl Ftl {
         if closed {
             let pool = self.blocks.pools().of(die, superblock);
             self.blocks.close(pool, superblock);
+            if stream == Stream::Host {
+                self.log_filled(die, superblock);
+            }
         }
         Some(Superpage { superblock, index: appended / per_superpage - 1 })
     }

@@ -42,6 +42,11 @@ pub(crate) enum Allocation {
     Static(AllocationOrder),
     /// Any die that has room; who calls chooses, a superpage at a time.
     Dynamic,
+    /// Blocks as large as a superblock go over the dies; what is written to them goes to logs first.
+    LogBlock {
+        /// Logs of a die that can be written at a time.
+        open_logs: u32,
+    },
 }
 
 /// The order in which neighbouring pages go over the parts of the flash: the first letter varies fastest.
@@ -186,6 +191,22 @@ impl FtlParameters {
         self.logical_units + self.translation_units()
     }
 
+    /// Blocks of the host's units that are mapped as a whole, where that is how they are mapped.
+    pub(crate) fn logical_blocks(&self) -> Option<u32> {
+        match self.allocation {
+            Allocation::LogBlock { .. } => Some(self.logical_units.div_ceil(self.geometry.units_per_superblock())),
+            Allocation::Static(_) | Allocation::Dynamic => None,
+        }
+    }
+
+    /// Logs of a die that can be written at a time; none where blocks are not mapped.
+    pub(crate) fn open_logs(&self) -> u32 {
+        match self.allocation {
+            Allocation::LogBlock { open_logs } => open_logs,
+            Allocation::Static(_) | Allocation::Dynamic => 0,
+        }
+    }
+
     /// Superblocks of a die with one bit in a cell.
     pub(crate) fn slc_superblocks(&self) -> u32 {
         self.slc_cache.map_or(0, |cache| cache.superblocks)
@@ -196,6 +217,10 @@ impl FtlParameters {
     /// one bit in a cell has to fit into the other superblocks too, besides one that is open for what moves there, and
     /// one that can be opened.
     pub(crate) fn valid_units_per_die_limit(&self) -> u32 {
+        if self.open_logs() > 0 {
+            // Its logical blocks are what limits a die.
+            return self.geometry.blocks_per_plane * self.geometry.units_per_superblock();
+        }
         let mapping = u32::from(self.mapping != Mapping::Ideal);
         let levelling = u32::from(self.wear.move_at_difference.is_some());
         let emptying = 2 * u32::from(self.slc_cache.is_some());
@@ -210,6 +235,7 @@ impl FtlParameters {
             Allocation::Static(order) if unit < self.logical_units => {
                 Some(order.die_of_page(&self.geometry, unit / self.geometry.units_per_page()))
             }
+            Allocation::LogBlock { .. } => Some(unit / self.geometry.units_per_superblock() % self.geometry.dies()),
             _ => None,
         }
     }
@@ -222,11 +248,14 @@ impl FtlParameters {
         let geometry = &self.geometry;
         geometry.check()?;
         self.check_slc_cache()?;
+        if let Some(logical_blocks) = self.logical_blocks() {
+            return self.check_log_blocks(logical_blocks);
+        }
         let per_die = self.valid_units_per_die_limit();
         // Static allocation may be uneven by a round over all planes, and translation units go anywhere.
         let uneven = match self.allocation {
             Allocation::Static(_) => geometry.units_per_superpage() + self.translation_units(),
-            Allocation::Dynamic => geometry.units_per_superpage(),
+            Allocation::Dynamic | Allocation::LogBlock { .. } => geometry.units_per_superpage(),
         };
         let most = u64::from(geometry.dies()) * u64::from(per_die.saturating_sub(uneven));
         if self.logical_units == 0 || u64::from(self.addressed_units()) > most {
@@ -268,6 +297,42 @@ impl FtlParameters {
 }
 
 impl FtlParameters {
+    /// Each die has a superblock for each of its logical blocks, the open logs and one for a merge, what the collector
+    /// keeps free, and one that is a closed log.
+    fn check_log_blocks(&self, logical_blocks: u32) -> Result<(), (&'static str, String)> {
+        const MERGED_AND_CLOSED: u32 = 2;
+        let (dies, collector) = (self.geometry.dies(), &self.collector);
+        if !(1..=MOST_OPEN_LOGS).contains(&self.open_logs()) {
+            return Err(("open-logs", format!("{}; expected 1 to {MOST_OPEN_LOGS}", self.open_logs())));
+        }
+        if collector.start_below < 2 || collector.start_below > self.geometry.blocks_per_plane {
+            let message = format!("{} free superblocks; expected 2 or more", collector.start_below);
+            return Err(("collect-below", message));
+        }
+        let of_a_die =
+            self.geometry.blocks_per_plane.saturating_sub(collector.start_below + self.open_logs() + MERGED_AND_CLOSED);
+        let most = u64::from(of_a_die) * u64::from(dies);
+        if logical_blocks == 0 || u64::from(logical_blocks) > most {
+            let message = format!("{logical_blocks} blocks, of which the flash with what logs need can hold {most}");
+            return Err(("capacity", message));
+        }
+        let excluded = [
+            (self.slc_cache.is_some(), "slc-cache"),
+            (self.mapping != Mapping::Ideal, "mapping-cache-entries"),
+            (self.wear.move_at_difference.is_some(), "level-wear-at-difference"),
+        ];
+        if let Some((_, key)) = excluded.into_iter().find(|(given, _)| *given) {
+            return Err((key, "expected none where blocks are mapped".to_owned()));
+        }
+        if collector.policy != VictimPolicy::Greedy {
+            return Err(("collector", "expected none where blocks are mapped".to_owned()));
+        }
+        if collector.urgent_below > collector.start_below {
+            return Err(("collect-urgently-below", "expected at most what starts the collector".to_owned()));
+        }
+        Ok(())
+    }
+
     fn check_slc_cache(&self) -> Result<(), (&'static str, String)> {
         let Some(cache) = self.slc_cache else { return Ok(()) };
         let geometry = &self.geometry;
@@ -291,6 +356,9 @@ impl FtlParameters {
         Ok(())
     }
 }
+
+/// More than any card has; they are looked through.
+const MOST_OPEN_LOGS: u32 = 64;
 
 /// As many entries as the largest mapping table has are no cache any more.
 const MOST_CACHED_ENTRIES: u32 = 1 << 28;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use twox_hash::XxHash64;
 
 use super::blocks::{Blocks, Field, Pools};
+use super::log_blocks::{self, LogBlocks};
 use super::mapping_cache::MappingCache;
 use super::reverse::Reverse;
 use super::victims::Victims;
@@ -44,10 +45,12 @@ pub(super) struct RestingBlock {
     /// Its place in the order in which the closed ones of its die were closed.
     pub(super) closing: u32,
     pub(super) erases: u32,
+    /// The logical block of which it is the data, plus one, where blocks are mapped.
+    pub(super) home: u32,
 }
 
 impl RestingBlock {
-    pub(super) const FREE: RestingBlock = RestingBlock { state: BlockUse::Free, closing: 0, erases: 0 };
+    pub(super) const FREE: RestingBlock = RestingBlock { state: BlockUse::Free, closing: 0, erases: 0, home: 0 };
 }
 
 /// Where the bytes of a saved state are.
@@ -112,7 +115,7 @@ const MAGIC: &[u8; 16] = b"chronodisk-flash";
 const CHECKSUM_SEED: u64 = 0;
 
 /// Version of the format.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The header's bytes, and what sections begin at multiples of.
 const HEADER_BYTES: usize = 4_096;
@@ -122,8 +125,8 @@ const SECTIONS: usize = 4;
 /// Bytes of a die: for each stream its open superblock plus one, and the units appended to it.
 const DIE_BYTES: usize = Stream::ALL.len() * 8;
 
-/// Bytes of a superblock: use, closing, erases.
-const BLOCK_BYTES: usize = 12;
+/// Bytes of a superblock: use, closing, erases, logical block plus one.
+const BLOCK_BYTES: usize = 16;
 
 fn damaged<T>(what: impl Into<String>) -> Result<T, StateError> {
     Err(StateError::Damaged(what.into()))
@@ -137,6 +140,7 @@ impl Resting {
             state: ftl.blocks.use_of(superblock),
             closing: ftl.blocks.get(superblock, Field::Closing),
             erases: ftl.blocks.get(superblock, Field::Erases),
+            home: ftl.logs.as_ref().map_or(0, |logs| logs.home(superblock)),
         });
         Resting {
             blocks: blocks.collect(),
@@ -158,7 +162,7 @@ impl Resting {
         dies.extend(self.counters.words().iter().flat_map(|word| word.to_le_bytes()));
         let mut blocks = Vec::with_capacity(self.blocks.len() * BLOCK_BYTES);
         for block in &self.blocks {
-            let words = [block.state as u32, block.closing, block.erases];
+            let words = [block.state as u32, block.closing, block.erases, block.home];
             blocks.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
         [dies, blocks]
@@ -270,7 +274,8 @@ impl Resting {
             let Some(state) = BlockUse::from_code(numbers.u32()) else {
                 return damaged("a superblock is of no known use");
             };
-            read_blocks.push(RestingBlock { state, closing: numbers.u32(), erases: numbers.u32() });
+            let (closing, erases, home) = (numbers.u32(), numbers.u32(), numbers.u32());
+            read_blocks.push(RestingBlock { state, closing, erases, home });
         }
         let resting = Resting {
             parameters: Arc::clone(parameters),
@@ -303,6 +308,11 @@ impl Ftl {
         let mut blocks = Blocks::in_use(&geometry, sizes.slc_superblocks);
         let mut victims = Victims::of(&parameters, seed);
         let mut slc_victims = Victims::of_slc(&parameters);
+        let homes = resting_blocks.iter().map(|block| (block.state, block.home));
+        let logs = log_blocks::with_homes(&parameters, homes, &map).or_else(damaged)?;
+        if logs.is_some() && frontiers.iter().flatten().any(Option::is_some) {
+            return damaged("a log is open in a drive at rest");
+        }
         for (superblock, resting) in (0..).zip(&resting_blocks) {
             blocks.set(superblock, Field::Valid, valid[superblock as usize]);
             blocks.set(superblock, Field::Erases, resting.erases.min(ERASES_MOST));
@@ -342,9 +352,9 @@ impl Ftl {
                 }
             }
         }
-        check_room(&blocks, &dies, &sizes)?;
+        check_room(&blocks, &dies, &sizes, logs.as_ref())?;
         let cache = MappingCache::new(&parameters);
-        Ok(Ftl { parameters, sizes, map, reverse, regions, blocks, victims, slc_victims, dies, cache, counters })
+        Ok(Ftl { parameters, sizes, map, reverse, regions, blocks, victims, slc_victims, logs, dies, cache, counters })
     }
 }
 
@@ -450,9 +460,10 @@ fn check_frontiers(
 }
 
 /// That the collector can work on each die.
-fn check_room(blocks: &Blocks, dies: &[Die], sizes: &Sizes) -> Result<(), StateError> {
+fn check_room(blocks: &Blocks, dies: &[Die], sizes: &Sizes, logs: Option<&LogBlocks>) -> Result<(), StateError> {
     for (die, number) in dies.iter().zip(0..) {
-        if blocks.free(number) < super::COLLECTOR_RESERVE || die.valid > sizes.valid_limit {
+        let set_aside = logs.map_or(0, |logs| logs.set_aside(number));
+        if blocks.free(number) < super::COLLECTOR_RESERVE + set_aside || die.valid > sizes.valid_limit {
             return damaged("a die has no room for the collector to work");
         }
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::ageing::{AgeingOptions, age};
 use super::state::{Resting, StateError, reseal_state};
-use super::tests::{parameters, saved_and_loaded};
+use super::tests::{parameters, saved_and_loaded, with_logs};
 use super::*;
 
 fn aged(parameters: &Arc<FtlParameters>) -> Ftl {
@@ -74,7 +74,7 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
     let mut other = bytes.clone();
     other[16] = 9;
     assert_eq!(refused(&other), StateError::Version(9));
-    assert!(StateError::Version(9).to_string().contains("expected version 3"));
+    assert!(StateError::Version(9).to_string().contains("expected version 4"));
     for place in [40, 4_096, 8_192, bytes.len() / 2] {
         let mut other = bytes.clone();
         other[place] ^= 0x10;
@@ -102,6 +102,50 @@ fn two_units_of_one_slot_are_found_where_a_slot_keeps_only_a_part_of_its_units_n
     reseal_state(&mut other);
     let reason = load(&parameters, &other).unwrap_err().to_string();
     assert!(reason.contains("two units are mapped to one slot"), "{reason}");
+}
+
+#[test]
+fn a_loaded_state_with_logs_goes_on_as_the_saved_one() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 3));
+    let mut drive = exercise(aged(&parameters));
+    drive.settle();
+    let ftl = drive.into_ftl();
+    let unsaved = exercise(ftl.clone());
+    let loaded = exercise(saved_and_loaded(ftl));
+    let (unsaved, loaded) = (unsaved.ftl(), loaded.ftl());
+    assert_eq!(unsaved.counters(), loaded.counters());
+    assert!((0..parameters.logical_units).all(|unit| unsaved.lookup(unit).is_some() == loaded.lookup(unit).is_some()));
+}
+
+#[test]
+fn homes_that_no_logical_block_has_are_refused() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 3));
+    let mut drive = exercise(aged(&parameters));
+    drive.settle();
+    let resting = || Resting::of(drive.ftl().clone());
+    let home = resting().blocks.iter().position(|block| block.home != 0).unwrap();
+    for wrong in [1_000_000, resting().blocks[home].home + 1] {
+        let mut changed = resting();
+        changed.blocks[home].home = wrong;
+        let reason = Ftl::from_resting(changed, 5).unwrap_err().to_string();
+        assert!(reason.contains("no logical block that it could be of"), "{reason}");
+    }
+    let mut open = resting();
+    let free = open.blocks.iter().position(|block| block.state == BlockUse::Free).unwrap();
+    open.blocks[free].state = BlockUse::Open;
+    open.frontiers[free / 24][Stream::Mapping as usize] = Some(Frontier { superblock: free as u32, appended: 24 });
+    let reason = Ftl::from_resting(open, 5).unwrap_err().to_string();
+    assert!(reason.contains("a log is open in a drive at rest"), "{reason}");
+    let mut changed = resting();
+    let unit = changed.blocks[home].home - 1;
+    let other = (0..changed.map.len() as u32).find(|other| other / 96 % 4 == unit % 4 && other / 96 != unit).unwrap();
+    let (slots, others) = (changed.map.get(unit * 96 + 5), changed.map.get(other));
+    changed.map.set(unit * 96 + 5, others);
+    changed.map.set(other, slots);
+    changed.reverse.set(others - 1, unit * 96 + 5);
+    changed.reverse.set(slots - 1, other);
+    let reason = Ftl::from_resting(changed, 5).unwrap_err().to_string();
+    assert!(reason.contains("a superblock of another logical block"), "{reason}");
 }
 
 #[test]

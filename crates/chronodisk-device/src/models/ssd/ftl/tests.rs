@@ -41,6 +41,14 @@ pub(super) fn parameters(policy: VictimPolicy) -> FtlParameters {
     }
 }
 
+/// The same with blocks mapped and logs.
+pub(super) fn with_logs(mut parameters: FtlParameters, open_logs: u32) -> FtlParameters {
+    parameters.allocation = Allocation::LogBlock { open_logs };
+    parameters.collector.policy = VictimPolicy::Greedy;
+    parameters.wear.move_at_difference = None;
+    FtlParameters { mapping: Mapping::Ideal, slc_cache: None, ..parameters }
+}
+
 /// As many units as the checks allow.
 fn to_the_last_page(mut parameters: FtlParameters) -> FtlParameters {
     let fits = |units| FtlParameters { logical_units: units, ..parameters.clone() }.check().is_ok();
@@ -60,6 +68,7 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
         Just(Allocation::Dynamic),
         prop_oneof![Just("CWDP"), Just("PDWC"), Just("WPCD")]
             .prop_map(|order| Allocation::Static(order.parse().unwrap())),
+        (1u32..6).prop_map(|open_logs| Allocation::LogBlock { open_logs }),
     ];
     let mapping = prop_oneof![Just(Mapping::Ideal), Just(Mapping::DemandCached { entries: 64 })];
     let slc_cache =
@@ -73,6 +82,10 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
             let mut parameters = FtlParameters { allocation, mapping, wear, slc_cache, ..parameters(policy) };
             if slc_cache.is_some() {
                 parameters.logical_units = parameters.logical_units / 66 * 40;
+            }
+            if let Allocation::LogBlock { open_logs } = allocation {
+                parameters = with_logs(parameters, open_logs);
+                parameters.logical_units = parameters.logical_units / 66 * 55;
             }
             match size {
                 0 => to_the_last_page(parameters),
@@ -123,12 +136,33 @@ fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
         let count = |of: BlockUse| blocks.clone().filter(|&block| ftl.blocks.use_of(block) == of).count() as u32;
         assert_eq!(count(BlockUse::Free), ftl.free_superblocks(die) + ftl.free_slc_superblocks(die));
         let open = ftl.dies[die as usize].frontiers.iter().flatten().count() as u32;
-        assert_eq!(count(BlockUse::Open), open);
+        let others = ftl.logs.as_ref().map_or(0, |logs| logs.others(die));
+        assert_eq!(count(BlockUse::Open), open + others);
         assert_eq!(blocks.clone().map(|block| ftl.valid_in(block)).sum::<u32>(), ftl.valid_units(die));
+        check_logs(ftl, die);
         for block in blocks {
             assert_eq!(ftl.valid_in(block), valid[block as usize], "superblock {block}");
         }
     }
+}
+
+/// That a logical block's data are its own, and free superblocks are set aside for those without.
+fn check_logs(ftl: &Ftl, die: DieIndex) {
+    let (Some(logs), Some(logical_blocks)) = (&ftl.logs, ftl.parameters().logical_blocks()) else { return };
+    let of_die = (0..logical_blocks).filter(|logical| logical % ftl.dies() == die);
+    let without = of_die.filter(|&logical| match logs.data(logical) {
+        Some(superblock) => {
+            assert_eq!(logs.home(superblock), logical + 1);
+            for slot in superblock * 96..(superblock + 1) * 96 {
+                let (unit, valid) = ftl.reverse.look(&ftl.map, slot);
+                assert!(!valid || unit / 96 == logical, "unit {unit} in the data of {logical}");
+            }
+            false
+        }
+        None => true,
+    });
+    assert_eq!(without.count() as u32, logs.set_aside(die));
+    assert!(ftl.free_superblocks(die) > logs.set_aside(die), "a merge has nowhere to write to");
 }
 
 proptest! {
@@ -247,6 +281,61 @@ fn regions_with_one_bit_in_a_cell_that_do_not_fit_are_refused() {
     let mut collects_late = with(5, 5);
     collects_late.collector.start_below = 2;
     assert!(refused(collects_late).1.contains("expected 3 to 18"));
+}
+
+#[test]
+fn a_block_written_from_its_beginning_to_its_end_is_not_copied() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 2));
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
+    let blocks = parameters.logical_units / 96;
+    for _ in 0..4 {
+        (0..blocks * 96).for_each(|unit| drive.write(unit));
+    }
+    let counters = *drive.ftl().counters();
+    assert_eq!((counters.switches, counters.merges, counters.moved_units), (u64::from(4 * blocks), 0, 0));
+    assert_eq!((counters.write_amplification(), counters.padded_units), (1.0, 0));
+    // The last ones of what was replaced are erased when room is needed.
+    assert!(counters.erases >= u64::from(2 * blocks), "{counters:?}");
+}
+
+#[test]
+fn a_write_to_a_block_without_a_log_costs_the_copy_of_a_block() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 2));
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
+    let blocks = parameters.logical_units / 96;
+    (0..blocks * 96).for_each(|unit| drive.write(unit));
+    // Over six blocks of die 0 in turn, of which two can be written at a time ..
+    let written = |drive: &mut Untimed, among: u32| {
+        let before = *drive.ftl().counters();
+        for write in 0..600 {
+            drive.write(write % among * 4 * 96 + write * 7 % 96);
+        }
+        drive.ftl().counters().since(&before)
+    };
+    let thrashing = written(&mut drive, 6);
+    assert!((580..=600).contains(&thrashing.merges), "{thrashing:?}");
+    let per_merge = thrashing.moved_units as f64 / thrashing.merges as f64;
+    assert!(per_merge > 95.0, "{per_merge}");
+    // .. and over two, where each write takes a superpage, four of which are a log; a merge empties several of them.
+    let kept = written(&mut drive, 2);
+    assert!((145..=155).contains(&(kept.erases - kept.merges)) && kept.merges < 100, "{kept:?}");
+    // One block alone fills superpages of 24 units, and logs.
+    let alone = written(&mut drive, 1);
+    assert!(alone.merges <= 600 / 96 + 2 && alone.padded_units <= 24, "{alone:?}");
+}
+
+#[test]
+fn logs_that_do_not_fit_are_refused() {
+    let with = |units: u32| FtlParameters { logical_units: units, ..with_logs(parameters(VictimPolicy::Greedy), 2) };
+    // 24 superblocks of a die: three kept free, two open, one for a merge, one closed log.
+    assert_eq!(with(4 * 17 * 96).check(), Ok(()));
+    let (key, problem) = with(4 * 17 * 96 + 1).check().unwrap_err();
+    assert!(key == "capacity" && problem.contains("can hold 68"), "{problem}");
+    let slc_cache = Some(SlcCache { superblocks: 2, empty_below: 1 });
+    assert_eq!(FtlParameters { slc_cache, ..with(96) }.check().unwrap_err().0, "slc-cache");
+    let mapping = Mapping::DemandCached { entries: 64 };
+    assert_eq!(FtlParameters { mapping, ..with(96) }.check().unwrap_err().0, "mapping-cache-entries");
+    assert_eq!(with_logs(parameters(VictimPolicy::Greedy), 0).check().unwrap_err().0, "open-logs");
 }
 
 #[test]

@@ -56,7 +56,11 @@ impl Untimed {
 
     /// Appends a unit of the host on a die; the next superpage goes to the next die.
     fn write_to(&mut self, die: DieIndex, unit: Unit) {
-        let stream = self.ftl.host_stream(die).expect("the collector keeps room");
+        if !self.ftl.joins_begun(die, unit) {
+            self.pad(die);
+            self.collect(die);
+        }
+        let stream = self.ftl.host_stream_for(die, unit).expect("the collector keeps room");
         self.put_on(stream, die, unit);
         self.die = if self.ftl.begun(stream, die) == 0 { (die + 1) % self.ftl.dies() } else { die };
     }
@@ -81,10 +85,16 @@ impl Untimed {
             self.put(Stream::Mapping, unit % self.ftl.dies(), unit);
         }
         for die in 0..self.ftl.dies() {
-            for stream in Stream::ALL {
-                if let Some(superpage) = self.ftl.pad(stream, die) {
-                    self.ftl.programmed(superpage);
-                }
+            self.pad(die);
+            self.ftl.close_logs(die);
+        }
+    }
+
+    /// Completes the superpages that are begun on a die.
+    fn pad(&mut self, die: DieIndex) {
+        for stream in Stream::ALL {
+            if let Some(superpage) = self.ftl.pad(stream, die) {
+                self.ftl.programmed(superpage);
             }
         }
     }
@@ -110,7 +120,11 @@ impl Untimed {
                 let appended = self.ftl.relocate(die, self.moves[index]);
                 self.end_program(appended.expect("nothing changes between read and move"));
             }
-            self.ftl.erased(die);
+            if !self.ftl.is_merging(die) {
+                self.ftl.erased(die);
+            } else if let Some(superpage) = self.ftl.end_merge(die) {
+                self.ftl.programmed(superpage);
+            }
         }
     }
 

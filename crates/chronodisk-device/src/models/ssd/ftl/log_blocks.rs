@@ -1,0 +1,333 @@
+//! A map of whole blocks with logs, as cheap cards have it (BAST: Kim, Kim, Noh, Min, Cho, "A space-efficient flash
+//! translation layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002).
+//!
+//! The host's units are divided into *logical blocks*, each as large as a superblock and bound to a die. A logical
+//! block has at most one *data* superblock, which holds nothing else. Everything that is written goes to *logs*,
+//! each of which is one logical block's. A die has so many logs open; where another is needed, the one that was not
+//! written for longest is closed.
+//!
+//! - A log that was filled in order from the logical block's beginning to its end is its new data superblock
+//!   (*switch*); nothing is copied.
+//! - Where space is short, the log that was closed first is taken, and all units of its logical block, wherever
+//!   they are, are written to a new data superblock (*merge*). Then what it replaces holds nothing valid, and is
+//!   erased.
+//!
+//! So a small write to a logical block without an open log costs the copy of a whole block, which is why such cards
+//! write small blocks so slowly. A partial merge, which would complete a log that was begun in order where it is,
+//! is not modelled: such a log is merged like others. A merge leaves out what was never written.
+//!
+//! That space never ends: a logical block without a data superblock has a free one set aside, so that a merge
+//! always has one to write to, and frees one. At rest no log is open.
+
+use super::super::geometry::{DieIndex, Slot};
+use super::blocks::{BlockUse, Field, SuperblockIndex};
+use super::collector::Move;
+use super::{Frontier, Ftl, FtlParameters, Stream, Superpage, Unit};
+use crate::flat_table::FlatTable;
+
+/// Number of a logical block.
+pub(super) type LogicalBlock = u32;
+
+/// Which superblocks hold what.
+#[derive(Clone, Debug)]
+pub(super) struct LogBlocks {
+    /// The data superblock of each logical block, plus one.
+    data: FlatTable,
+    /// The logical block of which each superblock is the data, plus one; zero of logs and free ones.
+    home: FlatTable,
+    /// By die: logical blocks without data superblock.
+    without: Vec<u32>,
+    /// By die: the logical block that the host's open superblock is a log of.
+    current: Vec<LogicalBlock>,
+    /// By die: the other open logs, the one written last at the end.
+    others: Vec<Vec<Log>>,
+}
+
+/// An open log to which the host does not write at the moment.
+#[derive(Clone, Copy, Debug)]
+struct Log {
+    logical: LogicalBlock,
+    frontier: Frontier,
+}
+
+impl LogBlocks {
+    /// All logical blocks without data, if the drive is mapped so.
+    pub(super) fn new(parameters: &FtlParameters) -> Option<Self> {
+        let dies = parameters.geometry.dies();
+        let logical = parameters.logical_blocks()?;
+        Some(LogBlocks {
+            data: FlatTable::new(u64::from(logical)),
+            home: FlatTable::new(u64::from(parameters.geometry.superblocks())),
+            without: (0..dies).map(|die| logical / dies + u32::from(die < logical % dies)).collect(),
+            current: vec![0; dies as usize],
+            others: vec![Vec::with_capacity(parameters.open_logs() as usize); dies as usize],
+        })
+    }
+
+    /// The logical block of which a superblock is the data, plus one; zero if it is of none.
+    pub(super) fn home(&self, superblock: SuperblockIndex) -> u32 {
+        self.home.get(superblock)
+    }
+
+    /// A superblock is the data of a logical block from now on; what was so before is a log with nothing valid, or will
+    /// be as soon as this is known.
+    pub(super) fn assign(&mut self, die: DieIndex, logical: LogicalBlock, superblock: SuperblockIndex) {
+        match self.data.get(logical).checked_sub(1) {
+            Some(before) => self.home.set(before, 0),
+            None => self.without[die as usize] -= 1,
+        }
+        self.data.set(logical, superblock + 1);
+        self.home.set(superblock, logical + 1);
+    }
+
+    /// A logical block's data, if it has any; for states that are checked.
+    pub(super) fn data(&self, logical: LogicalBlock) -> Option<SuperblockIndex> {
+        self.data.get(logical).checked_sub(1)
+    }
+
+    /// Free superblocks of a die that logical blocks without data will need.
+    pub(super) fn set_aside(&self, die: DieIndex) -> u32 {
+        self.without[die as usize]
+    }
+
+    /// Open logs of a die besides the one that the host writes to.
+    #[cfg(test)]
+    pub(super) fn others(&self, die: DieIndex) -> u32 {
+        self.others[die as usize].len() as u32
+    }
+
+    /// A superblock was erased.
+    pub(super) fn erased(&mut self, die: DieIndex, superblock: SuperblockIndex) {
+        if let Some(logical) = self.home.get(superblock).checked_sub(1) {
+            self.home.set(superblock, 0);
+            self.data.set(logical, 0);
+            self.without[die as usize] += 1;
+        }
+    }
+}
+
+/// A logical block that is being merged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Merge {
+    logical: LogicalBlock,
+    /// Units looked at.
+    passed: u32,
+    /// What is written.
+    into: Option<SuperblockIndex>,
+}
+
+impl Merge {
+    pub(super) fn of(logical: LogicalBlock) -> Self {
+        Merge { logical, passed: 0, into: None }
+    }
+
+    /// A unit was written there.
+    pub(super) fn wrote(&mut self, superblock: SuperblockIndex) {
+        self.into = Some(superblock);
+    }
+}
+
+impl Ftl {
+    /// Free superblocks of a die that are not set aside for logical blocks without data.
+    pub(super) fn spare_superblocks(&self, die: DieIndex) -> u32 {
+        let set_aside = self.logs.as_ref().map_or(0, |logs| logs.set_aside(die));
+        self.blocks.free(die).saturating_sub(set_aside)
+    }
+
+    /// Where a unit of the host goes on a die; `None` if there is no room. Only with logs that depends on the unit.
+    #[inline]
+    pub(crate) fn host_stream_for(&self, die: DieIndex, unit: Unit) -> Option<Stream> {
+        if self.logs.is_none() {
+            return self.host_stream(die);
+        }
+        let room = self.has_log(die, self.logical_block(unit)) || self.spare_superblocks(die) > self.sizes.reserve();
+        room.then_some(Stream::Host)
+    }
+
+    /// Whether a unit of the host may go to the superpage that is begun on a die, if one is; if not, that has to be
+    /// [padded](Self::pad) first.
+    #[inline]
+    pub(crate) fn joins_begun(&self, die: DieIndex, unit: Unit) -> bool {
+        match &self.logs {
+            Some(logs) => self.begun(Stream::Host, die) == 0 || logs.current[die as usize] == self.logical_block(unit),
+            None => true,
+        }
+    }
+
+    fn logical_block(&self, unit: Unit) -> LogicalBlock {
+        unit / self.sizes.units_per_superblock
+    }
+
+    /// Whether a logical block has an open log.
+    fn has_log(&self, die: DieIndex, logical: LogicalBlock) -> bool {
+        let Some(logs) = &self.logs else { return false };
+        let open = self.dies[die as usize].frontiers[Stream::Host as usize].is_some();
+        (open && logs.current[die as usize] == logical)
+            || logs.others[die as usize].iter().any(|log| log.logical == logical)
+    }
+
+    /// The host writes to a logical block's log next: its open one, or one that is opened for it.
+    #[inline]
+    pub(super) fn choose_log(&mut self, die: DieIndex, unit: Unit) {
+        let logical = self.logical_block(unit);
+        let Some(logs) = &mut self.logs else { return };
+        let current = std::mem::replace(&mut logs.current[die as usize], logical);
+        if current == logical {
+            return;
+        }
+        let others = &mut logs.others[die as usize];
+        let wanted = others.iter().position(|log| log.logical == logical).map(|place| others.remove(place).frontier);
+        let before = std::mem::replace(&mut self.dies[die as usize].frontiers[Stream::Host as usize], wanted);
+        if let Some(frontier) = before {
+            debug_assert!(frontier.appended.is_multiple_of(self.sizes.units_per_superpage), "a superpage is begun");
+            others.push(Log { logical: current, frontier });
+        }
+        // With the one that is written to, so many are open.
+        let oldest = (others.len() as u32 >= self.parameters.open_logs()).then(|| others.remove(0));
+        if let Some(log) = oldest {
+            self.close(die, log.frontier, Stream::Host);
+        }
+    }
+
+    /// Closes all logs of a die. None of their superpages may be begun.
+    pub(crate) fn close_logs(&mut self, die: DieIndex) {
+        while let Some(log) = self.logs.as_mut().and_then(|logs| logs.others[die as usize].pop()) {
+            self.close(die, log.frontier, Stream::Host);
+        }
+        if self.logs.is_some() {
+            self.close_early(Stream::Host, die);
+        }
+    }
+
+    fn first_slot(&self, superblock: SuperblockIndex) -> Slot {
+        superblock * self.sizes.units_per_superblock
+    }
+
+    /// A log is full: if all of it is valid and in order, it is the data of its logical block.
+    pub(super) fn log_filled(&mut self, die: DieIndex, superblock: SuperblockIndex) {
+        let full = self.sizes.units_per_superblock;
+        let Some(logical) = self.logs.as_ref().map(|logs| logs.current[die as usize]) else { return };
+        let (first_unit, first_slot) = (logical * full, self.first_slot(superblock));
+        let mut places = 0..full.min(self.parameters.logical_units - first_unit);
+        if places.len() as u32 == full
+            && places.all(|place| self.lookup(first_unit + place) == Some(first_slot + place))
+        {
+            self.logs.as_mut().expect("there are logs").assign(die, logical, superblock);
+            self.counters.switches += 1;
+        }
+    }
+
+    /// Closes a stream's open superblock on a die before it is full. None of its superpages may be begun.
+    pub(super) fn close_early(&mut self, stream: Stream, die: DieIndex) {
+        if let Some(frontier) = self.dies[die as usize].frontiers[stream as usize].take() {
+            self.close(die, frontier, stream);
+        }
+    }
+
+    fn close(&mut self, die: DieIndex, frontier: Frontier, stream: Stream) {
+        debug_assert!(frontier.appended.is_multiple_of(self.sizes.superpage(stream)), "a superpage is begun");
+        let left = self.sizes.superblock(stream) - frontier.appended;
+        self.counters.unused_units += u64::from(left);
+        self.blocks.close(die, frontier.superblock);
+        if self.blocks.is_candidate(frontier.superblock) {
+            self.victims.add(&mut self.blocks, die, frontier.superblock);
+        }
+    }
+
+    /// The log of a die that was closed first, and its logical block.
+    pub(super) fn choose_merge(&self, die: DieIndex) -> Option<(SuperblockIndex, LogicalBlock)> {
+        let logs = self.logs.as_ref()?;
+        let first = die * self.sizes.blocks_per_die;
+        let is_log = |superblock: &SuperblockIndex| {
+            self.blocks.is_candidate(*superblock)
+                && logs.home(*superblock) == 0
+                && self.blocks.get(*superblock, Field::Valid) > 0
+        };
+        let all = (first..first + self.sizes.blocks_per_die).filter(is_log);
+        let oldest = all.max_by_key(|&superblock| (self.blocks.age(die, superblock), superblock))?;
+        let slots = self.first_slot(oldest)..self.first_slot(oldest + 1);
+        let mut held = slots.map(|slot| self.reverse.look(&self.map, slot)).filter(|(_, valid)| *valid);
+        held.next().map(|(unit, _)| (oldest, self.logical_block(unit)))
+    }
+
+    /// Appends to `moves` the next units of a merge, `most` at most; what is still being programmed stays in its log.
+    pub(super) fn next_of_merge(&mut self, merge: &mut Merge, most: usize, moves: &mut Vec<Move>) -> usize {
+        let full = self.sizes.units_per_superblock;
+        let first = merge.logical * full;
+        let count = full.min(self.parameters.logical_units - first);
+        let mut found = 0;
+        while merge.passed < count && found < most {
+            let unit = first + merge.passed;
+            merge.passed += 1;
+            if let Some(from) = self.lookup(unit).filter(|from| self.blocks.is_candidate(from / full)) {
+                moves.push(Move { unit, from });
+                found += 1;
+            }
+        }
+        found
+    }
+
+    /// Whether what is collected on a die is a merge, which ends without an erase.
+    pub(crate) fn is_merging(&self, die: DieIndex) -> bool {
+        self.dies[die as usize].victim.is_some_and(|victim| victim.merge.is_some())
+    }
+
+    /// All units of a merge were relocated: says which superpage is to be programmed.
+    ///
+    /// # Panics
+    /// If nothing is being merged on the die.
+    pub(crate) fn end_merge(&mut self, die: DieIndex) -> Option<Superpage> {
+        let victim = self.dies[die as usize].victim.take().expect("a logical block is being merged");
+        let merge = victim.merge.expect("a logical block is being merged");
+        let completed = self.pad(Stream::Collector, die);
+        self.close_early(Stream::Collector, die);
+        // What was written meanwhile may have left nothing valid of it.
+        let into = merge.into.filter(|&into| self.blocks.get(into, Field::Valid) > 0);
+        if let (Some(into), Some(logs)) = (into, &mut self.logs) {
+            logs.assign(die, merge.logical, into);
+        }
+        completed
+    }
+}
+
+/// A state's superblocks of data, each with the logical block that it is of plus one, where that is consistent.
+///
+/// # Errors
+/// What is not.
+pub(super) fn with_homes(
+    parameters: &FtlParameters,
+    homes: impl Iterator<Item = (BlockUse, u32)>,
+    map: &FlatTable,
+) -> Result<Option<LogBlocks>, &'static str> {
+    let Some(mut logs) = LogBlocks::new(parameters) else {
+        return match homes.into_iter().any(|(_, home)| home != 0) {
+            true => Err("a superblock is a logical block's, of which the drive has none"),
+            false => Ok(None),
+        };
+    };
+    let geometry = &parameters.geometry;
+    let logical_blocks = logs.data.len() as u32;
+    for (superblock, (state, home)) in (0..).zip(homes) {
+        let Some(logical) = home.checked_sub(1) else { continue };
+        let die = geometry.die_of_superblock(superblock);
+        let fits = state == BlockUse::Closed
+            && logical < logical_blocks
+            && logical % geometry.dies() == die
+            && logs.data(logical).is_none();
+        if !fits {
+            return Err("a superblock is of no logical block that it could be of");
+        }
+        logs.assign(die, logical, superblock);
+    }
+    let full = geometry.units_per_superblock();
+    for unit in 0..parameters.logical_units {
+        let Some(slot) = map.get(unit).checked_sub(1) else { continue };
+        let superblock = geometry.superblock_of(slot);
+        let home = logs.home(superblock);
+        let logical = unit / full;
+        if geometry.die_of_superblock(superblock) != logical % geometry.dies() || (home != 0 && home - 1 != logical) {
+            return Err("a unit is in a superblock of another logical block");
+        }
+    }
+    Ok(Some(logs))
+}
