@@ -17,7 +17,7 @@ use chronodisk_engine::{
 };
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
-use chronodisk_store::squash::{ContentKind, GlobError, SquashMode, SquashOptions, SquashStore};
+use chronodisk_store::squash::{ContentKind, GlobError, JointMemory, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{FileStore, RamStore, RecordingStore, Store, StoreError};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -113,9 +113,10 @@ impl Backend {
         engine.set_model_delay(delay_min..=delay_max, spec.seed);
         let mut sessions = Vec::new();
         let mut model_bytes = 0;
+        let joint = joint_memory(&spec.devices);
         for (index, device) in spec.devices.iter().enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
-            let (port, store) = open_device(device, spec, &mut model_bytes)?;
+            let (port, store) = open_device(device, spec, joint.as_ref(), &mut model_bytes)?;
             sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
             engine.attach_port(port);
         }
@@ -339,6 +340,7 @@ pub(crate) fn obey(session: &mut Session, arrivals: &mut dyn RequestHandler) -> 
 fn open_device(
     device: &DeviceOptions,
     spec: &BackendSpec,
+    joint: Option<&JointMemory>,
     model_bytes: &mut u64,
 ) -> Result<(ModelPort, Box<dyn Store>), Box<dyn std::error::Error>> {
     let patience = Patience { answer: spec.patience.0, reconnect: spec.patience.1 };
@@ -376,7 +378,7 @@ fn open_device(
     };
     let store = match elsewhere {
         Some(store) => Box::new(store),
-        None => open_store(&device.store, capacity_bytes, spec.seed)?,
+        None => open_store(&device.store, capacity_bytes, spec.seed, joint)?,
     };
     let store = match &device.store_recording {
         Some(path) => Box::new(RecordingStore::new(store, path)?),
@@ -405,10 +407,21 @@ fn blk_config(info: &DeviceInfo) -> BlkConfig {
     }
 }
 
+/// Memory for squashed devices, if there are several, so that mirrors among them are there once.
+fn joint_memory(devices: &[DeviceOptions]) -> Option<JointMemory> {
+    let budgets = devices.iter().filter_map(|device| match &device.store {
+        StoreChoice::Squashed { image: None, budget_bytes, .. } => Some(*budget_bytes),
+        _ => None,
+    });
+    let budgets: Vec<u64> = budgets.collect();
+    (budgets.len() > 1).then(|| JointMemory::new(budgets.into_iter().fold(0, u64::saturating_add)))
+}
+
 fn open_store(
     choice: &StoreChoice,
     capacity_bytes: u64,
     seed: u64,
+    joint: Option<&JointMemory>,
 ) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
     Ok(match choice {
         StoreChoice::Ram { budget_bytes } => Box::new(RamStore::new(capacity_bytes, *budget_bytes)),
@@ -427,10 +440,11 @@ fn open_store(
                 ignore_journal: *ignore_journal,
                 names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
             };
-            Box::new(match image {
-                None => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),
-                Some(path) if path.exists() => SquashStore::open(path, capacity_bytes, &options)?,
-                Some(path) => SquashStore::create(path, capacity_bytes, &options)?,
+            Box::new(match (image, joint) {
+                (None, Some(memory)) => SquashStore::in_joint_memory(capacity_bytes, memory, &options),
+                (None, None) => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),
+                (Some(path), _) if path.exists() => SquashStore::open(path, capacity_bytes, &options)?,
+                (Some(path), _) => SquashStore::create(path, capacity_bytes, &options)?,
             })
         }
     })

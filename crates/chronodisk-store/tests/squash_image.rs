@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_sim::RandomStream;
-use chronodisk_store::squash::{ContentKind, ImageInfo, SquashMode, SquashOptions, SquashStore};
+use chronodisk_store::squash::{ContentKind, ImageInfo, JointMemory, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{Store, StoreError};
 use proptest::prelude::*;
 
@@ -179,6 +179,47 @@ fn beyond_its_budget_a_store_refuses_and_changes_nothing() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn mirrors_in_joint_memory_are_there_once(seed: u64, exact: bool, alone in prop::collection::vec(0..4u32, 6)) {
+        let mode = if exact { SquashMode::Exact } else { SquashMode::Classified };
+        let options = SquashOptions { unclassified_bytes: 0, ..options(mode) };
+        let memory = JointMemory::new(6 * CAPACITY_BYTES);
+        let mut devices = [0, 1].map(|_| {
+            let store = SquashStore::in_joint_memory(CAPACITY_BYTES, &memory, &options);
+            (store, vec![0; CAPACITY_BYTES as usize])
+        });
+        for (step, alone) in alone.into_iter().enumerate() {
+            for (index, (store, shadow)) in devices.iter_mut().enumerate() {
+                // Now and then one device gets what the other one does not.
+                if alone < 2 && alone as usize != index {
+                    continue;
+                }
+                let mut random = RandomStream::new(seed, "mirrors", &step.to_string());
+                scribble(store, shadow, &mut random, 20);
+                store.flush().unwrap();
+            }
+            for (store, shadow) in &mut devices {
+                prop_assert!(contents(store) == *shadow);
+            }
+        }
+        // Made equal again, as an array does that was degraded.
+        let [(first, shadow), (second, _)] = &mut devices;
+        for (at, bytes) in (0..).step_by(4096).zip(shadow.chunks(4096)) {
+            second.write(at, bytes).unwrap();
+        }
+        prop_assert!(contents(second) == *shadow);
+        let mut plain = SquashStore::in_memory(CAPACITY_BYTES, 2 * CAPACITY_BYTES, &options);
+        plain.write(0, shadow).unwrap();
+        let allocated: u64 = [&*first, second].map(|store| store.allocated_bytes().unwrap()).iter().sum();
+        prop_assert_eq!(allocated, plain.allocated_bytes().unwrap());
+        prop_assert_eq!(second.squash_statistics().stored_bytes, allocated / 2);
+        second.discard(0, CAPACITY_BYTES).unwrap();
+        prop_assert_eq!(second.allocated_bytes().unwrap(), 0);
+        prop_assert_eq!(first.allocated_bytes().unwrap(), allocated);
+        prop_assert_eq!(first.squash_statistics().shared_bytes, 0);
+        prop_assert!(contents(first) == *shadow);
+    }
+
     #[test]
     fn a_store_in_memory_is_a_plain_array(seed: u64, exact: bool, waiting in 0..3u64) {
         let mode = if exact { SquashMode::Exact } else { SquashMode::Classified };

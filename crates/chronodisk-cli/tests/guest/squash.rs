@@ -335,6 +335,63 @@ fn squashed_files_have_the_kind_that_their_names_say() {
     }
 }
 
+/// An array of the guest's own, with a file system whose metadata and one file are kept.
+const MIRROR: &str = "set -e
+    mdadm --create /dev/md0 --run --level=1 --raid-devices=2 --metadata=1.2 --assume-clean /dev/vda /dev/vdb
+    mkfs.ext4 -q /dev/md0
+    mount /dev/md0 /mnt
+    cp -r /usr/include/linux /mnt/tree
+    head -c 3000000 /dev/urandom > /mnt/kept.db
+    before=$(sha256sum /mnt/kept.db)
+    umount /mnt
+    mount /dev/md0 /mnt
+    [ \"$before\" = \"$(sha256sum /mnt/kept.db)\" ]
+    umount /mnt
+    mdadm --stop /dev/md0";
+
+#[test]
+fn mirrors_of_the_guest_are_there_once() {
+    let Some(chronodisk) = here() else { return };
+    if e2fsprogs::program("mdadm").is_none() {
+        println!("SKIPPED: no mdadm (Debian: apt-get install mdadm)");
+        return;
+    }
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root may make an array, in a guest too");
+        return;
+    }
+    let flags = ["--device", "constant-100us", "--fs", "none", "--capacity", "96MiB", "--squash", "--keep", "*.db"];
+    let result = chronodisk.run_json("constant-100us", &flags, &["sh", "-c", MIRROR]);
+    let statistics = result["reps"][0]["model_statistics"].as_object().unwrap();
+    let sum_of = |begin: &str| -> f64 {
+        statistics.iter().filter(|(name, _)| name.starts_with(begin)).map(|(_, value)| value.as_f64().unwrap()).sum()
+    };
+    for device in ["vda", "vdb"] {
+        let of = |name: &str| sum_of(&format!("{device}.squash-{name}"));
+        assert!(of("generated") > 4e6 && of("kept-raw") >= 3e6, "{device}: {statistics:?}");
+        // Each has a superblock of the array's for itself.
+        assert!((4096.0..=65_536.0).contains(&(of("kept-") - of("shared"))), "{device}: {statistics:?}");
+        assert!(of("stored") < 0.52 * of("kept-"), "{device}: {statistics:?}");
+    }
+}
+
+#[test]
+fn a_mirror_of_ours_is_there_once() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let profile = chronodisk.path("mirror.toml");
+    let text = "name = 'mirror'\nkind = 'array'\ndescription = 'two'\nsource = 'made up'\nvalidation = 'unvalidated'\n\
+                level = 'raid1'\nmembers = ['constant-100us', 'constant-100us']\n";
+    std::fs::write(&profile, text).unwrap();
+    let flags = ["--fs", "none", "--capacity", "64MiB", "--squash=exact"];
+    let program = ["dd", "if=/dev/urandom", "of=/dev/vda", "bs=64k", "count=32", "oflag=direct", "status=none"];
+    let stored = |device: &str| {
+        let result = chronodisk.run_json(device, &flags, &program);
+        result["reps"][0]["model_statistics"]["squash-stored [bytes]"].as_f64().unwrap()
+    };
+    assert_eq!([stored(profile.to_str().unwrap()), stored("constant-100us")], [2_097_152.0; 2]);
+}
+
 #[test]
 fn names_are_refused_where_they_are_not_read() {
     let Some(chronodisk) = Chronodisk::new() else { return };

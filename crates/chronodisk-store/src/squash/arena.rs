@@ -63,6 +63,21 @@ impl Arena {
         }
     }
 
+    /// Whether a place that was taken begins with these bytes.
+    pub(crate) fn holds(&self, place: u64, bytes: &[u8]) -> bool {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (index, offset) = locate(place, done as u64);
+            let part = (CHUNK_BYTES - offset).min(bytes.len() - done);
+            let chunk = self.chunks[index].bytes.as_ref().expect("taken");
+            if bytes[done..done + part] != chunk[offset..offset + part] {
+                return false;
+            }
+            done += part;
+        }
+        true
+    }
+
     /// Writes to a place that was taken.
     pub(crate) fn write(&mut self, place: u64, bytes: &[u8]) {
         let mut done = 0;

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::arena::Arena;
 use super::blocks::Block;
 use super::content::{Content, ContentKind};
+use super::joint::Member;
 use super::map_log::{Entry, MapLog, append_name, u32_at, u64_at};
 use super::places::Places;
 use super::runs::RunMap;
@@ -20,7 +21,12 @@ use crate::{FileOperation, StoreError};
 /// Keeps bytes at places, counted in slots.
 #[derive(Debug)]
 pub(crate) enum Backing {
-    Memory { arena: Arena, budget_bytes: u64 },
+    Memory {
+        arena: Arena,
+        budget_bytes: u64,
+    },
+    /// In memory that other devices' blocks are in, too.
+    Joint(Member),
     File(Box<ImageFile>),
 }
 
@@ -33,6 +39,7 @@ impl Backing {
     pub(crate) fn take(&mut self, len: u64, unit: u64) -> Option<(u64, u64)> {
         match self {
             Backing::Memory { arena, .. } => arena.take(len, unit),
+            Backing::Joint(memory) => memory.take(len, unit),
             Backing::File(image) => image.places.take(len, unit),
         }
     }
@@ -41,6 +48,7 @@ impl Backing {
     pub(crate) fn give(&mut self, start: u64, len: u64) {
         match self {
             Backing::Memory { arena, .. } => arena.give(start, len),
+            Backing::Joint(memory) => memory.give(start, len),
             Backing::File(image) => {
                 image.released.push((start, len));
                 image.released_slots += len;
@@ -48,10 +56,31 @@ impl Backing {
         }
     }
 
+    /// A device's blocks between two are no longer these.
+    pub(crate) fn release(&mut self, start: u64, end: u64, block: Block) {
+        let Some((place, len)) = slots_of(block, end - start) else { return };
+        match self {
+            Backing::Joint(memory) => memory.release(start, end, block),
+            Backing::Memory { .. } | Backing::File(_) => self.give(place, len),
+        }
+    }
+
+    /// The memory that other devices' blocks are in, too, if it is such.
+    pub(crate) fn joint(&self) -> Option<&Member> {
+        match self {
+            Backing::Joint(memory) => Some(memory),
+            Backing::Memory { .. } | Backing::File(_) => None,
+        }
+    }
+
     pub(crate) fn read(&self, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         match self {
             Backing::Memory { arena, .. } => {
                 arena.read(place, skip_bytes, bytes);
+                Ok(())
+            }
+            Backing::Joint(memory) => {
+                memory.read(place, skip_bytes, bytes);
                 Ok(())
             }
             Backing::File(image) => image.read(place, skip_bytes, bytes),
@@ -64,6 +93,10 @@ impl Backing {
                 arena.write(place, bytes);
                 Ok(())
             }
+            Backing::Joint(memory) => {
+                memory.write(place, bytes);
+                Ok(())
+            }
             Backing::File(image) => image.write(place, bytes),
         }
     }
@@ -72,14 +105,16 @@ impl Backing {
     pub(crate) fn available(&self) -> u64 {
         match self {
             Backing::Memory { arena, .. } => arena.places().available(),
+            Backing::Joint(memory) => memory.sizes().0,
             Backing::File(image) => image.places.available(),
         }
     }
 
-    /// Slots in use.
+    /// Slots in use, by all devices that share them.
     pub(crate) fn used(&self) -> u64 {
         match self {
             Backing::Memory { arena, .. } => arena.places().used(),
+            Backing::Joint(memory) => memory.sizes().1,
             Backing::File(image) => image.places.used() - image.released_slots,
         }
     }
@@ -88,6 +123,7 @@ impl Backing {
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         match self {
             Backing::Memory { arena, .. } => (arena.memory_bytes(), arena.places().memory_bytes()),
+            Backing::Joint(memory) => (memory.sizes().2, memory.sizes().3),
             Backing::File(image) => {
                 let released_bytes = image.released.capacity() * size_of::<(u64, u64)>();
                 (0, image.places.memory_bytes() + released_bytes as u64)
@@ -98,6 +134,7 @@ impl Backing {
     pub(crate) fn budget_bytes(&self) -> Option<u64> {
         match self {
             Backing::Memory { budget_bytes, .. } => Some(*budget_bytes),
+            Backing::Joint(memory) => Some(memory.budget_bytes()),
             Backing::File(_) => None,
         }
     }
@@ -105,7 +142,7 @@ impl Backing {
     /// Bytes that the backing takes from the host besides what is used: the map's log.
     pub(crate) fn log_bytes(&self) -> u64 {
         match self {
-            Backing::Memory { .. } => 0,
+            Backing::Memory { .. } | Backing::Joint(_) => 0,
             Backing::File(image) => image.log.len_bytes(),
         }
     }
@@ -118,7 +155,7 @@ impl Backing {
     /// What changed in `map` is safe, in a file; places given back before can be taken again.
     pub(crate) fn record(&mut self, map: &RunMap<Block>, changed: &mut RunMap<()>) -> Result<(), StoreError> {
         match self {
-            Backing::Memory { .. } => {
+            Backing::Memory { .. } | Backing::Joint(_) => {
                 changed.clear();
                 Ok(())
             }

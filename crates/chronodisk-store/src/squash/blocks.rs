@@ -110,6 +110,12 @@ impl Blocks {
         &self.backing
     }
 
+    /// Bytes of kept blocks that other devices have, too, and of these how many are not to be counted here, if each
+    /// of the devices counts an equal part.
+    pub(crate) fn shared_bytes(&self) -> (u64, u64) {
+        self.backing.joint().map_or((0, 0), |memory| memory.shared_bytes(&self.map))
+    }
+
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.arena.places().used() * SLOT_BYTES
     }
@@ -252,6 +258,9 @@ impl Blocks {
 
     /// Keeps blocks none of which is known to be zero.
     fn keep_run(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        if self.backing.joint().is_some() {
+            return self.keep_jointly(unit, bytes, class);
+        }
         let end = unit + bytes.len() as u64 / UNIT_BYTES;
         let mut at = unit;
         while at < end {
@@ -285,6 +294,47 @@ impl Blocks {
         Ok(())
     }
 
+    /// Keeps blocks none of which is known to be zero, in memory that other devices' blocks are in, too.
+    fn keep_jointly(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
+            let own = self.map.at(unit, unit + 1).0;
+            let Some(memory) = self.backing.joint() else { return Ok(()) };
+            let block = match (memory.join(unit, bytes), own) {
+                (Some(Block::Kept { place, .. }), _) => Block::Kept { place, class },
+                // Nobody else has what is overwritten.
+                (_, Some(Block::Kept { place, .. })) if !memory.is_shared(place) => {
+                    memory.write(place, bytes);
+                    Block::Kept { place, class }
+                }
+                _ => {
+                    let taken = memory.take(UNIT_SLOTS, UNIT_SLOTS);
+                    let (place, _) = taken.ok_or_else(|| self.no_room(unit * UNIT_BYTES, UNIT_BYTES))?;
+                    memory.write(place, bytes);
+                    Block::Kept { place, class }
+                }
+            };
+            self.put(unit, own, block);
+        }
+        Ok(())
+    }
+
+    /// One block is another one from now on, at its place or at a new one.
+    fn put(&mut self, unit: u64, own: Option<Block>, block: Block) {
+        let place_of = |block: Block| slots_of(block, 1).map(|slots| slots.0);
+        if own.and_then(place_of) != place_of(block) {
+            self.set(unit, unit + 1, Some(block));
+        } else if own != Some(block) {
+            self.stop_waiting(unit, unit + 1);
+            self.map.set(unit, unit + 1, block);
+            self.changed.set(unit, unit + 1, ());
+        } else {
+            self.stop_waiting(unit, unit + 1);
+        }
+        if let Some(memory) = self.backing.joint() {
+            memory.note(unit, block);
+        }
+    }
+
     /// Keeps `bytes` exactly, compressed where that saves a slot.
     pub(crate) fn keep_packed(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         self.work(Worker::Remap, |blocks| blocks.pack(unit, bytes, class))
@@ -302,12 +352,22 @@ impl Blocks {
                 self.keep_run(unit, bytes, class)?;
                 continue;
             }
+            let own = self.map.at(unit, unit + 1).0;
+            let joined = self.backing.joint().and_then(|memory| memory.join(unit, &packed[..len]));
+            if let Some(block) = joined {
+                self.put(unit, own, block);
+                continue;
+            }
             let slots = (len as u64).div_ceil(SLOT_BYTES);
             let Some((place, _)) = self.backing.take(slots, slots) else {
                 return Err(self.no_room(unit * UNIT_BYTES, UNIT_BYTES));
             };
             self.backing.write(place, &packed[..len])?;
-            self.set(unit, unit + 1, Some(Block::Packed { place, stored_bytes: len as u16, class }));
+            let block = Block::Packed { place, stored_bytes: len as u16, class };
+            self.set(unit, unit + 1, Some(block));
+            if let Some(memory) = self.backing.joint() {
+                memory.note(unit, block);
+            }
         }
         Ok(())
     }
@@ -321,7 +381,11 @@ impl Blocks {
     pub(crate) fn check_room(&self, parts: &[(u64, &[u8])]) -> Result<(), StoreError> {
         let Some(&(first, _)) = parts.first() else { return Ok(()) };
         let units = parts.iter().flat_map(|(unit, bytes)| bytes.chunks_exact(UNIT_BYTES as usize).zip(*unit..));
-        let new = |unit: u64| !matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { .. }));
+        let new = |unit: u64| match (self.map.at(unit, unit + 1).0, self.backing.joint()) {
+            (Some(Block::Kept { place, .. }), Some(memory)) => memory.is_shared(place),
+            (Some(Block::Kept { .. }), None) => false,
+            _ => true,
+        };
         let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64 * UNIT_SLOTS;
         let available = self.backing.available();
         if needed <= available { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * SLOT_BYTES)) }
@@ -462,9 +526,7 @@ impl Blocks {
             return;
         }
         for (from, to, old) in self.map.pieces(start, end).collect::<Vec<_>>() {
-            if let Some((place, len)) = slots_of(old, to - from) {
-                self.backing.give(place, len);
-            }
+            self.backing.release(from, to, old);
         }
         match block {
             Some(block) => self.map.set(start, end, block),

@@ -18,6 +18,7 @@ mod crc32;
 mod ext4;
 mod file_content;
 mod image;
+mod joint;
 mod map_log;
 mod meter;
 mod names;
@@ -32,6 +33,7 @@ pub use class::Class;
 pub use content::ContentKind;
 pub use file_content::FileKind;
 pub use image::ImageInfo;
+pub use joint::JointMemory;
 pub use names::{Glob, GlobError, NameRule, Treatment};
 pub use store::{SquashOptions, SquashStatistics, SquashStore};
 

@@ -7,6 +7,7 @@ use super::backing::{Backing, ImageFile};
 use super::blocks::{Block, Blocks};
 use super::content::Content;
 use super::image::{Sizes, savings};
+use super::joint::JointMemory;
 use super::meter::Worker;
 use super::names::NameRule;
 use super::part::{Part, Verdict};
@@ -73,8 +74,10 @@ pub struct SquashStatistics {
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
-    /// What kept blocks take, with the map of an image.
+    /// What kept blocks take, with the map of an image; of what other devices have, too, an equal part.
     pub stored_bytes: u64,
+    /// Bytes of kept blocks that other devices have, too, and that are there once.
+    pub shared_bytes: u64,
     /// Commits of a journal that were followed.
     pub commits: u64,
     /// Times that all metadata were read.
@@ -125,6 +128,14 @@ impl SquashStore {
             content,
             options,
         )
+    }
+
+    /// A store in memory that other devices' stores are in, too: what is equal at equal addresses is there once.
+    #[must_use]
+    pub fn in_joint_memory(capacity_bytes: u64, memory: &JointMemory, options: &SquashOptions) -> Self {
+        let content = Content { kind: options.content, seed: options.seed };
+        let backing = Backing::Joint(memory.member());
+        SquashStore::new(capacity_bytes, options.mode, RunMap::default(), backing, content, options)
     }
 
     /// A new image.
@@ -187,6 +198,8 @@ impl SquashStore {
     #[must_use]
     pub fn squash_statistics(&self) -> SquashStatistics {
         let sizes = Sizes::of(self.blocks.map());
+        let (shared_bytes, of_others_bytes) = self.blocks.shared_bytes();
+        let kept_bytes = sizes.stored_bytes - of_others_bytes;
         let counts = self.parts.iter().map(Part::counts);
         let (commits, scans, entries) =
             counts.fold((0, 0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2));
@@ -199,7 +212,8 @@ impl SquashStore {
             kept_bytes: sizes.kept_bytes,
             generated_bytes: sizes.generated_bytes - self.blocks.waiting_bytes(),
             zeroed_bytes: sizes.zeroed_bytes,
-            stored_bytes: sizes.stored_bytes + self.blocks.waiting_bytes() + self.blocks.backing().log_bytes(),
+            stored_bytes: kept_bytes + self.blocks.waiting_bytes() + self.blocks.backing().log_bytes(),
+            shared_bytes,
             commits,
             scans,
             table_entries: entries + self.blocks.map().len() as u64,
@@ -444,7 +458,11 @@ impl Store for SquashStore {
 
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
         let blocks = &self.blocks;
-        Ok(blocks.backing().used() * SLOT_BYTES + blocks.waiting_bytes() + blocks.backing().log_bytes())
+        let kept_bytes = match blocks.backing().joint() {
+            Some(_) => Sizes::of(blocks.map()).stored_bytes - blocks.shared_bytes().1,
+            None => blocks.backing().used() * SLOT_BYTES,
+        };
+        Ok(kept_bytes + blocks.waiting_bytes() + blocks.backing().log_bytes())
     }
 
     fn budget_bytes(&self) -> Option<u64> {
@@ -506,6 +524,9 @@ impl Store for SquashStore {
         .into();
         let kept = statistics.kept_bytes.iter();
         named.extend(kept.map(|(class, bytes)| (format!("squash-kept-{} [bytes]", class.name()), *bytes as f64)));
+        if self.blocks.backing().joint().is_some() {
+            named.push(("squash-shared [bytes]".to_owned(), statistics.shared_bytes as f64));
+        }
         if !self.names.is_empty() {
             named.push(("squash-named-too-late [bytes]".to_owned(), statistics.late_bytes as f64));
         }

@@ -30,6 +30,8 @@ const MBR_ENTRY_BYTES: usize = 16;
 const MBR_SECTOR_BYTES: u64 = 512;
 /// The type of an entry that stands for a GPT.
 const TYPE_PROTECTIVE: u8 = 0xEE;
+const MD_MAGIC: u32 = 0xA92B_4EFC;
+const MD_OFFSETS_BYTES: [usize; 2] = [4096, 0];
 const GPT_SIGNATURE: &[u8; 8] = b"EFI PART";
 const GPT_HEADER_BYTES: usize = 92;
 
@@ -37,8 +39,11 @@ impl Table {
     /// Reads the table of a device of `capacity_bytes`.
     pub(crate) fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Table, StoreError> {
         let mut bytes = vec![0; TABLE_BYTES as usize];
-        if capacity_bytes < TABLE_BYTES || !blocks.read(0, &mut bytes[..512])? || bytes[510..512] != MBR_SIGNATURE {
+        if capacity_bytes < TABLE_BYTES || !blocks.read(0, &mut bytes[..512])? {
             return Ok(Table::Absent);
+        }
+        if bytes[510..512] != MBR_SIGNATURE {
+            return Table::read_array_member(blocks, &mut bytes, capacity_bytes);
         }
         let entries: Vec<[u8; MBR_ENTRY_BYTES]> = bytes[MBR_ENTRIES]
             .chunks_exact(MBR_ENTRY_BYTES)
@@ -60,6 +65,44 @@ impl Table {
         let bounds = sectors.map(|(start, len)| (start * MBR_SECTOR_BYTES, (start + len) * MBR_SECTOR_BYTES));
         Ok(partitions(bounds.collect(), capacity_bytes))
     }
+}
+
+impl Table {
+    /// Reads the superblock of an array of Linux's md, at the beginning of its member (version 1.1) or 4 KiB behind it
+    /// (1.2, mdadm's default). Others are at the end, and what is on such a mirror begins where the member does.
+    fn read_array_member(blocks: &mut Blocks, bytes: &mut [u8], capacity_bytes: u64) -> Result<Table, StoreError> {
+        if !blocks.read(0, bytes)? {
+            return Ok(Table::Absent);
+        }
+        let found = MD_OFFSETS_BYTES.into_iter().find_map(|at| array_member(&bytes[at..], capacity_bytes));
+        Ok(found.unwrap_or(Table::Absent))
+    }
+}
+
+/// What is on a member of an array whose superblock this is (the kernel's `include/uapi/linux/raid/md_p.h`), if it is
+/// whole.
+fn array_member(superblock: &[u8], capacity_bytes: u64) -> Option<Table> {
+    if u32_at(superblock, 0) != MD_MAGIC || u32_at(superblock, 4) != 1 {
+        return None;
+    }
+    let roles = u32_at(superblock, 220) as usize;
+    let signed = superblock.get(..roles.checked_mul(2)?.checked_add(256)?)?;
+    let words = signed.chunks_exact(4).map(|word| u64::from(u32_at(word, 0)));
+    // Two bytes are left of an odd count of roles.
+    let rest = signed.chunks_exact(4).remainder();
+    let rest = if rest.len() == 2 { u64::from(u16::from_le_bytes([rest[0], rest[1]])) } else { 0 };
+    let stored = u32_at(superblock, 216);
+    let sum = words.sum::<u64>() + rest - u64::from(stored);
+    if (sum as u32).wrapping_add((sum >> 32) as u32) != stored {
+        return None;
+    }
+    let level = u32_at(superblock, 72) as i32;
+    if level != 1 {
+        return Some(Table::NotUnderstood(format!("it is a member of an array that is no mirror (level {level})")));
+    }
+    let (start, sectors) = (u64_at(superblock, 128), u64_at(superblock, 80));
+    let byte = |sector: u64| sector.saturating_mul(MBR_SECTOR_BYTES);
+    Some(partitions(vec![(byte(start), byte(start.saturating_add(sectors)))], capacity_bytes))
 }
 
 /// The GPT behind a protective MBR, if it is whole.

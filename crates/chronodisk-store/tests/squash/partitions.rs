@@ -68,6 +68,27 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
+/// The first 8 KiB of a member of an array of Linux's md, version 1.2, whose contents lie at a place.
+fn md_member((start, len): Place, level: i32) -> Vec<u8> {
+    const ROLES: u32 = 129;
+    let mut superblock = vec![0; 4096];
+    let mut put = |at: usize, bytes: &[u8]| superblock[at..at + bytes.len()].copy_from_slice(bytes);
+    for (at, number) in [(0, 0xA92B_4EFC), (4, 1), (72, level as u32), (92, 2), (220, ROLES)] {
+        put(at, &number.to_le_bytes());
+    }
+    for (at, number) in [(80, len), (128, start), (136, len), (144, 8)] {
+        put(at, &number.to_le_bytes());
+    }
+    superblock[16..64].fill(0xA7);
+    superblock[256 + 2 * 128..][..2].fill(0xFE);
+    let signed = &superblock[..256 + 2 * ROLES as usize];
+    let words = signed.chunks(4).map(|word| word.iter().rev().fold(0u64, |sum, &byte| sum << 8 | u64::from(byte)));
+    let sum: u64 = words.sum();
+    let checksum = (sum as u32).wrapping_add((sum >> 32) as u32);
+    superblock[216..220].copy_from_slice(&checksum.to_le_bytes());
+    [vec![0; 4096], superblock].concat()
+}
+
 /// The pieces of a device with this beginning and images of file systems from these sectors on.
 fn disk(table: &[u8], parts: &[(u64, &Path)]) -> Pieces {
     let mut table = table.to_vec();
@@ -115,6 +136,27 @@ fn each_partition_has_its_file_system() {
         store.read(0, &mut read).unwrap();
         assert!(read == table, "{order:?}");
     }
+}
+
+#[test]
+fn mirrors_of_md_are_understood_and_other_arrays_are_not() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    let image = ext4_image::Image::make(&["-t", "ext4"], 24 << 20);
+    let (start, capacity_bytes) = (2048, 26 << 20);
+    let place = (start, 24 << 11);
+    let mut store = replay(disk(&md_member(place, 1), &[(start, &image.path)]), capacity_bytes, Order::Shuffled, 5);
+    let squashed = extract(&mut store, start, &image.path);
+    e2fsprogs::compare_files(&image.path, &squashed, "a mirror");
+    let statistics = store.squash_statistics();
+    assert!(statistics.generated_bytes > image.data_bytes / 2, "{statistics:?}");
+    let reason = "an array that is no mirror (level 0)";
+    is_kept_whole(disk(&md_member(place, 0), &[(start, &image.path)]), capacity_bytes, reason);
+    // A superblock that is not whole is nothing.
+    let mut damaged = md_member(place, 0);
+    damaged[4096 + 80] ^= 1;
+    is_kept_whole(disk(&damaged, &[(start, &image.path)]), capacity_bytes, "no file system that is known");
 }
 
 #[test]
