@@ -106,6 +106,11 @@ impl SquashArguments {
         })
     }
 
+    /// Whether a file may read as something else than what was written to it.
+    pub fn makes_up_contents(&self) -> bool {
+        matches!(self.squash, Some(Mode::Classified))
+    }
+
     /// The flags as they took effect, for a result.
     pub fn all_options(&self, options: &mut BTreeMap<String, Value>) {
         let squashed = self.options(0, false);

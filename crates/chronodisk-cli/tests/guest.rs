@@ -11,6 +11,7 @@ mod guest {
     mod endings;
     mod exact;
     mod file_systems;
+    mod root;
     mod squash;
     mod support;
     mod user;

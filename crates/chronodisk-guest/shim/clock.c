@@ -128,8 +128,10 @@ static struct chronodisk_answer ask_stopped(enum chronodisk_ask kind, uint64_t g
 		.guest_timer = guest_timer,
 	};
 	struct chronodisk_answer answer;
+	disturb();
 	transfer(1, &question, sizeof question);
 	transfer(0, &answer, sizeof answer);
+	disturb();
 	start_clock(answer.virtual_now);
 	return answer;
 }
@@ -179,6 +181,7 @@ static int expire_guest_timer(void)
 static void on_alarm(int signal, siginfo_t *info, void *context)
 {
 	int saved_errno = errno;
+	disturb();
 	page->alarms++;
 	if (in_accounts)
 		alarm_deferred = 1;
@@ -261,6 +264,7 @@ int timer_settime(timer_t timer, int flags, const struct itimerspec *value, stru
 {
 	if (!is_guest_kernel())
 		return real_timer_settime(timer, flags, value, old);
+	disturb();
 	uint64_t wait = nanos_of(&value->it_value);
 	guest_interval = nanos_of(&value->it_interval);
 	guest_deadline = wait ? virtual_nanos() + wait : 0;
@@ -275,6 +279,7 @@ int timer_settime(timer_t timer, int flags, const struct itimerspec *value, stru
 int timer_gettime(timer_t timer, struct itimerspec *value)
 {
 	(void)timer;
+	disturb();
 	uint64_t now = virtual_nanos();
 	value->it_value = timespec_of(guest_deadline > now ? guest_deadline - now : 1);
 	value->it_interval = timespec_of(guest_interval);
@@ -388,6 +393,7 @@ int sigsuspend(const sigset_t *mask)
 	static unsigned wakeups;
 	if (!is_guest_kernel() || !host_timer_exists)
 		return real_sigsuspend(mask);
+	disturb();
 
 	sigset_t interrupts, old;
 	sigemptyset(&interrupts);
@@ -433,6 +439,7 @@ int sigsuspend(const sigset_t *mask)
 	}
 
 	int result;
+	disturb();
 	if (outside)
 		result = wait_outside(mask);
 	else
@@ -505,6 +512,7 @@ static int is_kick(int fd, const struct msghdr *message)
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 {
 	if (is_kick(fd, message) && !stopped) {
+		disturb();
 		open_accounts();
 		stop_clock();
 		close_accounts();
@@ -512,8 +520,16 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
 		kicked_fd = fd;
+		disturb();
 	}
 	return real_sendmsg(fd, message, flags);
+}
+
+/* The same where helpers of User Mode Linux come by as well. */
+static void disturb_guest_kernel(void)
+{
+	if (page && page->disturbance_nanos_max && is_guest_kernel())
+		disturb();
 }
 
 /* To a guest whose runs repeat the launcher is never too slow. */
@@ -530,6 +546,7 @@ static ssize_t write_to_launcher(const void *bytes, size_t len_bytes)
 
 ssize_t write(int fd, const void *bytes, size_t len_bytes)
 {
+	disturb_guest_kernel();
 	if (calendar_owns(fd))
 		return calendar_write(bytes, len_bytes);
 	if (fd >= 0 && fd == serial_out_fd && runs_repeat())
@@ -563,6 +580,7 @@ ssize_t read(int fd, void *buffer, size_t len_bytes)
 		return got;
 	if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
 		_exit(EXIT_BACKEND_LOST);
+	disturb();
 	if (got > 0) {
 		acknowledgement_left -= (int)got;
 		if (acknowledgement_left <= 0) {

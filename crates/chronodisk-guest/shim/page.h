@@ -95,9 +95,14 @@ struct chronodisk_page {
 	/* Written by the launcher before the guest starts. */
 	uint64_t cpu_speed_millionths; /* of the guest's processor, against this host's */
 	struct chronodisk_cost costs[CHRONODISK_WORKS];
+	uint64_t new_fault_extra_nanos; /* taken off as well at the first page faults of a new address space */
+	uint64_t disturbance_nanos_max; /* of a diagnostic: the shim sleeps up to so long at some of its entries */
+
+	/* Written by the shim. */
+	volatile uint64_t new_faults; /* first page faults of new address spaces */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 520, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 544, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

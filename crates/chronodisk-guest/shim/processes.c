@@ -63,6 +63,33 @@ struct start {
 	void *argument;
 };
 
+/* The first page faults of an address space cost the host more than later ones: it makes page tables for it, and the
+ * program's pages are in no cache of the processor. How many of each have been seen, by process. */
+#define NEW_FAULTS 150
+#define YOUNG_MAX 1024
+static struct {
+	pid_t pid;
+	unsigned faults;
+} young[YOUNG_MAX];
+
+static void note_new_process(pid_t pid)
+{
+	if (pid <= 0)
+		return;
+	young[pid % YOUNG_MAX].pid = pid;
+	young[pid % YOUNG_MAX].faults = 0;
+}
+
+/* Whether this page fault is one of its process's first, of which it is counted as one. */
+int fault_is_new(pid_t pid)
+{
+	if (young[pid % YOUNG_MAX].pid != pid || young[pid % YOUNG_MAX].faults == NEW_FAULTS)
+		return 0;
+	young[pid % YOUNG_MAX].faults++;
+	page->new_faults++;
+	return 1;
+}
+
 /* First instructions of every process that the guest's kernel makes. */
 static int start_process(void *argument)
 {
@@ -146,6 +173,7 @@ long ptrace(enum __ptrace_request request, ...)
 		if (request != PTRACE_CONT)
 			forget_reader(pid);
 		last_resume = request;
+		disturb();
 		account_for_resume(pid, request != PTRACE_CONT);
 		return real_ptrace(request, pid, address, data);
 	case PTRACE_GETREGS: {
@@ -156,6 +184,8 @@ long ptrace(enum __ptrace_request request, ...)
 	}
 	case 21: /* PTRACE_OLDSETOPTIONS */
 	case PTRACE_SETOPTIONS:
+		/* Once for each address space, whether the kernel has made its process or another one's has. */
+		note_new_process(pid);
 		/* The guest's programs must never outlive its kernel: they would run on as host programs. */
 		return real_ptrace(PTRACE_SETOPTIONS, pid, address, (void *)((uintptr_t)data | PTRACE_O_EXITKILL));
 	case PTRACE_SETREGSET:
@@ -225,6 +255,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		if (stopped_pid <= 0 || !page)
 			return stopped_pid;
 		int saved_errno = errno;
+		disturb();
 		int was_user_code = stopped_pid == running_pid && running_user_code;
 		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
 		stopped_at_call_pid = at_call ? stopped_pid : 0;
@@ -232,9 +263,10 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		open_accounts();
 		int read_tsc = was_user_code && signal == SIGSEGV && emulate_tsc_read(stopped_pid);
 		int fault = signal == SIGSEGV && !read_tsc;
-		account_for_stop(stopped_pid,
-				 signal == SIGALRM ? page->interrupt_nanos
-				 : page->trap_nanos + (read_tsc ? page->tsc_extra_nanos : fault ? page->fault_extra_nanos : 0),
+		int new_fault = fault && was_user_code && fault_is_new(stopped_pid);
+		uint64_t extra_nanos = read_tsc ? page->tsc_extra_nanos : fault ? page->fault_extra_nanos : 0;
+		extra_nanos += new_fault ? page->new_fault_extra_nanos : 0;
+		account_for_stop(stopped_pid, signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos + extra_nanos,
 				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
 		if (read_tsc) {

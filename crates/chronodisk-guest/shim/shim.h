@@ -68,6 +68,7 @@ ssize_t calendar_read(void *buffer, size_t len_bytes);
 extern int (*real_clock_gettime)(clockid_t, struct timespec *);
 extern int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
 uint64_t nanos_of(const struct timespec *time);
+void disturb(void);
 struct timespec timespec_of(uint64_t nanos);
 uint64_t host_nanos(void);
 int time_is_the_hosts(void);
@@ -98,6 +99,7 @@ int on_alarm_of_exact_kernel(void);
 void start_time(void);
 
 /* processes.c */
+int fault_is_new(pid_t pid);
 int input_is_awaited(void);
 void start_processes(void);
 

@@ -1,5 +1,6 @@
 /* Virtual time and the accounts that it is made of. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -93,6 +94,26 @@ struct timespec timespec_of(uint64_t nanos)
 int time_is_the_hosts(void)
 {
 	return page->idle_pace == CHRONODISK_IDLE_REAL;
+}
+
+/* A diagnostic: the host may take the processor away anywhere, and nothing in the guest may depend on where. So one
+ * in eight entries sleeps for a random while, by xorshift (Marsaglia 2003); the host's signals come meanwhile. */
+void disturb(void)
+{
+	static uint64_t state;
+	if (!page || !page->disturbance_nanos_max)
+		return;
+	if (!state)
+		state = page->seed | 1;
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	if (state & 7)
+		return;
+	int saved_errno = errno;
+	struct timespec pause = timespec_of((state >> 3) % page->disturbance_nanos_max);
+	syscall(SYS_nanosleep, &pause, NULL);
+	errno = saved_errno;
 }
 
 uint64_t host_nanos(void)

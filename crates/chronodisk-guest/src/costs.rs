@@ -82,6 +82,10 @@ pub struct KernelCosts {
     /// takes (which each run measures): what the host needs to see the fault, and for its own when the page is touched
     /// again.
     pub fault_extra_nanos: u64,
+    /// What it is more at each of the first 150 page faults of a new address space: the host then makes page tables,
+    /// and the program's pages are in no cache.
+    #[serde(default)]
+    pub new_fault_extra_nanos: u64,
     /// The same for a stretch that ends at an emulated read of the time stamp counter.
     pub tsc_extra_nanos: u64,
     /// Share that counts of what is none of the kinds of work.
@@ -97,6 +101,7 @@ impl KernelCosts {
         let cost = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale };
         KernelCosts {
             fault_extra_nanos: 0,
+            new_fault_extra_nanos: 0,
             tsc_extra_nanos: TSC_EXTRA_NANOS_DEFAULT,
             other_scale: scale,
             works: [cost; Work::COUNT],

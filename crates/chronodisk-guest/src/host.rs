@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -203,19 +204,63 @@ pub(crate) fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
     Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
 }
 
-/// Rate of the host's time stamp counter, measured against the monotonic clock to about 10 ppm.
-///
-/// Guest programs see a counter of exactly this rate that follows the guest's time, so an error
-/// here shows in nothing but a printed clock rate.
-pub(crate) fn time_stamp_counter_hertz() -> u64 {
-    // SAFETY: the instruction has no effect but its result.
-    let read = || (unsafe { core::arch::x86_64::_rdtsc() }, Instant::now());
-    let (first_ticks, first) = read();
-    std::thread::sleep(Duration::from_millis(5));
-    let (last_ticks, last) = read();
-    let nanos = (last - first).as_nanos().max(1);
-    (u128::from(last_ticks.saturating_sub(first_ticks)) * 1_000_000_000 / nanos).max(1) as u64
+/// A reading of the host's time stamp counter and its monotonic clock at nearly one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CounterReading {
+    /// Of the counter, in the middle between one read before the clock and one after it.
+    ticks: u64,
+    clock: Instant,
 }
+
+impl CounterReading {
+    /// The tightest of many: an interrupt, or the host's taking the processor away, comes between the reads of few.
+    pub fn now() -> Self {
+        let mut tightest = Self::once();
+        for _ in 1..READINGS {
+            let next = Self::once();
+            if next.0 < tightest.0 {
+                tightest = next;
+            }
+        }
+        tightest.1
+    }
+
+    /// One, after the counter's ticks that it took.
+    fn once() -> (u64, Self) {
+        // SAFETY: the instruction has no effect but its result.
+        let read = || unsafe { core::arch::x86_64::_rdtsc() };
+        let before = read();
+        let clock = Instant::now();
+        let gap = read().saturating_sub(before);
+        (gap, CounterReading { ticks: before + gap / 2, clock })
+    }
+
+    /// The first that this process made.
+    pub fn first() -> Self {
+        static FIRST: OnceLock<CounterReading> = OnceLock::new();
+        *FIRST.get_or_init(Self::now)
+    }
+
+    /// The counter's rate in hertz from this reading until now, which is made to be a while.
+    ///
+    /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error here shows in
+    /// nothing but a printed clock rate. A tight reading is uncertain by some 20 ns, which over the shortest while are
+    /// 4 ppm, and less over a longer one.
+    pub fn hertz_since(self) -> u64 {
+        std::thread::sleep(MEASURED_MIN.saturating_sub(self.clock.elapsed()));
+        self.hertz_until(Self::now())
+    }
+
+    fn hertz_until(self, last: Self) -> u64 {
+        let nanos = (last.clock - self.clock).as_nanos().max(1);
+        let ticks = u128::from(last.ticks.saturating_sub(self.ticks));
+        ((ticks * 1_000_000_000 + nanos / 2) / nanos).max(1) as u64
+    }
+}
+
+const READINGS: u32 = 64;
+/// The rate is measured over at least this. A run waits longer for its device's process, so mostly nobody sleeps.
+const MEASURED_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
@@ -230,7 +275,24 @@ mod tests {
 
     #[test]
     fn the_counter_has_a_plausible_rate() {
-        let hertz = time_stamp_counter_hertz();
+        let hertz = CounterReading::first().hertz_since();
         assert!((100_000_000..20_000_000_000).contains(&hertz), "{hertz} Hz");
+    }
+
+    #[test]
+    fn a_rate_is_ticks_by_time_to_the_nearest_hertz() {
+        let first = CounterReading { ticks: 1_000, clock: Instant::now() };
+        let after = |ticks: u64, clock: Duration| CounterReading { ticks: 1_000 + ticks, clock: first.clock + clock };
+        assert_eq!(first.hertz_until(after(21_000_000, Duration::from_millis(10))), 2_100_000_000);
+        assert_eq!(first.hertz_until(after(2, Duration::from_nanos(3))), 666_666_667);
+        // A host that moved us to a processor with another counter must not divide by nothing.
+        assert_eq!(first.hertz_until(first), 1);
+    }
+
+    #[test]
+    fn a_reading_is_between_those_around_it() {
+        let [before, between, after] = [(); 3].map(|()| CounterReading::now());
+        assert!(before.ticks < between.ticks && between.ticks < after.ticks);
+        assert!(before.clock <= between.clock && between.clock <= after.clock);
     }
 }

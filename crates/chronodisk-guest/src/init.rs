@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +19,10 @@ use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::filesystem::FileSystem;
+use crate::kernel_log::KernelLog;
 use crate::modules::{self, Modules};
 use crate::relay::{self, Serial};
+use crate::root::{self, RootChoice};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 use crate::trap_probe;
 
@@ -73,16 +76,17 @@ impl<T, E: std::fmt::Display> At<T> for Result<T, E> {
 
 fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let spec = serial.receive_hello().at(Stage::Boot, || "no instructions came from the launcher".into())?;
-    prepare(&spec)?;
+    let host_tree = prepare(&spec)?;
     mark(serial, Stage::Boot);
 
     make_file_system(&spec)?;
     mark(serial, Stage::Mkfs);
-    let folders_made = mount_file_system(&spec)?;
+    let folders_made = mount_file_system(&spec, &host_tree)?;
     mark(serial, Stage::Mount);
     find_working_directory(&spec)?;
+    let mut log = KernelLog::from_now();
     trap_probe::run();
-    if spec.drop_caches {
+    if spec.drop_caches || spec.root != RootChoice::Host {
         drop_caches()?;
     }
 
@@ -96,7 +100,7 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let check = check_file_system(&spec)?;
     mark(serial, Stage::Check);
     let kernel_release = rustix::system::uname().release().to_string_lossy().into_owned();
-    Ok(Ending::Exited { status, kernel_release, check })
+    Ok(Ending::Exited { status, kernel_release, check, kernel_warnings: log.warnings() })
 }
 
 fn mark(serial: &mut Serial, stage: Stage) {
@@ -106,8 +110,9 @@ fn mark(serial: &mut Serial, stage: Stage) {
     serial.send_mark(&Mark { stage, time_stamp_counter });
 }
 
-/// The host's tree, the kernel's own file systems, the device.
-fn prepare(spec: &GuestSpec) -> Result<(), Failure> {
+/// The host's tree, the kernel's own file systems, the device. Returns the tree as it is below the overlay.
+fn prepare(spec: &GuestSpec) -> Result<OwnedFd, Failure> {
+    let host_tree = root::open_host_tree().at(Stage::Boot, || "the host's tree".into())?;
     let modules = match &spec.modules {
         Some(folder) => Modules::open(Path::new(folder)).at(Stage::Boot, || folder.clone())?,
         None => Modules::default(),
@@ -144,7 +149,8 @@ fn prepare(spec: &GuestSpec) -> Result<(), Failure> {
             fs::write(&file, scheduler).at(Stage::Boot, || format!("I/O scheduler '{scheduler}' ({file})"))?;
         }
     }
-    own_bare_devices(spec)
+    own_bare_devices(spec)?;
+    Ok(host_tree)
 }
 
 /// Makes a writable copy of the tree whose changes stay in the guest's memory, and moves there.
@@ -254,14 +260,24 @@ fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
 }
 
 /// Returns the folders that it made for the mount point, the innermost first.
-fn mount_file_system(spec: &GuestSpec) -> Result<Vec<PathBuf>, Failure> {
+fn mount_file_system(spec: &GuestSpec, host_tree: &OwnedFd) -> Result<Vec<PathBuf>, Failure> {
     if spec.file_system == FileSystem::None {
         return Ok(Vec::new());
+    }
+    if let RootChoice::Device { files } = &spec.root {
+        mount_at(spec, Path::new(root::DEVICE_TREE))?;
+        let built = root::build(spec, files, host_tree);
+        return built
+            .map(|()| Vec::new())
+            .map_err(|(doing, error)| Failure { stage: Stage::Mount, message: format!("{doing}: {error}") });
     }
     let at = Path::new(&spec.mount_point);
     let folders_made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
-    let mounted = mount_at(spec, at);
+    let mounted = mount_at(spec, at).and_then(|()| {
+        rustix::fs::chown(at, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
+            .at(Stage::Mount, || at.display().to_string())
+    });
     if mounted.is_err() {
         remove_folders(&folders_made);
     }
@@ -282,8 +298,7 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     if !output.status.success() {
         return Err(Failure { stage: Stage::Mount, message: text_of(&output) });
     }
-    rustix::fs::chown(at, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
-        .at(Stage::Mount, || at.display().to_string())
+    Ok(())
 }
 
 /// Leaves the host's tree as it was; what is not empty any more is somebody's and stays.
@@ -297,7 +312,11 @@ fn remove_folders(folders: &[PathBuf]) {
 fn find_working_directory(spec: &GuestSpec) -> Result<(), Failure> {
     let folder = Path::new(OsStr::from_bytes(&spec.working_directory));
     let doing = || format!("the guest does not have the working directory {}", folder.display());
-    let metadata = fs::metadata(folder)
+    let seen_from_here = match spec.root {
+        RootChoice::Host => folder.to_owned(),
+        RootChoice::Device { .. } => root::below_root(folder),
+    };
+    let metadata = fs::metadata(seen_from_here)
         .at(Stage::Command, || format!("{}; its own /dev, /proc, /sys and mount point hide the host's", doing()))?;
     if !metadata.is_dir() {
         return Err(Failure { stage: Stage::Command, message: doing() });
@@ -317,7 +336,13 @@ fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     if spec.file_system == FileSystem::None {
         return Ok(());
     }
-    let at = spec.mount_point.as_str();
+    let at = match spec.root {
+        RootChoice::Host => spec.mount_point.as_str(),
+        RootChoice::Device { .. } => {
+            root::take_down().at(Stage::Unmount, || root::ROOT.into())?;
+            root::DEVICE_TREE
+        }
+    };
     for _ in 0..50 {
         match unmount(at, UnmountFlags::empty()) {
             // The command may have unmounted it itself.

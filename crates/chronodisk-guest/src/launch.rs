@@ -24,10 +24,11 @@ use crate::costs::{KernelCosts, Work, Worked};
 use crate::descriptors::DEVICES_MAX;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
-use crate::host::{self, GuestKernel, HostCpu, HostLacks, UserModeLinux};
+use crate::host::{self, CounterReading, GuestKernel, HostCpu, HostLacks, UserModeLinux};
 use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
 use crate::processes::{Backend, Guest, describe};
+use crate::root::RootChoice;
 use crate::signals::{Signals, TerminalGuard};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 
@@ -42,6 +43,9 @@ pub struct RunOptions {
     pub reconnect_patience: Duration,
     /// Bounds of what is slept in every call of the model, uniformly; the guest must not notice.
     pub model_delay: RangeInclusive<Nanos>,
+    /// Diagnostic: the guest's clock sleeps up to so long, at random, at one in eight of its entries; the guest must
+    /// not notice.
+    pub clock_disturbance: Nanos,
     /// Seed of everything that is random.
     pub seed: u64,
     /// File system to make and mount.
@@ -73,7 +77,9 @@ pub struct RunOptions {
     pub start_time: Option<Duration>,
     /// Whether the guest writes to the host's tree itself.
     pub host_writes: bool,
-    /// Whether the guest's caches are emptied before the command.
+    /// Where the command's root is; not on the device if the guest writes to the host's tree itself.
+    pub root: RootChoice,
+    /// Whether the guest's caches are emptied before the command; they are for a root on the device.
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
@@ -200,6 +206,8 @@ pub struct RunOutcome {
     pub kernel_release: String,
     /// What the file system's checker said, if asked for.
     pub check: Option<CheckResult>,
+    /// Warnings in the log of the guest's kernel since right before the command.
+    pub kernel_warnings: Vec<String>,
     /// The host's CPU on which the guest and its device ran.
     pub host_cpu: usize,
 }
@@ -273,7 +281,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         host::require_program(program, package)?;
     }
     let signals = Signals::catch().doing("catching signals")?;
-    let clock = clock_options(options);
+    let counter = CounterReading::first();
+    let mut clock = clock_options(options);
     let page = ClockPage::create(&clock).doing("making the clock's page")?;
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
     let devices = options.devices.len();
@@ -295,6 +304,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let host_cpu = HostCpu::claim();
     let cpu = host_cpu.number;
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd)?;
+    clock.tsc_hertz = counter.hertz_since();
+    page.set_tsc_hertz(clock.tsc_hertz);
     let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest)?;
     let mut run = Run {
         terminal: None,
@@ -329,9 +340,11 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         cpu_speed: options.cpu_speed,
         interrupt_nanos: INTERRUPT_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
-        tsc_hertz: host::time_stamp_counter_hertz(),
+        // Measured while the device's process starts.
+        tsc_hertz: 0,
         exact: options.kernel.is_exact(),
         seed: options.seed,
+        disturbance_max: options.clock_disturbance,
     }
 }
 
@@ -412,6 +425,7 @@ impl Run<'_> {
             scheduler: options.scheduler.clone(),
             seed: options.seed,
             host_writes: options.host_writes,
+            root: options.root.clone(),
             drop_caches: options.drop_caches,
             check: options.check,
             modules: kernel.modules.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
@@ -748,8 +762,10 @@ impl Run<'_> {
     fn collect(mut self) -> Result<RunOutcome, RunError> {
         let host_total = self.guest.started.elapsed();
         let counters = self.page.counters();
-        let (status, kernel_release, check) = match self.ending.take() {
-            Some(Ending::Exited { status, kernel_release, check }) => (status, kernel_release, check),
+        let (status, kernel_release, check, kernel_warnings) = match self.ending.take() {
+            Some(Ending::Exited { status, kernel_release, check, kernel_warnings }) => {
+                (status, kernel_release, check, kernel_warnings)
+            }
             Some(Ending::Failed { stage, message }) => return Err(RunError::Stage(stage, message)),
             None => unreachable!("the relay ends without error only with an ending"),
         };
@@ -772,6 +788,7 @@ impl Run<'_> {
             backend,
             kernel_release,
             check,
+            kernel_warnings,
             host_cpu: self.host_cpu.number,
         })
     }

@@ -60,6 +60,8 @@ pub struct ClockOptions {
     pub exact: bool,
     /// Seed of the random bytes that the guest's kernel gets from its host.
     pub seed: u64,
+    /// Diagnostic: the clock sleeps up to so long, at random, at one in eight of its entries.
+    pub disturbance_max: Nanos,
 }
 
 /// Taken off the CPU time of a stretch of user code that an alarm interrupted, which is a timer's interrupt, two
@@ -107,6 +109,9 @@ pub struct ClockCounters {
     /// Times that a program was seen to spin under [`CpuBase::Zero`], and was charged 10 ms for it.
     #[serde(default)]
     pub spins: u64,
+    /// First page faults of new address spaces.
+    #[serde(default)]
+    pub new_faults: u64,
 }
 
 /// Our end of the shared page.
@@ -137,6 +142,8 @@ impl ClockPage {
         }
         page.set(field::INTERRUPT_NANOS, options.interrupt_nanos);
         page.set(field::FAULT_EXTRA_NANOS, options.costs.fault_extra_nanos);
+        page.set(field::NEW_FAULT_EXTRA_NANOS, options.costs.new_fault_extra_nanos);
+        page.set(field::DISTURBANCE_NANOS_MAX, options.disturbance_max.as_nanos());
         page.set(field::TSC_EXTRA_NANOS, options.costs.tsc_extra_nanos);
         page.set(field::TSC_HERTZ, options.tsc_hertz);
         page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
@@ -168,6 +175,11 @@ impl ClockPage {
     /// Changes how idle time passes from now on.
     pub fn set_idle_pace(&self, pace: IdlePace) {
         self.set(field::IDLE_PACE, pace as u64);
+    }
+
+    /// Sets the rate of the time stamp counter, before the guest starts.
+    pub fn set_tsc_hertz(&self, hertz: u64) {
+        self.set(field::TSC_HERTZ, hertz);
     }
 
     /// Says whether something is on its way between launcher and guest: an idle guest's clock stands
@@ -222,6 +234,7 @@ impl ClockPage {
             cold_nanos: self.get(field::COLD_NANOS),
             trap_overhead_nanos: self.get(field::TRAP_OVERHEAD_NANOS),
             spins: self.get(field::SPINS),
+            new_faults: self.get(field::NEW_FAULTS),
         }
     }
 
@@ -307,8 +320,11 @@ mod field {
     pub const WORKED: usize = 34;
     pub const CPU_SPEED_MILLIONTHS: usize = WORKED + 2 * super::Work::COUNT;
     pub const COSTS: usize = CPU_SPEED_MILLIONTHS + 1;
+    pub const NEW_FAULT_EXTRA_NANOS: usize = COSTS + 3 * super::Work::COUNT;
+    pub const DISTURBANCE_NANOS_MAX: usize = NEW_FAULT_EXTRA_NANOS + 1;
+    pub const NEW_FAULTS: usize = DISTURBANCE_NANOS_MAX + 1;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = COSTS + 3 * super::Work::COUNT;
+    pub const COUNT: usize = NEW_FAULTS + 1;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.
@@ -360,19 +376,21 @@ mod tests {
         let options = ClockOptions {
             cpu_base: CpuBase::Measured,
             idle_pace: IdlePace::Host,
-            costs: KernelCosts { fault_extra_nanos: 7, ..KernelCosts::uniform(0.125) },
+            costs: KernelCosts { fault_extra_nanos: 7, new_fault_extra_nanos: 17, ..KernelCosts::uniform(0.125) },
             cpu_speed: 2.0,
             interrupt_nanos: 8,
             realtime_start_nanos: 9,
             tsc_hertz: 11,
             exact: false,
             seed: 12,
+            disturbance_max: Nanos::from_nanos(13),
         };
         let ours = ClockPage::create(&options).unwrap();
         let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
         assert_eq!(theirs.get(field::KERNEL_SCALE_MILLIONTHS), 125_000);
         assert_eq!((theirs.get(field::FAULT_EXTRA_NANOS), theirs.get(field::CPU_SPEED_MILLIONTHS)), (7, 2_000_000));
-        assert_eq!(theirs.get(field::COUNT - 1), 125_000, "the last word is the last work's scale");
+        assert_eq!(theirs.get(field::NEW_FAULT_EXTRA_NANOS - 1), 125_000, "the last work's scale");
+        assert_eq!((theirs.get(field::NEW_FAULT_EXTRA_NANOS), theirs.get(field::DISTURBANCE_NANOS_MAX)), (17, 13));
         assert_eq!(theirs.worked(), [Worked::default(); Work::COUNT]);
         assert_eq!((theirs.get(field::CPU_BASE), theirs.get(field::IDLE_PACE)), (1, 1));
         assert_eq!(theirs.get(field::COMPLETION_BOUND), NEVER);

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::frames::{self, Decoder, Kind};
 use crate::init::{command_of, pid_of};
+use crate::root::{ROOT, RootChoice};
 use crate::spec::{Ending, GuestSpec, Mark};
 
 /// Standard input that the guest takes ahead of the command's reading it.
@@ -164,6 +165,10 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
     let GuestSpec { uid, gid, umask, .. } = *spec;
     let groups = spec.groups.clone();
     let folder = std::ffi::CString::new(spec.working_directory.clone()).unwrap_or_default();
+    let root = match spec.root {
+        RootChoice::Host => c"/".to_owned(),
+        RootChoice::Device { .. } => std::ffi::CString::new(ROOT).expect("no zero byte"),
+    };
     // SAFETY: only system calls that are safe between fork and exec; the data were made before.
     unsafe {
         command.pre_exec(move || {
@@ -183,6 +188,7 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
             libc::sigemptyset(&mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             libc::umask(umask);
+            check(libc::chroot(root.as_ptr()))?;
             check(libc::setgroups(groups.len(), groups.as_ptr()))?;
             check(libc::setgid(gid))?;
             check(libc::setuid(uid))?;

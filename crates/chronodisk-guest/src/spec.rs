@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::filesystem::FileSystem;
+use crate::root::RootChoice;
 
 /// Bytes that need not be UTF-8: arguments, paths, the environment.
 pub(crate) type Bytes = Vec<u8>;
@@ -34,6 +35,8 @@ pub(crate) struct GuestSpec {
     pub seed: u64,
     /// Whether the guest writes to the host's tree itself rather than to an overlay.
     pub host_writes: bool,
+    /// Where the command's root is.
+    pub root: RootChoice,
     /// Whether to empty the caches before the command.
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
@@ -74,7 +77,7 @@ pub enum Stage {
 pub(crate) enum Ending {
     /// The command ran and exited with this status, or 128 + the signal that killed it; 127 if it
     /// was not found, 126 if it could not be executed.
-    Exited { status: i32, kernel_release: String, check: Option<CheckResult> },
+    Exited { status: i32, kernel_release: String, check: Option<CheckResult>, kernel_warnings: Vec<String> },
     /// Something before or after the command failed.
     Failed { stage: Stage, message: String },
 }

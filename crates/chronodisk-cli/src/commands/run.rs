@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chronodisk_guest::{
-    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, RunError, RunOptions,
-    StoreChoice, calibration,
+    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, RootChoice, RunError,
+    RunOptions, StoreChoice, calibration,
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
@@ -60,6 +60,16 @@ pub struct Arguments {
     /// Where in the guest the file system is mounted
     #[arg(long, value_name = "DIR", default_value = "/mnt")]
     mount: String,
+
+    /// Where CMD's root is. With device, CMD's own files are put on the first device before CMD runs: the program and
+    /// others that its command line names, their libraries, and the files that it names. What is not there is read from
+    /// this host's tree, untimed; what CMD writes anywhere goes to the device
+    #[arg(long, value_name = "WHERE", default_value = "host")]
+    root: Root,
+
+    /// A further file that --root device puts on the device, or a folder with all that it holds; may be repeated
+    #[arg(long, value_name = "PATH")]
+    root_files: Vec<PathBuf>,
 
     /// The guest's memory
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
@@ -170,6 +180,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = quantity::bytes)]
     store_rate: Option<u64>,
 
+    /// Diagnostic: the guest's clock sleeps up to that long, at random, at one in eight of its entries; the guest must
+    /// not notice
+    #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration)]
+    clock_disturbance: Option<Nanos>,
+
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
@@ -201,6 +216,14 @@ enum Cpu {
     Wall,
     /// Nothing: only devices and timers take time, and runs repeat to the nanosecond
     Zero,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Root {
+    /// This host's tree
+    Host,
+    /// The first device
+    Device,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -389,6 +412,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         answer_patience: patience.answer,
         reconnect_patience: patience.reconnect,
         model_delay: arguments.model_delay.clone().unwrap_or(Nanos::ZERO..=Nanos::ZERO),
+        clock_disturbance: arguments.clock_disturbance.unwrap_or(Nanos::ZERO),
         seed: arguments.seed,
         file_system: arguments.fs,
         mkfs_options: words.map(str::to_owned).collect(),
@@ -416,12 +440,41 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         },
         start_time: arguments.start_time.map(Duration::from_secs),
         host_writes: arguments.host_writes,
+        root: root(arguments)?,
         drop_caches: arguments.drop_caches,
         check: arguments.check,
         command: arguments.command.clone(),
         sample_every: arguments.sample_every,
         stdout_to_stderr: arguments.json,
     })
+}
+
+/// Where the command's root is, if it can be there.
+fn root(arguments: &Arguments) -> Result<RootChoice, Failure> {
+    if arguments.root == Root::Host {
+        return match arguments.root_files.is_empty() {
+            true => Ok(RootChoice::Host),
+            false => Err(Failure::usage("--root-files is of --root device")),
+        };
+    }
+    if arguments.fs == FileSystem::None {
+        return Err(Failure::usage("--root device wants a file system on the device; --fs none makes none"));
+    }
+    if arguments.host_writes {
+        return Err(Failure::usage("--root device takes all that CMD writes; --host-writes wants it here"));
+    }
+    if arguments.squash.makes_up_contents() {
+        return Err(Failure::usage("--root device wants the bytes of programs, and --squash makes up what files hold")
+            .help("--squash=exact keeps everything, compressed"));
+    }
+    let files = arguments.root_files.iter().map(|path| {
+        // Links are put there as they are, so the path is not resolved.
+        let absolute = std::path::absolute(path);
+        absolute
+            .and_then(|absolute| std::fs::symlink_metadata(&absolute).map(|_| absolute))
+            .map_err(|error| Failure::usage(format!("--root-files {}: {error}", path.display())))
+    });
+    Ok(RootChoice::Device { files: files.collect::<Result<_, _>>()? })
 }
 
 /// Each device with its share of the memory for bytes, or its file.
@@ -546,7 +599,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 30] = [
+    let entries: [(&str, Value); 33] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -554,6 +607,8 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("capacity", json!(arguments.capacity)),
         ("state", json!(arguments.state)),
         ("mount", json!(arguments.mount)),
+        ("root", json!(value_name(arguments.root))),
+        ("root-files", json!(arguments.root_files)),
         ("memory", json!(arguments.memory)),
         ("mkfs-options", json!(arguments.mkfs_options)),
         ("mount-options", json!(arguments.mount_options)),
@@ -585,6 +640,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("check", json!(arguments.check)),
         ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
         ("store-rate", json!(arguments.store_rate)),
+        ("clock-disturbance", json!(options.clock_disturbance.as_nanos())),
         ("json", json!(arguments.json)),
     ];
     let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();

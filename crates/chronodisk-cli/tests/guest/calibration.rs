@@ -27,7 +27,7 @@ fn slow_calls(host_kernel: &str) -> Value {
     let cost = |added_nanos: u64| json!({ "taken_off_nanos": 0, "added_nanos": added_nanos, "scale": 0.1 });
     let works: Vec<Value> = [1_000_000, 0, 0, 0, 0, 0].map(cost).into();
     json!({
-        "schema": "chronodisk.calibration/2",
+        "schema": "chronodisk.calibration/3",
         "machine": {
             "processor": model.map_or("unknown", |(_, model)| model.trim()),
             "host_kernel": host_kernel,

@@ -26,7 +26,7 @@ use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
 
 /// Version of the file.
-pub const SCHEMA: &str = "chronodisk.calibration/2";
+pub const SCHEMA: &str = "chronodisk.calibration/3";
 
 /// What was found, and for which machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +63,8 @@ pub struct Measured {
     pub guest_user_nanos: f64,
     /// Its reads of the time stamp counter, which are emulated.
     pub guest_tsc_reads: u64,
+    /// Its page faults among the first of an address space.
+    pub guest_new_faults: u64,
     /// What the guest's kernel did for it, in the order of [`Work::ALL`].
     pub guest_worked: [Worked; Work::COUNT],
 }
@@ -151,7 +153,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
                 .map_err(|source| RunError::Io { doing: "running a probe", source })?;
             native = native.min(took.cpu);
             // Without anything taken off but what any stop takes, so that the rest is seen.
-            let costs = KernelCosts { fault_extra_nanos: 0, tsc_extra_nanos: 0, ..KernelCosts::default() };
+            let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::default() };
             let run = RunOptions { command: words(probe), costs, ..options.clone() };
             let seen = in_guest(probe, &crate::run(&run, &mut |_| {})?);
             if guest.as_ref().is_none_or(|best| cpu_nanos(&seen) < cpu_nanos(best)) {
@@ -175,6 +177,7 @@ fn in_guest(probe: &Probe, outcome: &RunOutcome) -> Measured {
         native_nanos: 0.0,
         guest_user_nanos: after.user_cpu_nanos.saturating_sub(before.user_cpu_nanos) as f64,
         guest_tsc_reads: after.tsc_reads.saturating_sub(before.tsc_reads),
+        guest_new_faults: after.new_faults.saturating_sub(before.new_faults),
         guest_worked: outcome.worked,
     }
 }
@@ -189,6 +192,7 @@ fn less(probe: Measured, nothing: &Measured) -> Measured {
         native_nanos: (probe.native_nanos - nothing.native_nanos).max(0.0),
         guest_user_nanos: (probe.guest_user_nanos - nothing.guest_user_nanos).max(0.0),
         guest_tsc_reads: probe.guest_tsc_reads.saturating_sub(nothing.guest_tsc_reads),
+        guest_new_faults: probe.guest_new_faults.saturating_sub(nothing.guest_new_faults),
         guest_worked: std::array::from_fn(|index| probe.guest_worked[index].since(nothing.guest_worked[index])),
         ..probe
     }
@@ -272,6 +276,7 @@ mod tests {
             native_nanos: 1.5,
             guest_user_nanos: 2.5,
             guest_tsc_reads: 2,
+            guest_new_faults: 3,
             guest_worked: [Worked { count: 4, cpu_nanos: 5 }; Work::COUNT],
         };
         let calibration = Calibration {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use chronodisk_engine::remote::Patience;
 use chronodisk_guest::calibration::{self, Calibration, Measured, PROBES};
 use chronodisk_guest::{
-    CpuBase, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, ModelChoice, RunOptions, StoreChoice, Work,
+    CpuBase, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, ModelChoice, RootChoice, RunOptions,
+    StoreChoice, Work,
 };
 use chronodisk_sim::Nanos;
 use clap::Args;
@@ -96,6 +97,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         answer_patience: patience.answer,
         reconnect_patience: patience.reconnect,
         model_delay: Nanos::ZERO..=Nanos::ZERO,
+        clock_disturbance: Nanos::ZERO,
         seed: 1,
         file_system,
         mkfs_options: Vec::new(),
@@ -111,6 +113,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         idle_pace: Some(IdlePace::Jump),
         start_time: Some(Duration::from_secs(START_SECONDS)),
         host_writes: false,
+        root: RootChoice::Host,
         drop_caches: false,
         check: false,
         command,
@@ -146,6 +149,8 @@ fn table(calibration: &Calibration) -> String {
             &format!("{:<38}{:>12}{:>12}{:>12.3}\n", work.name(), cost.taken_off_nanos, cost.added_nanos, cost.scale);
     }
     text += &format!("{:<38}{:>12}\n", "taken off at a page fault", calibration.costs.fault_extra_nanos);
+    let of_new = calibration.costs.new_fault_extra_nanos;
+    text += &format!("{:<38}{of_new:>12}\n", "and at the first of new processes");
     text += &format!("{:<38}{:>12}\n", "taken off at a time stamp counter", calibration.costs.tsc_extra_nanos);
     text
 }

@@ -1,0 +1,77 @@
+//! Warnings in the log of the guest's kernel: a run during which it complained is not one to be trusted unread.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// `Documentation/ABI/testing/dev-kmsg` of the kernel: each read gives one record.
+const FILE: &str = "/dev/kmsg";
+/// `LOG_LINE_MAX` and the longest head, with room.
+const RECORD_BYTES_MAX: usize = 8 << 10;
+/// `KERN_WARNING`; what is worse has a smaller number.
+const WARNING: u32 = 4;
+/// So many are told, and of the rest how many there were.
+const WARNINGS_MAX: usize = 20;
+
+/// What the kernel logs from now on; nothing on a kernel without a log.
+pub(crate) struct KernelLog(Option<File>);
+
+impl KernelLog {
+    /// Begins behind what has been logged.
+    pub fn from_now() -> Self {
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(FILE);
+        let at_end = file.and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
+        KernelLog(at_end.ok())
+    }
+
+    /// The warnings since.
+    pub fn warnings(&mut self) -> Vec<String> {
+        let Some(file) = &mut self.0 else { return Vec::new() };
+        let mut record = [0; RECORD_BYTES_MAX];
+        let (mut warnings, mut more) = (Vec::new(), 0);
+        loop {
+            match file.read(&mut record) {
+                Ok(0) => break,
+                Ok(len) => match warning_in(&record[..len]) {
+                    Some(text) if warnings.len() < WARNINGS_MAX => warnings.push(text),
+                    Some(_) => more += 1,
+                    None => {}
+                },
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                // Old records gave way to new ones, which the next read gives.
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => more += 1,
+                Err(_) => break,
+            }
+        }
+        if more > 0 {
+            warnings.push(format!("and {more} more"));
+        }
+        warnings
+    }
+}
+
+/// The text of a record if it is the kernel's and at least a warning: `PRIORITY,NUMBER,MICROSECONDS,...;TEXT`.
+fn warning_in(record: &[u8]) -> Option<String> {
+    let record = String::from_utf8_lossy(record);
+    let (head, text) = record.split_once(';')?;
+    let priority: u32 = head.split(',').next()?.parse().ok()?;
+    // A priority is eight times the facility, of which 0 is the kernel, and the level.
+    (priority <= WARNING).then(|| text.lines().next().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_of_the_kernel_are_told_from_its_chatter_and_from_others() {
+        let bug = b"0,12,345,-;BUG: something\n SUBSYSTEM=block\n DEVICE=b254:0\n";
+        assert_eq!(warning_in(bug).as_deref(), Some("BUG: something"));
+        assert_eq!(warning_in(b"4,7,0,-;a warning").as_deref(), Some("a warning"));
+        assert_eq!(warning_in(b"6,8,0,-;EXT4-fs (vda): mounted filesystem"), None);
+        assert_eq!(warning_in(b"12,9,0,-;a program's warning"), None);
+        for nothing in [&b""[..], b"4", b";", b"x,1;text"] {
+            assert_eq!(warning_in(nothing), None);
+        }
+    }
+}
