@@ -42,6 +42,9 @@ pub struct BuildOptions {
     pub patches: Vec<PathBuf>,
     /// Where the kernel goes; the user's cache if `None`.
     pub output: Option<PathBuf>,
+    /// A new folder that keeps the source (`source`) and all that was built (`built`), for building modules, or the
+    /// kernel again after a change.
+    pub tree: Option<PathBuf>,
     /// Compilers at once; as many as there are processors if `None`.
     pub jobs: Option<usize>,
 }
@@ -131,13 +134,18 @@ pub fn build(
     };
     let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|source| BuildError::File { path: parent.to_owned(), source })?;
-    let work = WorkFolder::create(parent)?;
+    let mut work = match &options.tree {
+        Some(tree) => WorkFolder::at(tree.clone())?,
+        None => WorkFolder::create(parent)?,
+    };
     let steps = Steps { interrupted };
 
     on_progress(Progress::Unpacking);
-    steps.run("unpacking the source", tar(&archive, &work.0), &mut |_| {})?;
-    let source = only_folder_in(&work.0, &archive)?;
-    let ours = work.0.join("time.patch");
+    steps.run("unpacking the source", tar(&archive, &work.path), &mut |_| {})?;
+    let unpacked = only_folder_in(&work.path, &archive)?;
+    let source = work.path.join("source");
+    fs::rename(&unpacked, &source).map_err(|error| BuildError::File { path: unpacked, source: error })?;
+    let ours = work.path.join("time.patch");
     write(&ours, PATCH)?;
     for patch in [&ours].into_iter().chain(&options.patches) {
         let input = File::open(patch).map_err(|source| BuildError::File { path: patch.clone(), source })?;
@@ -147,7 +155,7 @@ pub fn build(
     }
 
     on_progress(Progress::Configuring);
-    let built = work.0.join("built");
+    let built = work.path.join("built");
     fs::create_dir(&built).map_err(|source| BuildError::File { path: built.clone(), source })?;
     let make = |target: &str| {
         let mut command = Command::new("make");
@@ -155,7 +163,7 @@ pub fn build(
         command
     };
     steps.run("configuring", make("defconfig"), &mut |_| {})?;
-    let additions = work.0.join("config");
+    let additions = work.path.join("config");
     write(&additions, CONFIG)?;
     let mut merge = Command::new("scripts/kconfig/merge_config.sh");
     merge.args(["-m", "-O"]).args([&built, &built.join(".config"), &additions]).current_dir(&source);
@@ -172,8 +180,16 @@ pub fn build(
             on_progress(Progress::Compiling { done, of: COMPILED_FILES.max(done) });
         }
     })?;
+    if options.tree.is_some() {
+        // Gives the list of the kernel's symbols, which modules are linked against.
+        steps.run("compiling", make("modules"), &mut |_| {})?;
+        work.kept = true;
+    }
     // Into place in one step, so that a kernel that is there is whole.
-    fs::rename(built.join("linux"), &target).map_err(|source| BuildError::File { path: target.clone(), source })?;
+    let unfinished = target.with_extension(format!("unfinished-{}", std::process::id()));
+    fs::copy(built.join("linux"), &unfinished)
+        .and_then(|_| fs::rename(&unfinished, &target))
+        .map_err(|source| BuildError::File { path: target.clone(), source })?;
     Ok(target)
 }
 
@@ -232,21 +248,30 @@ fn recipe() -> u64 {
 }
 
 /// A folder for the build, which goes with it.
-struct WorkFolder(PathBuf);
+struct WorkFolder {
+    path: PathBuf,
+    /// It stays.
+    kept: bool,
+}
 
 impl WorkFolder {
     fn create(parent: &Path) -> Result<Self, BuildError> {
-        let path = parent.join(format!(".build-{}", std::process::id()));
+        WorkFolder::at(parent.join(format!(".build-{}", std::process::id())))
+    }
+
+    fn at(path: PathBuf) -> Result<Self, BuildError> {
         fs::create_dir(&path).map_err(|source| BuildError::File { path: path.clone(), source })?;
         // make runs in other folders.
         let path = path.canonicalize().map_err(|source| BuildError::File { path, source })?;
-        Ok(WorkFolder(path))
+        Ok(WorkFolder { path, kept: false })
     }
 }
 
 impl Drop for WorkFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if !self.kept {
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
 }
 

@@ -45,6 +45,11 @@ struct Build {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// A new folder for the source and all that is built, which stays: for modules, and for building the kernel again
+    /// after a change
+    #[arg(long, value_name = "DIR", requires = "output")]
+    tree: Option<PathBuf>,
+
     /// Compilers at once, instead of one for each processor
     #[arg(long, short, value_name = "N")]
     jobs: Option<usize>,
@@ -78,7 +83,8 @@ fn execute_build(build: Build) -> Outcome {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::host)?;
     }
-    let options = BuildOptions { source: build.source, patches: build.patches, output: build.output, jobs: build.jobs };
+    let Build { source, patches, output, tree, jobs, .. } = build;
+    let options = BuildOptions { source, patches, output, tree, jobs };
     let bar = ProgressBar::new(1);
     let result = exact_kernel::build(&options, &interrupted, &mut |progress| show(&bar, progress));
     bar.finish_and_clear();
