@@ -34,6 +34,10 @@ pub struct SquashArguments {
     #[arg(long, value_name = "GLOB", requires = "squash")]
     keep: Vec<Glob>,
 
+    /// Hears notices, pages by which a program in the guest marks others as worth keeping, or as contents
+    #[arg(long, requires = "squash")]
+    notices: bool,
+
     /// Memory for blocks that can't be told apart yet; what exceeds it is kept
     #[arg(long, value_name = "SIZE", default_value = "240MiB", value_parser = quantity::bytes, requires = "squash")]
     unclassified_budget: u64,
@@ -94,6 +98,7 @@ impl SquashArguments {
             unclassified_bytes: self.unclassified_budget,
             durable,
             ignore_journal: self.ignore_journal,
+            notices: self.notices,
             names: keep.chain(self.made_up().cloned()).collect(),
         })
     }
@@ -119,6 +124,7 @@ impl SquashArguments {
         let budget = squashed.as_ref().map(|options| options.unclassified_bytes);
         options.insert("unclassified-budget".to_owned(), json!(budget));
         options.insert("ignore-journal".to_owned(), json!(squashed.as_ref().map(|options| options.ignore_journal)));
+        options.insert("notices".to_owned(), json!(squashed.as_ref().map(|options| options.notices)));
         let keep: Vec<String> = self.keep.iter().map(Glob::to_string).collect();
         options.insert("keep".to_owned(), json!(squashed.as_ref().map(|_| keep)));
         let made_up: Vec<String> = self.made_up().map(NameRule::to_string).collect();

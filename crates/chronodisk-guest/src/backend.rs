@@ -429,7 +429,16 @@ fn open_store(
             Box::new(FileStore::open(path, capacity_bytes, false)?)
         }
         StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, false)?),
-        StoreChoice::Squashed { image, budget_bytes, exact, content, unclassified_bytes, ignore_journal, names } => {
+        StoreChoice::Squashed {
+            image,
+            budget_bytes,
+            exact,
+            content,
+            unclassified_bytes,
+            ignore_journal,
+            names,
+            notices,
+        } => {
             let content = ContentKind::ALL.into_iter().find(|kind| kind.name() == content);
             let options = SquashOptions {
                 mode: if *exact { SquashMode::Exact } else { SquashMode::Classified },
@@ -439,6 +448,7 @@ fn open_store(
                 durable: false,
                 ignore_journal: *ignore_journal,
                 names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
+                notices: *notices,
             };
             Box::new(match (image, joint) {
                 (None, Some(memory)) => SquashStore::in_joint_memory(capacity_bytes, memory, &options),

@@ -174,6 +174,8 @@ pub enum StoreChoice {
         ignore_journal: bool,
         /// Files that are treated in another way because of their names, each as `GLOB=TREATMENT`.
         names: Vec<String>,
+        /// Notices of programs are heard.
+        notices: bool,
     },
 }
 

@@ -585,6 +585,7 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
         unclassified_bytes: options.unclassified_bytes,
         ignore_journal: options.ignore_journal,
         names: options.names.iter().map(NameRule::to_string).collect(),
+        notices: options.notices,
     }
 }
 

@@ -392,6 +392,38 @@ fn a_mirror_of_ours_is_there_once() {
     assert_eq!([stored(profile.to_str().unwrap()), stored("constant-100us")], [2_097_152.0; 2]);
 }
 
+/// A file whose pages a program marks as worth keeping, one that it marks as contents, and one without marks.
+const MARKED_FILES: &str = "set -e
+    head -c 3000001 /dev/urandom > /tmp/input
+    $MARK_PAGES keep /mnt/notes < /tmp/input > /mnt/kept
+    head -c 2000000 /dev/urandom | $MARK_PAGES data /mnt/notes > /mnt/contents
+    head -c 1000000 /dev/urandom > /mnt/other
+    sum=$(sha256sum < /mnt/other)
+    sync
+    umount /mnt
+    mount /dev/vda /mnt
+    cmp /tmp/input /mnt/kept || exit 1
+    [ \"$sum\" != \"$(sha256sum < /mnt/other)\" ] || exit 2";
+
+#[test]
+fn a_program_says_what_is_worth_keeping() {
+    let Some(chronodisk) = here().filter(|_| xfsprogs_are_here()) else { return };
+    let script = MARKED_FILES.replace("$MARK_PAGES", &example("mark_pages"));
+    for (file_system, capacity) in [("ext4", "128MiB"), ("ext2", "128MiB"), ("xfs", "300MiB")] {
+        let flags = ["--fs", file_system, "--capacity", capacity, "--mkfs-options"];
+        let options = if file_system == "xfs" { "-b size=4096" } else { "-b 4096" };
+        let flags = [&flags[..], &[options, "--check", "--squash", "--content", "random", "--notices"]].concat();
+        let result = chronodisk.run_json("constant-100us", &flags, &["sh", "-c", &script]);
+        let statistic = |name: &str| result["reps"][0]["model_statistics"][name].as_f64().unwrap_or(0.0);
+        // 733 and 489 pages, by 507.
+        assert_eq!(statistic("squash-notices"), 3.0, "{file_system}");
+        assert_eq!(statistic("squash-kept-noted [bytes]"), 733.0 * 4096.0, "{file_system}");
+        // XFS drops contents at once anyway; elsewhere they would have waited.
+        let data_bytes = if file_system == "xfs" { 0.0 } else { 489.0 * 4096.0 };
+        assert_eq!(statistic("squash-noted-data [bytes]"), data_bytes, "{file_system}");
+    }
+}
+
 #[test]
 fn names_are_refused_where_they_are_not_read() {
     let Some(chronodisk) = Chronodisk::new() else { return };

@@ -176,6 +176,12 @@ impl Blocks {
         matches!(block, Some(Block::Kept { class: Class::Raw, .. }))
     }
 
+    /// Whether the block is kept because a program says so.
+    pub(crate) fn is_noted(&self, unit: u64) -> bool {
+        let (block, _) = self.map.at(unit, unit + 1);
+        matches!(block, Some(Block::Kept { class: Class::Noted, .. }))
+    }
+
     /// Whether some block between two is kept, or waits, only because nothing is known of it.
     pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
         let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });
@@ -486,7 +492,9 @@ impl Blocks {
 
     /// What was written between two, zeros among it, is made up from now on.
     pub(crate) fn squash_written(&mut self, start: u64, end: u64) {
-        let written = self.map.pieces(start, end).filter(|piece| piece.2 != Block::Generated);
+        let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
+        let pieces = self.map.pieces(start, end);
+        let written = pieces.filter(|piece| piece.2 != Block::Generated && !asked_for(piece.2));
         for (from, to) in written.map(|piece| (piece.0, piece.1)).collect::<Vec<_>>() {
             self.squash(from, to);
         }

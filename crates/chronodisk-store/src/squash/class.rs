@@ -41,11 +41,13 @@ pub enum Class {
     Checksums,
     /// Contents of files that are kept because of their names.
     Raw,
+    /// Pages that a notice says are worth keeping.
+    Noted,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Class; 18] = [
+    pub const ALL: [Class; 19] = [
         Class::Superblock,
         Class::GroupDescriptors,
         Class::Bitmap,
@@ -64,6 +66,7 @@ impl Class {
         Class::Tree,
         Class::Checksums,
         Class::Raw,
+        Class::Noted,
     ];
 
     /// Its name in results.
@@ -88,6 +91,7 @@ impl Class {
             Class::Tree => "tree",
             Class::Checksums => "checksums",
             Class::Raw => "raw",
+            Class::Noted => "noted",
         }
     }
 

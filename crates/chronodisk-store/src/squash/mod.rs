@@ -22,6 +22,7 @@ mod joint;
 mod map_log;
 mod meter;
 mod names;
+mod notes;
 mod part;
 mod places;
 mod runs;
@@ -35,6 +36,7 @@ pub use file_content::FileKind;
 pub use image::ImageInfo;
 pub use joint::JointMemory;
 pub use names::{Glob, GlobError, NameRule, Treatment};
+pub use notes::{Mark, Notice};
 pub use store::{SquashOptions, SquashStatistics, SquashStore};
 
 use blocks::slots_of;

@@ -6,6 +6,7 @@ use super::blocks::Blocks;
 use super::btrfs::Btrfs;
 use super::ext4::{Ext4, News};
 use super::names::NameRule;
+use super::notes::Notes;
 use super::runs::RunMap;
 use super::xfs::Xfs;
 use super::{Class, UNIT_BYTES};
@@ -191,13 +192,19 @@ impl Part {
         offset_bytes: u64,
         len_bytes: u64,
         blocks: &mut Blocks,
+        notes: &mut Notes,
     ) -> Result<u64, StoreError> {
         let old = match &self.known {
             Known::Ext4(ext4) => ext4.before_write(offset_bytes, len_bytes, blocks)?,
             _ => Vec::new(),
         };
         let mut dropped_bytes = 0;
-        let judged = self.judge(unit, bytes);
+        let mut judged = self.judge(unit, bytes);
+        if !notes.is_empty() {
+            let heard = notes.overrule(unit, bytes, judged.clone());
+            notes.count_data(&judged, &heard);
+            judged = heard;
+        }
         for &(from, to, verdict) in &judged {
             let part = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
             match verdict {
@@ -435,6 +442,9 @@ impl Part {
         let mut bytes = [0; UNIT_BYTES as usize];
         for (from, to) in blocks.stored_pieces(self.start, self.end) {
             for unit in from..to {
+                if blocks.is_noted(unit) {
+                    continue;
+                }
                 blocks.read(unit * UNIT_BYTES, &mut bytes)?;
                 for (from, to, verdict) in self.judge(unit, &bytes) {
                     match verdict {
@@ -548,8 +558,8 @@ fn drop_units(ext4: &Ext4, blocks: &mut Blocks, start: u64, end: u64, guarded: b
     let mut dropped = RunMap::<()>::default();
     for (from, to) in blocks.stored_pieces(start, end) {
         for unit in from..to {
-            // An earlier run went by names, this one does not.
-            if blocks.is_raw(unit) && !ext4.goes_by_names() {
+            // A program asked for it; or an earlier run went by names, and this one does not.
+            if blocks.is_noted(unit) || blocks.is_raw(unit) && !ext4.goes_by_names() {
                 continue;
             }
             if guarded || blocks.is_kept_metadata(unit) {

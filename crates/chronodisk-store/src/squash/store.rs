@@ -10,6 +10,7 @@ use super::image::{Sizes, savings};
 use super::joint::JointMemory;
 use super::meter::Worker;
 use super::names::NameRule;
+use super::notes::{MARKS_MAX, Notes};
 use super::part::{Part, Verdict};
 use super::runs::RunMap;
 use super::table::{TABLE_BYTES, Table};
@@ -35,6 +36,9 @@ pub struct SquashOptions {
     /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
     /// on ext2, ext3 and ext4; of other file systems everything is kept if there are rules.
     pub names: Vec<NameRule>,
+    /// Pages that programs write as a [`super::Notice`] are heard: which pages are kept whatever they are, and which
+    /// need not wait.
+    pub notices: bool,
 }
 
 impl Default for SquashOptions {
@@ -47,6 +51,7 @@ impl Default for SquashOptions {
             durable: false,
             ignore_journal: false,
             names: Vec::new(),
+            notices: false,
         }
     }
 }
@@ -111,6 +116,8 @@ pub struct SquashStore {
     parts: Vec<Part>,
     ignore_journal: bool,
     names: Arc<[NameRule]>,
+    /// What programs said of pages, if they are heard.
+    notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
 }
@@ -189,6 +196,7 @@ impl SquashStore {
             parts: vec![Part::new(0, capacity_bytes, options.ignore_journal, &names)],
             ignore_journal: options.ignore_journal,
             names,
+            notes: options.notices.then(|| Notes::new(MARKS_MAX)),
             written_bytes: 0,
             dropped_bytes: 0,
         }
@@ -259,7 +267,11 @@ impl SquashStore {
     /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for.
     fn write_units(&mut self, unit: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
+        if let Some(notes) = &mut self.notes {
+            notes.look_at(bytes);
+        }
         self.check_room(unit, end, bytes)?;
+        let mut unheard = Notes::new(0);
         for (from, to, index) in self.pieces(unit, end) {
             let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
             let Some(index) = index else {
@@ -269,7 +281,9 @@ impl SquashStore {
             let from_bytes = offset_bytes.max(from * UNIT_BYTES);
             let to_bytes = (offset_bytes + len_bytes).min(to * UNIT_BYTES);
             let part = &mut self.parts[index];
-            self.dropped_bytes += part.write(from, piece, from_bytes, to_bytes - from_bytes, &mut self.blocks)?;
+            let notes = self.notes.as_mut().unwrap_or(&mut unheard);
+            self.dropped_bytes +=
+                part.write(from, piece, from_bytes, to_bytes - from_bytes, &mut self.blocks, notes)?;
         }
         if offset_bytes < TABLE_BYTES {
             self.look_for_partitions()?;
@@ -315,7 +329,10 @@ impl SquashStore {
             match index {
                 None => needed.push((from, bytes_of(from, to))),
                 Some(index) => {
-                    let judged = self.parts[index].judge(from, bytes_of(from, to));
+                    let mut judged = self.parts[index].judge(from, bytes_of(from, to));
+                    if let Some(notes) = &self.notes {
+                        judged = notes.overrule(from, bytes_of(from, to), judged);
+                    }
                     let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
                     needed.extend(kept.map(|(from, to, _)| (from, bytes_of(from, to))));
                 }
@@ -484,6 +501,7 @@ impl Store for SquashStore {
     fn footprint(&self) -> Result<Footprint, StoreError> {
         let parts = self.parts.iter().map(Part::memory_bytes);
         let (classifier_bytes, journal_bytes) = parts.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let classifier_bytes = classifier_bytes + self.notes.as_ref().map_or(0, Notes::memory_bytes);
         let (kept_bytes, tables_bytes) = self.blocks.kept_memory_bytes();
         let component = |name, worker: Option<Worker>, memory_bytes| Component {
             name,
@@ -524,6 +542,10 @@ impl Store for SquashStore {
         .into();
         let kept = statistics.kept_bytes.iter();
         named.extend(kept.map(|(class, bytes)| (format!("squash-kept-{} [bytes]", class.name()), *bytes as f64)));
+        if let Some(notes) = &self.notes {
+            named.push(("squash-notices".to_owned(), notes.notices as f64));
+            named.push(("squash-noted-data [bytes]".to_owned(), notes.data_bytes as f64));
+        }
         if self.blocks.backing().joint().is_some() {
             named.push(("squash-shared [bytes]".to_owned(), statistics.shared_bytes as f64));
         }
