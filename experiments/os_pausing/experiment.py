@@ -12,6 +12,7 @@ CFQ is gone from Linux; BFQ, which was made from it, takes its place, and `none`
 
 import argparse
 import contextlib
+import json
 import os
 import platform
 import statistics
@@ -25,7 +26,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from common.command import CommandFailed, chronodisk_with_output, executable, keep, note
+from common.command import RESULTS, CommandFailed, chronodisk_with_output, executable, keep, note
 from common.simulation import keep_plot
 from os_pausing.link import Link
 from os_pausing.workloads import MAKERS, MEMORY, Workload, workloads
@@ -46,6 +47,7 @@ START = "1400000000"
 #: Of Student's distribution at 97.5 %, by degrees of freedom from 1 on.
 STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131]
 STUDENT_BEYOND = 2.131
+FIGURE_13 = "figure-13"
 #: Figure 13, in milliseconds.
 THINKING_MS = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
 
@@ -280,39 +282,62 @@ def print_table(table: list[dict[str, Any]]) -> None:
         print(f"{line}{row['mean_percent']:>+9.3f} %{width}, largest {row['largest_percent']:+.3f} %", flush=True)
 
 
+def merge(new: dict[str, Any], kept: Path) -> dict[str, Any]:
+    """Add what was measured before to a result of the same form, where it was not measured again."""
+    old: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else new
+    if old["full"] != new["full"]:
+        return new
+
+    def cell(row: dict[str, Any]) -> tuple[str, ...]:
+        return row["workload"], row["device"], row["scheduler"]
+
+    measured = {cell(row): row for row in new["rows"]}
+    for row in old["rows"]:
+        again = measured.setdefault(cell(row), row)
+        again["figures"] = row["figures"] | again["figures"]
+    workloads = old["workloads"] | new["workloads"]
+    real_time = new["real_time"] or old["real_time"]
+    return new | {"rows": list(measured.values()), "workloads": workloads, "real_time": real_time}
+
+
 def main() -> None:
     """Measure, print and keep; what was measured is kept also when somebody presses Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the paper's sizes, all combinations, ten repetitions")
     parser.add_argument("--reps", type=int, help="repetitions where CPU time is measured (3; 10 with --full)")
-    parser.add_argument("--only", choices=MAKERS, help="one workload instead of all")
+    parser.add_argument("--only", choices=[*MAKERS, FIGURE_13], help="one workload instead of all, or figure 13 alone")
     parser.add_argument("--zero", action="store_true", help="only where a busy host does not show: CPU time is zero")
+    parser.add_argument("--merge", action="store_true", help="keep what the last result has and this run does not")
     chosen = parser.parse_args()
     reps = chosen.reps or (10 if chosen.full else 3)
     begun = time.monotonic()
     rows: list[dict[str, Any]] = []
     real_time: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        prepared = workloads(Path(folder), chosen.full, chosen.only)
+        only = "sequential-read" if chosen.only == FIGURE_13 else chosen.only
+        prepared = workloads(Path(folder), chosen.full, only)
         for workload in prepared:
             if workload.missing:
                 note(f"{workload.name} is left out: {workload.missing}")
         with contextlib.suppress(KeyboardInterrupt):
-            for cell, ways in plan(prepared, chosen.full):
+            for cell, ways in plan(prepared if chosen.only != FIGURE_13 else [], chosen.full):
                 ways = [arm for arm in ways if arm.clock == EXACT or not chosen.zero]
                 note(f"{cell.workload.name} on {cell.device}, {cell.scheduler}: {len(ways)} ways")
                 rows.append(measure(cell, ways, reps))
             first = prepared[0]
             if first.name == "sequential-read" and not (chosen.zero or first.missing):
                 real_time = in_real_time(reps if chosen.full else 1, first, chosen.full)
-    table = compared(rows)
+    result: dict[str, Any] = {"schema": SCHEMA, "full": chosen.full, "reps": reps}
+    result |= {"host_time_s": time.monotonic() - begun, "kernel": platform.release(), "processors": os.cpu_count()}
+    result |= {"workloads": {workload.name: workload.described() for workload in prepared}}
+    result |= {"rows": rows, "real_time": real_time}
+    if chosen.merge:
+        result = merge(result, RESULTS / "os-pausing.json")
+    table, real_time = compared(result["rows"]), result["real_time"]
     print_table(table)
     for row in real_time:
         print(f"{row['device']} {row['clock']:<6}{row['thinking_ms']:5.2f} ms {statistics.fmean(row['rates']):8.1f}")
-    result = {"schema": SCHEMA, "full": chosen.full, "zero": chosen.zero, "reps": reps}
-    result |= {"host_time_s": time.monotonic() - begun, "kernel": platform.release(), "processors": os.cpu_count()}
-    result |= {"workloads": {workload.name: workload.described() for workload in prepared}}
-    keep("os-pausing", result | {"differences": table, "rows": rows, "real_time": real_time})
+    keep("os-pausing", result | {"differences": table})
     if table:
         plot_differences(table)
     if real_time:
