@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::importers::disksim::{Import, import_file};
-use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, ProfileError};
+use chronodisk_device::{BuildOptions, Bytes, DeviceInfo, DeviceModel, Profile, ProfileError};
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::state_file::{self, BuildError};
@@ -40,10 +40,27 @@ enum Source {
     Program(String),
 }
 
-/// The device of the profile that the user named, with `capacity_bytes` instead of its own.
+/// The device of the profile that the user named, with `capacity_bytes` instead of its own; as many of it in a row as
+/// that takes, if one can't have so much.
 pub fn load(name: &str, capacity_bytes: Option<u64>, seed: u64) -> Result<Device, Failure> {
-    let profile = find(name)?;
-    Device::new(profile, BuildOptions { capacity_bytes, seed })
+    Device::new(reaching(find(name)?, capacity_bytes)?, BuildOptions { capacity_bytes, seed })
+}
+
+/// As [`load`], but a capacity that one device can't have is an error.
+pub fn load_one(name: &str, capacity_bytes: u64, seed: u64) -> Result<Device, Failure> {
+    Device::new(find(name)?, BuildOptions { capacity_bytes: Some(capacity_bytes), seed })
+}
+
+/// The device, or as many of it in a row as the capacity takes, if one of it can't have so much.
+fn reaching(profile: Profile, capacity_bytes: Option<u64>) -> Result<Profile, Failure> {
+    let Some(capacity_bytes) = capacity_bytes else { return Ok(profile) };
+    let row = profile.reaching(capacity_bytes).map_err(failure)?;
+    if row.capacity_bytes() > profile.capacity_bytes() {
+        let (name, one) = (profile.name(), Bytes(profile.capacity_bytes()));
+        let count = row.capacity_bytes().div_ceil(profile.capacity_bytes());
+        output::note(format_args!("{name} ends at {one}: the device is {count} of it, one after the other"));
+    }
+    Ok(row)
 }
 
 /// As [`load`], behind the queue of a host's kernel with this elevator.
@@ -53,7 +70,7 @@ pub fn load_behind_host_queue(
     capacity_bytes: Option<u64>,
     seed: u64,
 ) -> Result<Device, Failure> {
-    let profile = find(name)?.behind_host_queue(elevator).map_err(failure)?;
+    let profile = reaching(find(name)?, capacity_bytes)?.behind_host_queue(elevator).map_err(failure)?;
     Device::new(profile, BuildOptions { capacity_bytes, seed })
 }
 

@@ -43,6 +43,6 @@ pub use models::ssd::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, FlashState, StateError,
     StateSource,
 };
-pub use profile::{BuildOptions, BuiltinProfile, Profile, ProfileError, Validation};
+pub use profile::{BuildOptions, BuiltinProfile, MOST_IN_A_ROW, Profile, ProfileError, Validation};
 pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};

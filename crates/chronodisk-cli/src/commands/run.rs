@@ -49,7 +49,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
     fs: FileSystem,
 
-    /// Capacity of each device, such as 8GiB, instead of the profile's
+    /// Capacity of each device, such as 8GiB, instead of the profile's; what is beyond its geometry
+    /// takes several of it, one after the other
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 

@@ -66,7 +66,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "0ns", value_parser = quantity::duration)]
     think_max: Nanos,
 
-    /// Capacity of the device, such as 8GiB, instead of the profile's
+    /// Capacity of the device, such as 8GiB, instead of the profile's; what is beyond its geometry
+    /// takes several of it, one after the other
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 

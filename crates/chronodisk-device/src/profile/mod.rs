@@ -39,6 +39,7 @@ pub use error::ProfileError;
 pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
 
+use crate::models::array;
 use crate::models::disk::Drive;
 use crate::models::ssd::{FlashDrive, Ftl};
 use crate::quantity::Bytes;
@@ -94,11 +95,14 @@ impl fmt::Display for Validation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildOptions {
     /// Capacity in bytes instead of the profile's; a disk can be made smaller (it then uses its outermost sectors and
-    /// keeps its mechanics: a short-stroked disk), not larger than its geometry.
+    /// keeps its mechanics: a short-stroked disk), not larger than its geometry (but see [`Profile::reaching`]).
     pub capacity_bytes: Option<u64>,
     /// Seed of the model's random streams.
     pub seed: u64,
 }
+
+/// Most devices that [`Profile::reaching`] puts in a row: 64 rows of 64.
+pub const MOST_IN_A_ROW: u64 = (array::MAX_MEMBERS * array::MAX_MEMBERS) as u64;
 
 /// A profile that has been read and checked.
 #[derive(Clone)]
@@ -238,6 +242,44 @@ impl Profile {
             members::carry(name, self.text()),
         );
         Profile::parse(&text, &format!("{name} behind a host's queue"))
+    }
+
+    /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
+    /// after the other (an array of level `linear`, as LVM and md make them) as that takes. What is more than 64 becomes
+    /// a row of equal rows.
+    ///
+    /// # Errors
+    /// A capacity that takes more than [`MOST_IN_A_ROW`] devices, or a profile that is too long to be a member.
+    pub fn reaching(&self, capacity_bytes: u64) -> Result<Profile, ProfileError> {
+        if self.0.blueprint.capacity_limit_bytes.is_none_or(|limit| capacity_bytes <= limit) {
+            return Ok(self.clone());
+        }
+        let count = capacity_bytes.div_ceil(self.capacity_bytes());
+        if count > MOST_IN_A_ROW {
+            return Err(self.refusal(format!(
+                "capacity {} takes {count} of this device, which ends at {}; expected at most {MOST_IN_A_ROW}",
+                Bytes(capacity_bytes),
+                Bytes(self.capacity_bytes()),
+            )));
+        }
+        let rows = count.div_ceil(array::MAX_MEMBERS as u64);
+        let row = self.in_a_row(count.div_ceil(rows))?;
+        if rows == 1 { Ok(row) } else { row.in_a_row(rows) }
+    }
+
+    /// So many of this device one after the other.
+    fn in_a_row(&self, count: u64) -> Result<Profile, ProfileError> {
+        let name = self.name();
+        let text = format!(
+            "name = {}\nkind = \"array\"\ndescription = {}\nsource = {}\nvalidation = \"{}\"\n\
+             level = \"linear\"\nmember = \"{name}\"\ncount = {count}\n{}",
+            members::quoted(name),
+            members::quoted(&format!("{count} of {name} in a row")),
+            members::quoted(self.source()),
+            self.validation(),
+            members::carry(name, self.text()),
+        );
+        Profile::parse(&text, &format!("{count} of {name}"))
     }
 
     /// The capacity in bytes, unless a run asks for another one.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use chronodisk_sim::{Nanos, Op, Request};
+use chronodisk_sim::{Nanos, Op, Request, Status};
 
 const GOOD: &str = "\
 name = \"mine\"
@@ -120,6 +120,48 @@ fn capacities_are_checked_when_a_device_is_built() {
     let text = disk.text().replace("\"100 GB\"", "\"200 GB\"");
     let error = Profile::parse(&text, "large.toml").unwrap_err();
     assert!(error.line.is_some() && error.message.contains("geometry"), "{error}");
+}
+
+#[test]
+fn what_one_device_can_not_have_a_row_of_them_has() {
+    let disk = Profile::find("first-disk").unwrap();
+    assert_eq!(disk.reaching(100_000_000_000).unwrap().text(), disk.text());
+    let three = disk.reaching(250_000_000_000).unwrap();
+    assert_eq!((three.kind(), three.name(), three.capacity_bytes()), ("array", "first-disk", 300_000_000_000));
+    let large = disk.reaching(100 << 40).unwrap();
+    // 1,100 of them are 18 rows of 62.
+    assert_eq!(large.capacity_bytes(), 18 * 62 * 100_000_000_000);
+    assert_eq!(Profile::parse(large.text(), "kept").unwrap().capacity_bytes(), large.capacity_bytes());
+    let build =
+        |profile: &Profile, bytes| profile.build(&BuildOptions { capacity_bytes: Some(bytes), seed: 7 }).unwrap();
+    let mut device = build(&large, 100 << 40);
+    let sectors = device.info().capacity_sectors;
+    assert_eq!(sectors, (100 << 40) / SECTOR_BYTES);
+    assert!(device.info().rotational);
+    let mut completed = Vec::new();
+    // The last sectors, and a request that two disks share.
+    device.submit(Request::new(0, Op::Read, sectors - 8, 8));
+    device.submit(Request::new(1, Op::Write, 100_000_000_000 / SECTOR_BYTES - 8, 16));
+    while completed.len() < 2 {
+        device.step(Nanos::MAX, &mut completed);
+    }
+    assert!(completed.iter().all(|completion| completion.status == Status::Ok));
+
+    let error = disk.reaching(900 << 40).unwrap_err();
+    assert!(error.message.contains("takes 9896 of this device, which ends at 100 GB"), "{error}");
+    let constant = Profile::find("constant-10ms").unwrap();
+    assert_eq!(constant.reaching(100 << 40).unwrap().kind(), "constant", "it has no geometry");
+}
+
+#[test]
+fn every_built_in_device_has_a_row() {
+    for known in Profile::builtin() {
+        let profile = Profile::find(&known.name).unwrap();
+        let twice = 2 * profile.capacity_bytes();
+        let row = profile.reaching(twice).unwrap();
+        let options = BuildOptions { capacity_bytes: Some(twice), seed: 1 };
+        assert_eq!(row.build(&options).unwrap().info().capacity_sectors * SECTOR_BYTES, twice, "{}", known.name);
+    }
 }
 
 #[test]

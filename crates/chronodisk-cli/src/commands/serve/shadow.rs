@@ -40,7 +40,7 @@ pub fn open(arguments: &Arguments, path: &Path) -> Result<Target, Failure> {
 /// The model beside it: as large as the device, unless it has one size only.
 pub fn model(arguments: &Arguments, target: &Target) -> Result<Device, Failure> {
     if arguments.capacity.is_none()
-        && let Ok(device) = device::load(&arguments.device, Some(target.store.capacity_bytes()), arguments.seed)
+        && let Ok(device) = device::load_one(&arguments.device, target.store.capacity_bytes(), arguments.seed)
     {
         return Ok(device);
     }

@@ -50,7 +50,8 @@ use crate::profile::{Blueprint, Fields, MemberProfiles, Profile, ProfileError};
 use crate::quantity::Bytes;
 use crate::{BuildOptions, DeviceInfo, DeviceModel};
 use balance::{Balance, ReadPolicy};
-use layout::{CopyLayout, Layout, MAX_MEMBERS, MemberSet, ParityLayout, Shape};
+pub(crate) use layout::MAX_MEMBERS;
+use layout::{CopyLayout, Layout, MemberSet, ParityLayout, Shape};
 use policy::Array;
 
 /// The level of an array.
