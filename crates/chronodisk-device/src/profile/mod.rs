@@ -245,8 +245,8 @@ impl Profile {
     }
 
     /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
-    /// after the other (an array of level `linear`, as LVM and md make them) as that takes. What is more than 64 becomes
-    /// a row of equal rows.
+    /// after the other (an array of level `linear`, as LVM and md make them) as that takes. What is more than 64
+    /// becomes a row of equal rows.
     ///
     /// # Errors
     /// A capacity that takes more than [`MOST_IN_A_ROW`] devices, or a profile that is too long to be a member.
