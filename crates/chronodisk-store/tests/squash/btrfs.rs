@@ -6,7 +6,7 @@ use std::fs::File;
 use chronodisk_store::Store;
 use chronodisk_store::squash::SquashStore;
 
-use super::btrfs_image::{CAPACITY_BYTES, Image};
+use super::btrfs_image::{self, CAPACITY_BYTES};
 use super::btrfsprogs::{btrfsprogs_are_here, compare_files, tool};
 use super::export::export;
 use super::replay::{Order, PIECE_BYTES, Pieces, is_kept_whole, pieces_of, replay};
@@ -26,7 +26,7 @@ fn metadata_survive_whatever_the_order() {
         return;
     }
     for (index, (name, options)) in LAYOUTS.iter().enumerate() {
-        let image = Image::make(options);
+        let image = btrfs_image::make(options);
         let pieces = pieces_of(&image.path);
         let order = index % Order::ALL.len();
         for order in if index == 0 { &Order::ALL[..] } else { &Order::ALL[order..=order] } {
@@ -96,10 +96,10 @@ fn what_is_not_understood_is_kept_whole() {
         return;
     }
     for (reason, options) in [("not CRC-32C", ["--csum", "xxhash"]), ("not of 4 KiB", ["--sectorsize", "16384"])] {
-        let image = Image::make(&options);
+        let image = btrfs_image::make(&options);
         is_kept_whole(pieces_of(&image.path), CAPACITY_BYTES, reason);
     }
-    let pieces = pieces_of(&Image::make(&[]).path);
+    let pieces = pieces_of(&btrfs_image::make(&[]).path);
     // Where `struct btrfs_super_block` has what is changed.
     for (reason, at, bytes) in [
         ("lies elsewhere", 48, &[1][..]),

@@ -4,7 +4,7 @@
 use super::e2fsprogs::tool;
 use super::e2fsprogs::{compare_files, e2fsprogs_are_here};
 use super::export::export;
-use super::ext4_image::Image;
+use super::ext4_image;
 use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
 use chronodisk_store::Store;
 use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, Treatment};
@@ -30,7 +30,7 @@ fn metadata_survive_whatever_the_order() {
         return;
     }
     for (index, (name, options)) in LAYOUTS.iter().enumerate() {
-        let image = Image::make(options, 24 << 20);
+        let image = ext4_image::make(options, 24 << 20);
         let order = Order::ALL[index % Order::ALL.len()];
         for order in if index == 0 { &Order::ALL[..] } else { std::slice::from_ref(&order) } {
             let mut store = replay(pieces_of(&image.path), image.capacity_bytes, *order, index as u64);
@@ -60,7 +60,7 @@ fn files_are_kept_by_their_names() {
     let names = names.map(|names| NameRule { names, treatment: Treatment::Keep }).into();
     let options = SquashOptions { content: ContentKind::Random, names, ..SquashOptions::default() };
     for (index, (name, layout)) in LAYOUTS.iter().enumerate() {
-        let image = Image::make(layout, 24 << 20);
+        let image = ext4_image::make(layout, 24 << 20);
         let order = Order::ALL[index % Order::ALL.len()];
         let mut store = replay_with(&options, pieces_of(&image.path), image.capacity_bytes, order, index as u64);
         store.close().unwrap();
@@ -105,7 +105,7 @@ fn squashed_files_have_the_kind_that_their_names_say() {
     let layouts = LAYOUTS.iter().filter(|(name, layout)| *name != "ea-inode" && !layout.contains(&"-b"));
     for (index, (name, layout)) in layouts.enumerate() {
         // Smaller blocks are kept if they share 4 KiB with metadata.
-        let image = Image::make(&[layout, &["-b", "4096"][..]].concat(), 24 << 20);
+        let image = ext4_image::make(&[layout, &["-b", "4096"][..]].concat(), 24 << 20);
         let order = Order::ALL[index % Order::ALL.len()];
         let mut store = replay_with(&options, pieces_of(&image.path), image.capacity_bytes, order, index as u64);
         store.close().unwrap();
@@ -147,7 +147,7 @@ fn what_is_not_understood_is_kept_whole() {
     for (reason, options) in
         [("bigalloc", ["-t", "ext4", "-O", "bigalloc"]), ("encryption", ["-t", "ext4", "-O", "encrypt"])]
     {
-        let image = Image::make(&options, 24 << 20);
+        let image = ext4_image::make(&options, 24 << 20);
         is_kept_whole(pieces_of(&image.path), image.capacity_bytes, reason);
     }
 }

@@ -2,41 +2,28 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::{Path, PathBuf};
-
-use tempfile::TempDir;
+use std::path::Path;
 
 use super::e2fsprogs::tool;
+use super::image::{Image, succeeded};
 
 /// A file system with files of all kinds in it.
-pub struct Image {
-    _folder: TempDir,
-    pub path: PathBuf,
-    pub capacity_bytes: u64,
-    /// Bytes of contents of regular files, about.
-    pub data_bytes: u64,
-}
-
-impl Image {
-    pub fn make(options: &[&str], capacity_bytes: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tree = folder.path().join("tree");
+pub fn make(options: &[&str], capacity_bytes: u64) -> Image {
+    Image::make(capacity_bytes, |folder, path| {
+        let tree = folder.join("tree");
         let data_bytes = fill(&tree);
-        let path = folder.path().join("image");
-        File::create(&path).unwrap().set_len(capacity_bytes).unwrap();
         let text = path.to_str().unwrap();
         let made = tool("mke2fs", &[&["-q", "-F", "-d", tree.to_str().unwrap()], options, &[text]].concat());
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        succeeded(&made);
         // Trees that are deep, blocks that were freed, and attributes that mke2fs does not make.
-        let script = folder.path().join("script");
+        let script = folder.join("script");
         let attributes: String = (0..40).map(|i| format!("ea_set /many user.name{i} {}\n", "v".repeat(60))).collect();
         fs::write(&script, format!("{attributes}rm /big\nmkdir /later\nwrite {text}.tree /later/file\nquit\n"))
             .unwrap();
         fs::write(format!("{text}.tree"), vec![0xA7; 300_000]).unwrap();
-        let ran = tool("debugfs", &["-w", "-f", script.to_str().unwrap(), text]);
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-        Image { _folder: folder, path, capacity_bytes, data_bytes }
-    }
+        succeeded(&tool("debugfs", &["-w", "-f", script.to_str().unwrap(), text]));
+        data_bytes
+    })
 }
 
 /// A tree of files; returns how many bytes they have.

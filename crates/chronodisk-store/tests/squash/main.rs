@@ -8,6 +8,7 @@ mod e2fsprogs;
 mod export;
 mod ext4;
 mod ext4_image;
+mod image;
 mod partitions;
 mod replay;
 mod xfs;

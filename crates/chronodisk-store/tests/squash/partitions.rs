@@ -118,7 +118,7 @@ fn each_partition_has_its_file_system() {
     if !e2fsprogs_are_here() || !xfsprogs_are_here() {
         return;
     }
-    let (first, second) = (ext4_image::Image::make(&["-t", "ext4"], 24 << 20), xfs_image::Image::make(&[]));
+    let (first, second) = (ext4_image::make(&["-t", "ext4"], 24 << 20), xfs_image::make(&[]));
     let starts = [2048, 2048 + (24 << 11)];
     let capacity_bytes = (2 << 20) + (24 << 20) + xfs_image::CAPACITY_BYTES;
     let table = gpt(&[(starts[0], 24 << 11), (starts[1], xfs_image::CAPACITY_BYTES / SECTOR_BYTES)], capacity_bytes);
@@ -143,7 +143,7 @@ fn mirrors_of_md_are_understood_and_other_arrays_are_not() {
     if !e2fsprogs_are_here() {
         return;
     }
-    let image = ext4_image::Image::make(&["-t", "ext4"], 24 << 20);
+    let image = ext4_image::make(&["-t", "ext4"], 24 << 20);
     let (start, capacity_bytes) = (2048, 26 << 20);
     let place = (start, 24 << 11);
     let mut store = replay(disk(&md_member(place, 1), &[(start, &image.path)]), capacity_bytes, Order::Shuffled, 5);
@@ -164,7 +164,7 @@ fn addresses_of_btrfs_count_from_its_partition() {
     if !btrfsprogs_are_here() {
         return;
     }
-    let (image, start) = (btrfs_image::Image::make(&[]), 4096);
+    let (image, start) = (btrfs_image::make(&[]), 4096);
     let len = btrfs_image::CAPACITY_BYTES / SECTOR_BYTES;
     let pieces = disk(&mbr(&[(start, len)], 0x83), &[(start, &image.path)]);
     let mut store = replay(pieces, (start + len) * SECTOR_BYTES, Order::Shuffled, 5);
@@ -179,7 +179,7 @@ fn a_partition_that_begins_within_a_block_is_kept_whole() {
     if !e2fsprogs_are_here() {
         return;
     }
-    let image = ext4_image::Image::make(&["-t", "ext4"], 24 << 20);
+    let image = ext4_image::make(&["-t", "ext4"], 24 << 20);
     let pieces = disk(&mbr(&[(63, 24 << 11)], 0x83), &[(63, &image.path)]);
     is_kept_whole(pieces, 32 << 20, "within a block");
 }
@@ -189,7 +189,7 @@ fn a_table_beside_a_file_system_means_that_everything_is_kept() {
     if !e2fsprogs_are_here() {
         return;
     }
-    let image = ext4_image::Image::make(&["-t", "ext4"], 24 << 20);
+    let image = ext4_image::make(&["-t", "ext4"], 24 << 20);
     let mut pieces = pieces_of(&image.path);
     pieces[0].1[..SECTOR_BYTES as usize].copy_from_slice(&mbr(&[(2048, 4096)], 0x83));
     is_kept_whole(pieces, 24 << 20, "partition table");

@@ -3,7 +3,7 @@
 
 use super::export::export;
 use super::replay::{Order, is_kept_whole, pieces_of, replay};
-use super::xfs_image::{CAPACITY_BYTES, Image};
+use super::xfs_image::{self, CAPACITY_BYTES};
 use super::xfsprogs::{compare_files, xfsprogs_are_here};
 
 const LAYOUTS: [(&str, &[&str]); 3] = [
@@ -18,7 +18,7 @@ fn metadata_survive_whatever_the_order() {
         return;
     }
     for (index, (name, options)) in LAYOUTS.iter().enumerate() {
-        let image = Image::make(options);
+        let image = xfs_image::make(options);
         let pieces = pieces_of(&image.path);
         for order in if index == 0 { &Order::ALL[..] } else { &Order::ALL[index..=index] } {
             let mut store = replay(pieces.clone(), CAPACITY_BYTES, *order, index as u64);
@@ -43,7 +43,7 @@ fn what_is_not_understood_is_kept_whole() {
         ("blocks of several blocks", ["-b", "size=1024"]),
         ("more than 4 KiB", ["-b", "size=16384"]),
     ] {
-        let image = Image::make(&options);
+        let image = xfs_image::make(&options);
         is_kept_whole(pieces_of(&image.path), CAPACITY_BYTES, reason);
     }
 }
