@@ -9,6 +9,10 @@
 /* Where V is CPU time, it reaches an instant no earlier than the host's clock does; the host's timer
  * is armed again for the rest, but never for less than this. */
 #define REARM_MINIMUM_NANOS 3000ull
+/* If V did not move from one alarm to the next, its process has stopped already, and the guest's kernel was interrupted
+ * before it could take note. On a slow host the alarm could come again before it gets to do so, each time, for ever: so
+ * each such alarm doubles the least wait, up to this many times. */
+#define FUTILE_ALARMS_MAX 9
 /* An alarm that is set while the guest's kernel runs is late by at most this if user code takes over
  * and runs on, which moves V faster. */
 #define LATENESS_MAXIMUM_NANOS 100000ull
@@ -385,8 +389,15 @@ void arm_host_timer(void)
 			wait = millionths(wait, page->cpu_speed_millionths);
 		if (booted && !(running_pid && running_user_code) && scale && scale < 1000000u)
 			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale), wait + LATENESS_MAXIMUM_NANOS);
-		if (wait < REARM_MINIMUM_NANOS)
-			wait = REARM_MINIMUM_NANOS;
+		static uint64_t armed_at;
+		static unsigned futile_alarms;
+		if (now != armed_at)
+			futile_alarms = 0;
+		else if (futile_alarms < FUTILE_ALARMS_MAX)
+			futile_alarms++;
+		armed_at = now;
+		if (wait < REARM_MINIMUM_NANOS << futile_alarms)
+			wait = REARM_MINIMUM_NANOS << futile_alarms;
 	}
 	arm_host_timer_for(wait ? wait : 1);
 }
