@@ -34,6 +34,7 @@ FILE_SYSTEMS = {
     "ext4": ["mkfs.ext4", "-q", "-F", "/dev/vda"],
     "ext3": ["mkfs.ext3", "-q", "-F", "/dev/vda"],
     "xfs": ["mkfs.xfs", "-q", "-f", "/dev/vda"],
+    "btrfs": ["mkfs.btrfs", "-q", "-f", "/dev/vda"],
 }
 #: For all but `mkfs`: ext3 has no unwritten inode tables, and mke2fs writing those of 1 TB would take most of the time.
 OPTIONS = {"ext3": ["--capacity", "64GiB"]}

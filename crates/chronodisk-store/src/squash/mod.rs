@@ -7,6 +7,9 @@
 //!
 //! Understood so far: ext2, ext3, ext4, XFS and btrfs, on the whole device or in partitions. Anything else is kept.
 //! [`SquashMode::Exact`] keeps everything, compressed.
+//!
+//! Files may be kept, or made up in the form of their kind, by their [names](NameRule); programs may mark pages by a
+//! [`Notice`]; and the stores of mirrors may share a [`JointMemory`].
 
 mod arena;
 mod backing;
