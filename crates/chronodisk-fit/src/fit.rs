@@ -7,15 +7,27 @@ use chronodisk_report::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFig
 use chronodisk_sim::Op;
 
 use crate::FitError;
-use crate::optimiser::{Search, minimise, refine};
+use crate::optimiser::{Evaluation, Search, Space, minimise, refine};
 use crate::simulate::{Conditions, simulate};
 use crate::sweep::{Point, Selector, not_monotone};
 use crate::template::{Constant, Template};
 
-/// Weights of the two errors in the objective, the sum of squares of the logarithms of modelled over measured: 4 % of
-/// the mean count as much as 10 % of the 99th percentile.
+/// Weights of the errors in the objective, a sum over the logarithms of modelled over measured: 4 % of the mean count
+/// as much as 10 % of the 99th percentile and 20 % of the median and of the 99.9th.
+///
+/// A stall of the drive delays as many requests as are outstanding, so that what makes the 99th percentile at a large
+/// depth is seen in the 99.9th at a tenth of it; without that, a fit to small depths knows nothing of the large ones'.
 const MEAN_WEIGHT: f64 = 1.0;
+const P50_WEIGHT: f64 = 0.2;
 const P99_WEIGHT: f64 = 0.4;
+const P999_WEIGHT: f64 = 0.2;
+
+/// With so many requests the 99.9th percentile has its whole weight; with fewer, as much less as its error is larger.
+const P999_REQUESTS: f64 = 20_000.0;
+
+/// Beyond a weighted error of this size its cost grows with the error instead of its square, so that a point that the
+/// model can't reach does not bend all others.
+const ROBUST_SCALE: f64 = 0.1;
 
 /// Weight of a constant's distance from where the profile had it, as a share of its bounds: a move over all of them costs
 /// as much as an error of 1 % at one point. What the data say nothing about stays where it was, and of several constants
@@ -90,11 +102,13 @@ pub struct Task {
     in_use: Option<InUse>,
     /// Whether it is part of a search, which can be given up, and not of the result.
     searching: bool,
+    /// The sum of squares from which on the rest need not be simulated.
+    limit: f64,
 }
 
 impl Task {
     /// Simulates the points one after the other, each on a device of its own. While searching, `stop` is asked before
-    /// each.
+    /// each, and there are fewer figures than points if those are far off already.
     ///
     /// # Errors
     /// A point that can't be simulated, or that it was stopped.
@@ -112,8 +126,24 @@ impl Task {
             let prototype = in_use.as_ref().filter(|_| used).unwrap_or(&erased);
             simulate(prototype.fork().as_mut(), point, &self.conditions)
         };
-        self.points.iter().map(simulated).collect()
+        let (mut all, mut cost) = (Vec::with_capacity(self.points.len()), 0.0);
+        for point in &self.points {
+            let figures = simulated(point)?;
+            let residuals = residuals(&[(measured(point), figures)], self.conditions.requests);
+            cost += residuals.iter().map(|residual| residual * residual).sum::<f64>();
+            all.push(figures);
+            if cost > self.limit {
+                break;
+            }
+        }
+        Ok(all)
     }
+}
+
+/// What simulating a point costs, in requests of 4 KiB or so: each flash page of a request is one more.
+fn work_of(point: &Point) -> f64 {
+    const PAGE_BYTES: f64 = 16_384.0;
+    1.0 + point.block_bytes as f64 / PAGE_BYTES
 }
 
 /// Does several tasks, in any order or at once, and returns their results in the order of the tasks.
@@ -196,7 +226,7 @@ impl Problem {
         }
         let after = self.all_points(&values, method.run)?;
         let mut fit = self.report(&values, before, Some(after));
-        fit.evaluations = evaluations as u64;
+        fit.evaluations = evaluations.round() as u64;
         fit.interrupted = (method.stop)();
         fit.cross_validation = cross_validation;
         Ok(Fitted { fit, values })
@@ -216,9 +246,11 @@ impl Problem {
     /// One search over some of the points.
     fn search(&self, method: &Method<'_>, left_out: &str, chosen: &dyn Fn(&(Point, PointUse)) -> bool) -> Searched {
         let constants = self.template.constants();
-        let points: Vec<Point> = self.points.iter().filter(|point| chosen(point)).map(|it| it.0.clone()).collect();
+        let mut points: Vec<Point> = self.points.iter().filter(|point| chosen(point)).map(|it| it.0.clone()).collect();
+        // The cheap ones first: they may already show that a candidate is none.
+        points.sort_by_key(|point| point.block_bytes);
         if points.is_empty() || constants.is_empty() {
-            return Searched { values: None, evaluations: 0 };
+            return Searched { values: None, evaluations: 0.0 };
         }
         let start: Vec<f64> = constants.iter().map(|constant| constant.place_of(constant.start)).collect();
         let smallest: Vec<f64> = constants.iter().map(Constant::smallest_place_step).collect();
@@ -227,15 +259,17 @@ impl Problem {
         let mut evaluations = method.search.evaluations;
         let refining = if coarse < all { (evaluations as f64 * REFINING) as usize } else { 0 };
         evaluations -= refining;
-        let mut looking = Looking::new(self, method, left_out, &points, &start, coarse);
+        let mut looking = Looking::new(self, method, left_out, &points, coarse);
         let search = Search { evaluations, ..method.search };
-        let found = minimise(&start, &smallest, search, &mut |places| looking.evaluate(places), method.stop);
+        let space = Space { smallest_steps: &smallest, home: &start, pull: PULL_WEIGHT };
+        let evaluate = &mut |places: &[Vec<f64>], limit: f64| looking.evaluate(places, limit);
+        let found = minimise(&start, space, search, evaluate, method.stop);
         let mut simulated = looking.simulated;
         let mut place = found.map(|found| found.point);
         if let Some(from) = place.as_ref().filter(|_| refining > 0 && !(method.stop)()) {
-            let mut looking = Looking { simulated, ..Looking::new(self, method, left_out, &points, &start, all) };
-            let evaluate = &mut |places: &[Vec<f64>]| looking.evaluate(places);
-            let found = refine(from, &smallest, refining, evaluate, method.stop);
+            let mut looking = Looking { simulated, ..Looking::new(self, method, left_out, &points, all) };
+            let evaluate = &mut |places: &[Vec<f64>], limit: f64| looking.evaluate(places, limit);
+            let found = refine(from, space, refining, evaluate, method.stop);
             simulated = looking.simulated;
             place = found.map(|found| found.point).or(place);
         }
@@ -249,29 +283,32 @@ impl Problem {
     }
 
     fn figures(&self, values: &[f64], points: &[Point], run: &Runner<'_>) -> Result<Vec<SweepFigures>, FitError> {
-        self.candidates(&[values.to_vec()], points, self.conditions, false, run)
+        self.candidates(&[values.to_vec()], points, self.conditions, None, run)
             .pop()
             .expect("a result for each candidate")
+            .map(|simulated| simulated.figures.expect("without a limit nothing is given up"))
     }
 
-    /// The figures of the points for each of several candidates.
+    /// The figures of the points for each of several candidates; with a limit, as part of a search.
     fn candidates(
         &self,
         candidates: &[Vec<f64>],
         points: &[Point],
         conditions: Conditions,
-        searching: bool,
+        limit: Option<f64>,
         run: &Runner<'_>,
-    ) -> Vec<Result<Vec<SweepFigures>, FitError>> {
+    ) -> Vec<Result<Simulated, FitError>> {
         // A single candidate is cut into parts, or only one of several workers would have something to do. Points far
         // apart cost unlike much, so that each part gets every other one.
         let parts = if candidates.len() == 1 { points.len().min(PARTS) } else { 1 };
         let part = |number: usize| points.iter().skip(number).step_by(parts).cloned().collect::<Vec<Point>>();
+        let (searching, limit) = (limit.is_some(), limit.unwrap_or(f64::INFINITY));
         let mut tasks = Vec::new();
         let mut owners = Vec::new();
-        let mut results: Vec<Result<Vec<SweepFigures>, FitError>> = Vec::new();
+        let mut results: Vec<Result<Simulated, FitError>> = Vec::new();
         for (owner, values) in candidates.iter().enumerate() {
-            results.push(Ok(vec![SweepFigures::default(); points.len()]));
+            let figures = Some(vec![SweepFigures::default(); points.len()]);
+            results.push(Ok(Simulated { figures, work: 0.0 }));
             match Profile::parse(&self.template.text(values), &self.profile_file) {
                 Ok(profile) => {
                     let build = BuildOptions { capacity_bytes: self.capacity_bytes, seed: self.conditions.seed };
@@ -279,17 +316,23 @@ impl Problem {
                         owners.push((owner, number));
                         let (profile, points) = (profile.clone(), part(number));
                         let in_use = self.in_use.clone();
-                        tasks.push(Task { profile, build, points, conditions, in_use, searching });
+                        tasks.push(Task { profile, build, points, conditions, in_use, searching, limit });
                     }
                 }
                 Err(error) => results[owner] = Err(of_profile(error)),
             }
         }
-        for ((owner, number), done) in owners.into_iter().zip(run(&tasks)) {
+        for (((owner, number), task), done) in owners.into_iter().zip(&tasks).zip(run(&tasks)) {
             match (done, &mut results[owner]) {
                 (Ok(figures), Ok(all)) => {
-                    for (index, figures) in figures.into_iter().enumerate() {
-                        all[number + index * parts] = figures;
+                    all.work += task.points[..figures.len()].iter().map(work_of).sum::<f64>();
+                    if figures.len() < task.points.len() {
+                        all.figures = None;
+                    }
+                    if let Some(all) = &mut all.figures {
+                        for (index, figures) in figures.into_iter().enumerate() {
+                            all[number + index * parts] = figures;
+                        }
                     }
                 }
                 (Err(error), result @ Ok(_)) => *result = Err(error),
@@ -344,19 +387,37 @@ impl Problem {
     }
 }
 
+/// What simulating a candidate gave.
+struct Simulated {
+    /// Of all points; `None` if it was given up.
+    figures: Option<Vec<SweepFigures>>,
+    /// What was done for it, in the measure of [`work_of`].
+    work: f64,
+}
+
 /// Evaluates places of a search, each of them once.
 struct Looking<'a> {
     problem: &'a Problem,
     method: &'a Method<'a>,
     left_out: &'a str,
     points: &'a [Point],
-    start: &'a [f64],
     conditions: Conditions,
-    known: BTreeMap<Vec<u64>, Option<Vec<f64>>>,
-    /// Devices simulated so far.
-    simulated: usize,
+    known: BTreeMap<Vec<u64>, Known>,
+    /// Devices simulated so far, in whole ones' worth.
+    simulated: f64,
     /// Cost and errors of the best.
     best: (f64, f64, f64),
+}
+
+/// What is known of a place.
+#[derive(Clone, Debug)]
+enum Known {
+    /// It can't be simulated.
+    Impossible,
+    /// Its residuals.
+    Residuals(Vec<f64>),
+    /// Its sum of squares is above this.
+    Above(f64),
 }
 
 impl<'a> Looking<'a> {
@@ -365,52 +426,77 @@ impl<'a> Looking<'a> {
         method: &'a Method<'a>,
         left_out: &'a str,
         points: &'a [Point],
-        start: &'a [f64],
         requests: u64,
     ) -> Self {
         let conditions = Conditions { requests, ..problem.conditions };
         let (known, best) = (BTreeMap::new(), (f64::INFINITY, 0.0, 0.0));
-        Looking { problem, method, left_out, points, start, conditions, known, simulated: 0, best }
+        Looking { problem, method, left_out, points, conditions, known, simulated: 0.0, best }
     }
 
-    /// The residuals at each place: those of the points, and how far the constants went from where they were.
-    fn evaluate(&mut self, places: &[Vec<f64>]) -> Vec<Option<Vec<f64>>> {
+    /// The residuals of the points at each place; a place may be given up if its sum of squares is above the limit.
+    fn evaluate(&mut self, places: &[Vec<f64>], limit: f64) -> Vec<Evaluation> {
         let constants = self.problem.template.constants();
         let candidates: Vec<Vec<f64>> = places.iter().map(|places| values_at(constants, places)).collect();
         let keys: Vec<Vec<u64>> =
             candidates.iter().map(|values| values.iter().map(|value| value.to_bits()).collect()).collect();
+        let unknown = |known: Option<&Known>| match known {
+            None => true,
+            Some(Known::Above(above)) => *above < limit,
+            Some(Known::Impossible | Known::Residuals(_)) => false,
+        };
         let mut new: Vec<usize> = Vec::new();
         for (index, key) in keys.iter().enumerate() {
-            if !self.known.contains_key(key) && !new.iter().any(|&other| keys[other] == *key) {
+            if unknown(self.known.get(key)) && !new.iter().any(|&other| keys[other] == *key) {
                 new.push(index);
             }
         }
         let wanted: Vec<Vec<f64>> = new.iter().map(|&index| candidates[index].clone()).collect();
         let run = self.method.run;
-        let all = self.problem.candidates(&wanted, self.points, self.conditions, true, run);
-        for (&index, figures) in new.iter().zip(all) {
-            let residuals = figures.ok().map(|figures| {
-                let pairs: Vec<_> = self.points.iter().map(measured).zip(figures).collect();
-                let pulls = places[index].iter().zip(self.start).map(|(place, start)| PULL_WEIGHT * (place - start));
-                let residuals: Vec<f64> = residuals(&pairs).into_iter().chain(pulls).collect();
-                let cost = residuals.iter().map(|residual| residual * residual).sum();
-                if cost < self.best.0 {
-                    let error = SetError::of("", &pairs);
-                    let of = |of: fn(&SetError) -> Option<f64>| error.as_ref().and_then(of).unwrap_or(0.0);
-                    self.best = (cost, of(|it| it.mean_percent), of(|it| it.p99_percent));
+        let all = self.problem.candidates(&wanted, self.points, self.conditions, Some(limit), run);
+        let whole: f64 = self.points.iter().map(work_of).sum();
+        let mut shares = vec![0.0; places.len()];
+        for (&index, simulated) in new.iter().zip(all) {
+            let known = match simulated {
+                // What can't be simulated costs nothing, but a search that finds nothing else has to end.
+                Err(_) => {
+                    shares[index] = 1.0;
+                    Known::Impossible
                 }
-                residuals
-            });
-            self.known.insert(keys[index].clone(), residuals);
+                Ok(Simulated { figures, work }) => {
+                    shares[index] = work / whole;
+                    figures.map_or(Known::Above(limit), |figures| Known::Residuals(self.residuals(figures)))
+                }
+            };
+            self.known.insert(keys[index].clone(), known);
         }
-        self.simulated += new.len();
+        self.simulated += shares.iter().sum::<f64>();
         (self.method.progress)(&Progress {
             left_out: self.left_out,
-            evaluations: self.simulated,
+            evaluations: self.simulated.round() as usize,
             mean_error_percent: self.best.1,
             p99_error_percent: self.best.2,
         });
-        keys.iter().map(|key| self.known.get(key).cloned().flatten()).collect()
+        let told = |(key, share): (&Vec<u64>, f64)| {
+            let residuals = match self.known.get(key) {
+                Some(Known::Residuals(residuals)) => Some(residuals.clone()),
+                _ => None,
+            };
+            Evaluation { residuals, share }
+        };
+        keys.iter().zip(shares).map(told).collect()
+    }
+
+    /// The residuals of a candidate, which may be the best so far.
+    fn residuals(&mut self, figures: Vec<SweepFigures>) -> Vec<f64> {
+        let pairs: Vec<_> = self.points.iter().map(measured).zip(figures).collect();
+        let residuals = residuals(&pairs, self.conditions.requests);
+        let cost = residuals.iter().map(|residual| residual * residual).sum();
+        if cost < self.best.0 {
+            let error = SetError::of("", &pairs);
+            let of = |of: fn(&SetError) -> Option<f64>| error.as_ref().and_then(of).unwrap_or(0.0);
+            self.best = (cost, of(|it| it.mean_percent), of(|it| it.p99_percent));
+        }
+        residuals
     }
 }
 
@@ -420,7 +506,8 @@ const PARTS: usize = 8;
 /// What a search found.
 struct Searched {
     values: Option<Vec<f64>>,
-    evaluations: usize,
+    /// In whole devices' worth.
+    evaluations: f64,
 }
 
 fn values_at(constants: &[Constant], places: &[f64]) -> Vec<f64> {
@@ -438,19 +525,31 @@ fn measured(point: &Point) -> SweepFigures {
     }
 }
 
-/// The weighted logarithms of modelled over measured.
-fn residuals(pairs: &[(SweepFigures, SweepFigures)]) -> Vec<f64> {
+/// The weighted logarithms of modelled over measured, as roots of what they cost.
+fn residuals(pairs: &[(SweepFigures, SweepFigures)], requests: u64) -> Vec<f64> {
     let residual = |measured: Option<f64>, modelled: Option<f64>, weight: f64| {
         // Nothing takes no time: a model of a nanosecond is that far off.
-        Some(weight * (modelled?.max(1e-3) / measured?).ln())
+        Some(robust(weight * (modelled?.max(1e-3) / measured?).ln()))
     };
+    let p999_weight = P999_WEIGHT * (requests as f64 / P999_REQUESTS).min(1.0).sqrt();
     let of = |(measured, modelled): &(SweepFigures, SweepFigures)| {
         [
             residual(measured.mean_us, modelled.mean_us, MEAN_WEIGHT),
+            residual(measured.p50_us, modelled.p50_us, P50_WEIGHT),
             residual(measured.p99_us, modelled.p99_us, P99_WEIGHT),
+            residual(measured.p999_us, modelled.p999_us, p999_weight),
         ]
     };
     pairs.iter().flat_map(of).flatten().collect()
+}
+
+/// A residual whose square is the cost of an error: about its square where it is small, linear where it is large
+/// (the pseudo-Huber loss).
+fn robust(error: f64) -> f64 {
+    let scaled = error / ROBUST_SCALE;
+    // 2 (√(1 + x²) - 1), without the difference of two numbers that are nearly equal.
+    let cost = 2.0 * scaled * scaled / ((1.0 + scaled * scaled).sqrt() + 1.0);
+    ROBUST_SCALE * cost.sqrt().copysign(error)
 }
 
 fn of_profile(error: ProfileError) -> FitError {

@@ -3,29 +3,56 @@
 //! A candidate is a point of the unit cube. Each round takes differences along the coordinates (a step of a few per
 //! cent of the box, so that the stairs of percentiles and of rounded parameters do not matter), solves the damped
 //! normal equations of Levenberg and Marquardt for several dampings at once, and moves to the best point seen; where
-//! none is better, the step is halved. All points of a half-round are evaluated together, so that whoever evaluates can
-//! do so in parallel, and the search can be ended after any of them with the best point so far.
+//! none is better, the step is halved. After a step that gained much the differences are not taken again, but corrected
+//! by what the step has shown (Broyden's update). All points of a half-round are evaluated together, so that whoever
+//! evaluates can do so in parallel, and the search can be ended after any of them with the best point so far.
 //!
 //! Before that, each coordinate is tried by itself over the whole box, since a start may lie where a coordinate changes
 //! nothing that was measured: a drive whose flash is faster than its link says nothing about its flash. What gains is
-//! kept, the coordinate that gains most first, and both are repeated until neither gains. Points of a Latin hypercube are tried besides; the best of them are starts
-//! too. No library was found that minimises squares without derivatives, takes batches and can be ended at any time; the parts are
-//! textbook ones (Nocedal and Wright, "Numerical Optimization", 2006, sections 10.3 and 9.6).
+//! kept, the coordinate that gains most first, and both are repeated until neither gains. A coordinate that changes
+//! nothing anywhere in the box is left out of the differences until it is tried again. Points of a Latin hypercube are
+//! tried besides; the best of them are starts too.
+//!
+//! What is only to be compared with the best so far may be given up as soon as it is worse; it counts as much as was
+//! done of it.
+//!
+//! No library was found that minimises squares without derivatives, takes batches and can be ended at any time; the parts
+//! are textbook ones (Nocedal and Wright, "Numerical Optimization", 2006, sections 10.3, 11.1 and 9.6).
 
 use chronodisk_sim::RandomStream;
 
-/// The residuals of each of several points; `None` for one that can't be.
-pub type Evaluate<'a> = dyn FnMut(&[Vec<f64>]) -> Vec<Option<Vec<f64>>> + 'a;
+/// Evaluates each of several points. One for which the sum of squares is above the limit may be given up.
+pub type Evaluate<'a> = dyn FnMut(&[Vec<f64>], f64) -> Vec<Evaluation> + 'a;
+
+/// What became of a point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Its residuals; `None` if it can't be, or was given up.
+    pub residuals: Option<Vec<f64>>,
+    /// How much of the work for a whole evaluation was done.
+    pub share: f64,
+}
 
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// At most about so many evaluations.
+    /// At most about so many evaluations; one that was given up counts as much as was done of it.
     pub evaluations: usize,
     /// Starts besides the given one.
     pub restarts: usize,
     /// Of the other starts.
     pub seed: u64,
+}
+
+/// Where is searched.
+#[derive(Clone, Copy, Debug)]
+pub struct Space<'a> {
+    /// In each dimension, the distance below which the function does not change.
+    pub smallest_steps: &'a [f64],
+    /// Where the coordinates are pulled to.
+    pub home: &'a [f64],
+    /// A coordinate's distance from there counts as a residual with this weight.
+    pub pull: f64,
 }
 
 /// What was found.
@@ -35,11 +62,11 @@ pub struct Found {
     pub point: Vec<f64>,
     /// Half the sum of its squared residuals.
     pub cost: f64,
-    /// Evaluations that it took.
-    pub evaluations: usize,
+    /// Whole evaluations' worth that it took.
+    pub evaluations: f64,
 }
 
-/// A point with its residuals.
+/// A point with its residuals: the function's, then the pulls.
 #[derive(Clone, Debug)]
 struct Evaluated {
     point: Vec<f64>,
@@ -54,6 +81,10 @@ const LAST_STEP: f64 = 0.002;
 const DAMPINGS: [f64; 4] = [0.01, 0.3, 3.0, 100.0];
 /// Less than this share of the cost is no progress.
 const PROGRESS: f64 = 0.002;
+/// After a gain of this share of the cost the differences are corrected instead of taken again ...
+const CORRECTED_AFTER: f64 = 0.1;
+/// ... but so many times in a row at most.
+const MOST_CORRECTIONS: u32 = 4;
 /// Less than this is exact.
 const NOTHING: f64 = 1e-12;
 /// Places of the box at which each coordinate is tried by itself.
@@ -64,16 +95,15 @@ const SCAN_GAIN: f64 = 0.005;
 /// Points of the Latin hypercube per dimension.
 const EXPLORED_PER_DIMENSION: usize = 4;
 
-/// Searches from `start`; `smallest_steps` are the distances in each dimension below which the function does not
-/// change. `stop` is asked before each batch. `None` if not even the start can be evaluated.
+/// Searches from `start`. `stop` is asked before each batch. `None` if not even the start can be evaluated.
 pub fn minimise(
     start: &[f64],
-    smallest_steps: &[f64],
+    space: Space<'_>,
     search: Search,
     evaluate: &mut Evaluate<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Option<Found> {
-    let mut batch = Batch { evaluate, evaluations: 0, limit: search.evaluations, stop };
+    let mut batch = Batch { space, evaluate, evaluations: 0.0, limit: search.evaluations as f64, stop };
     let mut first: Vec<Vec<f64>> = vec![start.iter().map(|z| z.clamp(0.0, 1.0)).collect()];
     if search.restarts > 0 {
         first.extend(latin_hypercube(start.len(), EXPLORED_PER_DIMENSION * start.len(), search.seed));
@@ -86,8 +116,8 @@ pub fn minimise(
         let mut here = start;
         loop {
             let before = here.cost;
-            here = scan(here, &mut batch);
-            here = descend(here, smallest_steps, &mut batch);
+            let scanned = scan(here, &mut batch);
+            here = descend(scanned.best, &scanned.telling, &mut batch);
             // Where the descent has ended, other coordinates may show than where it began.
             if here.cost > before * (1.0 - SCAN_GAIN) || here.cost <= NOTHING || batch.exhausted() {
                 break;
@@ -103,9 +133,16 @@ pub fn minimise(
     Some(Found { point: best.point, cost: best.cost, evaluations: batch.evaluations })
 }
 
+/// What trying each coordinate by itself has shown.
+struct Scanned {
+    best: Evaluated,
+    /// The coordinates that change something anywhere.
+    telling: Vec<usize>,
+}
+
 /// Tries each coordinate by itself over the whole box and keeps what gains: the coordinate that gains most first, the
 /// others again from there, in the order of what they gained.
-fn scan(start: Evaluated, batch: &mut Batch<'_, '_>) -> Evaluated {
+fn scan(start: Evaluated, batch: &mut Batch<'_, '_>) -> Scanned {
     let dimensions = start.point.len();
     let along = |point: &[f64], dimension: usize| -> Vec<Vec<f64>> {
         let moved = |place: usize| {
@@ -116,7 +153,17 @@ fn scan(start: Evaluated, batch: &mut Batch<'_, '_>) -> Evaluated {
         (0..SCANNED).map(moved).collect()
     };
     let all: Vec<Vec<f64>> = (0..dimensions).flat_map(|dimension| along(&start.point, dimension)).collect();
-    let results = batch.run(&all);
+    let results = batch.run_below(&all, start.cost);
+    let unchanged = |tried: &Option<Evaluated>| {
+        let told = start.residuals.len() - dimensions;
+        tried.as_ref().is_some_and(|tried| tried.residuals[..told] == start.residuals[..told])
+    };
+    // What can't be tried any more may tell something.
+    let tells = |&dimension: &usize| {
+        let tried = results.get(dimension * SCANNED..(dimension + 1) * SCANNED);
+        !tried.is_some_and(|tried| tried.iter().all(unchanged))
+    };
+    let telling = (0..dimensions).filter(tells).collect();
     let best_of =
         |tried: &[Option<Evaluated>]| tried.iter().flatten().min_by(|a, b| a.cost.total_cmp(&b.cost)).cloned();
     let mut gains: Vec<(usize, Evaluated)> = (0..)
@@ -126,34 +173,37 @@ fn scan(start: Evaluated, batch: &mut Batch<'_, '_>) -> Evaluated {
         .collect();
     gains.sort_by(|a, b| a.1.cost.total_cmp(&b.1.cost));
     let mut gains = gains.into_iter();
-    let Some((_, mut here)) = gains.next() else { return start };
+    let Some((_, mut best)) = gains.next() else { return Scanned { best: start, telling } };
     for (dimension, _) in gains {
-        if let Some(better) = best_of(&batch.run(&along(&here.point, dimension))).filter(|it| it.cost < here.cost) {
-            here = better;
+        let tried = batch.run_below(&along(&best.point, dimension), best.cost);
+        if let Some(better) = best_of(&tried).filter(|it| it.cost < best.cost) {
+            best = better;
         }
     }
-    here
+    Scanned { best, telling }
 }
 
 /// Descends from `start` without looking elsewhere first, as [`minimise`] does from the best that it saw.
 pub fn refine(
     start: &[f64],
-    smallest_steps: &[f64],
+    space: Space<'_>,
     evaluations: usize,
     evaluate: &mut Evaluate<'_>,
     stop: &dyn Fn() -> bool,
 ) -> Option<Found> {
-    let mut batch = Batch { evaluate, evaluations: 0, limit: evaluations, stop };
+    let mut batch = Batch { space, evaluate, evaluations: 0.0, limit: evaluations as f64, stop };
+    let all: Vec<usize> = (0..start.len()).collect();
     let start = batch.run(&[start.to_vec()]).pop().flatten()?;
-    let best = descend(start, smallest_steps, &mut batch);
+    let best = descend(start, &all, &mut batch);
     Some(Found { point: best.point, cost: best.cost, evaluations: batch.evaluations })
 }
 
 /// Counts evaluations, and refuses more than allowed.
 struct Batch<'a, 'b> {
+    space: Space<'a>,
     evaluate: &'a mut Evaluate<'b>,
-    evaluations: usize,
-    limit: usize,
+    evaluations: f64,
+    limit: f64,
     stop: &'a dyn Fn() -> bool,
 }
 
@@ -162,85 +212,140 @@ impl Batch<'_, '_> {
         self.evaluations >= self.limit || (self.stop)()
     }
 
+    /// Evaluates all of them to the end.
     fn run(&mut self, points: &[Vec<f64>]) -> Vec<Option<Evaluated>> {
+        self.run_below(points, f64::INFINITY)
+    }
+
+    /// Evaluates them; what costs more than `cost` may be missing.
+    fn run_below(&mut self, points: &[Vec<f64>], cost: f64) -> Vec<Option<Evaluated>> {
         if points.is_empty() || self.exhausted() {
             return Vec::new();
         }
-        self.evaluations += points.len();
-        let evaluated = |(point, residuals): (&Vec<f64>, Option<Vec<f64>>)| {
-            let residuals = residuals.filter(|all| all.iter().all(|residual| residual.is_finite()))?;
+        let Space { home, pull, .. } = self.space;
+        let mut all = (self.evaluate)(points, 2.0 * cost);
+        self.evaluations += all.iter().map(|evaluation| evaluation.share).sum::<f64>();
+        let evaluated = |(point, evaluation): (&Vec<f64>, Evaluation)| {
+            let mut residuals = evaluation.residuals?;
+            residuals.extend(point.iter().zip(home).map(|(place, home)| pull * (place - home)));
             let cost = residuals.iter().map(|residual| residual * residual).sum::<f64>() / 2.0;
-            Some(Evaluated { point: point.clone(), residuals, cost })
+            cost.is_finite().then(|| Evaluated { point: point.clone(), residuals, cost })
         };
-        points.iter().zip((self.evaluate)(points)).map(evaluated).collect()
+        points.iter().zip(all.drain(..)).map(evaluated).collect()
     }
 }
 
-/// One descent, from one start.
-fn descend(start: Evaluated, smallest_steps: &[f64], batch: &mut Batch<'_, '_>) -> Evaluated {
+/// One descent, from one start, along the coordinates that tell something.
+fn descend(start: Evaluated, telling: &[usize], batch: &mut Batch<'_, '_>) -> Evaluated {
     let (mut here, mut step, mut damping) = (start, FIRST_STEP, 1.0);
+    let mut slopes: Option<Slopes> = None;
     while step >= LAST_STEP && here.cost > NOTHING && !batch.exhausted() {
-        let beside = neighbours(&here.point, step, smallest_steps);
-        let differences = batch.run(&beside);
-        if differences.len() < beside.len() {
-            break;
-        }
-        let columns = columns(&here, &beside, &differences);
+        let mut next: Option<(f64, Evaluated)> = None;
+        let Slopes { columns, corrections } = match slopes.take() {
+            Some(slopes) => slopes,
+            None => {
+                let beside = neighbours(&here.point, telling, step, batch.space.smallest_steps);
+                let differences = batch.run(&beside);
+                if differences.len() < beside.len() {
+                    break;
+                }
+                let columns = columns(&here, telling, &beside, &differences);
+                // A neighbour may be better than any step, as where the function is too rough for its differences.
+                for neighbour in differences.into_iter().flatten() {
+                    keep_better(&mut next, damping, neighbour);
+                }
+                Slopes { columns, corrections: 0 }
+            }
+        };
         let steps: Vec<(f64, Vec<f64>)> = DAMPINGS
             .iter()
             .map(|factor| damping * factor)
             .filter_map(|damping| Some((damping, damped_step(&here, &columns, damping)?)))
             .collect();
         let points: Vec<Vec<f64>> = steps.iter().map(|(_, point)| point.clone()).collect();
-        let mut next: Option<(f64, Evaluated)> = None;
-        let tried = steps.iter().map(|(damping, _)| *damping).zip(batch.run(&points));
-        // A neighbour may be better than any step, as where the function is too rough for its differences.
-        let all = tried.chain(differences.into_iter().map(|neighbour| (damping, neighbour)));
-        for (damping, candidate) in all {
-            let Some(candidate) = candidate else { continue };
-            if next.as_ref().is_none_or(|(_, best)| candidate.cost < best.cost) {
-                next = Some((damping, candidate));
+        let results = batch.run_below(&points, here.cost);
+        for ((damping, _), candidate) in steps.iter().zip(results) {
+            if let Some(candidate) = candidate {
+                keep_better(&mut next, *damping, candidate);
             }
         }
         match next {
             Some((tried, candidate)) if candidate.cost < here.cost * (1.0 - PROGRESS) => {
+                // Differences along few coordinates cost no more than the steps do.
+                let much = telling.len() > DAMPINGS.len() && candidate.cost < here.cost * (1.0 - CORRECTED_AFTER);
+                if much && corrections < MOST_CORRECTIONS {
+                    let columns = corrected(columns, &here, &candidate);
+                    slopes = Some(Slopes { columns, corrections: corrections + 1 });
+                }
                 (here, damping) = (candidate, tried.clamp(1e-6, 1e6));
             }
             better => {
                 if let Some((_, candidate)) = better.filter(|(_, candidate)| candidate.cost < here.cost) {
                     here = candidate;
                 }
-                step /= 2.0;
+                // Corrected differences are taken again before the step is made smaller.
+                if corrections == 0 {
+                    step /= 2.0;
+                }
             }
         }
     }
     here
 }
 
-/// The point moved along each coordinate, towards the middle of the box.
-fn neighbours(point: &[f64], step: f64, smallest_steps: &[f64]) -> Vec<Vec<f64>> {
-    let moved = |dimension: usize| {
+/// How the residuals change with each coordinate, and how often that was corrected since it was last evaluated.
+struct Slopes {
+    columns: Vec<Vec<f64>>,
+    corrections: u32,
+}
+
+fn keep_better(best: &mut Option<(f64, Evaluated)>, damping: f64, candidate: Evaluated) {
+    if best.as_ref().is_none_or(|(_, best)| candidate.cost < best.cost) {
+        *best = Some((damping, candidate));
+    }
+}
+
+/// Broyden's update: along the step from `here` to `there` the slopes are what was seen, across it what they were.
+fn corrected(mut columns: Vec<Vec<f64>>, here: &Evaluated, there: &Evaluated) -> Vec<Vec<f64>> {
+    let step: Vec<f64> = there.point.iter().zip(&here.point).map(|(there, here)| there - here).collect();
+    let length2: f64 = step.iter().map(|step| step * step).sum();
+    for row in 0..here.residuals.len() {
+        let foreseen: f64 = columns.iter().zip(&step).map(|(column, step)| column[row] * step).sum();
+        let missed = there.residuals[row] - here.residuals[row] - foreseen;
+        for (column, step) in columns.iter_mut().zip(&step) {
+            column[row] += missed * step / length2;
+        }
+    }
+    columns
+}
+
+/// The point moved along each of the coordinates, towards the middle of the box.
+fn neighbours(point: &[f64], telling: &[usize], step: f64, smallest_steps: &[f64]) -> Vec<Vec<f64>> {
+    let moved = |&dimension: &usize| {
         let step = step.max(smallest_steps[dimension]).min(0.5);
         let mut beside = point.to_vec();
         beside[dimension] += if point[dimension] > 0.5 { -step } else { step };
         beside
     };
-    (0..point.len()).map(moved).collect()
+    telling.iter().map(moved).collect()
 }
 
-/// Differences of the residuals per unit of each coordinate; zero where the neighbour can't be.
-fn columns(here: &Evaluated, beside: &[Vec<f64>], differences: &[Option<Evaluated>]) -> Vec<Vec<f64>> {
-    let column = |dimension: usize| {
-        let length = beside[dimension][dimension] - here.point[dimension];
-        match &differences[dimension] {
-            Some(there) => {
-                let pairs = there.residuals.iter().zip(&here.residuals);
-                pairs.map(|(there, here)| (there - here) / length).collect()
-            }
-            None => vec![0.0; here.residuals.len()],
+/// Differences of the residuals per unit of each coordinate; zero where the neighbour can't be, or none was asked for.
+fn columns(
+    here: &Evaluated,
+    telling: &[usize],
+    beside: &[Vec<f64>],
+    differences: &[Option<Evaluated>],
+) -> Vec<Vec<f64>> {
+    let mut columns = vec![vec![0.0; here.residuals.len()]; here.point.len()];
+    for ((&dimension, beside), there) in telling.iter().zip(beside).zip(differences) {
+        let length = beside[dimension] - here.point[dimension];
+        if let Some(there) = there {
+            let pairs = there.residuals.iter().zip(&here.residuals);
+            columns[dimension] = pairs.map(|(there, here)| (there - here) / length).collect();
         }
-    };
-    (0..beside.len()).map(column).collect()
+    }
+    columns
 }
 
 /// The end of the step that the damped normal equations give, cut at the box; `None` if it goes nowhere.
@@ -318,10 +423,15 @@ mod tests {
 
     const SEARCH: Search = Search { evaluations: 600, restarts: 2, seed: 1 };
 
+    const FREE: Space<'static> = Space { smallest_steps: &[0.0; 2], home: &[0.0; 2], pull: 0.0 };
+
+    fn whole(residuals: Option<Vec<f64>>) -> Evaluation {
+        Evaluation { residuals, share: 1.0 }
+    }
+
     fn run(search: Search, start: &[f64], mut residuals: impl FnMut(&[f64]) -> Option<Vec<f64>>) -> Found {
-        let steps = vec![0.0; start.len()];
-        let mut evaluate = |points: &[Vec<f64>]| points.iter().map(|point| residuals(point)).collect();
-        minimise(start, &steps, search, &mut evaluate, &|| false).expect("the start can be evaluated")
+        let mut evaluate = |points: &[Vec<f64>], _: f64| points.iter().map(|point| whole(residuals(point))).collect();
+        minimise(start, FREE, search, &mut evaluate, &|| false).expect("the start can be evaluated")
     }
 
     #[test]
@@ -332,7 +442,7 @@ mod tests {
             Some(vec![10.0 * (y - x * x), 1.0 - x])
         });
         assert!(found.cost < 1e-4, "{found:?}");
-        assert!(found.evaluations <= SEARCH.evaluations + 8);
+        assert!(found.evaluations <= (SEARCH.evaluations + 8) as f64);
     }
 
     #[test]
@@ -371,20 +481,58 @@ mod tests {
     #[test]
     fn it_stops_when_told_to_with_the_best_so_far() {
         let mut calls = 0;
-        let mut evaluate = |points: &[Vec<f64>]| {
-            points.iter().map(|point| Some(vec![point[0] - 0.5])).collect::<Vec<Option<Vec<f64>>>>()
-        };
-        let never = minimise(&[0.0], &[0.0], SEARCH, &mut evaluate, &|| true);
+        let mut evaluate =
+            |points: &[Vec<f64>], _: f64| points.iter().map(|point| whole(Some(vec![point[0] - 0.5]))).collect();
+        let never = minimise(&[0.0], FREE, SEARCH, &mut evaluate, &|| true);
         assert_eq!(never, None);
-        let mut counting = |points: &[Vec<f64>]| {
+        let mut counting = |points: &[Vec<f64>], _: f64| {
             calls += points.len();
-            points.iter().map(|point| Some(vec![point[0] - 0.5])).collect::<Vec<Option<Vec<f64>>>>()
+            points.iter().map(|point| whole(Some(vec![point[0] - 0.5]))).collect::<Vec<Evaluation>>()
         };
         let few = Search { evaluations: 1, restarts: 0, seed: 0 };
-        let found = minimise(&[0.0], &[0.0], few, &mut counting, &|| false).unwrap();
-        assert_eq!((found.point, found.evaluations, calls), (vec![0.0], 1, 1));
-        let nowhere = minimise(&[0.0], &[0.0], SEARCH, &mut |_: &[Vec<f64>]| vec![None], &|| false);
+        let found = minimise(&[0.0], FREE, few, &mut counting, &|| false).unwrap();
+        assert_eq!((found.point, found.evaluations, calls), (vec![0.0], 1.0, 1));
+        let nowhere = minimise(&[0.0], FREE, SEARCH, &mut |_: &[Vec<f64>], _: f64| vec![whole(None)], &|| false);
         assert_eq!(nowhere, None);
+    }
+
+    #[test]
+    fn what_is_given_up_changes_nothing_but_the_number_of_evaluations() {
+        let residuals = |z: &[f64]| vec![z[0] - 0.2, z[1] * z[0] - 0.1, (9.0 * z[1]).sin()];
+        let mut given_up = 0;
+        let mut evaluate = |points: &[Vec<f64>], limit: f64| {
+            let evaluated = |point: &Vec<f64>| {
+                let all = residuals(point);
+                let kept = all.iter().map(|residual| residual * residual).sum::<f64>() <= limit;
+                given_up += usize::from(!kept);
+                Evaluation { residuals: kept.then_some(all), share: if kept { 1.0 } else { 0.5 } }
+            };
+            points.iter().map(evaluated).collect::<Vec<Evaluation>>()
+        };
+        let cheaper = minimise(&[0.5, 0.5], FREE, SEARCH, &mut evaluate, &|| false).unwrap();
+        let whole = run(SEARCH, &[0.5, 0.5], |z| Some(residuals(z)));
+        assert!(given_up > 0 && cheaper.evaluations < whole.evaluations, "{cheaper:?} {whole:?}");
+        assert_eq!((cheaper.point, cheaper.cost), (whole.point, whole.cost));
+    }
+
+    #[test]
+    fn a_coordinate_that_changes_nothing_is_not_differentiated() {
+        let mut off_the_start = 0;
+        let found = run(Search { restarts: 0, ..SEARCH }, &[0.9, 0.3], |z| {
+            off_the_start += usize::from(z[1] != 0.3);
+            Some(vec![z[0] - 0.2, (5.0 * z[0]).cos()])
+        });
+        assert!(off_the_start <= 3 * SCANNED && found.point[1] == 0.3, "{off_the_start} of {found:?}");
+    }
+
+    #[test]
+    fn what_the_function_does_not_tell_stays_where_it_is_pulled_to() {
+        let space = Space { home: &[0.3, 0.6], pull: 0.01, ..FREE };
+        // Only the sum shows; of the ways to make it the shortest is taken.
+        let mut evaluate =
+            |points: &[Vec<f64>], _: f64| points.iter().map(|z| whole(Some(vec![z[0] + z[1] - 1.1]))).collect();
+        let found = minimise(&[0.3, 0.6], space, SEARCH, &mut evaluate, &|| false).unwrap();
+        assert!((found.point[0] - 0.4).abs() < 0.01 && (found.point[1] - 0.7).abs() < 0.01, "{found:?}");
     }
 
     #[test]

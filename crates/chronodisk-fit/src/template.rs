@@ -20,8 +20,8 @@ use crate::FitError;
 
 /// Most constants that are fitted at once.
 const MAX_CONSTANTS: usize = 64;
-/// Significant digits of a value that is no whole number.
-const DIGITS: i32 = 5;
+/// Significant digits of a value that is no whole number: no sweep is measured to a ten-thousandth.
+const DIGITS: i32 = 4;
 /// Begins the note that a fit leaves at the top and behind each value.
 const NOTE: &str = "# Fitted by `chronodisk fit`";
 const FITTED: &str = "fitted to ";
@@ -259,7 +259,7 @@ impl Constant {
         ((self.place_of(beside) - self.place_of(self.start)).abs() * 1.01).min(0.5)
     }
 
-    /// A multiple of the step, or a number with as many digits as the model can tell apart and no more than five.
+    /// A multiple of the step, or a number with as many digits as the model can tell apart and no more than four.
     fn rounded(&self, value: f64) -> f64 {
         let multiple = (value / self.step).round() * self.step;
         let decimals = if self.stepped { self.decimals } else { self.decimals_at(value) };
@@ -267,7 +267,7 @@ impl Constant {
         (multiple * scale).round() / scale
     }
 
-    /// Decimals that five digits leave.
+    /// Decimals that four digits leave.
     fn decimals_at(&self, value: f64) -> i32 {
         match value > 0.0 {
             true => (DIGITS - 1 - value.log10().floor() as i32).clamp(0, self.decimals),
@@ -469,10 +469,10 @@ mod tests {
         assert_eq!(template.text(&start), PROFILE);
         let text = template.text(&[45.678_91, 11.7, 1.234_567, 2.0, 1.234_567_8, 12.5]);
         for part in [
-            "time = \"45.679 us\"   # fit: 0.04 ms..60 us; data sheet\n",
+            "time = \"45.68 us\"   # fit: 0.04 ms..60 us; data sheet\n",
             "channels = 12 # fit",
-            "rate = { value = \"1.2346 GB/s\", source = \"page 3\" }  # fit",
-            "read = \"1.2346 ms\"\n",
+            "rate = { value = \"1.235 GB/s\", source = \"page 3\" }  # fit",
+            "read = \"1.235 ms\"\n",
             "reads = [\"12.5 us\", \"60 us\"]",
             "# A profile.\nname",
             "capacity = \"8 GiB\" # room",

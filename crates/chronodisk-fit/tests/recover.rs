@@ -81,6 +81,17 @@ fn known_constants_are_recovered() {
 }
 
 #[test]
+fn a_constant_device_comes_to_its_measured_time() {
+    let text = include_str!("../../chronodisk-cli/tests/cmd/fit.in/drive.toml");
+    let csv = include_str!("../../chronodisk-cli/tests/cmd/fit.in/sweep.csv");
+    let problem = problem(text, csv, &["depth>=4"], Conditions { requests: 100, seed: 1, ..CONDITIONS });
+    let search = Search { evaluations: 400, restarts: 0, seed: 1 };
+    let method = Method { search, cross_validate: false, run: &run, stop: &|| false, progress: &|_| {} };
+    let fitted = problem.fit(&method).unwrap();
+    assert_eq!(fitted.values, [80.0], "{fitted:?}");
+}
+
+#[test]
 fn each_set_is_left_out_once() {
     let truth = profile("3 us", "12 us", "0 us");
     let csv = sweep(&truth, &[("randread", 4_096, 1), ("randread", 4_096, 2), ("read", 16_384, 1)]);
