@@ -101,8 +101,8 @@ pub struct BuildOptions {
     pub seed: u64,
 }
 
-/// Most devices that [`Profile::reaching`] puts in a row: 64 rows of 64.
-pub const MOST_IN_A_ROW: u64 = (array::MAX_MEMBERS * array::MAX_MEMBERS) as u64;
+/// Most devices that [`Profile::reaching`] puts in a row: 100 TiB of devices of 2 GB.
+pub const MOST_IN_A_ROW: u64 = 65_536;
 
 /// A profile that has been read and checked.
 #[derive(Clone)]
@@ -245,8 +245,8 @@ impl Profile {
     }
 
     /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
-    /// after the other (an array of level `linear`, as LVM and md make them) as that takes. What is more than 64
-    /// becomes a row of equal rows.
+    /// after the other (an array of level `linear`, as LVM and md make them) as that takes. More than 64 become a row
+    /// of equal rows.
     ///
     /// # Errors
     /// A capacity that takes more than [`MOST_IN_A_ROW`] devices, or a profile that is too long to be a member.
@@ -262,9 +262,13 @@ impl Profile {
                 Bytes(self.capacity_bytes()),
             )));
         }
-        let rows = count.div_ceil(array::MAX_MEMBERS as u64);
-        let row = self.in_a_row(count.div_ceil(rows))?;
-        if rows == 1 { Ok(row) } else { row.in_a_row(rows) }
+        let (mut row, mut left) = (self.clone(), count);
+        while left > 1 {
+            let rows = left.div_ceil(array::MAX_MEMBERS as u64);
+            row = row.in_a_row(left.div_ceil(rows))?;
+            left = rows;
+        }
+        Ok(row)
     }
 
     /// So many of this device one after the other.

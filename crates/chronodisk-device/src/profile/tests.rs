@@ -147,8 +147,13 @@ fn what_one_device_can_not_have_a_row_of_them_has() {
     }
     assert!(completed.iter().all(|completion| completion.status == Status::Ok));
 
-    let error = disk.reaching(900 << 40).unwrap_err();
-    assert!(error.message.contains("takes 9896 of this device, which ends at 100 GB"), "{error}");
+    let sled = Profile::find("mems-g2").unwrap();
+    let sleds = sled.reaching(100 << 40).unwrap();
+    assert_eq!(sleds.capacity_bytes(), 8 * 63 * 64 * sled.capacity_bytes(), "31,815 are the least");
+    assert_eq!(build(&sleds, 100 << 40).info().capacity_sectors, sectors);
+
+    let error = disk.reaching(9_000 << 40).unwrap_err();
+    assert!(error.message.contains("takes 98957 of this device, which ends at 100 GB"), "{error}");
     let constant = Profile::find("constant-10ms").unwrap();
     assert_eq!(constant.reaching(100 << 40).unwrap().kind(), "constant", "it has no geometry");
 }
