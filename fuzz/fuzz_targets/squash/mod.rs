@@ -13,8 +13,13 @@ pub struct Twin {
 }
 
 impl Twin {
+    #[allow(dead_code, reason = "one target has other options")]
     pub fn new() -> Self {
-        let options = SquashOptions { unclassified_bytes: 1 << 20, ..SquashOptions::default() };
+        Twin::with(&SquashOptions::default())
+    }
+
+    pub fn with(options: &SquashOptions) -> Self {
+        let options = SquashOptions { unclassified_bytes: 1 << 20, ..options.clone() };
         let store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &options);
         Twin { store, full: vec![0; CAPACITY_BYTES as usize] }
     }
