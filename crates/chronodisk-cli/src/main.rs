@@ -24,12 +24,14 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
-    // This executable is also the guest's first process, the process behind its device, and the programs
-    // that calibration runs. All are started by us alone, with nothing but these words, before anything else of a command line exists.
+    // This executable is also the guest's first process, the process behind its device, the one that clears up, and
+    // the programs that calibration runs. All are started by us alone, with nothing but these words, before anything
+    // else of a command line exists.
     match std::env::args_os().nth(1).as_ref().and_then(|word| word.to_str()) {
         Some("guest-init") => chronodisk_guest::guest_init(),
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
+        Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
         _ => {}
     }
     output::set_up_rendering();

@@ -1,6 +1,6 @@
 //! Runs a program in User Mode Linux, on an emulated device, in the guest's own time or the host's.
 //!
-//! Three processes work together. The *launcher* ([`run`]) is the user's command: it starts the
+//! Three processes work together, and a fourth ([`guest_sweeper`]) clears up behind them. The *launcher* ([`run`]) is the user's command: it starts the
 //! two others, relays the program's input and output, and collects the result. The *backend*
 //! ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is
 //! the distribution's `linux.uml`, whose clock a preload library has replaced (`shim`), and
@@ -35,6 +35,7 @@ mod root;
 mod samples;
 mod signals;
 mod spec;
+mod sweeper;
 mod throttled;
 mod trap_probe;
 
@@ -50,3 +51,4 @@ pub use page::{ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, Id
 pub use root::RootChoice;
 pub use samples::{ComponentSample, Sample};
 pub use spec::{CheckResult, Stage};
+pub use sweeper::guest_sweeper;

@@ -15,6 +15,7 @@ use crate::descriptors;
 use crate::host::{self, UserModeLinux};
 use crate::init::device_name;
 use crate::launch::{Doing, RunError, RunOptions};
+use crate::sweeper::Sweeper;
 
 /// Console text that is kept for a crash.
 const CONSOLE_BYTES_MAX: usize = 64 << 10;
@@ -134,6 +135,8 @@ pub(crate) struct Guest {
     pub console: File,
     console_tail: Vec<u8>,
     pub started: Instant,
+    /// Dropped last.
+    _sweeper: Sweeper,
 }
 
 impl Guest {
@@ -196,12 +199,14 @@ impl Guest {
         bequest.extend(by_device(vhost));
         descriptors::bequeath(&mut command, Some(cpu), bequest);
         place_by_no_chance(&mut command);
+        let mut sweeper = Sweeper::start().doing("starting the process that clears up")?;
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
         drop(command);
+        sweeper.watch(child.id(), &kernel.executable).doing("telling the process that clears up")?;
         let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
         let console = File::from(OwnedFd::from(console));
-        Ok(Guest { child, pidfd, line, console, console_tail: Vec::new(), started })
+        Ok(Guest { child, pidfd, line, console, console_tail: Vec::new(), started, _sweeper: sweeper })
     }
 
     pub fn read_console(&mut self) {
@@ -231,7 +236,6 @@ impl Drop for Guest {
     }
 }
 
-/// The terminal's Ctrl-C is the launcher's to deal with.
 /// Gives the guest's kernel the same addresses in each run.
 ///
 /// User Mode Linux takes what lies between its program break and the end of its memory for the guest's memory, so a
@@ -248,7 +252,8 @@ fn place_by_no_chance(command: &mut Command) {
     }
 }
 
-fn own_process_group(command: &mut Command) {
+/// The terminal's Ctrl-C is the launcher's to deal with.
+pub(crate) fn own_process_group(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     command.process_group(0);
 }

@@ -41,7 +41,9 @@ impl Running {
     fn end(self) -> (ExitStatus, String) {
         let pid = self.child.id();
         let output = self.child.wait_with_output().unwrap();
-        let left = wait_until_gone(&self.mark);
+        let mut left = wait_until_gone(&self.mark);
+        // A process that the guest has just made has no environment any more, but its kernel's command line.
+        left.extend(wait_until_gone(&format!("init=/proc/{pid}/exe")));
         assert!(left.is_empty(), "processes of run {pid} are left: {left:?}");
         (output.status, text(&output.stderr))
     }
