@@ -35,13 +35,6 @@ SCHEMA = "chronodisk.experiment.os-pausing/1"
 DEVICES = [f"wu-tsai-ch{channels}-x{speed}" for channels in range(1, 5) for speed in range(1, 5)]
 CORNERS = [f"wu-tsai-ch{channels}-x{speed}" for channels in (1, 4) for speed in (1, 4)]
 SCHEDULERS = ["bfq", "none"]
-#: Where the small form runs each workload.
-SMALL_FORM = {
-    "sequential-read": DEVICES,
-    "archive": CORNERS,
-    "video": [CORNERS[0], CORNERS[-1]],
-    "postmark": [CORNERS[0], CORNERS[-1]],
-}
 #: The guest's clock at boot, so that nothing in a file system depends on the day.
 START = "1400000000"
 #: Of Student's distribution at 97.5 %, by degrees of freedom from 1 on.
@@ -97,7 +90,7 @@ def plan(all_workloads: list[Workload], full: bool) -> Iterator[tuple[Cell, list
         one_scheduler = ["none"] if workload.name == "sequential-read" else SCHEDULERS[:1]
         # The paper's section 4.1 has but one, too.
         several = full and workload.name != "sequential-read"
-        for device in DEVICES if full else SMALL_FORM[workload.name]:
+        for device in DEVICES:
             for scheduler in SCHEDULERS if several else one_scheduler:
                 yield Cell(workload, device, scheduler), arms(workload, device, full)
 
@@ -173,14 +166,15 @@ def measure(cell: Cell, chosen: list[Arm], reps: int) -> dict[str, Any]:
     return row | {"load": round(os.getloadavg()[0], 1)}
 
 
-def differences(rows: list[dict[str, Any]], arm: Arm) -> dict[str, list[float]]:
-    """Differences of an arm to what it is compared with, pair by pair in percent, by device."""
-    found: dict[str, list[float]] = {}
+def differences(rows: list[dict[str, Any]], arm: Arm) -> dict[tuple[str, str], list[float]]:
+    """Differences of an arm to what it is compared with, pair by pair in percent, by workload and device."""
+    found: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         figures = row["figures"]
         if arm.name in figures and arm.against in figures:
             pairs = zip(figures[arm.name], figures[arm.against], strict=True)
-            found.setdefault(row["device"], []).extend(100 * (ours / theirs - 1) for ours, theirs in pairs)
+            percents = [100 * (ours / theirs - 1) for ours, theirs in pairs]
+            found.setdefault((row["workload"], row["device"]), []).extend(percents)
     return found
 
 
@@ -194,16 +188,17 @@ def interval(values: list[float]) -> tuple[float, float | None]:
 
 
 def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The paired differences of each arm, by device and over all of them."""
+    """The paired differences of each arm, by workload and device."""
     table = []
     for arm in ARMS:
-        by_device = differences(rows, arm) if arm.against else {}
-        for device, values in by_device.items():
+        by_cell = differences(rows, arm) if arm.against else {}
+        for (workload, device), values in by_cell.items():
             mean, half = interval(values)
             table.append(
                 {
                     "arm": arm.name,
                     "against": arm.against,
+                    "workload": workload,
                     "device": device,
                     "pairs": len(values),
                     "mean_percent": mean,
@@ -246,7 +241,7 @@ def plot_differences(table: list[dict[str, Any]]) -> None:
     for limit in (-2, 2):
         axes.axvline(limit, color="#cc6677", linewidth=0.8, linestyle="--")
     axes.invert_yaxis()
-    axes.set_xlabel("paired difference in %, mean and 95 % interval of each device; dashed: the paper's 2 %")
+    axes.set_xlabel("paired difference in %, mean and 95 % interval by device and workload; dashed: the paper's 2 %")
     keep_plot("os-pausing", figure)
 
 
@@ -278,7 +273,7 @@ def print_table(table: list[dict[str, Any]]) -> None:
     for row in table:
         half = row["half_width_95_percent"]
         width = "" if half is None else f" ± {half:.3f}"
-        line = f"{row['arm']:<26}{row['against']:<22}{row['device']:<17}{row['pairs']:>3} pairs"
+        line = f"{row['arm']:<26}{row['against']:<22}{row['workload']:<17}{row['device']:<17}{row['pairs']:>3} pairs"
         print(f"{line}{row['mean_percent']:>+9.3f} %{width}, largest {row['largest_percent']:+.3f} %", flush=True)
 
 
