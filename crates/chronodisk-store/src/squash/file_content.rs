@@ -5,7 +5,6 @@
 
 use super::UNIT_BYTES;
 use super::content::{Content, ContentKind};
-use super::crc32::{REGISTER_FIRST, register_after};
 
 /// A type of files whose contents are made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -200,19 +199,28 @@ impl Gzip {
     fn page(&self, number: u64) -> Page {
         let mut page = text_page(self.seed, number);
         let (text, end) = page.split_at_mut(UNIT_BYTES as usize - 4);
-        end.copy_from_slice(&register_after(Gzip::register_before(number), text).to_le_bytes());
+        // What the register of the CRC holds, the CRC's complement, makes it zero.
+        end.copy_from_slice(&(!crc32_after(Gzip::crc_before(number), text)).to_le_bytes());
         page
     }
 
-    fn register_before(page: u64) -> u32 {
-        if page == 0 { REGISTER_FIRST } else { 0 }
+    /// The CRC of the pages before one.
+    fn crc_before(page: u64) -> u32 {
+        if page == 0 { 0 } else { !0 }
     }
 
     fn crc_of_text(&self, len_bytes: u64) -> u32 {
         let last = len_bytes / UNIT_BYTES;
         let rest = &self.page(last)[..(len_bytes % UNIT_BYTES) as usize];
-        !register_after(Gzip::register_before(last), rest)
+        crc32_after(Gzip::crc_before(last), rest)
     }
+}
+
+/// The CRC-32 of bytes that come after others, from the others'.
+fn crc32_after(before: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(before);
+    hasher.update(bytes);
+    hasher.finalize()
 }
 
 /// A document of one page, whose contents are as long as they must be.
@@ -312,7 +320,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::squash::crc32::crc32;
 
     fn whole(kind: FileKind, len_bytes: u64) -> Vec<u8> {
         let mut bytes = vec![1; len_bytes as usize];
@@ -337,7 +344,7 @@ mod tests {
                 other => panic!("a block that is not stored: {other}"),
             }
         }
-        let trailer = [crc32(&text).to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
+        let trailer = [crc32fast::hash(&text).to_le_bytes(), (text.len() as u32).to_le_bytes()].concat();
         assert_eq!(member[at..], trailer);
         text
     }

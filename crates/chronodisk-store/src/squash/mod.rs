@@ -17,7 +17,6 @@ mod blocks;
 mod btrfs;
 mod class;
 mod content;
-mod crc32;
 mod ext4;
 mod file_content;
 mod image;

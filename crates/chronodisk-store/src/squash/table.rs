@@ -5,7 +5,6 @@
 //! are not known.
 
 use super::blocks::Blocks;
-use super::crc32::crc32;
 use super::map_log::{u32_at, u64_at};
 use crate::StoreError;
 
@@ -113,7 +112,7 @@ fn gpt(bytes: &[u8], sector_bytes: usize, capacity_bytes: u64) -> Option<Table> 
     }
     let mut unsigned = header.to_vec();
     unsigned[16..20].fill(0);
-    if crc32(&unsigned) != u32_at(header, 16) {
+    if crc32fast::hash(&unsigned) != u32_at(header, 16) {
         return None;
     }
     let (count, entry_bytes) = (u32_at(header, 80) as usize, u32_at(header, 84) as usize);
@@ -123,7 +122,7 @@ fn gpt(bytes: &[u8], sector_bytes: usize, capacity_bytes: u64) -> Option<Table> 
     let Some(entries) = entries.filter(|_| entry_bytes >= 128) else {
         return Some(Table::NotUnderstood("the entries of its partition table lie elsewhere".to_owned()));
     };
-    if crc32(entries) != u32_at(header, 88) {
+    if crc32fast::hash(entries) != u32_at(header, 88) {
         return None;
     }
     let used = entries.chunks_exact(entry_bytes).filter(|entry| entry[..16].iter().any(|&byte| byte != 0));
