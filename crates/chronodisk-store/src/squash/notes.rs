@@ -119,10 +119,6 @@ impl Notes {
         Notes { marks_max, marks: BTreeMap::new(), order: VecDeque::new(), notices: 0, data_bytes: 0 }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.marks.is_empty()
-    }
-
     /// Memory that the marks take, in bytes, in a tree whose nodes are two thirds full and in order.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.marks.len() * size_of::<(u64, Mark)>() * 3 / 2 + self.order.capacity() * size_of::<u64>()) as u64
@@ -145,14 +141,22 @@ impl Notes {
         }
     }
 
-    /// What becomes of pages from `unit` on, if marks are heard besides what was judged of them. Metadata that are
-    /// known as such are kept whatever is said; of zeros nothing is believed, because they are many things.
-    pub(crate) fn overrule(&self, unit: u64, bytes: &[u8], judged: Vec<Judged>) -> Vec<Judged> {
+    /// What becomes of pages that are written from `unit` on, with what was judged of them; counts what is dropped that
+    /// would not have been.
+    pub(crate) fn hear(&mut self, unit: u64, bytes: &[u8], judged: Vec<Judged>) -> Vec<Judged> {
         if self.marks.is_empty() {
             return judged;
         }
+        let heard = self.overrule(unit, bytes, &judged);
+        self.data_bytes += dropped_units(&heard).saturating_sub(dropped_units(&judged)) * UNIT_BYTES;
+        heard
+    }
+
+    /// What becomes of pages from `unit` on, if marks are heard besides what was judged of them. Metadata that are
+    /// known as such are kept whatever is said; of zeros nothing is believed, because they are many things.
+    pub(crate) fn overrule(&self, unit: u64, bytes: &[u8], judged: &[Judged]) -> Vec<Judged> {
         let mut heard: Vec<Judged> = Vec::new();
-        for (from, to, verdict) in judged {
+        for &(from, to, verdict) in judged {
             for at in from..to {
                 let page = &bytes[((at - unit) * UNIT_BYTES) as usize..][..UNIT_BYTES as usize];
                 let mark = if is_zero(page) { None } else { self.marks.get(&sum(page)) };
@@ -171,14 +175,10 @@ impl Notes {
         }
         heard
     }
+}
 
-    /// Counts what was dropped that would not have been.
-    pub(crate) fn count_data(&mut self, before: &[Judged], after: &[Judged]) {
-        let dropped = |judged: &[Judged]| -> u64 {
-            judged.iter().filter(|judged| judged.2 == Verdict::Drop).map(|judged| judged.1 - judged.0).sum()
-        };
-        self.data_bytes += dropped(after).saturating_sub(dropped(before)) * UNIT_BYTES;
-    }
+fn dropped_units(judged: &[Judged]) -> u64 {
+    judged.iter().filter(|judged| judged.2 == Verdict::Drop).map(|judged| judged.1 - judged.0).sum()
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
         let judged = vec![(7, 11, Verdict::Wait), (11, 12, metadata)];
         let noted = Verdict::Keep(Class::Noted);
         let heard = [(7, 8, noted), (8, 9, Verdict::Drop), (9, 11, Verdict::Wait), (11, 12, metadata)];
-        assert_eq!(notes.overrule(7, &bytes, judged), heard);
+        assert_eq!(notes.overrule(7, &bytes, &judged), heard);
     }
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
         let mut first = [0; 4096];
         first[..4].copy_from_slice(&1u32.to_le_bytes());
         let judged = vec![(0, 1, Verdict::Wait)];
-        assert_eq!(notes.overrule(0, &first, judged.clone()), judged);
+        assert_eq!(notes.overrule(0, &first, &judged), judged);
     }
 
     proptest! {

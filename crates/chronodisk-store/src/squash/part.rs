@@ -192,7 +192,7 @@ impl Part {
         offset_bytes: u64,
         len_bytes: u64,
         blocks: &mut Blocks,
-        notes: &mut Notes,
+        notes: Option<&mut Notes>,
     ) -> Result<u64, StoreError> {
         let old = match &self.known {
             Known::Ext4(ext4) => ext4.before_write(offset_bytes, len_bytes, blocks)?,
@@ -200,10 +200,8 @@ impl Part {
         };
         let mut dropped_bytes = 0;
         let mut judged = self.judge(unit, bytes);
-        if !notes.is_empty() {
-            let heard = notes.overrule(unit, bytes, judged.clone());
-            notes.count_data(&judged, &heard);
-            judged = heard;
+        if let Some(notes) = notes {
+            judged = notes.hear(unit, bytes, judged);
         }
         for &(from, to, verdict) in &judged {
             let part = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];

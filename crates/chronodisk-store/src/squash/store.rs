@@ -271,7 +271,6 @@ impl SquashStore {
             notes.look_at(bytes);
         }
         self.check_room(unit, end, bytes)?;
-        let mut unheard = Notes::new(0);
         for (from, to, index) in self.pieces(unit, end) {
             let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
             let Some(index) = index else {
@@ -281,7 +280,7 @@ impl SquashStore {
             let from_bytes = offset_bytes.max(from * UNIT_BYTES);
             let to_bytes = (offset_bytes + len_bytes).min(to * UNIT_BYTES);
             let part = &mut self.parts[index];
-            let notes = self.notes.as_mut().unwrap_or(&mut unheard);
+            let notes = self.notes.as_mut();
             self.dropped_bytes +=
                 part.write(from, piece, from_bytes, to_bytes - from_bytes, &mut self.blocks, notes)?;
         }
@@ -331,7 +330,7 @@ impl SquashStore {
                 Some(index) => {
                     let mut judged = self.parts[index].judge(from, bytes_of(from, to));
                     if let Some(notes) = &self.notes {
-                        judged = notes.overrule(from, bytes_of(from, to), judged);
+                        judged = notes.overrule(from, bytes_of(from, to), &judged);
                     }
                     let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
                     needed.extend(kept.map(|(from, to, _)| (from, bytes_of(from, to))));
