@@ -2,12 +2,15 @@
 //!
 //! Nothing in here knows why a block is kept: [`super::SquashStore`] decides with a classifier's help.
 
+use std::sync::Arc;
+
 use super::arena::Arena;
 use super::backing::Backing;
 use super::class::Class;
 use super::content::Content;
 use super::meter::{Meter, Worker};
 use super::runs::{RunMap, RunValue};
+use super::volume::Lens;
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 use crate::StoreError;
 use crate::ram::is_zero;
@@ -60,9 +63,13 @@ impl RunValue for Frame {
 }
 
 /// Blocks by number, counted in units of [`UNIT_BYTES`].
+///
+/// The numbers are the device's; or, while a volume is looked at whose blocks lie in several places, the volume's own.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     units: u64,
+    /// Of the volume that is looked at.
+    lens: Option<Arc<Lens>>,
     map: RunMap<Block>,
     /// Blocks that wait; what `map` says of them holds if they are forgotten.
     waiting: RunMap<Frame>,
@@ -80,6 +87,7 @@ impl Blocks {
     pub(crate) fn new(units: u64, map: RunMap<Block>, backing: Backing, content: Content, waiting_bytes: u64) -> Self {
         Blocks {
             units,
+            lens: None,
             map,
             waiting: RunMap::default(),
             arena: Arena::new(waiting_bytes),
@@ -95,6 +103,39 @@ impl Blocks {
 
     pub(crate) fn units(&self) -> u64 {
         self.units
+    }
+
+    /// Counts blocks as this volume does from now on, or, without one, as the device does. Returns what was before.
+    pub(crate) fn look_through(&mut self, lens: Option<Arc<Lens>>) -> Option<Arc<Lens>> {
+        std::mem::replace(&mut self.lens, lens)
+    }
+
+    /// Where blocks between two lie on the device: the first of each range, the one behind its last, and where the first
+    /// one lies.
+    fn on_device(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
+        match &self.lens {
+            None => vec![(start, end, start)],
+            Some(lens) => lens.pieces(start, end).collect(),
+        }
+    }
+
+    /// Where a block lies on the device.
+    fn unit_on_device(&self, unit: u64) -> Option<u64> {
+        self.lens.as_ref().map_or(Some(unit), |lens| lens.at(unit, unit + 1).0)
+    }
+
+    /// Does what `work` does with blocks of the device, with whole blocks from `unit` on.
+    fn with_bytes(
+        &mut self,
+        unit: u64,
+        bytes: &[u8],
+        mut work: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let end = unit + bytes.len() as u64 / UNIT_BYTES;
+        for (from, to, at) in self.on_device(unit, end) {
+            work(self, at, &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize])?;
+        }
+        Ok(())
     }
 
     /// What is made up follows from it.
@@ -148,50 +189,79 @@ impl Blocks {
     /// Where from `start` on, before `end`, blocks wait or are kept, in order.
     pub(crate) fn stored_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut stored: RunMap<()> = RunMap::default();
-        self.waiting.pieces(start, end).for_each(|(from, to, _)| stored.set(from, to, ()));
-        let kept = self.map.pieces(start, end).filter(|piece| !matches!(piece.2, Block::Zeroed | Block::Generated));
-        kept.for_each(|(from, to, _)| stored.set(from, to, ()));
+        for (first, last, at) in self.on_device(start, end) {
+            let (at_end, mut set) = (at + last - first, |from, to| stored.set(from - at + first, to - at + first, ()));
+            self.waiting.pieces(at, at_end).for_each(|(from, to, _)| set(from, to));
+            let kept = self.map.pieces(at, at_end).filter(|piece| !matches!(piece.2, Block::Zeroed | Block::Generated));
+            kept.for_each(|(from, to, _)| set(from, to));
+        }
         stored.all().map(|(from, to, ())| (from, to)).collect()
     }
 
     /// Where from `start` on, before `end`, blocks are made up when they are read, in order.
     pub(crate) fn generated_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut generated: RunMap<()> = RunMap::default();
-        let made_up = self.map.pieces(start, end).filter(|piece| piece.2 == Block::Generated);
-        made_up.for_each(|(from, to, _)| generated.set(from, to, ()));
-        self.waiting.pieces(start, end).for_each(|(from, to, _)| generated.remove(from, to));
+        for (first, last, at) in self.on_device(start, end) {
+            let (at_end, in_volume) = (at + last - first, |unit| unit - at + first);
+            let made_up = self.map.pieces(at, at_end).filter(|piece| piece.2 == Block::Generated);
+            made_up.for_each(|(from, to, _)| generated.set(in_volume(from), in_volume(to), ()));
+            let waiting = self.waiting.pieces(at, at_end);
+            waiting.for_each(|(from, to, _)| generated.remove(in_volume(from), in_volume(to)));
+        }
         generated.all().map(|(from, to, ())| (from, to)).collect()
     }
 
     /// Whether the block was kept as metadata, not just until it is classified.
     pub(crate) fn is_kept_metadata(&self, unit: u64) -> bool {
+        let Some(unit) = self.unit_on_device(unit) else { return false };
         let waits = self.waiting.at(unit, unit + 1).0.is_some();
         !waits
             && matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { class, .. }) if class != Class::Unclassified)
     }
 
+    /// Why the block is kept, if it is.
+    fn class_of(&self, unit: u64) -> Option<Class> {
+        let unit = self.unit_on_device(unit)?;
+        match self.map.at(unit, unit + 1).0 {
+            Some(Block::Kept { class, .. }) => Some(class),
+            _ => None,
+        }
+    }
+
     /// Whether the block is kept because of a file's name.
     pub(crate) fn is_raw(&self, unit: u64) -> bool {
-        let (block, _) = self.map.at(unit, unit + 1);
-        matches!(block, Some(Block::Kept { class: Class::Raw, .. }))
+        self.class_of(unit) == Some(Class::Raw)
     }
 
     /// Whether the block is kept because a program says so.
     pub(crate) fn is_noted(&self, unit: u64) -> bool {
-        let (block, _) = self.map.at(unit, unit + 1);
-        matches!(block, Some(Block::Kept { class: Class::Noted, .. }))
+        self.class_of(unit) == Some(Class::Noted)
     }
 
     /// Whether some block between two is kept, or waits, only because nothing is known of it.
     pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
         let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });
-        self.waiting.pieces(start, end).next().is_some()
-            || self.map.pieces(start, end).any(|(_, _, block)| unclassified(block))
+        self.on_device(start, end).into_iter().map(|(from, to, at)| (at, at + to - from)).any(|(start, end)| {
+            self.waiting.pieces(start, end).next().is_some()
+                || self.map.pieces(start, end).any(|(_, _, block)| unclassified(block))
+        })
     }
 
     /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
     pub(crate) fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
-        self.work(Worker::Remap, |blocks| blocks.read_pieces(offset_bytes, bytes))
+        self.work(Worker::Remap, |blocks| {
+            if blocks.lens.is_none() {
+                return blocks.read_pieces(offset_bytes, bytes);
+            }
+            let end_bytes = offset_bytes + bytes.len() as u64;
+            let mut true_bytes = true;
+            for (from, to, at) in blocks.on_device(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
+                let (start, end) = (offset_bytes.max(from * UNIT_BYTES), end_bytes.min(to * UNIT_BYTES));
+                let part = &mut bytes[(start - offset_bytes) as usize..(end - offset_bytes) as usize];
+                true_bytes &= blocks.read_pieces(at * UNIT_BYTES + start - from * UNIT_BYTES, part)?;
+            }
+            Ok(true_bytes)
+        })
     }
 
     fn read_pieces(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
@@ -247,7 +317,9 @@ impl Blocks {
 
     /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
     pub(crate) fn keep(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        self.work(Worker::Remap, |blocks| blocks.keep_runs(unit, bytes, class))
+        self.work(Worker::Remap, |blocks| {
+            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.keep_runs(at, bytes, class))
+        })
     }
 
     fn keep_runs(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
@@ -409,7 +481,9 @@ impl Blocks {
     /// Lets `bytes`, whole blocks from `unit` on, wait in memory; without room there, they are kept.
     /// Zeros need not wait.
     pub(crate) fn wait(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.work(Worker::Unclassified, |blocks| blocks.wait_runs(unit, bytes))
+        self.work(Worker::Unclassified, |blocks| {
+            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.wait_runs(at, bytes))
+        })
     }
 
     fn wait_runs(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
@@ -438,7 +512,7 @@ impl Blocks {
             let Some((place, len)) = self.arena.take((frame_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
                 let rest = &bytes[from..];
                 self.spilled_bytes += rest.len() as u64;
-                return self.keep(at, rest, Class::Unclassified);
+                return self.work(Worker::Remap, |blocks| blocks.keep_runs(at, rest, Class::Unclassified));
             };
             let taken_end = at + len / UNIT_SLOTS;
             self.arena.write(place, &bytes[from..((taken_end - unit) * UNIT_BYTES) as usize]);
@@ -452,7 +526,12 @@ impl Blocks {
 
     /// What waits between `start` and `end` is kept; what is kept is of this class now.
     pub(crate) fn settle(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
-        self.work(Worker::Unclassified, |blocks| blocks.settle_pieces(start, end, class))
+        self.work(Worker::Unclassified, |blocks| {
+            blocks
+                .on_device(start, end)
+                .into_iter()
+                .try_for_each(|(from, to, at)| blocks.settle_pieces(at, at + to - from, class))
+        })
     }
 
     fn settle_pieces(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
@@ -466,7 +545,7 @@ impl Blocks {
                 buffer.clear();
                 buffer.resize(((part_end - at) * UNIT_BYTES) as usize, 0);
                 self.arena.read(place + (at - from) * UNIT_SLOTS, 0, &mut buffer);
-                let kept = self.keep(at, &buffer, class);
+                let kept = self.work(Worker::Remap, |blocks| blocks.keep_runs(at, &buffer, class));
                 self.buffer = buffer;
                 kept?;
                 at = part_end;
@@ -477,10 +556,11 @@ impl Blocks {
 
     /// What waits between `start` and `end` is kept as unclassified.
     pub(crate) fn spill(&mut self, start: u64, end: u64) -> Result<(), StoreError> {
-        let waiting: Vec<_> = self.waiting.pieces(start, end).map(|(from, to, _)| (from, to)).collect();
-        for (from, to) in waiting {
+        let device = self.on_device(start, end).into_iter().map(|(from, to, at)| (at, at + to - from));
+        let waiting = device.flat_map(|(start, end)| self.waiting.pieces(start, end).map(|(from, to, _)| (from, to)));
+        for (from, to) in waiting.collect::<Vec<_>>() {
             self.spilled_bytes += (to - from) * UNIT_BYTES;
-            self.settle(from, to, Class::Unclassified)?;
+            self.work(Worker::Unclassified, |blocks| blocks.settle_pieces(from, to, Class::Unclassified))?;
         }
         Ok(())
     }
@@ -493,26 +573,37 @@ impl Blocks {
     /// What was written between two, zeros among it, is made up from now on.
     pub(crate) fn squash_written(&mut self, start: u64, end: u64) {
         let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
-        let pieces = self.map.pieces(start, end);
+        let device = self.on_device(start, end).into_iter().map(|(from, to, at)| (at, at + to - from));
+        let pieces = device.flat_map(|(start, end)| self.map.pieces(start, end));
         let written = pieces.filter(|piece| piece.2 != Block::Generated && !asked_for(piece.2));
-        for (from, to) in written.map(|piece| (piece.0, piece.1)).collect::<Vec<_>>() {
-            self.squash(from, to);
-        }
+        let written: Vec<_> = written.map(|piece| (piece.0, piece.1)).collect();
+        self.work(Worker::Remap, |blocks| {
+            written.into_iter().for_each(|(from, to)| blocks.set(from, to, Some(Block::Generated)));
+        });
     }
 
     /// Bytes from now on made up.
     pub(crate) fn squash(&mut self, start: u64, end: u64) {
-        self.work(Worker::Remap, |blocks| blocks.set(start, end, Some(Block::Generated)));
+        self.give(start, end, Some(Block::Generated));
     }
 
     /// Zeros from now on, which take no space.
     pub(crate) fn zero(&mut self, start: u64, end: u64) {
-        self.work(Worker::Remap, |blocks| blocks.set(start, end, Some(Block::Zeroed)));
+        self.give(start, end, Some(Block::Zeroed));
     }
 
     /// As if never written.
     pub(crate) fn forget(&mut self, start: u64, end: u64) {
-        self.work(Worker::Remap, |blocks| blocks.set(start, end, None));
+        self.give(start, end, None);
+    }
+
+    /// Lets blocks between two be this from now on.
+    fn give(&mut self, start: u64, end: u64, block: Option<Block>) {
+        self.work(Worker::Remap, |blocks| {
+            for (from, to, at) in blocks.on_device(start, end) {
+                blocks.set(at, at + to - from, block);
+            }
+        });
     }
 
     /// What is kept now survives this process, in an image.

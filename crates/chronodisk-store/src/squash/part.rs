@@ -1,4 +1,4 @@
-//! A part of the device that may hold a file system: all of it, or a partition.
+//! A part of the device that may hold a file system: all of it, a partition, or a logical volume.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use super::ext4::{Ext4, News};
 use super::names::NameRule;
 use super::notes::Notes;
 use super::runs::RunMap;
+use super::volume::{Lens, Volume};
 use super::xfs::Xfs;
 use super::{Class, UNIT_BYTES};
 use crate::{StoreError, len_of};
@@ -58,9 +59,12 @@ const NAMES_HIDDEN: &str = "names of files are read on ext2, ext3 and ext4 alone
 /// Whatever part of it a superblock of a known kind may take, counted from a part's beginning.
 const SUPERBLOCK_BYTES: u64 = 4096;
 
-/// A range of bytes of the device, and what is known of the file system in it.
+/// A volume, and what is known of the file system in it. Addresses are the volume's: [`Part::lens`] says where its
+/// blocks lie, if they lie elsewhere on the device.
 #[derive(Debug)]
 pub(crate) struct Part {
+    volume: Volume,
+    lens: Option<Arc<Lens>>,
     start_bytes: u64,
     end_bytes: u64,
     /// The blocks that begin in it; what the last one holds of another part is beyond the file system's end.
@@ -82,10 +86,13 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Bytes from `start_bytes` up to `end_bytes`, of which nothing is known; a journal there is not read if
-    /// `ignore_journal`, and `names` say which files are treated in another way.
-    pub(crate) fn new(start_bytes: u64, end_bytes: u64, ignore_journal: bool, names: &Arc<[NameRule]>) -> Self {
+    /// A volume of which nothing is known; a journal there is not read if `ignore_journal`, and `names` say which files
+    /// are treated in another way.
+    pub(crate) fn new(volume: Volume, ignore_journal: bool, names: &Arc<[NameRule]>) -> Self {
+        let (start_bytes, end_bytes) = volume.bounds();
         Part {
+            lens: volume.lens(),
+            volume,
             start_bytes,
             end_bytes,
             start: start_bytes.div_ceil(UNIT_BYTES),
@@ -102,14 +109,19 @@ impl Part {
         }
     }
 
-    /// First byte, and the byte behind the last.
-    pub(crate) fn bounds(&self) -> (u64, u64) {
-        (self.start_bytes, self.end_bytes)
+    /// Where it lies.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
     }
 
-    /// First block that begins in it, and the block behind the last one.
-    pub(crate) fn units(&self) -> (u64, u64) {
-        (self.start, self.end)
+    /// What [`Blocks`] must be looked at through while it is at work.
+    pub(crate) fn lens(&self) -> Option<Arc<Lens>> {
+        self.lens.clone()
+    }
+
+    /// Its first block.
+    pub(crate) fn first_unit(&self) -> u64 {
+        self.start
     }
 
     pub(crate) fn notices(&self) -> &[String] {
@@ -146,12 +158,6 @@ impl Part {
             Known::Btrfs(btrfs) => (btrfs.memory_bytes(), 0),
             Known::Xfs(_) | Known::Nothing | Known::NotUnderstood => (0, 0),
         }
-    }
-
-    /// Whether a superblock is there, understood or not.
-    pub(crate) fn holds_file_system(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
-        let btrfs = Btrfs::find(blocks, self.start_bytes, self.end_bytes)?.map(drop);
-        Ok(btrfs != Err(Refusal::Absent) || holds_ext4_or_xfs(blocks, self.start_bytes, self.end_bytes)?)
     }
 
     /// Looks for a file system, and reads all of it.
@@ -539,6 +545,12 @@ impl Part {
         }
         Ok(())
     }
+}
+
+/// Whether a superblock is between two bytes of the device, understood or not.
+pub(crate) fn holds_file_system(blocks: &mut Blocks, start_bytes: u64, end_bytes: u64) -> Result<bool, StoreError> {
+    let btrfs = Btrfs::find(blocks, start_bytes, end_bytes)?.map(drop);
+    Ok(btrfs != Err(Refusal::Absent) || holds_ext4_or_xfs(blocks, start_bytes, end_bytes)?)
 }
 
 /// Whether a superblock of ext4 or XFS is there, understood or not.

@@ -1,5 +1,6 @@
 //! The squashing store: blocks, and a classifier that says what becomes of them.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use super::joint::JointMemory;
 use super::meter::Worker;
 use super::names::NameRule;
 use super::notes::{MARKS_MAX, Notes};
-use super::part::{Part, Verdict};
-use super::runs::RunMap;
-use super::table::{TABLE_BYTES, Table};
+use super::part::{Part, Verdict, holds_file_system};
+use super::runs::{RunMap, RunValue};
+use super::table::{Division, DivisionKind};
+use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::{Component, CpuClock, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
@@ -55,6 +57,8 @@ impl Default for SquashOptions {
         }
     }
 }
+
+const BESIDE: &str = "there is a partition table or a volume manager beside it";
 
 /// The most that waited in the original system when it read the journal (section 3.1.2: 240 MB).
 const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
@@ -112,14 +116,43 @@ pub struct SquashStore {
     capacity_bytes: u64,
     mode: SquashMode,
     blocks: Blocks,
-    /// The whole device, or its partitions in ascending order.
+    /// The whole device, or its partitions and logical volumes.
     parts: Vec<Part>,
+    /// Where they lie, by blocks of the device.
+    places: RunMap<PlaceInPart>,
+    division: Division,
     ignore_journal: bool,
     names: Arc<[NameRule]>,
     /// What programs said of pages, if they are heard.
     notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
+}
+
+/// Where a block lies: in which part, by its place in the list, and which of its blocks it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PlaceInPart {
+    index: usize,
+    unit: u64,
+}
+
+impl RunValue for PlaceInPart {
+    fn advanced(self, by: u64) -> Self {
+        PlaceInPart { unit: self.unit + by, ..self }
+    }
+}
+
+/// Where parts lie, by blocks of the device.
+fn places_of(parts: &[Part]) -> RunMap<PlaceInPart> {
+    let mut places = RunMap::default();
+    for (index, part) in parts.iter().enumerate() {
+        let mut unit = part.first_unit();
+        for (start, end) in part.volume().units() {
+            places.set(start, end, PlaceInPart { index, unit });
+            unit += end - start;
+        }
+    }
+    places
 }
 
 impl SquashStore {
@@ -171,10 +204,8 @@ impl SquashStore {
         let backing = Backing::File(Box::new(image));
         let mut store = SquashStore::new(capacity_bytes, header.mode, map, backing, header.content, options);
         if store.mode == SquashMode::Classified {
-            store.look_for_partitions()?;
-            for part in &mut store.parts {
-                part.open(&mut store.blocks)?;
-            }
+            store.look_for_volumes()?;
+            store.each_part(Part::open)?;
         }
         Ok(store)
     }
@@ -189,11 +220,14 @@ impl SquashStore {
     ) -> Self {
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
         let names: Arc<[NameRule]> = options.names.as_slice().into();
+        let parts = vec![Part::new(Volume::one(0, capacity_bytes), options.ignore_journal, &names)];
         SquashStore {
             capacity_bytes,
             mode,
             blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
-            parts: vec![Part::new(0, capacity_bytes, options.ignore_journal, &names)],
+            places: places_of(&parts),
+            parts,
+            division: Division::none(),
             ignore_journal: options.ignore_journal,
             names,
             notes: options.notices.then(|| Notes::new(MARKS_MAX)),
@@ -237,6 +271,19 @@ impl SquashStore {
         done
     }
 
+    /// Lets a part look at its blocks.
+    fn with_part<T>(&mut self, index: usize, work: impl FnOnce(&mut Part, &mut Blocks, Option<&mut Notes>) -> T) -> T {
+        let part = &mut self.parts[index];
+        let outer = self.blocks.look_through(part.lens());
+        let done = work(part, &mut self.blocks, self.notes.as_mut());
+        self.blocks.look_through(outer);
+        done
+    }
+
+    fn each_part(&mut self, work: fn(&mut Part, &mut Blocks) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        (0..self.parts.len()).try_for_each(|index| self.with_part(index, |part, blocks, _| work(part, blocks)))
+    }
+
     /// Writes what may begin and end within blocks.
     fn write_bytes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
@@ -271,47 +318,34 @@ impl SquashStore {
             notes.look_at(bytes);
         }
         self.check_room(unit, end, bytes)?;
-        for (from, to, index) in self.pieces(unit, end) {
+        for (from, to, place) in self.pieces(unit, end) {
             let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
-            let Some(index) = index else {
+            let Some(PlaceInPart { index, unit: at }) = place else {
                 self.blocks.keep(from, piece, Class::PartitionTable)?;
                 continue;
             };
-            let from_bytes = offset_bytes.max(from * UNIT_BYTES);
+            let (skip_bytes, from_bytes) = (from * UNIT_BYTES, offset_bytes.max(from * UNIT_BYTES));
             let to_bytes = (offset_bytes + len_bytes).min(to * UNIT_BYTES);
-            let part = &mut self.parts[index];
-            let notes = self.notes.as_mut();
-            self.dropped_bytes +=
-                part.write(from, piece, from_bytes, to_bytes - from_bytes, &mut self.blocks, notes)?;
+            self.dropped_bytes += self.with_part(index, |part, blocks, notes| {
+                let at_bytes = from_bytes - skip_bytes + at * UNIT_BYTES;
+                part.write(at, piece, at_bytes, to_bytes - from_bytes, blocks, notes)
+            })?;
         }
-        if offset_bytes < TABLE_BYTES {
-            self.look_for_partitions()?;
+        if self.division.is_touched(offset_bytes, offset_bytes + len_bytes) {
+            self.look_for_volumes()?;
         }
         self.blocks.record_if_due()
     }
 
-    /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last,
-    /// and the part's place in the list, if it is one.
-    fn pieces(&self, unit: u64, end: u64) -> Vec<(u64, u64, Option<usize>)> {
+    /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last, and
+    /// where the first one lies in a part, if it is in one.
+    fn pieces(&self, unit: u64, end: u64) -> Vec<(u64, u64, Option<PlaceInPart>)> {
         let mut pieces = Vec::new();
         let mut at = unit;
-        let first = self.parts.partition_point(|part| part.units().1 <= unit);
-        for (part, index) in self.parts[first..].iter().zip(first..) {
-            let (start, part_end) = part.units();
-            let (from, to) = (start.max(at), part_end.min(end));
-            if from >= end {
-                break;
-            }
-            if from > at {
-                pieces.push((at, from, None));
-            }
-            if from < to {
-                pieces.push((from, to, Some(index)));
-            }
-            at = to.max(from);
-        }
-        if at < end {
-            pieces.push((at, end, None));
+        while at < end {
+            let (place, piece_end) = self.places.at(at, end);
+            pieces.push((at, piece_end, place));
+            at = piece_end;
         }
         pieces
     }
@@ -324,64 +358,79 @@ impl SquashStore {
         let bytes_of =
             |from: u64, to: u64| &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
         let mut needed = Vec::new();
-        for (from, to, index) in self.pieces(unit, end) {
-            match index {
-                None => needed.push((from, bytes_of(from, to))),
-                Some(index) => {
-                    let mut judged = self.parts[index].judge(from, bytes_of(from, to));
-                    if let Some(notes) = &self.notes {
-                        judged = notes.overrule(from, bytes_of(from, to), &judged);
-                    }
-                    let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
-                    needed.extend(kept.map(|(from, to, _)| (from, bytes_of(from, to))));
-                }
+        for (from, to, place) in self.pieces(unit, end) {
+            let Some(PlaceInPart { index, unit: at }) = place else {
+                needed.push((from, bytes_of(from, to)));
+                continue;
+            };
+            let mut judged = self.parts[index].judge(at, bytes_of(from, to));
+            if let Some(notes) = &self.notes {
+                judged = notes.overrule(at, bytes_of(from, to), &judged);
             }
+            let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
+            let on_device = kept.map(|(first, last, _)| (first - at + from, last - at + from));
+            needed.extend(on_device.map(|(from, to)| (from, bytes_of(from, to))));
         }
         self.blocks.check_room(&needed)
     }
 
-    /// Takes the device apart as its partition table says, if that changed.
-    fn look_for_partitions(&mut self) -> Result<(), StoreError> {
-        let capacity_bytes = self.capacity_bytes;
-        let whole = [(0, capacity_bytes)];
-        let table = Table::read(&mut self.blocks, capacity_bytes)?;
-        let bounds = match &table {
-            Table::Found(bounds) => &bounds[..],
-            Table::Absent | Table::NotUnderstood(_) => &whole,
-        };
-        if !self.parts.iter().map(Part::bounds).eq(bounds.iter().copied()) {
-            let mut all = Part::new(0, capacity_bytes, self.ignore_journal, &self.names);
-            if bounds == whole {
-                all.look(&mut self.blocks)?;
-                self.parts = vec![all];
-            } else if !all.holds_file_system(&mut self.blocks)? {
-                self.divide(bounds)?;
-            } else {
-                // One of the two is a leftover.
-                if self.parts.len() != 1 || self.parts[0].bounds() != whole[0] {
-                    self.parts = vec![all];
-                }
-                self.parts[0].give_up("there is a partition table beside it", &mut self.blocks)?;
+    /// Takes the device apart as its partition table or its volume manager says, if that changed.
+    fn look_for_volumes(&mut self) -> Result<(), StoreError> {
+        let division = Division::read(&mut self.blocks, self.capacity_bytes)?;
+        if division == self.division {
+            return Ok(());
+        }
+        match &division.kind {
+            DivisionKind::Volumes(_) if holds_file_system(&mut self.blocks, 0, self.capacity_bytes)? => {
+                // One of the two is a leftover; when it is gone, the other one counts.
+                self.make_whole(false)?;
+                self.parts[0].give_up(BESIDE, &mut self.blocks)?;
+                let kind = DivisionKind::NotUnderstood(BESIDE.to_owned());
+                self.division = Division { kind, watched: division.watched, notices: Vec::new() };
+                return Ok(());
+            }
+            DivisionKind::Volumes(volumes) => self.divide(volumes)?,
+            DivisionKind::NotUnderstood(reason) => {
+                self.make_whole(false)?;
+                self.parts[0].give_up(reason, &mut self.blocks)?;
+            }
+            DivisionKind::Whole => {
+                self.make_whole(true)?;
+                self.parts[0].reconsider(&mut self.blocks)?;
             }
         }
-        match table {
-            Table::NotUnderstood(reason) => self.parts[0].give_up(&reason, &mut self.blocks),
-            Table::Absent => self.parts[0].reconsider(&mut self.blocks),
-            Table::Found(_) => Ok(()),
+        self.division = division;
+        Ok(())
+    }
+    /// Lets the device be one part, if it is not, and looks for a file system there.
+    fn make_whole(&mut self, look: bool) -> Result<(), StoreError> {
+        let whole = Volume::one(0, self.capacity_bytes);
+        if self.parts.len() == 1 && *self.parts[0].volume() == whole {
+            return Ok(());
         }
+        self.set_parts(vec![Part::new(whole, self.ignore_journal, &self.names)]);
+        if look { self.parts[0].look(&mut self.blocks) } else { Ok(()) }
     }
 
-    /// Takes the device apart; what lies in no part is kept.
-    fn divide(&mut self, bounds: &[(u64, u64)]) -> Result<(), StoreError> {
-        let part = |&(start, end): &(u64, u64)| Part::new(start, end, self.ignore_journal, &self.names);
-        self.parts = bounds.iter().map(part).collect();
-        for (from, to, index) in self.pieces(0, self.blocks.units()) {
-            match index {
-                None => self.blocks.settle(from, to, Class::PartitionTable)?,
-                Some(index) => self.parts[index].look(&mut self.blocks)?,
+    /// Takes the device apart; what lies in no part is kept. What is known of volumes that there were before stays.
+    fn divide(&mut self, volumes: &[Volume]) -> Result<(), StoreError> {
+        let before = std::mem::take(&mut self.parts).into_iter();
+        let mut before: HashMap<Volume, Part> = before.map(|part| (part.volume().clone(), part)).collect();
+        let new: Vec<_> = (0..volumes.len()).filter(|&index| !before.contains_key(&volumes[index])).collect();
+        let part = |volume: &Volume| Part::new(volume.clone(), self.ignore_journal, &self.names);
+        let parts = volumes.iter().map(|volume| before.remove(volume).unwrap_or_else(|| part(volume))).collect();
+        self.set_parts(parts);
+        for (from, to, place) in self.pieces(0, self.blocks.units()) {
+            if place.is_none() {
+                self.blocks.settle(from, to, Class::PartitionTable)?;
             }
         }
-        Ok(())
+        new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.look(blocks)))
+    }
+
+    fn set_parts(&mut self, parts: Vec<Part>) {
+        self.places = places_of(&parts);
+        self.parts = parts;
     }
 
     /// Gives a range back, or zeroes it; `whole` does so to whole blocks, and is told of them.
@@ -408,14 +457,15 @@ impl SquashStore {
         if last * UNIT_BYTES < end_bytes {
             self.write(last * UNIT_BYTES, &vec![0; (end_bytes - last * UNIT_BYTES) as usize])?;
         }
-        for (from, to, index) in self.pieces(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
-            let Some(index) = index else { continue };
+        for (from, to, place) in self.pieces(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
+            let Some(PlaceInPart { index, unit: at }) = place else { continue };
             let from_bytes = offset_bytes.max(from * UNIT_BYTES);
             let to_bytes = end_bytes.min(to * UNIT_BYTES);
-            self.parts[index].cleared(from_bytes, to_bytes - from_bytes, discard, &mut self.blocks)?;
+            let at_bytes = from_bytes - from * UNIT_BYTES + at * UNIT_BYTES;
+            self.with_part(index, |part, blocks, _| part.cleared(at_bytes, to_bytes - from_bytes, discard, blocks))?;
         }
-        if offset_bytes < TABLE_BYTES {
-            self.look_for_partitions()?;
+        if self.division.is_touched(offset_bytes, end_bytes) {
+            self.look_for_volumes()?;
         }
         self.blocks.record_if_due()
     }
@@ -432,9 +482,13 @@ impl Store for SquashStore {
             return Ok(());
         }
         let (unit, end) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES));
-        for (from, to, index) in self.pieces(unit, end) {
-            let Some(index) = index else { continue };
-            self.parts[index].correct((from, to), offset_bytes, bytes, &mut self.blocks)?;
+        let end_bytes = offset_bytes + len_of(bytes);
+        for (from, to, place) in self.pieces(unit, end) {
+            let Some(PlaceInPart { index, unit: at }) = place else { continue };
+            let (start, stop) = (offset_bytes.max(from * UNIT_BYTES), end_bytes.min(to * UNIT_BYTES));
+            let piece = &mut bytes[(start - offset_bytes) as usize..(stop - offset_bytes) as usize];
+            let at_bytes = start - from * UNIT_BYTES + at * UNIT_BYTES;
+            self.with_part(index, |part, blocks, _| part.correct((at, at + to - from), at_bytes, piece, blocks))?;
         }
         Ok(())
     }
@@ -467,7 +521,7 @@ impl Store for SquashStore {
 
     fn flush(&mut self) -> Result<(), StoreError> {
         self.work(|store| {
-            store.parts.iter_mut().try_for_each(|part| part.flush(&mut store.blocks))?;
+            store.each_part(Part::flush)?;
             store.blocks.record()
         })
     }
@@ -488,7 +542,7 @@ impl Store for SquashStore {
     /// What a clean file system does not need is dropped, the rest is safe.
     fn close(&mut self) -> Result<(), StoreError> {
         self.work(|store| {
-            store.parts.iter_mut().try_for_each(|part| part.close(&mut store.blocks))?;
+            store.each_part(Part::close)?;
             store.flush()
         })
     }
@@ -557,7 +611,7 @@ impl Store for SquashStore {
 
     fn notices(&self) -> Vec<String> {
         let mut notices: Vec<String> = Vec::new();
-        for notice in self.parts.iter().flat_map(Part::notices) {
+        for notice in self.division.notices.iter().chain(self.parts.iter().flat_map(Part::notices)) {
             if !notices.contains(notice) {
                 notices.push(notice.clone());
             }

@@ -1,20 +1,106 @@
-//! Partition tables: the MBR, and the GPT of the UEFI Specification 2.10, section 5.
+//! Partition tables: the MBR, and the GPT of the UEFI Specification 2.10, section 5. Besides these, mirrors of md, and,
+//! on the device or in one of these, [volumes of LVM](lvm).
 //!
 //! Only the primary GPT counts; its copy at the end of the device lies outside of all partitions and is kept
 //! like everything there. Logical partitions of an extended one are not told apart: it is a part whose contents
 //! are not known.
 
 use super::blocks::Blocks;
+use super::lvm;
 use super::map_log::{u32_at, u64_at};
+use super::part::holds_file_system;
+use super::volume::Volume;
 use crate::StoreError;
 
 /// The beginning of the device that a table may take: the MBR, the header and 128 entries of 128 bytes, in
 /// sectors of 512 or 4,096 bytes.
-pub(crate) const TABLE_BYTES: u64 = 24 << 10;
+const TABLE_BYTES: u64 = 24 << 10;
+
+/// How a device is divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    pub(crate) kind: DivisionKind,
+    /// Ranges of bytes that say so; when one of them is written, it may be divided in another way.
+    pub(crate) watched: Vec<(u64, u64)>,
+    /// What should be said of parts that are kept whole.
+    pub(crate) notices: Vec<String>,
+}
+
+/// What is known of how a device is divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DivisionKind {
+    /// It is one file system, as far as is known.
+    Whole,
+    /// Into these, by their places on the device; all else is kept.
+    Volumes(Vec<Volume>),
+    /// In a way that contradicts itself, or can't be followed.
+    NotUnderstood(String),
+}
+
+impl Division {
+    /// Of a device of which nothing is known yet.
+    pub(crate) fn none() -> Self {
+        Division { kind: DivisionKind::Whole, watched: vec![(0, TABLE_BYTES)], notices: Vec::new() }
+    }
+
+    /// Whether a write to these bytes may change it.
+    pub(crate) fn is_touched(&self, offset_bytes: u64, end_bytes: u64) -> bool {
+        self.watched.iter().any(|&(start, end)| offset_bytes < end && end_bytes > start)
+    }
+
+    /// How a device of `capacity_bytes` is divided.
+    pub(crate) fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Division, StoreError> {
+        let mut division = Division::none();
+        let bounds = match Table::read(blocks, capacity_bytes)? {
+            Table::Found(bounds) => bounds,
+            Table::Absent => {
+                let found = division.physical(blocks, 0, capacity_bytes)?;
+                division.kind = match found {
+                    lvm::Found::Absent => DivisionKind::Whole,
+                    lvm::Found::NotUnderstood(reason) => DivisionKind::NotUnderstood(reason),
+                    lvm::Found::Volumes(physical) => {
+                        division.notices = physical.notices;
+                        DivisionKind::Volumes(physical.volumes)
+                    }
+                };
+                return Ok(division);
+            }
+            Table::NotUnderstood(reason) => {
+                division.kind = DivisionKind::NotUnderstood(reason);
+                return Ok(division);
+            }
+        };
+        let mut volumes = Vec::new();
+        for (start, end) in bounds {
+            division.watched.push((start, end.min(start + TABLE_BYTES)));
+            match division.physical(blocks, start, end)? {
+                lvm::Found::Absent => volumes.push(Volume::one(start, end)),
+                lvm::Found::NotUnderstood(reason) => division.notices.push(format!("a part is kept whole: {reason}")),
+                lvm::Found::Volumes(_) if holds_file_system(blocks, start, end)? => {
+                    let notice = "a part is kept whole: it is a file system and a physical volume of LVM at once";
+                    division.notices.push(notice.to_owned());
+                }
+                lvm::Found::Volumes(physical) => {
+                    volumes.extend(physical.volumes);
+                    division.notices.extend(physical.notices);
+                }
+            }
+        }
+        division.kind = DivisionKind::Volumes(volumes);
+        Ok(division)
+    }
+
+    /// Reads a physical volume of LVM, and watches its metadata.
+    fn physical(&mut self, blocks: &mut Blocks, start: u64, end: u64) -> Result<lvm::Found, StoreError> {
+        let (found, area) = lvm::read(blocks, start, end)?;
+        self.watched.extend(area);
+        Ok(found)
+    }
+}
 
 /// What is found where a partition table would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Table {
+enum Table {
     /// None, or one that is not whole yet.
     Absent,
     /// The partitions, in ascending order, that don't overlap: first byte, and the byte behind the last.
@@ -36,7 +122,7 @@ const GPT_HEADER_BYTES: usize = 92;
 
 impl Table {
     /// Reads the table of a device of `capacity_bytes`.
-    pub(crate) fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Table, StoreError> {
+    fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Table, StoreError> {
         let mut bytes = vec![0; TABLE_BYTES as usize];
         if capacity_bytes < TABLE_BYTES || !blocks.read(0, &mut bytes[..512])? {
             return Ok(Table::Absent);

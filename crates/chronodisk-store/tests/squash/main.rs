@@ -9,6 +9,7 @@ mod export;
 mod ext4;
 mod ext4_image;
 mod image;
+mod lvm;
 mod partitions;
 mod replay;
 mod xfs;

@@ -1,4 +1,4 @@
-//! File systems in partitions are found at their offset.
+//! File systems in partitions and on mirrors are found at their offset.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn mbr(places: &[Place], kind: u8) -> Vec<u8> {
 }
 
 /// A GPT of 128 entries (UEFI Specification 2.10, section 5.3), with its protective MBR before it.
-fn gpt(places: &[Place], capacity_bytes: u64) -> Vec<u8> {
+pub fn gpt(places: &[Place], capacity_bytes: u64) -> Vec<u8> {
     const ENTRY_BYTES: usize = 128;
     let sectors = capacity_bytes / SECTOR_BYTES;
     let mut entries = vec![0; 128 * ENTRY_BYTES];
@@ -58,14 +58,19 @@ fn gpt(places: &[Place], capacity_bytes: u64) -> Vec<u8> {
 
 /// CRC-32 of IEEE 802.3.
 fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = !0u32;
+    !crc32_from(!0, bytes)
+}
+
+/// The same from another beginning on, and not inverted.
+pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
+    let mut crc = seed;
     for byte in bytes {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
             crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
         }
     }
-    !crc
+    crc
 }
 
 /// The first 8 KiB of a member of an array of Linux's md, version 1.2, whose contents lie at a place.

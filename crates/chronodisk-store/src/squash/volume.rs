@@ -1,0 +1,72 @@
+//! Volumes: the ranges of the device that file systems lie in.
+
+use std::sync::Arc;
+
+use super::UNIT_BYTES;
+use super::runs::RunMap;
+
+/// Blocks of the device by blocks of a volume.
+pub(crate) type Lens = RunMap<u64>;
+
+/// Where a volume lies: whole bytes of the device, in the order in which the volume has them.
+///
+/// One range keeps the device's addresses, wherever it begins. Several, as a volume manager makes them, begin and end
+/// with blocks of the device, and the volume has addresses of its own, which begin at 0.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Volume {
+    extents: Vec<(u64, u64)>,
+}
+
+impl Volume {
+    /// The bytes from one up to another.
+    pub(crate) fn one(start_bytes: u64, end_bytes: u64) -> Self {
+        Volume { extents: vec![(start_bytes, end_bytes)] }
+    }
+
+    /// Ranges one behind the other; `None` if there is none, or they don't begin and end with blocks.
+    pub(crate) fn joined(ranges: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
+        let mut extents: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in ranges {
+            if start >= end || !start.is_multiple_of(UNIT_BYTES) || !end.is_multiple_of(UNIT_BYTES) {
+                return None;
+            }
+            match extents.last_mut() {
+                Some(last) if last.1 == start => last.1 = end,
+                _ => extents.push((start, end)),
+            }
+        }
+        (!extents.is_empty()).then_some(Volume { extents })
+    }
+
+    /// Its ranges of the device, in its order.
+    pub(crate) fn extents(&self) -> &[(u64, u64)] {
+        &self.extents
+    }
+
+    /// Its first byte, and the byte behind its last one, by its own addresses.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        match self.extents[..] {
+            [one] => one,
+            _ => (0, self.extents.iter().map(|(start, end)| end - start).sum()),
+        }
+    }
+
+    /// What its blocks are on the device, unless they have the same addresses there.
+    pub(crate) fn lens(&self) -> Option<Arc<Lens>> {
+        if self.extents.len() == 1 {
+            return None;
+        }
+        let mut lens = Lens::default();
+        let mut at = 0;
+        for (start, end) in self.units() {
+            lens.set(at, at + end - start, start);
+            at += end - start;
+        }
+        Some(Arc::new(lens))
+    }
+
+    /// The blocks of the device that begin in its ranges: first, and the one behind the last.
+    pub(crate) fn units(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.extents.iter().map(|(start, end)| (start.div_ceil(UNIT_BYTES), end.div_ceil(UNIT_BYTES)))
+    }
+}
