@@ -110,8 +110,8 @@ impl Blocks {
         std::mem::replace(&mut self.lens, lens)
     }
 
-    /// Where blocks between two lie on the device: the first of each range, the one behind its last, and where the first
-    /// one lies.
+    /// Where blocks between two lie on the device: the first of each range, the one behind its last, and where the
+    /// first one lies.
     fn on_device(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
         match &self.lens {
             None => vec![(start, end, start)],

@@ -448,7 +448,9 @@ group {
         }
         striped {
             status = ["VISIBLE"]
-            segment1 { start_extent = 0 extent_count = 2 type = "striped" stripe_count = 2 stripes = ["pv0", 5, "pv1", 5] }
+            segment1 {
+                start_extent = 0 extent_count = 2 type = "striped" stripe_count = 2 stripes = ["pv0", 5, "pv1", 5]
+            }
         }
         changes {
             status = ["VISIBLE"]

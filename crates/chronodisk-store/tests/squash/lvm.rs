@@ -46,8 +46,8 @@ fn group(volumes: &[Logical<'_>], extents: u64) -> String {
         for (index, (first, len)) in segments.iter().enumerate() {
             write!(
                 text,
-                "\nsegment{} {{\nstart_extent = {start}\nextent_count = {len}\n\ntype = \"{kind}\"\nstripe_count = 1\n\n\
-                 stripes = [\n\"pv0\", {first}\n]\n}}\n",
+                "\nsegment{} {{\nstart_extent = {start}\nextent_count = {len}\n\ntype = \"{kind}\"\n\
+                 stripe_count = 1\n\nstripes = [\n\"pv0\", {first}\n]\n}}\n",
                 index + 1
             )
             .unwrap();
