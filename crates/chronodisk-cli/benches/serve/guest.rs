@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use super::{JOBS, ROUND_SECONDS, Server, has_program, machine};
+use super::{JOBS, ROUND_SECONDS, Server, has_program, machine, turns};
 
 /// The two servers, in the order of the guest's disks.
 pub const SERVERS: [&str; 2] = ["chronodisk null, vhost-user", "qemu-storage-daemon null-co, vhost-user"];
@@ -79,9 +79,10 @@ fn script(rounds: usize) -> String {
     // Memory that was never written would be answered without being read.
     let mut script =
         format!("for disk in vda vdb; do {fio} --filename=/dev/$disk --rw=write --bs=1m >/dev/null; done\n");
-    for _ in 0..rounds {
+    for round in 0..rounds {
         for (job_index, job) in JOBS.iter().enumerate() {
-            for (server_index, disk) in ["vda", "vdb"].into_iter().enumerate() {
+            for server_index in turns(round, SERVERS.len()) {
+                let disk = ["vda", "vdb"][server_index];
                 // The eighth field of fio's terse form, version 3, is the rate of reads.
                 script += &format!(
                     "echo rate {job_index} {server_index} $({fio} --filename=/dev/{disk} --time_based \
