@@ -149,6 +149,15 @@ impl Device {
         Ok(Device { source: Source::Profile(profile), build, info, state: None })
     }
 
+    /// The device, if it can be told apart from a plain one by nobody: front ends have no words for zones.
+    pub fn without_zones(self) -> Result<Self, Failure> {
+        match self.info.zones {
+            None => Ok(self),
+            Some(_) => Err(Failure::usage(format!("{} has zones, which work with simulate only", self.name()))
+                .help("a guest and clients of the network would write anywhere")),
+        }
+    }
+
     /// The device that goes on from the state in a file, if one is given.
     pub fn begin_in(self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };

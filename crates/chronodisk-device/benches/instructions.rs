@@ -139,6 +139,7 @@ fn device(file: &Path, case: &Case) -> Box<dyn DeviceModel> {
         volatile_cache: false,
         discard_unit_sectors: None,
         rotational: true,
+        zones: None,
     };
     Box::new(Disk::new(info, drive, 0))
 }

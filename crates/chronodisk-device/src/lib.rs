@@ -35,7 +35,7 @@ mod quantity;
 mod queued;
 
 pub use flat_table::TableMemory;
-pub use model::{DeviceInfo, DeviceModel, Probe, advance};
+pub use model::{DeviceInfo, DeviceModel, Probe, ZoneLayout, advance};
 pub use models::disk;
 #[cfg(any(test, feature = "test-utils"))]
 pub use models::ssd::reseal_state;

@@ -19,6 +19,22 @@ pub struct DeviceInfo {
     pub discard_unit_sectors: Option<u32>,
     /// Whether the medium turns.
     pub rotational: bool,
+    /// Its zones, if it has to be written in zones; only then may it be asked for [what is for
+    /// zones](chronodisk_sim::Op::is_for_zones).
+    pub zones: Option<ZoneLayout>,
+}
+
+/// Zones of equal size, each of which is written from its beginning on and reset as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneLayout {
+    /// From the beginning of a zone to that of the next, in sectors of 512 bytes.
+    pub size_sectors: u64,
+    /// Sectors of a zone that can be written, from its beginning on.
+    pub capacity_sectors: u64,
+    /// Zones that can be open at a time.
+    pub most_open: u32,
+    /// Zones that can be open or closed, that is neither empty nor full, at a time.
+    pub most_active: u32,
 }
 
 /// A device: fed requests, it says when they complete.

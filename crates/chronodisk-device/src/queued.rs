@@ -74,7 +74,8 @@ impl<S: Service> DeviceModel for QueuedDevice<S> {
 
     fn submit(&mut self, request: Request) {
         let start = self.channels.first_free().max(self.now);
-        let supported = request.op != Op::Discard || self.info.discard_unit_sectors.is_some();
+        let supported =
+            !request.op.is_for_zones() && (request.op != Op::Discard || self.info.discard_unit_sectors.is_some());
         let (asked, status) = match supported {
             true => (self.service.end(&request, start), Status::Ok),
             false => (start, Status::Unsupported),
@@ -165,8 +166,8 @@ impl Statistics {
     }
 }
 
-/// Names of the counts of requests and of sectors, in the order of [`Op::ALL`].
-const STATISTIC_NAMES: [[&str; 2]; Op::ALL.len()] = [
+/// Names of the counts of requests and of sectors, in the order of [`Op::COMMON`].
+const STATISTIC_NAMES: [[&str; 2]; Op::COMMON.len()] = [
     ["read-requests", "read-sectors"],
     ["write-requests", "write-sectors"],
     ["flush-requests", ""],

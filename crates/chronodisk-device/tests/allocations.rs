@@ -80,6 +80,7 @@ fn disk(scheduler: Scheduler) -> Box<dyn DeviceModel> {
         volatile_cache: true,
         discard_unit_sectors: None,
         rotational: true,
+        zones: None,
     };
     Box::new(Disk::new(info, drive, 0))
 }

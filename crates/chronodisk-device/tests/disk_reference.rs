@@ -35,6 +35,7 @@ fn drive(folder: &Path, name: &str) -> Disk {
         volatile_cache: false,
         discard_unit_sectors: None,
         rotational: true,
+        zones: None,
     };
     Disk::new(info, drive, 0)
 }

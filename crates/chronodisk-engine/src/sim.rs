@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use chronodisk_device::{DeviceInfo, DeviceModel};
-use chronodisk_sim::{Completion, EventQueue, Nanos, Request, RequestId, RequestRecord};
+use chronodisk_sim::{Completion, EventQueue, Nanos, Op, Request, RequestId, RequestRecord};
 
 use crate::fault::ModelFault;
 use crate::log::new_record;
@@ -39,6 +39,14 @@ pub enum SimulationError {
         sectors: u32,
         /// The device's capacity in sectors.
         capacity_sectors: u64,
+    },
+    /// A request is for a zone, of which the device has none.
+    #[error("request {order} is a {op}, but the device has no zones")]
+    NoZones {
+        /// Order of the request, counted from 0.
+        order: u64,
+        /// What it asks for.
+        op: Op,
     },
     /// A request's instant lies beyond 292 years, half of what time can hold.
     #[error("request {order} arrives after more than 292 years")]
@@ -261,6 +269,9 @@ fn submit(model: &mut Port<'_>, window: &mut Window, mut request: Request) -> Re
     if !fits(capacity_sectors, request.lba.0, request.sectors) {
         let (lba, sectors) = (request.lba.0, request.sectors);
         return Err(SimulationError::OutOfRange { order, lba, sectors, capacity_sectors });
+    }
+    if request.op.is_for_zones() && model.info().zones.is_none() {
+        return Err(SimulationError::NoZones { order, op: request.op });
     }
     request.id = RequestId(order);
     window.records.push_back(new_record(0, order, model.now(), &request));

@@ -540,7 +540,7 @@ impl SessionStats {
         match op {
             Op::Read => self.read_bytes += data_bytes,
             Op::Write => self.written_bytes += data_bytes,
-            Op::Flush | Op::Discard | Op::WriteZeroes => {}
+            _ => {}
         }
     }
 }

@@ -32,7 +32,6 @@ pub(crate) fn read(file: &mut File) -> io::Result<Vec<RequestRecord>> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the backend's request log is damaged"))
 }
 
-const STATUSES: [Status; 4] = [Status::Ok, Status::MediaError, Status::Aborted, Status::Unsupported];
 const PRIORITIES: [Priority; 3] = [Priority::Idle, Priority::Normal, Priority::High];
 
 fn encode(record: &RequestRecord) -> [u8; RECORD_BYTES] {
@@ -55,7 +54,7 @@ fn encode(record: &RequestRecord) -> [u8; RECORD_BYTES] {
     bytes[64..66].copy_from_slice(&record.device.to_le_bytes());
     bytes[66..68].copy_from_slice(&record.queue.to_le_bytes());
     bytes[68] = position(Op::ALL.iter().position(|&op| op == record.op));
-    bytes[69] = position(STATUSES.iter().position(|&status| status == record.status));
+    bytes[69] = position(Status::ALL.iter().position(|&status| status == record.status));
     bytes[70] = position(PRIORITIES.iter().position(|&priority| priority == record.priority));
     bytes[71] = u8::from(record.fua);
     bytes[72] = u8::from(record.store_failed);
@@ -80,7 +79,7 @@ fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<RequestRecord> {
         arrival: Nanos::from_nanos(word(2)),
         due: Nanos::from_nanos(word(3)),
         completed: Nanos::from_nanos(word(4)),
-        status: *STATUSES.get(usize::from(bytes[69]))?,
+        status: *Status::ALL.get(usize::from(bytes[69]))?,
         store_failed: bytes[72] != 0,
         stolen: bytes[73] != 0,
         model_time: Nanos::from_nanos(word(5)),

@@ -54,11 +54,35 @@ pub enum Op {
     Discard,
     /// The range reads as zeros afterwards.
     WriteZeroes,
+    /// Data to a zone that the address begins, put where its write pointer is.
+    ZoneAppend,
+    /// The zone that the address begins becomes empty.
+    ZoneReset,
+    /// The zone that the address begins is opened until it is closed.
+    ZoneOpen,
+    /// The zone that the address begins is closed; it can be written on later.
+    ZoneClose,
+    /// The zone that the address begins becomes full.
+    ZoneFinish,
 }
 
 impl Op {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+    pub const ALL: [Op; 10] = [
+        Op::Read,
+        Op::Write,
+        Op::Flush,
+        Op::Discard,
+        Op::WriteZeroes,
+        Op::ZoneAppend,
+        Op::ZoneReset,
+        Op::ZoneOpen,
+        Op::ZoneClose,
+        Op::ZoneFinish,
+    ];
+
+    /// Those that any device may be asked for; the others are for devices with zones.
+    pub const COMMON: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
 
     /// The name used in logs, traces and JSON.
     #[must_use]
@@ -69,13 +93,24 @@ impl Op {
             Op::Flush => "flush",
             Op::Discard => "discard",
             Op::WriteZeroes => "write-zeroes",
+            Op::ZoneAppend => "zone-append",
+            Op::ZoneReset => "zone-reset",
+            Op::ZoneOpen => "zone-open",
+            Op::ZoneClose => "zone-close",
+            Op::ZoneFinish => "zone-finish",
         }
     }
 
     /// Whether the request carries data between host and device.
     #[must_use]
     pub const fn moves_data(self) -> bool {
-        matches!(self, Op::Read | Op::Write)
+        matches!(self, Op::Read | Op::Write | Op::ZoneAppend)
+    }
+
+    /// Whether only devices with zones know it.
+    #[must_use]
+    pub const fn is_for_zones(self) -> bool {
+        self as usize >= Op::COMMON.len()
     }
 }
 
@@ -88,10 +123,10 @@ impl fmt::Display for Op {
 impl FromStr for Op {
     type Err = String;
     fn from_str(name: &str) -> Result<Self, String> {
-        Op::ALL
-            .into_iter()
-            .find(|op| op.name() == name)
-            .ok_or_else(|| format!("unknown operation '{name}'; expected read, write, flush, discard or write-zeroes"))
+        Op::ALL.into_iter().find(|op| op.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Op::ALL.iter().map(|op| op.name()).collect();
+            format!("unknown operation '{name}'; expected one of {}", names.join(", "))
+        })
     }
 }
 
@@ -196,9 +231,38 @@ pub enum Status {
     Aborted,
     /// The device does not know this operation.
     Unsupported,
+    /// An address that begins no zone, for an operation on a zone.
+    InvalidField,
+    /// A write that goes beyond the zone's capacity.
+    ZoneBoundary,
+    /// A write to a zone that is full.
+    ZoneFull,
+    /// A write that does not begin at the zone's write pointer.
+    ZoneInvalidWrite,
+    /// The device has as many zones in use as it can.
+    TooManyActiveZones,
+    /// The device has as many zones open as it can.
+    TooManyOpenZones,
+    /// A zone in this state can't become what was asked for.
+    ZoneInvalidTransition,
 }
 
 impl Status {
+    /// All of them, in the order of their codes.
+    pub const ALL: [Status; 11] = [
+        Status::Ok,
+        Status::MediaError,
+        Status::Aborted,
+        Status::Unsupported,
+        Status::InvalidField,
+        Status::ZoneBoundary,
+        Status::ZoneFull,
+        Status::ZoneInvalidWrite,
+        Status::TooManyActiveZones,
+        Status::TooManyOpenZones,
+        Status::ZoneInvalidTransition,
+    ];
+
     /// The name used in logs, traces and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -207,6 +271,13 @@ impl Status {
             Status::MediaError => "media-error",
             Status::Aborted => "aborted",
             Status::Unsupported => "unsupported",
+            Status::InvalidField => "invalid-field",
+            Status::ZoneBoundary => "zone-boundary-error",
+            Status::ZoneFull => "zone-is-full",
+            Status::ZoneInvalidWrite => "zone-invalid-write",
+            Status::TooManyActiveZones => "too-many-active-zones",
+            Status::TooManyOpenZones => "too-many-open-zones",
+            Status::ZoneInvalidTransition => "invalid-zone-state-transition",
         }
     }
 }
@@ -214,10 +285,10 @@ impl Status {
 impl FromStr for Status {
     type Err = String;
     fn from_str(name: &str) -> Result<Self, String> {
-        [Status::Ok, Status::MediaError, Status::Aborted, Status::Unsupported]
-            .into_iter()
-            .find(|status| status.name() == name)
-            .ok_or_else(|| format!("unknown status '{name}'; expected ok, media-error, aborted or unsupported"))
+        Status::ALL.into_iter().find(|status| status.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Status::ALL.iter().map(|status| status.name()).collect();
+            format!("unknown status '{name}'; expected one of {}", names.join(", "))
+        })
     }
 }
 

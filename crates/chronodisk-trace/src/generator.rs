@@ -22,12 +22,19 @@ use crate::Workload;
 ///   ends included, any sector equally likely), random otherwise. The first one is random.
 /// - Random starts are equally likely multiples of 4 KiB at which the request fits.
 /// - A range that would leave the device is moved back until it lies inside.
+/// - On a device with zones all this is about the sectors that can be written, one zone's after the other; a range that
+///   would leave its zone's capacity is moved back. Sequential writes and appends go on with the next zone where a
+///   request does not fit any more, and reset it first if it was written in a round before.
 /// - Sizes, positions and operations come from random streams of their own.
 #[derive(Clone, Debug)]
 pub struct Generator {
     options: GeneratorOptions,
     remaining: u64,
     previous: Option<(u64, u32)>,
+    /// Whether the sequential writes have begun again from the start.
+    again: bool,
+    /// Whether the zone in which the next sequential write begins is reset.
+    is_reset: bool,
     kinds: RandomStream,
     sizes: RandomStream,
     positions: RandomStream,
@@ -56,6 +63,18 @@ pub struct GeneratorOptions {
     pub align_sectors: u32,
     /// Think times are uniform integer nanoseconds from zero to this, both included.
     pub think_max: Nanos,
+    /// Zones of the device, if it has such.
+    pub zones: Option<Zones>,
+}
+
+/// Zones of a device, each of which is written from its beginning to its capacity, and reset before that if it was
+/// written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zones {
+    /// From the beginning of a zone to that of the next, in sectors of 512 bytes.
+    pub size_sectors: u64,
+    /// Sectors of a zone that can be written, from its beginning on; at most its size.
+    pub capacity_sectors: u64,
 }
 
 impl GeneratorOptions {
@@ -72,6 +91,15 @@ impl GeneratorOptions {
             requests,
             align_sectors: 1,
             think_max: Nanos::ZERO,
+            zones: None,
+        }
+    }
+
+    /// Sectors that can be written: all, but for what is beyond the capacities of zones.
+    fn writable_sectors(&self) -> u64 {
+        match self.zones {
+            Some(zones) => self.capacity_sectors / zones.size_sectors * zones.capacity_sectors,
+            None => self.capacity_sectors,
         }
     }
 }
@@ -79,7 +107,7 @@ impl GeneratorOptions {
 /// One request of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratedRequest {
-    /// Read or write.
+    /// Read or write; with zones also append or reset.
     pub op: Op,
     /// First sector.
     pub lba: Lba,
@@ -132,6 +160,18 @@ impl Generator {
             }
         }
         let longest_sectors = sectors_max(&options);
+        if let Some(zones) = options.zones {
+            let fits = (longest_sectors..=zones.size_sectors).contains(&zones.capacity_sectors);
+            if !fits || options.capacity_sectors < zones.size_sectors {
+                return Err(format!(
+                    "zones of {} sectors, of which {} can be written, are none of this device, or do not hold requests \
+                     of {longest_sectors} sectors",
+                    zones.size_sectors, zones.capacity_sectors
+                ));
+            }
+        } else if options.workload == Workload::ZoneAppend {
+            return Err(format!("workload {} needs a device with zones", options.workload));
+        }
         if options.capacity_sectors < longest_sectors {
             return Err(format!(
                 "the device has {} sectors, but workload {} needs requests of {longest_sectors} sectors",
@@ -142,6 +182,8 @@ impl Generator {
         Ok(Generator {
             remaining: options.requests,
             previous: None,
+            again: false,
+            is_reset: false,
             kinds: stream("kind"),
             sizes: stream("size"),
             positions: stream("position"),
@@ -169,10 +211,11 @@ impl Generator {
     }
 
     fn lba(&mut self, sectors: u32) -> u64 {
-        let last_start = self.options.capacity_sectors - u64::from(sectors);
+        let last_start = self.options.writable_sectors() - u64::from(sectors);
         let start = match self.options.workload {
-            Workload::SequentialRead | Workload::SequentialWrite => {
+            Workload::SequentialRead | Workload::SequentialWrite | Workload::ZoneAppend => {
                 let next = self.previous.map_or(0, |(lba, sectors)| lba + u64::from(sectors));
+                let next = self.next_that_fits(next, sectors);
                 return if next > last_start { 0 } else { next };
             }
             Workload::MixedSmall | Workload::MixedUniform | Workload::MixedLarge => {
@@ -196,6 +239,46 @@ impl Generator {
         start - start % u64::from(self.options.align_sectors)
     }
 
+    /// This sector, or the beginning of the next zone if a request does not fit into what is left of this one.
+    fn next_that_fits(&self, next: u64, sectors: u32) -> u64 {
+        let Some(zones) = self.options.zones else { return next };
+        let left = zones.capacity_sectors - next % zones.capacity_sectors;
+        if u64::from(sectors) > left { next + left } else { next }
+    }
+
+    /// Where on the device a range of the sectors that can be written begins.
+    fn place(&self, start: u64, sectors: u32) -> u64 {
+        let Some(zones) = self.options.zones else { return start };
+        let (zone, offset) = (start / zones.capacity_sectors, start % zones.capacity_sectors);
+        let latest = zones.capacity_sectors - u64::from(sectors);
+        zone * zones.size_sectors
+            + (offset.min(latest) / u64::from(self.options.align_sectors) * u64::from(self.options.align_sectors))
+    }
+
+    /// The reset of the zone that a sequential write is about to begin again.
+    fn reset(&mut self) -> Option<GeneratedRequest> {
+        let zones = self.options.zones?;
+        if !matches!(self.options.workload, Workload::SequentialWrite | Workload::ZoneAppend) {
+            return None;
+        }
+        let (lba, sectors) = self.previous?;
+        let block = (self.options.block_bytes / SECTOR_BYTES) as u32;
+        let next = self.next_that_fits(lba + u64::from(sectors), block);
+        let wraps = next + u64::from(block) > self.options.writable_sectors();
+        let next = if wraps { 0 } else { next };
+        if !next.is_multiple_of(zones.capacity_sectors) || std::mem::take(&mut self.is_reset) {
+            return None;
+        }
+        self.again |= wraps;
+        self.is_reset = self.again;
+        self.again.then_some(GeneratedRequest {
+            op: Op::ZoneReset,
+            lba: Lba(next / zones.capacity_sectors * zones.size_sectors),
+            sectors: self.options.align_sectors,
+            think: Nanos::ZERO,
+        })
+    }
+
     /// Any multiple of `unit` up to `last_start` with equal probability.
     fn anywhere(&mut self, unit: u64, last_start: u64) -> u64 {
         unit * self.positions.below(last_start / unit + 1)
@@ -205,6 +288,7 @@ impl Generator {
         let reads = match self.options.workload {
             Workload::RandomRead | Workload::SequentialRead => true,
             Workload::RandomWrite | Workload::SequentialWrite => false,
+            Workload::ZoneAppend => return Op::ZoneAppend,
             _ => self.operations.chance(self.options.read_share),
         };
         if reads { Op::Read } else { Op::Write }
@@ -216,9 +300,19 @@ impl Iterator for Generator {
 
     fn next(&mut self) -> Option<GeneratedRequest> {
         self.remaining = self.remaining.checked_sub(1)?;
+        if let Some(reset) = self.reset() {
+            return Some(reset);
+        }
         let sectors = self.sectors();
-        let lba = self.lba(sectors);
-        self.previous = Some((lba, sectors));
+        let start = self.lba(sectors);
+        self.previous = Some((start, sectors));
+        let lba = match self.options {
+            // An append says only which zone.
+            GeneratorOptions { workload: Workload::ZoneAppend, zones: Some(zones), .. } => {
+                start / zones.capacity_sectors * zones.size_sectors
+            }
+            _ => self.place(start, sectors),
+        };
         let think = match self.options.think_max.as_nanos() {
             0 => Nanos::ZERO,
             u64::MAX => Nanos::from_nanos(self.thinks.next_u64()),
@@ -265,5 +359,62 @@ fn sectors_max(options: &GeneratorOptions) -> u64 {
         Workload::RandomLarge | Workload::MixedLarge => u64::from(LARGE_SECTORS),
         Workload::RandomUniform | Workload::MixedUniform => u64::from(UNIFORM_STEP_SECTORS) * UNIFORM_STEPS,
         _ => options.block_bytes / SECTOR_BYTES,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(workload: Workload, count: u64, change: impl Fn(&mut GeneratorOptions)) -> Vec<(Op, u64, u32)> {
+        // Three zones of 1,024 sectors, of which 96 can be written: in requests of 40 sectors two.
+        let mut options = GeneratorOptions {
+            zones: Some(Zones { size_sectors: 1_024, capacity_sectors: 96 }),
+            block_bytes: 40 * SECTOR_BYTES,
+            align_sectors: 8,
+            ..GeneratorOptions::new(workload, 3 * 1_024, 1, count)
+        };
+        change(&mut options);
+        let generated = Generator::new(options).expect("zones that fit");
+        generated.map(|request| (request.op, request.lba.0, request.sectors)).collect()
+    }
+
+    #[test]
+    fn zones_are_written_one_after_the_other_and_reset_before_the_second_round() {
+        let write = |lba| (Op::Write, lba, 40);
+        let reset = |lba| (Op::ZoneReset, lba, 8);
+        let first = [0, 40, 1_024, 1_064, 2_048, 2_088].map(write);
+        let again = [reset(0), write(0), write(40), reset(1_024), write(1_024)];
+        let expected: Vec<_> = first.into_iter().chain(again).collect();
+        assert_eq!(requests(Workload::SequentialWrite, 11, |_| {}), expected);
+        let append = |lba| (Op::ZoneAppend, lba, 40);
+        let expected: Vec<_> = [0, 0, 1_024, 1_024, 2_048, 2_048].map(append).into_iter().chain([reset(0)]).collect();
+        assert_eq!(requests(Workload::ZoneAppend, 7, |_| {}), expected);
+    }
+
+    #[test]
+    fn one_zone_is_reset_each_time() {
+        let ops = requests(Workload::SequentialWrite, 6, |options| options.capacity_sectors = 1_024);
+        let ops: Vec<Op> = ops.into_iter().map(|(op, ..)| op).collect();
+        assert_eq!(ops, [Op::Write, Op::Write, Op::ZoneReset, Op::Write, Op::Write, Op::ZoneReset]);
+    }
+
+    #[test]
+    fn what_can_not_be_written_is_not_read_either() {
+        for workload in [Workload::RandomRead, Workload::SequentialRead, Workload::RandomMixed] {
+            for (_, lba, sectors) in requests(workload, 500, |_| {}) {
+                assert!(lba % 1_024 + u64::from(sectors) <= 96, "{workload}: {lba}");
+                assert!(lba < 3 * 1_024 && lba.is_multiple_of(8), "{workload}: {lba}");
+            }
+        }
+    }
+
+    #[test]
+    fn zones_that_hold_no_request_are_refused() {
+        let zones = Some(Zones { size_sectors: 1_024, capacity_sectors: 4 });
+        let options = GeneratorOptions { zones, ..GeneratorOptions::new(Workload::RandomRead, 1_024, 1, 1) };
+        assert!(Generator::new(options).unwrap_err().contains("zones of 1024 sectors"));
+        let options = GeneratorOptions::new(Workload::ZoneAppend, 1_024, 1, 1);
+        assert!(Generator::new(options).unwrap_err().contains("needs a device with zones"));
     }
 }

@@ -10,6 +10,6 @@ mod generator;
 mod measured;
 mod workload;
 
-pub use generator::{GeneratedRequest, Generator, GeneratorOptions};
+pub use generator::{GeneratedRequest, Generator, GeneratorOptions, Zones};
 pub use measured::{MeasuredClass, MeasuredRequest, TraceError, read_measured};
 pub use workload::Workload;

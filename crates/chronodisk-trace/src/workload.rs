@@ -32,11 +32,13 @@ pub enum Workload {
     SequentialWrite,
     /// Reads and writes of one block anywhere.
     RandomMixed,
+    /// Appends of one block to one zone after the other, again from the first at the end of the device.
+    ZoneAppend,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 11] = [
+    pub const ALL: [Workload; 12] = [
         Workload::RandomSmall,
         Workload::RandomUniform,
         Workload::RandomLarge,
@@ -48,6 +50,7 @@ impl Workload {
         Workload::SequentialRead,
         Workload::SequentialWrite,
         Workload::RandomMixed,
+        Workload::ZoneAppend,
     ];
 
     /// The name on the command line and in results.
@@ -65,6 +68,7 @@ impl Workload {
             Workload::SequentialRead => "seq-read",
             Workload::SequentialWrite => "seq-write",
             Workload::RandomMixed => "random-mixed",
+            Workload::ZoneAppend => "zone-append",
         }
     }
 
@@ -83,6 +87,7 @@ impl Workload {
             Workload::SequentialRead => "reads of one block after the other",
             Workload::SequentialWrite => "writes of one block after the other",
             Workload::RandomMixed => "reads and writes of one block anywhere",
+            Workload::ZoneAppend => "appends of one block to one zone after the other",
         }
     }
 
@@ -96,6 +101,7 @@ impl Workload {
                 | Workload::SequentialRead
                 | Workload::SequentialWrite
                 | Workload::RandomMixed
+                | Workload::ZoneAppend
         )
     }
 }

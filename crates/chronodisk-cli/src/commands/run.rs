@@ -283,7 +283,8 @@ fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
     if arguments.device.len() > DEVICES_MAX {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
-    let load = |name| device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed);
+    let load =
+        |name| device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?.without_zones();
     let names = arguments.device.iter().map(|name| Some(name.as_str()));
     let devices: Vec<Device> = match arguments.device.is_empty() {
         true => vec![load(None)?],

@@ -215,7 +215,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let target = arguments.shadow.as_deref().map(|path| shadow::open(&arguments, path)).transpose()?;
     let device = match &target {
         Some(target) => shadow::model(&arguments, target)?,
-        None => device::load(&arguments.device, arguments.capacity, arguments.seed)?,
+        None => device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()?,
     };
     let device = device.begin_in(arguments.state.as_deref())?;
     let described =

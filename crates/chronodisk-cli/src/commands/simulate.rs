@@ -12,7 +12,7 @@ use chronodisk_engine::remote::RemoteModel;
 use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
 use chronodisk_report::{SIMULATION_SCHEMA, Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord};
-use chronodisk_trace::{Generator, GeneratorOptions, Workload};
+use chronodisk_trace::{Generator, GeneratorOptions, Workload, Zones};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
@@ -164,6 +164,9 @@ fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failur
         read_share: arguments.read_share.unwrap_or(defaults.read_share),
         align_sectors: info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32,
         think_max: arguments.think_max,
+        zones: info
+            .zones
+            .map(|zones| Zones { size_sectors: zones.size_sectors, capacity_sectors: zones.capacity_sectors }),
         ..defaults
     };
     Generator::new(options).map_err(Failure::usage)

@@ -4,7 +4,7 @@ use chronodisk_sim::{Lba, Nanos, Op, Priority, Request, RequestId};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::{DeviceInfo, DeviceModel};
+use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 
 /// A history before it knows its device: places are relative to a capacity, some gaps to what the device is about.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Step {
             (Op::Discard, None) => Op::WriteZeroes,
             (op, _) => op,
         };
-        let common = |lba, sectors| Request {
+        let make = |op, lba, sectors| Request {
             id: RequestId(id),
             op,
             lba: Lba(lba),
@@ -88,8 +88,14 @@ impl Step {
             queue: 0,
             issuer: 0,
         };
+        let common = |lba, sectors| make(op, lba, sectors);
         if op == Op::Flush {
             return common(0, 0);
+        }
+        if let Some(zones) = info.zones
+            && let Some(request) = self.zone_request(zones, info, make)
+        {
+            return request;
         }
         let block = u64::from(info.logical_block_bytes) / chronodisk_sim::SECTOR_BYTES;
         let unit = if op == Op::Discard { u64::from(info.discard_unit_sectors.unwrap_or(1)).max(block) } else { block };
@@ -105,6 +111,35 @@ impl Step {
             (Place::Anywhere(index), _) => index.index(usize::try_from(units).unwrap_or(usize::MAX)) as u64,
         };
         common(start.min(latest) * unit, u32::try_from(length * unit).unwrap_or(u32::MAX / 2))
+    }
+}
+
+impl Step {
+    /// Where there are zones, half of the writes are appends, and what would write zeros without data is for a zone.
+    fn zone_request(
+        &self,
+        zones: ZoneLayout,
+        info: &DeviceInfo,
+        make: impl Fn(Op, u64, u32) -> Request,
+    ) -> Option<Request> {
+        const MANAGED: [Op; 4] = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose];
+        let count = (info.capacity_sectors / zones.size_sectors).max(1);
+        let zone = match self.place {
+            Place::Anywhere(index) => index.index(usize::try_from(count).unwrap_or(usize::MAX)) as u64,
+            Place::End => count - 1,
+            // Some zones often, so that they fill.
+            Place::Start | Place::Sequential | Place::Same => u64::from(self.blocks / 8 % 3) % count,
+        };
+        let lba = zone * zones.size_sectors;
+        let block = info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32;
+        match self.op {
+            Op::Write if self.blocks.is_multiple_of(2) => {
+                let most = (zones.capacity_sectors / u64::from(block)).clamp(1, 4_096) as u32;
+                Some(make(Op::ZoneAppend, lba, self.blocks.min(most) * block))
+            }
+            Op::Discard | Op::WriteZeroes => Some(make(MANAGED[self.blocks as usize / 2 % 4], lba, block)),
+            _ => None,
+        }
     }
 }
 

@@ -73,6 +73,7 @@ impl Line {
             volatile_cache: false,
             discard_unit_sectors: None,
             rotational: false,
+            zones: None,
         };
         Line {
             fault,

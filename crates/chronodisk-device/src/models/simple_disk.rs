@@ -78,12 +78,12 @@ impl Service for SimpleDisk {
     fn end(&mut self, request: &Request, start: Nanos) -> Nanos {
         let commanded = start.saturating_add(self.parts.overhead);
         match request.op {
-            Op::Flush | Op::Discard => commanded,
             Op::Read => match self.read_on(request, start, commanded) {
                 Some(end) => end,
                 None => self.access(request, commanded),
             },
             Op::Write | Op::WriteZeroes => self.access(request, commanded),
+            _ => commanded,
         }
     }
 

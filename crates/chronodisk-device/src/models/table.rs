@@ -37,9 +37,9 @@ impl Service for Table {
         let (last_end, columns) = match request.op {
             Op::Read => (&mut self.read_end, &costs.read),
             Op::Write => (&mut self.write_end, &costs.write),
-            Op::Flush => return start.saturating_add(costs.flush),
             Op::Discard => return start.saturating_add(costs.discard),
             Op::WriteZeroes => return start.saturating_add(costs.write_zeroes),
+            _ => return start.saturating_add(costs.flush),
         };
         let sequential = *last_end == Some(request.lba);
         *last_end = Some(request.end());

@@ -61,6 +61,7 @@ const SOURCES: &[Source] = sources![
     "disk/nearline-20tb-smr.toml",
     "disk/cheetah-x15-eager.toml",
     "ssd/wd-zn540.toml",
+    "ssd/wd-zn540-zones.toml",
     "ssd/nvme-a.toml",
     "ssd/samsung-970-pro.toml",
     "ssd/samsung-pm9a3.toml",

@@ -115,6 +115,11 @@ impl MemberProfiles {
         }
         origin.budget.set(origin.budget.get() - 1);
         let profile = self.read(fields, origin, key, name)?;
+        if profile.0.info.zones.is_some() {
+            return Err(
+                fields.error_at(key, format!("{name} has zones, and no device knows how to write a member's zones"))
+            );
+        }
         self.found.push((name.to_owned(), profile.clone()));
         Ok(profile)
     }

@@ -44,7 +44,7 @@ use crate::models::disk::Drive;
 use crate::models::ssd::{FlashDrive, Ftl};
 use crate::quantity::Bytes;
 use crate::queued::{QueuedDevice, Service};
-use crate::{DeviceInfo, DeviceModel};
+use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 pub(crate) use error::nearest;
 use fields::Document;
 use members::{MAX_PROFILES, Origin};
@@ -312,6 +312,10 @@ impl Profile {
     /// The device as a flash drive, if it is one.
     pub(crate) fn flash_drive(&self) -> Result<&dyn FlashDrive, ProfileError> {
         let problem = || format!("a device of kind \"{}\" has no state of flash; expected kind \"ssd\"", self.kind());
+        if self.0.info.zones.is_some() {
+            // Its collector is the host, so there is nothing to age.
+            return Err(self.refusal("a device with zones has no state that can be made or kept".to_owned()));
+        }
         self.0.blueprint.flash.as_deref().ok_or_else(|| self.refusal(problem()))
     }
 
@@ -358,6 +362,7 @@ pub(crate) struct Blueprint {
     logical_block_bytes: u64,
     physical_block_bytes: u64,
     host_queue: bool,
+    zones: Option<ZoneLayout>,
     drive: Option<Arc<Drive>>,
     flash: Option<Arc<dyn FlashDrive>>,
 }
@@ -378,6 +383,7 @@ impl Blueprint {
             logical_block_bytes: SECTOR_BYTES,
             physical_block_bytes: SECTOR_BYTES,
             host_queue: false,
+            zones: None,
             drive: None,
             flash: None,
         }
@@ -406,6 +412,11 @@ impl Blueprint {
     /// What the medium writes without reading before, if that is more than the logical block.
     pub(crate) fn with_physical_block(self, physical_block_bytes: u64) -> Self {
         Blueprint { physical_block_bytes, ..self }
+    }
+
+    /// The device is written in zones, in blocks of this size.
+    pub(crate) fn with_zones(self, zones: ZoneLayout, logical_block_bytes: u64) -> Self {
+        Blueprint { zones: Some(zones), logical_block_bytes, ..self }
     }
 
     /// No capacity beyond this.
@@ -501,6 +512,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         volatile_cache: blueprint.volatile_cache,
         discard_unit_sectors: blueprint.discard.then_some((logical / SECTOR_BYTES) as u32),
         rotational: blueprint.rotational,
+        zones: blueprint.zones,
     };
     if !capacity_bytes.is_multiple_of(logical) {
         return Err(
@@ -531,6 +543,11 @@ fn check_capacity(parsed: &Parsed, capacity_bytes: u64) -> Result<(), String> {
     }
     if !capacity_bytes.is_multiple_of(block) {
         return Err(format!("expected a multiple of the logical block, {}", Bytes(block)));
+    }
+    if let Some(zones) =
+        parsed.info.zones.filter(|zones| !(capacity_bytes / SECTOR_BYTES).is_multiple_of(zones.size_sectors))
+    {
+        return Err(format!("expected a multiple of the size of a zone, {}", Bytes(zones.size_sectors * SECTOR_BYTES)));
     }
     if let Some(limit) = parsed.blueprint.capacity_limit_bytes.filter(|&limit| capacity_bytes > limit) {
         return Err(format!("the device's geometry ends at {}", Bytes(limit)));

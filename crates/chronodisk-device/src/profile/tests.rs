@@ -38,6 +38,7 @@ fn a_good_profile_says_what_it_is() {
         volatile_cache: false,
         discard_unit_sectors: Some(1),
         rotational: false,
+        zones: None,
     };
     assert_eq!(device.info(), &expected);
 }
@@ -163,6 +164,10 @@ fn every_built_in_device_has_a_row() {
     for known in Profile::builtin() {
         let profile = Profile::find(&known.name).unwrap();
         let twice = 2 * profile.capacity_bytes();
+        if known.name == "wd-zn540-zones" {
+            assert!(profile.reaching(twice).unwrap_err().message.contains("has zones"));
+            continue;
+        }
         let row = profile.reaching(twice).unwrap();
         let options = BuildOptions { capacity_bytes: Some(twice), seed: 1 };
         assert_eq!(row.build(&options).unwrap().info().capacity_sectors * SECTOR_BYTES, twice, "{}", known.name);

@@ -214,6 +214,9 @@ impl DeviceMaker for Devices {
         let capacity_bytes = (reset.capacity_bytes > 0).then_some(reset.capacity_bytes);
         let build = BuildOptions { capacity_bytes, seed: reset.seed };
         let model = profile.build(&build).map_err(|error| error.to_string())?;
+        if model.info().zones.is_some() {
+            return Err("a device with zones works without a guest only".to_owned());
+        }
         let bound = self.store_budget_bytes;
         let asked = if reset.store_budget_bytes == 0 { bound } else { reset.store_budget_bytes };
         Ok(MadeDevice { model, profile: profile.text().to_owned(), store_budget_bytes: asked.min(bound) })

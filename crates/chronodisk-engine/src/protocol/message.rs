@@ -222,8 +222,6 @@ mod kind {
     pub const ERROR: u16 = ANSWER | 0x7fff;
 }
 
-const STATUSES: [Status; 4] = [Status::Ok, Status::MediaError, Status::Aborted, Status::Unsupported];
-
 impl Command {
     /// The command's name, for messages.
     #[must_use]
@@ -392,7 +390,7 @@ fn encode_request(request: &Request, to: &mut Writer<'_>) {
 
 fn decode_request(from: &mut Reader<'_>) -> Result<Request, ProtocolError> {
     let (id, lba, sectors) = (RequestId(from.u64()?), Lba(from.u64()?), from.u32()?);
-    let op = from.one_of("operation", &Op::ALL, "0 to 4")?;
+    let op = from.one_of("operation", &Op::COMMON, "0 to 4")?;
     let priority = from.one_of("priority", &Priority::ALL, "0 to 2")?;
     let fua = from.flag("force unit access")?;
     from.one_of("reserved", &[()], "0")?;
@@ -446,7 +444,7 @@ impl Answer {
                 to.u64(completions.first().map_or(0, |completion| completion.at.as_nanos()));
                 for completion in completions {
                     to.u64(completion.id.0);
-                    let code = STATUSES.iter().position(|status| *status == completion.status);
+                    let code = Status::ALL.iter().position(|status| *status == completion.status);
                     to.u8(code.expect("the list is complete") as u8);
                 }
             }
@@ -574,6 +572,7 @@ fn decode_info(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
         volatile_cache,
         discard_unit_sectors: (discard != 0).then_some(discard),
         rotational,
+        zones: None,
     };
     let profile = from.text("profile", PROFILE_BYTES_MAX)?;
     from.end().map(|()| Answer::Info(Info { device, speculates, keeps_bytes, profile }))
@@ -604,7 +603,7 @@ fn decode_completions(at: Nanos, from: Reader<'_>) -> Result<Vec<Completion>, Pr
     let completion = |entry: &[u8; COMPLETION_BYTES]| {
         let mut from = Reader::new("next response", entry);
         let id = RequestId(from.u64()?);
-        Ok(Completion { id, at, status: from.one_of("status", &STATUSES, "0 to 3")? })
+        Ok(Completion { id, at, status: from.one_of("status", &Status::ALL, "0 to 10")? })
     };
     entries.iter().map(completion).collect()
 }

@@ -42,6 +42,7 @@ fn answers() -> Vec<Answer> {
         volatile_cache: true,
         discard_unit_sectors: Some(8),
         rotational: true,
+        zones: None,
     };
     let statistics = Statistics {
         submitted: 1,

@@ -39,6 +39,7 @@ impl Capricious {
                 volatile_cache: false,
                 discard_unit_sectors: None,
                 rotational: false,
+                zones: None,
             },
             now: Nanos::ZERO,
             channels: 1 + (seed % 3) as usize,

@@ -670,6 +670,7 @@ fn device_failure(request: &NbdRequest, status: Status) -> Option<Failure> {
         Status::MediaError => (NbdError::Io, "the medium failed"),
         Status::Aborted => (NbdError::Io, "given up"),
         Status::Unsupported => (NbdError::NotSupported, "the device does not know this"),
+        _ => (NbdError::Inval, "a zone can't be written so"),
     };
     Some(Failure { refusal: Refusal { error, message }, offset_bytes: request.offset_bytes })
 }

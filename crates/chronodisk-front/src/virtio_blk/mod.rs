@@ -29,8 +29,8 @@ impl From<chronodisk_sim::Status> for BlkStatus {
         use chronodisk_sim::Status;
         match status {
             Status::Ok => BlkStatus::Ok,
-            Status::MediaError | Status::Aborted => BlkStatus::IoError,
             Status::Unsupported => BlkStatus::Unsupported,
+            _ => BlkStatus::IoError,
         }
     }
 }

@@ -50,7 +50,7 @@ fn requests(page: &mut Page, counters: &Counters) {
     ];
     for (name, help, column) in columns {
         page.family(name, "counter", help);
-        for (op, figures) in Op::ALL.into_iter().zip(&counters.by_op) {
+        for (op, figures) in Op::COMMON.into_iter().zip(&counters.by_op) {
             page.line(format_args!("{name}{{op=\"{}\"}} {}", op.name(), column(figures)));
         }
     }

@@ -44,7 +44,7 @@ pub fn model(arguments: &Arguments, target: &Target) -> Result<Device, Failure> 
     {
         return Ok(device);
     }
-    device::load(&arguments.device, arguments.capacity, arguments.seed)
+    device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()
 }
 
 /// What is offered to clients: no more than either has.

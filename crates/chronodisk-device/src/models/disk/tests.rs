@@ -68,6 +68,7 @@ pub(super) fn disk(parameters: &DiskParameters) -> Disk {
         volatile_cache: false,
         discard_unit_sectors: None,
         rotational: true,
+        zones: None,
     };
     Disk::new(info, drive, 0)
 }

@@ -146,6 +146,7 @@ impl EagerWriting {
                     });
                     self.complete(&active, self.parts.overhead);
                 }
+                _ => self.complete(&Active { status: Status::Unsupported, ..active }, self.parts.overhead),
             }
         }
     }
@@ -248,7 +249,7 @@ impl EagerWriting {
                 active.next += blocks;
                 self.write_on(active);
             }
-            Op::Flush | Op::Discard | Op::WriteZeroes => self.complete(&active, Nanos::ZERO),
+            _ => self.complete(&active, Nanos::ZERO),
         }
     }
 
@@ -332,7 +333,7 @@ impl DeviceModel for EagerWriting {
         match request.op {
             Op::Read => self.statistics.reads += 1,
             Op::Write => self.statistics.writes += 1,
-            Op::Flush | Op::Discard | Op::WriteZeroes => {}
+            _ => {}
         }
         self.waiting.push_back(request);
         self.serve();

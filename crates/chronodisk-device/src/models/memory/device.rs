@@ -248,7 +248,7 @@ impl DeviceModel for Memory {
         self.controller_free = start.saturating_add(self.parameters.command_interval);
         let overhead = match request.op {
             Op::Write | Op::WriteZeroes => self.parameters.write.overhead,
-            Op::Read | Op::Flush | Op::Discard => self.parameters.read.overhead,
+            _ => self.parameters.read.overhead,
         };
         let number = self.requests.insert(Active {
             id: request.id,
@@ -313,7 +313,7 @@ impl Statistics {
         match request.op {
             Op::Read => self.read_sectors += u64::from(request.sectors),
             Op::Write => self.write_sectors += u64::from(request.sectors),
-            Op::Flush | Op::Discard | Op::WriteZeroes => {}
+            _ => {}
         }
     }
 
@@ -331,6 +331,6 @@ impl Statistics {
     }
 }
 
-/// In the order of [`Op::ALL`].
-const REQUEST_NAMES: [&str; Op::ALL.len()] =
+/// In the order of [`Op::COMMON`].
+const REQUEST_NAMES: [&str; Op::COMMON.len()] =
     ["read-requests", "write-requests", "flush-requests", "discard-requests", "write-zeroes-requests"];

@@ -228,7 +228,6 @@ impl Mems {
         let Some((_, number)) = self.arriving.pop_front() else { return };
         let job = self.jobs.slots[number as usize];
         match job.op {
-            Op::Flush | Op::Discard => return self.finish(number, at),
             Op::Read if self.buffer.holds(job.medium, job.end) => {
                 self.statistics.buffer_hits += 1;
                 self.jobs.slots[number as usize].medium = job.end;
@@ -236,6 +235,7 @@ impl Mems {
             }
             Op::Write => self.ask_for_bus(number, at),
             Op::Read | Op::WriteZeroes => {}
+            _ => return self.finish(number, at),
         }
         let index = (job.medium / self.parts.geometry.blocks()) as usize;
         let index = index.min(self.sleds.len() - 1);

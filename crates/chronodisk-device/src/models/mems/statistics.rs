@@ -31,7 +31,7 @@ impl Statistics {
         match request.op {
             Op::Read => self.read_sectors += u64::from(request.sectors),
             Op::Write => self.write_sectors += u64::from(request.sectors),
-            Op::Flush | Op::Discard | Op::WriteZeroes => {}
+            _ => {}
         }
     }
 
@@ -61,6 +61,6 @@ impl Statistics {
     }
 }
 
-/// In the order of [`Op::ALL`].
-const REQUEST_NAMES: [&str; Op::ALL.len()] =
+/// In the order of [`Op::COMMON`].
+const REQUEST_NAMES: [&str; Op::COMMON.len()] =
     ["read-requests", "write-requests", "flush-requests", "discard-requests", "write-zeroes-requests"];

@@ -248,7 +248,7 @@ impl Policy for Shingled {
         match request.op {
             Op::Read => self.read(&request, host, context),
             Op::Write | Op::WriteZeroes => self.write(request, host, context),
-            Op::Flush | Op::Discard => self.send(&request, host, 0, 0, context),
+            _ => self.send(&request, host, 0, 0, context),
         }
     }
 

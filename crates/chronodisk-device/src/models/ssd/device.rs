@@ -31,6 +31,10 @@ pub(crate) struct Ssd {
     pub(super) buffer: Arc<Buffer>,
     /// Writes that wait for places in the buffer, in order of arrival.
     pub(super) writes: CommandLine,
+    /// When the last data of a write arrive, where writes must not overtake each other.
+    pub(super) last_arrival: Nanos,
+    /// Resets and finishes of zones that wait for data.
+    pub(super) zone_waiters: Vec<u32>,
     /// Flushes that wait for programs, and how many there are.
     pub(super) flushes: CommandLine,
     pub(super) programs: Pool<Program>,
@@ -89,6 +93,8 @@ impl Ssd {
             front: Front::new(Arc::new(parameters.front.clone())),
             buffer: Arc::new(Buffer::new(parameters.buffer.units, parameters.buffer.in_order)),
             writes: CommandLine::EMPTY,
+            last_arrival: Nanos::ZERO,
+            zone_waiters: Vec::new(),
             flushes: CommandLine::EMPTY,
             programs: Pool::new(),
             open: vec![OpenSuperpage::EMPTY; dies],
@@ -143,10 +149,16 @@ impl Ssd {
     fn decoded(&mut self, number: u32) {
         match self.commands[number].request.op {
             Op::Read => self.look_up(number, false),
-            Op::Write => self.look_up(number, true),
             Op::Flush => self.flush(number),
+            _ if self.ftl.has_zones() => self.zone_command(number),
+            Op::Write => self.look_up(number, true),
             Op::Discard => self.discard(number),
             Op::WriteZeroes => self.write_zeroes(number),
+            op => {
+                debug_assert!(op.is_for_zones());
+                self.commands[number].status = Status::Unsupported;
+                self.answer(number, self.now);
+            }
         }
     }
 
@@ -161,7 +173,7 @@ impl Ssd {
     fn complete(&mut self, number: u32, completed: &mut Vec<Completion>) {
         let command = self.commands.remove(number);
         self.statistics.complete(&command.request, self.now - command.arrived);
-        completed.push(Completion { id: command.request.id, at: self.now, status: Status::Ok });
+        completed.push(Completion { id: command.request.id, at: self.now, status: command.status });
         self.front.leave(command.request.queue);
         while let Some(next) = self.front.next(&self.commands) {
             self.fetch(next);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chronodisk_sim::{Nanos, Request};
+use chronodisk_sim::{Nanos, Request, Status};
 
 use super::flash::Timeline;
 use super::parameters::FrontParameters;
@@ -28,6 +28,8 @@ pub(super) struct Command {
     pub(super) since: Nanos,
     /// Of a flush: entries of the buffer before this order have to leave.
     pub(super) order: u64,
+    /// How it ends.
+    pub(super) status: Status,
 }
 
 impl Command {
@@ -43,6 +45,7 @@ impl Command {
             next: NONE,
             since: Nanos::ZERO,
             order: 0,
+            status: Status::Ok,
         }
     }
 }

@@ -29,6 +29,7 @@ mod statistics;
 mod tests;
 pub(crate) mod toml;
 mod write;
+mod zones;
 
 pub(crate) use aged::FlashDrive;
 pub use aged::FlashState;

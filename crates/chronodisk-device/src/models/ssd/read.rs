@@ -59,6 +59,7 @@ impl Ssd {
             Some(slot) if self.is_being_moved(slot) => Place::Memory,
             Some(slot) => Place::Flash(slot),
             None if self.parameters.unwritten == UnwrittenRead::Zeros => Place::Memory,
+            None if self.ftl.has_zones() => self.ftl.slot_in_zone_as_written(unit).map_or(Place::Memory, Place::Flash),
             None => Place::Flash(self.slot_as_written(unit)),
         }
     }

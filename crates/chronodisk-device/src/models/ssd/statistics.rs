@@ -51,6 +51,11 @@ impl Default for Statistics {
     }
 }
 
+/// Which latencies an operation that moves data is counted with: an append is a write.
+fn row_of(op: Op) -> usize {
+    usize::from(op != Op::Read)
+}
+
 /// The class of a latency.
 fn class_of(nanos: u64) -> usize {
     if nanos < 16 {
@@ -72,15 +77,21 @@ impl Statistics {
         self.requests[request.op as usize] += 1;
         self.sectors[request.op as usize] += u64::from(request.sectors);
         if request.op.moves_data() {
-            let first = request.op as usize * CLASSES_PER_OP;
+            let first = row_of(request.op) * CLASSES_PER_OP;
             self.latencies[first + class_of(latency.as_nanos())] += 1;
         }
     }
 
+    /// Reads, or writes with appends.
+    fn moved(&self, op: Op) -> u64 {
+        let appends = if op == Op::Write { self.requests[Op::ZoneAppend as usize] } else { 0 };
+        self.requests[op as usize] + appends
+    }
+
     /// The latency that so many of a million requests don't exceed.
     fn percentile(&self, op: Op, per_million: u64) -> u64 {
-        let classes = &self.latencies[op as usize * CLASSES_PER_OP..][..CLASSES_PER_OP];
-        let rank = (self.requests[op as usize] * per_million).div_ceil(1_000_000);
+        let classes = &self.latencies[row_of(op) * CLASSES_PER_OP..][..CLASSES_PER_OP];
+        let rank = (self.moved(op) * per_million).div_ceil(1_000_000);
         let mut passed = 0;
         for (class, count) in classes.iter().enumerate() {
             passed += count;
@@ -96,13 +107,16 @@ impl Ssd {
     pub(super) fn tell(&self, sink: &mut dyn Probe) {
         let statistics = &self.statistics;
         for (op, [requests, sectors]) in Op::ALL.into_iter().zip(NAMES) {
+            if op.is_for_zones() && !self.ftl.has_zones() {
+                break;
+            }
             sink.counter(requests, statistics.requests[op as usize]);
             if !sectors.is_empty() {
                 sink.counter(sectors, statistics.sectors[op as usize]);
             }
         }
         for (op, names) in [Op::Read, Op::Write].into_iter().zip(PERCENTILES) {
-            if statistics.requests[op as usize] > 0 {
+            if statistics.moved(op) > 0 {
                 for (name, per_million) in names.into_iter().zip([500_000, 900_000, 990_000, 999_000, 999_900]) {
                     sink.gauge(name, "us", statistics.percentile(op, per_million) as f64 / 1e3);
                 }
@@ -151,6 +165,10 @@ impl Ssd {
             let free: u32 = (0..geometry.dies()).map(|die| self.ftl.free_slc_superblocks(die)).sum();
             sink.gauge("free-slc-superblocks-per-die", "", f64::from(free) / f64::from(geometry.dies()));
         }
+        if let Some((open, active)) = self.ftl.zones_in_use() {
+            sink.gauge("open-zones", "", f64::from(open));
+            sink.gauge("active-zones", "", f64::from(active));
+        }
         sink.gauge("erases-per-superblock", "", counters.erases as f64 / f64::from(geometry.superblocks()));
         let elapsed = self.now.as_nanos().max(1) as f64;
         let share = |busy: u64, of: u32| 100.0 * busy as f64 / (elapsed * f64::from(of));
@@ -187,6 +205,11 @@ const NAMES: [[&str; 2]; Op::ALL.len()] = [
     ["flush-requests", ""],
     ["discard-requests", "discard-sectors"],
     ["write-zeroes-requests", "write-zeroes-sectors"],
+    ["zone-append-requests", "zone-append-sectors"],
+    ["zone-reset-requests", ""],
+    ["zone-open-requests", ""],
+    ["zone-close-requests", ""],
+    ["zone-finish-requests", ""],
 ];
 
 const PERCENTILES: [[&str; 5]; 2] = [

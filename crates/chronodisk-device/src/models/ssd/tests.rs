@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use chronodisk_sim::{Nanos, Op, RandomStream, Request};
+use chronodisk_sim::{Nanos, Op, RandomStream, Request, Status};
 
 use super::ftl::VictimPolicy;
 use super::ftl::fixed_point::FixedPoint;
-use crate::models::testing::{build, build_text, closed_loop, complete};
+use crate::models::testing::{build, build_text, closed_loop, complete, counter};
 use crate::{AgeingOptions, BuildOptions, DeviceModel, Probe, Profile, advance, contract};
 
 /// A drive of 32 MiB raw and 24 MiB for the host: contracts are checked with the collector at work.
@@ -75,6 +75,12 @@ collect-below = 4
 const SLC_CACHE: (&str, &str) = (
     "[flash.program-suspend]",
     "[flash.slc-cache]\nblocks-per-plane = 8\nread = \"25 us\"\nprogram = \"100 us\"\n\n[flash.program-suspend]",
+);
+
+/// 22 zones of 15 program units on four dies each.
+const ZONES: (&str, &str) = (
+    "allocation = \"dynamic\"\ncollector = \"greedy\"\ncollect-below = 4",
+    "allocation = \"zones\"\nzone-size = \"1 MiB\"\nzone-capacity = \"720 KiB\"\nopen-zones = 2\nactive-zones = 4",
 );
 
 /// Blocks of 192 KiB are mapped, and written to logs first.
@@ -196,6 +202,89 @@ fn cards_with_logs_write_in_order_at_the_rate_of_the_flash_and_elsewhere_slowly(
     let (anywhere, merges) = rate(&FEW_LOGS, true);
     assert!(in_order > 0.3 * mapped_by_page, "{in_order} {mapped_by_page}");
     assert!(merges > 1_500 && anywhere * 20.0 < in_order, "{anywhere} {in_order} {merges}");
+}
+
+/// Submits a request to an idle device: how it ends.
+fn ends(drive: &mut dyn DeviceModel, request: Request) -> Status {
+    let mut completed = Vec::new();
+    drive.submit(request);
+    while completed.is_empty() {
+        drive.step(Nanos::MAX, &mut completed);
+    }
+    completed[0].status
+}
+
+#[test]
+fn zones_are_written_at_their_pointers_and_reset() {
+    let mut drive = build_text(&small(&[ZONES, PROTECTED]), 0);
+    let info = drive.info().clone();
+    let zones = info.zones.expect("it has zones");
+    assert_eq!((zones.size_sectors, zones.capacity_sectors, zones.most_open, zones.most_active), (2_048, 1_440, 2, 4));
+    assert_eq!((info.logical_block_bytes, info.discard_unit_sectors), (4_096, None));
+    let drive = drive.as_mut();
+    let mut ask = |op, lba, sectors| ends(drive, Request::new(0, op, lba, sectors));
+    assert_eq!(ask(Op::Write, 8, 8), Status::ZoneInvalidWrite);
+    assert_eq!(ask(Op::Write, 0, 4), Status::InvalidField, "half a block");
+    assert_eq!(ask(Op::Write, 0, 80), Status::Ok);
+    assert_eq!(ask(Op::ZoneAppend, 0, 80), Status::Ok);
+    assert_eq!(ask(Op::Write, 80, 8), Status::ZoneInvalidWrite, "the append took this place");
+    assert_eq!(ask(Op::WriteZeroes, 160, 8), Status::Ok);
+    assert_eq!(ask(Op::ZoneAppend, 8, 8), Status::InvalidField);
+    assert_eq!(ask(Op::ZoneReset, 8, 8), Status::InvalidField);
+    assert_eq!(ask(Op::Write, 168, 1_440), Status::ZoneBoundary);
+    assert_eq!(ask(Op::Discard, 0, 8), Status::Unsupported);
+    // Two others open; the first is closed for them, and the fifth zone in use is one too many.
+    for zone in 1..4 {
+        assert_eq!(ask(Op::Write, zone * 2_048, 8), Status::Ok);
+    }
+    assert_eq!(ask(Op::Write, 4 * 2_048, 8), Status::TooManyActiveZones);
+    assert_eq!(ask(Op::ZoneFinish, 3 * 2_048, 8), Status::Ok);
+    assert_eq!(ask(Op::Write, 3 * 2_048 + 8, 8), Status::ZoneFull);
+    assert_eq!(ask(Op::ZoneOpen, 0, 8), Status::Ok);
+    assert_eq!(ask(Op::ZoneOpen, 2_048, 8), Status::Ok);
+    assert_eq!(ask(Op::Write, 2 * 2_048 + 8, 8), Status::TooManyOpenZones, "both were opened by the host");
+    assert_eq!(ask(Op::ZoneClose, 0, 8), Status::Ok);
+    assert_eq!(ask(Op::ZoneClose, 4 * 2_048, 8), Status::ZoneInvalidTransition);
+    assert_eq!(ask(Op::Write, 168, 1_440 - 168), Status::Ok, "to the end of the capacity");
+    assert_eq!(ask(Op::ZoneAppend, 0, 8), Status::ZoneFull);
+    assert_eq!(ask(Op::ZoneReset, 0, 8), Status::Ok);
+    assert_eq!(ask(Op::Write, 0, 8), Status::Ok);
+    assert_eq!(ask(Op::Read, 0, 4_096), Status::Ok, "over the ends of zones");
+}
+
+#[test]
+fn zones_over_and_over_take_what_the_flash_takes_and_erases_come_in_between() {
+    let mut drive = build_text(&small(&[ZONES, PROTECTED]), 0);
+    let drive = drive.as_mut();
+    let (per_zone, rounds) = (1_440 / 96, 40);
+    let begin = drive.now();
+    // A zone in 15 requests of a program unit, 40 times over one and the same.
+    let outcome = closed_loop(drive, 1, rounds * (per_zone + 1), |id| match id % (per_zone + 1) {
+        0 => Request::new(id, Op::ZoneReset, 0, 8),
+        piece => Request::new(id, Op::Write, (piece - 1) * 96, 96),
+    });
+    let seconds = (outcome.last - begin).as_secs_f64();
+    assert_eq!(counter(drive, "flash-pages-programmed"), 6 * rounds * per_zone);
+    assert!(counter(drive, "flash-erases") >= 4 * (rounds - 2), "{}", counter(drive, "flash-erases"));
+    // On each die four programs of 600 us a round, three on the last, and an erase of 3 ms.
+    let least = (rounds - 2) as f64 * (3.0 + 3.0 * 0.6) * 1e-3;
+    assert!(seconds > least && seconds < 2.0 * least, "{seconds} s, at least {least}");
+}
+
+#[test]
+fn what_a_zoned_drive_can_not_have_is_refused() {
+    let refused = |changes: &[(&str, &str)]| Profile::parse(&small(changes), "zones").unwrap_err().to_string();
+    assert!(refused(&[ZONES]).contains("power-loss-protection"), "{}", refused(&[ZONES]));
+    let small_buffer = refused(&[ZONES, PROTECTED, ("\"256 KiB\"", "\"128 KiB\"")]);
+    assert!(small_buffer.contains("240 KiB"), "{small_buffer}");
+    let ring = refused(&[ZONES, ("[buffer]", "[buffer]\nrelease = \"in-order\"\npower-loss-protection = true")]);
+    assert!(ring.contains("any-order"), "{ring}");
+    let profile = Profile::parse(&small(&[ZONES, PROTECTED]), "zones").unwrap();
+    let options = BuildOptions { capacity_bytes: Some(3 << 19), ..BuildOptions::default() };
+    let Err(error) = profile.build(&options) else { panic!("a zone and a half") };
+    assert!(error.to_string().contains("size of a zone, 1 MiB"), "{error}");
+    let aged = profile.age(&BuildOptions::default(), &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
+    assert!(aged.unwrap_err().to_string().contains("zones"));
 }
 
 #[test]
@@ -478,6 +567,10 @@ drives_that_keep_the_contract! {
     commands_that_wait_for_the_bus: "ssd-gated", false,
         &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommands-wait-for-bus = true\ncache-register = true")];
     logs: "ssd-logs", true, &[LOG_BLOCKS];
+    zones: "ssd-zones", false, &[ZONES, PROTECTED];
+    zones_of_two_dies_to_the_last_block: "ssd-zones-small", false,
+        &[ZONES, PROTECTED, ("zone-size", "zone-dies = 2\nzone-size"), ("720 KiB", "384 KiB"), ("\"1 MiB\"", "\"512 KiB\""),
+          ("22 MiB", "16 MiB"), ("blocks-per-plane = 64", "blocks-per-plane = 16"), ("\"zeros\"", "\"as-written\"")];
     few_logs: "ssd-few-logs-protected", true, &[FEW_LOGS[0], FEW_LOGS[1], PROTECTED];
 }
 

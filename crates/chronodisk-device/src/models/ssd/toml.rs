@@ -9,7 +9,7 @@ use super::device::Ssd;
 use super::flash::{FlashTiming, Suspend};
 use super::ftl::{
     Allocation, AllocationOrder, CollectorParameters, Ftl, FtlParameters, Mapping, SlcCache, VictimPolicy,
-    WearLevelling,
+    WearLevelling, ZoneParameters,
 };
 use super::geometry::{CellKind, Geometry};
 use super::parameters::{
@@ -17,7 +17,7 @@ use super::parameters::{
 };
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::{Bytes, Rate};
-use crate::{DeviceInfo, DeviceModel};
+use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 
 type Outcome<T> = Result<T, ProfileError>;
 
@@ -56,11 +56,18 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
         _ => translation.error_at(key, problem),
     })?;
     translation.finish()?;
+    let zones = ftl.zones().map(|zones| layout_of(&zones, &geometry));
+    if let Some(zones) = ftl.zones() {
+        check_with_zones(fields, &zones, &geometry, &buffer, unwritten)?;
+    }
     let protected = buffer.protected;
     let parameters = SsdParameters { ftl, timing: Arc::new(timing), arrays, front, buffer, read_ahead, unwritten };
-    Ok(Blueprint::flash(Drives(Arc::new(parameters)))
-        .at_most(capacity)
-        .with_discard()
+    let blueprint = Blueprint::flash(Drives(Arc::new(parameters))).at_most(capacity);
+    let blueprint = match zones {
+        Some(zones) => blueprint.with_zones(zones, u64::from(geometry.unit_bytes)),
+        None => blueprint.with_discard(),
+    };
+    Ok(blueprint
         .with_volatile_cache(!protected)
         .with_physical_block(u64::from(geometry.unit_bytes).min(LARGEST_PHYSICAL_BLOCK)))
 }
@@ -293,12 +300,73 @@ fn read_read_ahead(mut fields: Fields<'_>, geometry: &Geometry) -> Outcome<ReadA
     Ok(read_ahead)
 }
 
+/// What a host is told of zones.
+fn layout_of(zones: &ZoneParameters, geometry: &Geometry) -> ZoneLayout {
+    let sectors = |units| u64::from(units) * u64::from(geometry.unit_bytes) / SECTOR_BYTES;
+    ZoneLayout {
+        size_sectors: sectors(zones.size_units),
+        capacity_sectors: sectors(zones.capacity_units),
+        most_open: zones.most_open,
+        most_active: zones.most_active,
+    }
+}
+
+/// What zones ask of the rest of the drive: begun program units stay in the buffer as long as their zones are active.
+fn check_with_zones(
+    fields: &Fields<'_>,
+    zones: &ZoneParameters,
+    geometry: &Geometry,
+    buffer: &BufferParameters,
+    unwritten: UnwrittenRead,
+) -> Outcome<()> {
+    let per_program = geometry.units_per_superpage();
+    let least = (u64::from(zones.most_active) + 1) * u64::from(per_program);
+    if u64::from(buffer.units) < least {
+        let least = Bytes(least * u64::from(geometry.unit_bytes));
+        let problem = format!("size: expected a program unit for each active zone and one more, {least}");
+        return Err(fields.error_at("buffer", problem));
+    }
+    if !buffer.protected {
+        return Err(fields.error_at("buffer", "expected power-loss-protection = true where there are zones"));
+    }
+    if buffer.in_order {
+        let problem = "release: expected \"any-order\" where there are zones, of which one may rest for ever";
+        return Err(fields.error_at("buffer", problem));
+    }
+    if unwritten == UnwrittenRead::MappedByRead {
+        return Err(fields.error_at("unwritten-read", "expected \"zeros\" or \"as-written\" where there are zones"));
+    }
+    Ok(())
+}
+
+fn read_zones(fields: &mut Fields<'_>, geometry: &Geometry) -> Outcome<ZoneParameters> {
+    let units = |fields: &mut Fields<'_>, key| {
+        let Bytes(bytes) = fields.positive(key)?;
+        let unit = u64::from(geometry.unit_bytes);
+        match u32::try_from(bytes / unit) {
+            Ok(units) if bytes.is_multiple_of(unit) => Ok(units),
+            _ => Err(fields.error_at(key, format!("expected a multiple of the mapping unit, {}", Bytes(unit)))),
+        }
+    };
+    let size_units = units(fields, "zone-size")?;
+    let capacity_units = if fields.has("zone-capacity") { units(fields, "zone-capacity")? } else { size_units };
+    let most_active = fields.count("active-zones", 1..=1_024)?;
+    Ok(ZoneParameters {
+        size_units,
+        capacity_units,
+        dies: fields.optional_count("zone-dies", 1..=1 << 20)?.unwrap_or(geometry.dies()),
+        most_open: fields.optional_count("open-zones", 1..=1_024)?.unwrap_or(most_active),
+        most_active,
+    })
+}
+
 fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) -> Outcome<FtlParameters> {
     let allocation = match fields.text("allocation")?.as_str() {
         "dynamic" => Allocation::Dynamic,
         "log-block" => Allocation::LogBlock { open_logs: fields.count("open-logs", 1..=64)? },
+        "zones" => Allocation::Zones(read_zones(fields, &geometry)?),
         order => Allocation::Static(order.parse::<AllocationOrder>().map_err(|problem| {
-            fields.error_at("allocation", format!("{problem}, or \"dynamic\", or \"log-block\""))
+            fields.error_at("allocation", format!("{problem}, or \"dynamic\", \"log-block\" or \"zones\""))
         })?),
     };
     let mapping = match fields.optional_count("mapping-cache-entries", 16..=1 << 28)? {
@@ -314,13 +382,17 @@ fn read_translation(fields: &mut Fields<'_>, geometry: Geometry, capacity: u64) 
     ];
     let policy = match allocation {
         // Logs are merged in the order in which they were written; what holds nothing is erased first.
-        Allocation::LogBlock { .. } => VictimPolicy::Greedy,
+        // Of zones only what holds nothing is erased.
+        Allocation::LogBlock { .. } | Allocation::Zones(_) => VictimPolicy::Greedy,
         Allocation::Static(_) | Allocation::Dynamic => {
             let policy = fields.choice("collector", &POLICIES)?;
             fields.optional_count("choices", 1..=1_000)?.map_or(policy, VictimPolicy::Choices)
         }
     };
-    let start_below = fields.count("collect-below", 2..=1 << 20)?;
+    let start_below = match allocation {
+        Allocation::Zones(_) => 0,
+        _ => fields.count("collect-below", 2..=1 << 20)?,
+    };
     let collector = CollectorParameters {
         policy,
         start_below,

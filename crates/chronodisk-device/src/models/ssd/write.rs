@@ -91,6 +91,7 @@ impl Ssd {
                 true => self.front.transfer(self.now, ready, (end - begin) * SECTOR_BYTES, Direction::FromHost),
                 false => ready,
             };
+            let there = if self.ftl.has_zones() { self.in_order(there) } else { there };
             self.events.push(there, super::events::Event::Arrived { command: number, units });
             let command = &mut self.commands[number];
             command.next_unit += units;
@@ -111,6 +112,9 @@ impl Ssd {
         let request = command.request;
         let buffer = self.buffer_mut();
         (first..first + units).for_each(|unit| buffer.put(unit));
+        if self.ftl.has_zones() {
+            self.ftl.arrived_in_zone(first, units);
+        }
         self.statistics.units_written += u64::from(units);
         if all {
             if request.fua && !self.parameters.buffer.protected {
@@ -124,6 +128,12 @@ impl Ssd {
         }
         self.destage();
         self.admit();
+    }
+
+    /// The instant, or that of the last data before these.
+    fn in_order(&mut self, there: Nanos) -> Nanos {
+        self.last_arrival = self.last_arrival.max(there);
+        self.last_arrival
     }
 
     /// What a write takes at random, drawn by the number of the write.
@@ -153,7 +163,7 @@ impl Ssd {
     }
 
     /// An entry of the buffer needs no program any more: its place is free, and flushes wait for one less.
-    fn settle(&mut self, entry: u32) {
+    pub(super) fn settle(&mut self, entry: u32) {
         let order = self.buffer.entry(entry).order;
         self.buffer_mut().release(entry);
         let mut at = self.flushes.first();
@@ -187,6 +197,9 @@ impl Ssd {
 
     /// Programs what waits in the buffer, as far as there are superpages and dies for it.
     pub(super) fn destage(&mut self) {
+        if self.ftl.has_zones() {
+            return self.destage_zones();
+        }
         loop {
             let die = match self.buffer.first_unit() {
                 Some(unit) => match self.ftl.bound_die(unit) {

@@ -60,6 +60,13 @@ pub(super) struct Victim {
     pub(super) merge: Option<Merge>,
 }
 
+impl Victim {
+    /// One that holds nothing.
+    pub(super) fn to_erase(superblock: SuperblockIndex) -> Self {
+        Victim { superblock, passed: 0, reason: CollectionReason::Space, merge: None }
+    }
+}
+
 /// A die's search for superblocks whose data don't change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevellingSearch {
@@ -74,6 +81,9 @@ const LOOKED_AT_PER_ERASE: u32 = 8;
 impl Ftl {
     /// How much a collection on a die matters, one that is under way included.
     pub(crate) fn urgency(&self, die: DieIndex) -> Urgency {
+        if self.has_zones() {
+            return self.urgency_of_erases(die);
+        }
         let collector = &self.parameters.collector;
         let free = self.spare_superblocks(die);
         if free < collector.start_below {
@@ -100,6 +110,9 @@ impl Ftl {
     pub(crate) fn start_collection(&mut self, die: DieIndex) -> Option<Collection> {
         if self.dies[die as usize].victim.is_some() {
             return None;
+        }
+        if self.has_zones() {
+            return self.start_erase(die);
         }
         if self.logs.is_some() {
             return self.start_for_logs(die);
@@ -131,7 +144,7 @@ impl Ftl {
                 self.victims.remove(&mut self.blocks, die, superblock);
                 self.blocks.set_use(superblock, BlockUse::Victim);
                 self.counters.collections += 1;
-                Victim { superblock, passed: 0, reason: CollectionReason::Space, merge: None }
+                Victim::to_erase(superblock)
             }
             None => {
                 let (superblock, logical) = self.choose_merge(die)?;
@@ -173,6 +186,9 @@ impl Ftl {
             let found = self.next_of_merge(merge, most, moves);
             self.dies[die as usize].victim = Some(victim);
             return found;
+        }
+        if self.has_zones() {
+            return 0;
         }
         let first = victim.superblock * self.sizes.units_per_superblock;
         let in_use = match victim.reason {

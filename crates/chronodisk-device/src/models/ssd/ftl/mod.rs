@@ -13,9 +13,9 @@
 //! data go there while there is room ([`Ftl::host_stream`]), and a collection of another reason moves them to the rest.
 //!
 //! With [`Allocation::LogBlock`] whole blocks are mapped, and what is written goes to logs first: `log_blocks` says
-//! how.
+//! how. With [`Allocation::Zones`] the host writes zones in order and resets them: `zones` says how.
 //!
-//! Modelled: a page map, ideal or demand-cached; a map of blocks with logs; a map from slots back to units; for
+//! Modelled: a page map, ideal or demand-cached; a map of blocks with logs; a map of zones; a map from slots back to units; for
 //! each die a frontier per [`Stream`], superblocks by use, free ones by wear, collection by policy, static and
 //! dynamic wear levelling, TRIM. A unit is mapped to its new slot as soon as it is appended, while its data are
 //! still in the controller: who reads it before the program has ended gets it from there, or waits. A unit that is
@@ -50,6 +50,9 @@ mod state_tests;
 mod tests;
 mod untimed;
 mod victims;
+mod zones;
+#[cfg(test)]
+mod zones_tests;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,6 +71,8 @@ pub(crate) use parameters::{
 use reverse::Reverse;
 pub(crate) use untimed::Untimed;
 use victims::Victims;
+use zones::Zones;
+pub(crate) use zones::{ZoneIndex, ZoneParameters};
 
 /// Number of a unit with an address: the host's from 0, then those that hold the mapping table, if it is in flash.
 pub(crate) type Unit = u32;
@@ -131,6 +136,8 @@ pub(crate) struct Ftl {
     slc_victims: Option<Victims>,
     /// Where blocks are mapped: which of them is where.
     logs: Option<LogBlocks>,
+    /// Where there are zones: what they are, and where.
+    zones: Option<Zones>,
     dies: Vec<Die>,
     cache: Option<MappingCache>,
     counters: FtlCounters,
@@ -225,13 +232,14 @@ impl Ftl {
         let sizes = Sizes::of(&parameters);
         Ftl {
             sizes,
-            map: FlatTable::new(u64::from(parameters.addressed_units())),
+            map: FlatTable::new(u64::from(parameters.mapped_units())),
             reverse: Reverse::new(&parameters),
-            regions: FlatTable::new(regions_of(parameters.addressed_units())),
+            regions: FlatTable::new(regions_of(parameters.mapped_units())),
             blocks: Blocks::new(&geometry, sizes.slc_superblocks),
             victims: Victims::of(&parameters, seed),
             slc_victims: Victims::of_slc(&parameters),
             logs: LogBlocks::new(&parameters),
+            zones: Zones::new(&parameters),
             dies: vec![Die::default(); geometry.dies() as usize],
             cache: MappingCache::new(&parameters),
             counters: FtlCounters::default(),
@@ -253,6 +261,9 @@ impl Ftl {
     /// [`access_mapping`](Self::access_mapping).
     #[inline]
     pub(crate) fn lookup(&self, unit: Unit) -> Option<Slot> {
+        if self.zones.is_some() {
+            return self.look_up_in_zone(unit);
+        }
         self.map.get(unit).checked_sub(1)
     }
 
@@ -378,7 +389,7 @@ impl Ftl {
     pub(crate) fn programmed(&mut self, superpage: Superpage) {
         let superblock = superpage.superblock;
         self.blocks.end_program(superblock);
-        if self.blocks.is_candidate(superblock) {
+        if self.blocks.is_candidate(superblock) && !self.is_of_zone(superblock) {
             let die = self.die_of(superblock);
             match &mut self.slc_victims {
                 Some(victims) if self.blocks.pools().is_slc(superblock) => {

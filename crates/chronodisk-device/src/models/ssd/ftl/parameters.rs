@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::super::geometry::{DieIndex, Geometry};
+use super::zones::ZoneParameters;
 
 /// The choices of a flash translation layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub(crate) enum Allocation {
         /// Logs of a die that can be written at a time.
         open_logs: u32,
     },
+    /// By the zone, which the host writes in order and resets.
+    Zones(ZoneParameters),
 }
 
 /// The order in which neighbouring pages go over the parts of the flash: the first letter varies fastest.
@@ -191,11 +194,24 @@ impl FtlParameters {
         self.logical_units + self.translation_units()
     }
 
+    /// Units of which the tables say where each is: none where there are zones, whose units are where their numbers say.
+    pub(crate) fn mapped_units(&self) -> u32 {
+        if self.zones().is_some() { 0 } else { self.addressed_units() }
+    }
+
+    /// What its zones are, if it has any.
+    pub(crate) fn zones(&self) -> Option<ZoneParameters> {
+        match self.allocation {
+            Allocation::Zones(zones) => Some(zones),
+            _ => None,
+        }
+    }
+
     /// Blocks of the host's units that are mapped as a whole, where that is how they are mapped.
     pub(crate) fn logical_blocks(&self) -> Option<u32> {
         match self.allocation {
             Allocation::LogBlock { .. } => Some(self.logical_units.div_ceil(self.geometry.units_per_superblock())),
-            Allocation::Static(_) | Allocation::Dynamic => None,
+            _ => None,
         }
     }
 
@@ -203,7 +219,7 @@ impl FtlParameters {
     pub(crate) fn open_logs(&self) -> u32 {
         match self.allocation {
             Allocation::LogBlock { open_logs } => open_logs,
-            Allocation::Static(_) | Allocation::Dynamic => 0,
+            _ => 0,
         }
     }
 
@@ -217,8 +233,8 @@ impl FtlParameters {
     /// one bit in a cell has to fit into the other superblocks too, besides one that is open for what moves there, and
     /// one that can be opened.
     pub(crate) fn valid_units_per_die_limit(&self) -> u32 {
-        if self.open_logs() > 0 {
-            // Its logical blocks are what limits a die.
+        if self.open_logs() > 0 || self.zones().is_some() {
+            // Its logical blocks, or zones, are what limits a die.
             return self.geometry.blocks_per_plane * self.geometry.units_per_superblock();
         }
         let mapping = u32::from(self.mapping != Mapping::Ideal);
@@ -248,6 +264,9 @@ impl FtlParameters {
         let geometry = &self.geometry;
         geometry.check()?;
         self.check_slc_cache()?;
+        if let Some(zones) = self.zones() {
+            return self.check_zones(zones);
+        }
         if let Some(logical_blocks) = self.logical_blocks() {
             return self.check_log_blocks(logical_blocks);
         }
@@ -255,7 +274,7 @@ impl FtlParameters {
         // Static allocation may be uneven by a round over all planes, and translation units go anywhere.
         let uneven = match self.allocation {
             Allocation::Static(_) => geometry.units_per_superpage() + self.translation_units(),
-            Allocation::Dynamic | Allocation::LogBlock { .. } => geometry.units_per_superpage(),
+            _ => geometry.units_per_superpage(),
         };
         let most = u64::from(geometry.dies()) * u64::from(per_die.saturating_sub(uneven));
         if self.logical_units == 0 || u64::from(self.addressed_units()) > most {

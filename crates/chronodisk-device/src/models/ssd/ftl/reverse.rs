@@ -96,7 +96,10 @@ impl Reverse {
     pub(super) fn new(parameters: &FtlParameters) -> Self {
         let entry = Entry::of(parameters);
         Reverse {
-            words: FlatTable::new(entry.words(parameters.geometry.slots())),
+            words: FlatTable::new(match parameters.zones() {
+                None => entry.words(parameters.geometry.slots()),
+                Some(_) => 0,
+            }),
             entry,
             units: parameters.addressed_units(),
         }

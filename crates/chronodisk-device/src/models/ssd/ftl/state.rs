@@ -303,6 +303,9 @@ impl Ftl {
     pub(super) fn from_counted(resting: Resting, counts: Counts, seed: u64) -> Result<Ftl, StateError> {
         let Counts { valid, regions } = counts;
         let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters } = resting;
+        if parameters.zones().is_some() {
+            return damaged("a drive with zones has none");
+        }
         let geometry = parameters.geometry;
         let sizes = Sizes::of(&parameters);
         let mut blocks = Blocks::in_use(&geometry, sizes.slc_superblocks);
@@ -354,7 +357,21 @@ impl Ftl {
         }
         check_room(&blocks, &dies, &sizes, logs.as_ref())?;
         let cache = MappingCache::new(&parameters);
-        Ok(Ftl { parameters, sizes, map, reverse, regions, blocks, victims, slc_victims, logs, dies, cache, counters })
+        Ok(Ftl {
+            parameters,
+            sizes,
+            map,
+            reverse,
+            regions,
+            blocks,
+            victims,
+            slc_victims,
+            logs,
+            zones: None,
+            dies,
+            cache,
+            counters,
+        })
     }
 }
 

@@ -1,0 +1,138 @@
+//! Zones in time: what a zoned drive does with commands, and how data leave its write buffer.
+//!
+//! A command takes effect on its zone when it is understood, and is refused then if it can't be. What is written goes
+//! to the zone's begun program unit as soon as it is in the buffer, and keeps its places there until the unit has been
+//! programmed; the buffer has places for the begun units of as many zones as may be active, and keeps its contents
+//! without power, so nothing is ever padded but by a finish. A reset and a finish wait until what was let in before is
+//! in the buffer. A reset is answered when the zone is empty; its superblocks are erased when their dies have nothing
+//! better to do, or before the host's work where no other superblock is free.
+
+use chronodisk_sim::{Op, SECTOR_BYTES, Status};
+
+use super::device::Ssd;
+use super::ftl::{Stream, Superpage, ZoneIndex};
+use super::geometry::DieIndex;
+use super::pool::NONE;
+
+impl Ssd {
+    /// A command of a zoned drive, neither a read nor a flush, is understood.
+    pub(super) fn zone_command(&mut self, number: u32) {
+        let request = self.commands[number].request;
+        let sectors = u64::from(self.parameters.geometry().unit_bytes) / SECTOR_BYTES;
+        if !request.lba.0.is_multiple_of(sectors) || !u64::from(request.sectors).is_multiple_of(sectors) {
+            return self.refuse(number, Status::InvalidField);
+        }
+        let (first, end) = self.units_of(&request);
+        match request.op {
+            Op::Write | Op::WriteZeroes | Op::ZoneAppend => {
+                match self.ftl.write_to_zone(first, end - first, request.op == Op::ZoneAppend) {
+                    Ok(place) => {
+                        let command = &mut self.commands[number];
+                        command.request.lba.0 = u64::from(place) * sectors;
+                        (command.next_unit, command.next_arrival) = (place, place);
+                        command.end_unit = place + (end - first);
+                        self.write(number);
+                    }
+                    Err(status) => self.refuse(number, status),
+                }
+            }
+            Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => self.manage_zone(number, request.op),
+            _ => self.refuse(number, Status::Unsupported),
+        }
+    }
+
+    /// The host opens, closes, finishes or resets a zone.
+    fn manage_zone(&mut self, number: u32, op: Op) {
+        let (first, _) = self.units_of(&self.commands[number].request);
+        let zone = self.ftl.zone_of(first);
+        if first != self.ftl.units_of_zone(zone).start {
+            return self.refuse(number, Status::InvalidField);
+        }
+        let done = match op {
+            Op::ZoneOpen => self.ftl.open_zone(zone),
+            Op::ZoneClose => self.ftl.close_zone(zone),
+            _ => {
+                self.zone_waiters.push(number);
+                return self.go_on_with_zones();
+            }
+        };
+        match done {
+            Ok(()) => self.answer(number, self.now),
+            Err(status) => self.refuse(number, status),
+        }
+    }
+
+    /// A command is answered with an error.
+    fn refuse(&mut self, number: u32, status: Status) {
+        self.commands[number].status = status;
+        self.answer(number, self.now);
+    }
+
+    /// Resets and finishes the zones for which that is due, in order of arrival.
+    fn go_on_with_zones(&mut self) {
+        if self.zone_waiters.is_empty() {
+            return;
+        }
+        let mut waiters = std::mem::take(&mut self.zone_waiters);
+        waiters.retain(|&number| {
+            let request = self.commands[number].request;
+            let zone = self.ftl.zone_of(self.units_of(&request).0);
+            let settled = self.ftl.zone_is_settled(zone);
+            if settled {
+                if request.op == Op::ZoneReset {
+                    self.reset_zone(zone)
+                } else {
+                    self.finish_zone(zone)
+                }
+                self.answer(number, self.now);
+            }
+            !settled
+        });
+        self.zone_waiters = waiters;
+    }
+
+    fn reset_zone(&mut self, zone: ZoneIndex) {
+        let mut entry = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
+        self.ftl.reset_zone(zone);
+        let units = self.ftl.units_of_zone(zone);
+        self.buffer_mut().trim(units);
+        while entry != NONE {
+            let next = self.buffer.entry(entry).next;
+            self.settle(entry);
+            entry = next;
+        }
+        self.ftl.dies_of_zone(zone).for_each(|die| self.collect(die));
+    }
+
+    fn finish_zone(&mut self, zone: ZoneIndex) {
+        if let Some(superpage) = self.ftl.finish_zone(zone) {
+            self.program_zone(zone, superpage);
+        }
+    }
+
+    /// Appends what the buffer has to the begun program units of its zones, and programs those that are complete.
+    pub(super) fn destage_zones(&mut self) {
+        while let Some(unit) = self.buffer.first_unit() {
+            let Some(appended) = self.ftl.append_to_zone(unit) else { break };
+            let Some((entry, wanted)) = self.buffer_mut().take() else { break };
+            debug_assert!(wanted, "only what was appended is reset");
+            let zone = self.ftl.zone_of(unit);
+            let begun = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
+            self.buffer_mut().set_next(entry, begun);
+            self.ftl.set_begun_in_zone(zone, Some(entry));
+            if let Some(superpage) = appended.completed {
+                self.program_zone(zone, superpage);
+            }
+        }
+        self.go_on_with_zones();
+    }
+
+    fn program_zone(&mut self, zone: ZoneIndex, superpage: Superpage) {
+        let first = self.ftl.begun_in_zone(zone).unwrap_or(NONE);
+        self.ftl.set_begun_in_zone(zone, None);
+        let die: DieIndex = self.parameters.geometry().die_of_superblock(superpage.superblock);
+        self.programs_of[die as usize] += 1;
+        self.programs_under_way += 1;
+        self.program(die, superpage, Stream::Host, first);
+    }
+}
