@@ -150,6 +150,7 @@ impl Ssd {
             ("units-moved-from-slc", counters.emptied_units),
             ("slc-superblocks-emptied", counters.emptyings),
             ("log-blocks-merged", counters.merges),
+            ("log-blocks-merged-in-part", counters.partial_merges),
             ("log-blocks-switched", counters.switches),
             ("unused-units", counters.unused_units),
             ("padded-units", counters.padded_units),

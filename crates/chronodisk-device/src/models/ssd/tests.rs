@@ -569,8 +569,16 @@ drives_that_keep_the_contract! {
     logs: "ssd-logs", true, &[LOG_BLOCKS];
     zones: "ssd-zones", false, &[ZONES, PROTECTED];
     zones_of_two_dies_to_the_last_block: "ssd-zones-small", false,
-        &[ZONES, PROTECTED, ("zone-size", "zone-dies = 2\nzone-size"), ("720 KiB", "384 KiB"), ("\"1 MiB\"", "\"512 KiB\""),
-          ("22 MiB", "16 MiB"), ("blocks-per-plane = 64", "blocks-per-plane = 16"), ("\"zeros\"", "\"as-written\"")];
+        &[
+            ZONES,
+            PROTECTED,
+            ("zone-size", "zone-dies = 2\nzone-size"),
+            ("720 KiB", "384 KiB"),
+            ("\"1 MiB\"", "\"512 KiB\""),
+            ("22 MiB", "16 MiB"),
+            ("blocks-per-plane = 64", "blocks-per-plane = 16"),
+            ("\"zeros\"", "\"as-written\""),
+        ];
     few_logs: "ssd-few-logs-protected", true, &[FEW_LOGS[0], FEW_LOGS[1], PROTECTED];
 }
 

@@ -131,7 +131,7 @@ impl Ftl {
             CollectionReason::Space => self.counters.collections += 1,
             CollectionReason::Wear => self.counters.levellings += 1,
             CollectionReason::Cache => self.counters.emptyings += 1,
-            CollectionReason::Merge => self.counters.merges += 1,
+            CollectionReason::Merge => unreachable!("logs are merged elsewhere"),
         }
         Some(Collection { superblock, valid: self.blocks.get(superblock, Field::Valid), reason })
     }
@@ -148,8 +148,8 @@ impl Ftl {
             }
             None => {
                 let (superblock, logical) = self.choose_merge(die)?;
-                self.counters.merges += 1;
-                Victim { superblock, passed: 0, reason: CollectionReason::Merge, merge: Some(Merge::of(logical)) }
+                let merge = self.begin_merge(die, superblock, logical);
+                Victim { superblock, passed: 0, reason: CollectionReason::Merge, merge: Some(merge) }
             }
         };
         self.dies[die as usize].victim = Some(victim);

@@ -31,6 +31,8 @@ pub(crate) struct FtlCounters {
     pub(crate) erases: u64,
     /// Logical blocks merged from logs.
     pub(crate) merges: u64,
+    /// Of these, those that were completed behind what their log had.
+    pub(crate) partial_merges: u64,
     /// Logs that became a logical block's data as they were.
     pub(crate) switches: u64,
     /// Slots of superblocks that were closed before they were full.
@@ -50,7 +52,7 @@ impl FtlCounters {
     }
 
     /// Counts in the order of the words of a saved state.
-    pub(super) const WORDS: usize = 15;
+    pub(super) const WORDS: usize = 16;
 
     pub(super) fn words(&self) -> [u64; FtlCounters::WORDS] {
         [
@@ -69,6 +71,7 @@ impl FtlCounters {
             self.merges,
             self.switches,
             self.unused_units,
+            self.partial_merges,
         ]
     }
 
@@ -76,8 +79,8 @@ impl FtlCounters {
     pub(super) fn from_words(words: [u64; FtlCounters::WORDS]) -> Self {
         let words = words.map(|word| word.min(1 << 60));
         let [host_units, moved_units, mapping_units, levelled_units, padded_units, trimmed_units, ..] = words;
-        let [.., collections, levellings, erases, _, _, _, _, _, _] = words;
-        let [.., cached_units, emptied_units, emptyings, merges, switches, unused_units] = words;
+        let [.., collections, levellings, erases, _, _, _, _, _, _, _] = words;
+        let [.., cached_units, emptied_units, emptyings, merges, switches, unused_units, partial_merges] = words;
         FtlCounters {
             host_units,
             moved_units,
@@ -92,6 +95,7 @@ impl FtlCounters {
             emptied_units,
             emptyings,
             merges,
+            partial_merges,
             switches,
             unused_units,
         }

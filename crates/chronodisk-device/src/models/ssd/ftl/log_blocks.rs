@@ -11,13 +11,14 @@
 //! - Where space is short, the log that was closed first is taken, and all units of its logical block, wherever
 //!   they are, are written to a new data superblock (*merge*). Then what it replaces holds nothing valid, and is
 //!   erased.
+//! - If that log was begun in order from the logical block's beginning and nothing of it was written again, the rest is
+//!   written behind it, and it is the new data superblock itself (*partial merge*).
 //!
 //! So a small write to a logical block without an open log costs the copy of a whole block, which is why such cards
-//! write small blocks so slowly. A partial merge, which would complete a log that was begun in order where it is,
-//! is not modelled: such a log is merged like others. A merge leaves out what was never written.
+//! write small blocks so slowly. A merge leaves out what was never written.
 //!
 //! That space never ends: a logical block without a data superblock has a free one set aside, so that a merge
-//! always has one to write to, and frees one. At rest no log is open.
+//! always has one to write to, and frees one; a partial merge takes none. At rest no log is open.
 
 use super::super::geometry::{DieIndex, Slot};
 use super::blocks::{BlockUse, Field, SuperblockIndex};
@@ -35,6 +36,9 @@ pub(super) struct LogBlocks {
     data: FlatTable,
     /// The logical block of which each superblock is the data, plus one; zero of logs and free ones.
     home: FlatTable,
+    /// Of each superblock that was a log and closed before it was full: the units that it holds, if they were in order
+    /// from its logical block's beginning then; else zero.
+    in_order: FlatTable,
     /// By die: logical blocks without data superblock.
     without: Vec<u32>,
     /// By die: the logical block that the host's open superblock is a log of.
@@ -58,6 +62,7 @@ impl LogBlocks {
         Some(LogBlocks {
             data: FlatTable::new(u64::from(logical)),
             home: FlatTable::new(u64::from(parameters.geometry.superblocks())),
+            in_order: FlatTable::new(u64::from(parameters.geometry.superblocks())),
             without: (0..dies).map(|die| logical / dies + u32::from(die < logical % dies)).collect(),
             current: vec![0; dies as usize],
             others: vec![Vec::with_capacity(parameters.open_logs() as usize); dies as usize],
@@ -67,6 +72,11 @@ impl LogBlocks {
     /// The logical block of which a superblock is the data, plus one; zero if it is of none.
     pub(super) fn home(&self, superblock: SuperblockIndex) -> u32 {
         self.home.get(superblock)
+    }
+
+    /// The units that a superblock held in order when it was closed as a log that was not full; zero of others.
+    pub(super) fn in_order(&self, superblock: SuperblockIndex) -> u32 {
+        self.in_order.get(superblock)
     }
 
     /// A superblock is the data of a logical block from now on; what was so before is a log with nothing valid, or will
@@ -98,6 +108,7 @@ impl LogBlocks {
 
     /// A superblock was erased.
     pub(super) fn erased(&mut self, die: DieIndex, superblock: SuperblockIndex) {
+        self.in_order.set(superblock, 0);
         if let Some(logical) = self.home.get(superblock).checked_sub(1) {
             self.home.set(superblock, 0);
             self.data.set(logical, 0);
@@ -119,6 +130,11 @@ pub(super) struct Merge {
 impl Merge {
     pub(super) fn of(logical: LogicalBlock) -> Self {
         Merge { logical, passed: 0, into: None }
+    }
+
+    /// Behind so many units that a log has of it already.
+    fn behind(logical: LogicalBlock, log: SuperblockIndex, units: u32) -> Self {
+        Merge { logical, passed: units, into: Some(log) }
     }
 
     /// A unit was written there.
@@ -185,18 +201,38 @@ impl Ftl {
         // With the one that is written to, so many are open.
         let oldest = (others.len() as u32 >= self.parameters.open_logs()).then(|| others.remove(0));
         if let Some(log) = oldest {
-            self.close(die, log.frontier, Stream::Host);
+            self.close_log(die, log);
         }
     }
 
     /// Closes all logs of a die. None of their superpages may be begun.
     pub(crate) fn close_logs(&mut self, die: DieIndex) {
         while let Some(log) = self.logs.as_mut().and_then(|logs| logs.others[die as usize].pop()) {
-            self.close(die, log.frontier, Stream::Host);
+            self.close_log(die, log);
         }
-        if self.logs.is_some() {
-            self.close_early(Stream::Host, die);
+        let Some(logical) = self.logs.as_ref().map(|logs| logs.current[die as usize]) else { return };
+        if let Some(frontier) = self.dies[die as usize].frontiers[Stream::Host as usize].take() {
+            self.close_log(die, Log { logical, frontier });
         }
+    }
+
+    /// Closes a log before it is full. None of its superpages may be begun.
+    fn close_log(&mut self, die: DieIndex, log: Log) {
+        let Frontier { superblock, appended } = log.frontier;
+        let in_order = if self.is_in_order(log.logical, superblock, appended) { appended } else { 0 };
+        if let Some(logs) = &mut self.logs {
+            logs.in_order.set(superblock, in_order);
+        }
+        self.close(die, log.frontier, Stream::Host);
+    }
+
+    /// Whether a superblock holds so many units in order from the beginning of a logical block, and nothing else.
+    fn is_in_order(&self, logical: LogicalBlock, superblock: SuperblockIndex, units: u32) -> bool {
+        let (first_unit, first_slot) = (logical * self.sizes.units_per_superblock, self.first_slot(superblock));
+        let end = self.parameters.logical_units - first_unit;
+        self.blocks.get(superblock, Field::Valid) == units
+            && units <= end
+            && (0..units).all(|place| self.lookup(first_unit + place) == Some(first_slot + place))
     }
 
     fn first_slot(&self, superblock: SuperblockIndex) -> Slot {
@@ -250,6 +286,28 @@ impl Ftl {
         held.next().map(|(unit, _)| (oldest, self.logical_block(unit)))
     }
 
+    /// Begins to merge a logical block for one of its logs: in a new superblock or, if it can be, behind what the log
+    /// has.
+    pub(super) fn begin_merge(&mut self, die: DieIndex, log: SuperblockIndex, logical: LogicalBlock) -> Merge {
+        self.counters.merges += 1;
+        let units = self.logs.as_ref().map_or(0, |logs| logs.in_order(log));
+        let behind = (1..self.sizes.units_per_superblock).contains(&units)
+            && units.is_multiple_of(self.sizes.units_per_superpage)
+            && self.is_in_order(logical, log, units);
+        if !behind {
+            return Merge::of(logical);
+        }
+        self.victims.remove(&mut self.blocks, die, log);
+        self.blocks.set_use(log, BlockUse::Open);
+        self.dies[die as usize].frontiers[Stream::Collector as usize] =
+            Some(Frontier { superblock: log, appended: units });
+        self.counters.partial_merges += 1;
+        // The rest is in use again, as far as it goes.
+        let left = u64::from(self.sizes.units_per_superblock - units);
+        self.counters.unused_units = self.counters.unused_units.saturating_sub(left);
+        Merge::behind(logical, log, units)
+    }
+
     /// Appends to `moves` the next units of a merge, `most` at most; what is still being programmed stays in its log.
     pub(super) fn next_of_merge(&mut self, merge: &mut Merge, most: usize, moves: &mut Vec<Move>) -> usize {
         let full = self.sizes.units_per_superblock;
@@ -290,24 +348,29 @@ impl Ftl {
     }
 }
 
-/// A state's superblocks of data, each with the logical block that it is of plus one, where that is consistent.
+/// A state's superblocks of data, each with the logical block that it is of plus one and the units that it held in
+/// order when it was closed as a log, where that is consistent.
 ///
 /// # Errors
 /// What is not.
 pub(super) fn with_homes(
     parameters: &FtlParameters,
-    homes: impl Iterator<Item = (BlockUse, u32)>,
+    homes: impl Iterator<Item = (BlockUse, u32, u32)>,
     map: &FlatTable,
 ) -> Result<Option<LogBlocks>, &'static str> {
     let Some(mut logs) = LogBlocks::new(parameters) else {
-        return match homes.into_iter().any(|(_, home)| home != 0) {
+        return match homes.into_iter().any(|(_, home, in_order)| home != 0 || in_order != 0) {
             true => Err("a superblock is a logical block's, of which the drive has none"),
             false => Ok(None),
         };
     };
     let geometry = &parameters.geometry;
     let logical_blocks = logs.data.len() as u32;
-    for (superblock, (state, home)) in (0..).zip(homes) {
+    for (superblock, (state, home, in_order)) in (0..).zip(homes) {
+        if in_order > 0 && (state != BlockUse::Closed || in_order > geometry.units_per_superblock()) {
+            return Err("a superblock that is no closed log has units in order");
+        }
+        logs.in_order.set(superblock, in_order);
         let Some(logical) = home.checked_sub(1) else { continue };
         let die = geometry.die_of_superblock(superblock);
         let fits = state == BlockUse::Closed

@@ -15,9 +15,9 @@
 //! With [`Allocation::LogBlock`] whole blocks are mapped, and what is written goes to logs first: `log_blocks` says
 //! how. With [`Allocation::Zones`] the host writes zones in order and resets them: `zones` says how.
 //!
-//! Modelled: a page map, ideal or demand-cached; a map of blocks with logs; a map of zones; a map from slots back to units; for
-//! each die a frontier per [`Stream`], superblocks by use, free ones by wear, collection by policy, static and
-//! dynamic wear levelling, TRIM. A unit is mapped to its new slot as soon as it is appended, while its data are
+//! Modelled: a page map, ideal or demand-cached; a map of blocks with logs; a map of zones; a map from slots back to
+//! units; for each die a frontier per [`Stream`], superblocks by use, free ones by wear, collection by policy, static
+//! and dynamic wear levelling, TRIM. A unit is mapped to its new slot as soon as it is appended, while its data are
 //! still in the controller: who reads it before the program has ended gets it from there, or waits. A unit that is
 //! overwritten or trimmed between a collector's read and its [`Ftl::relocate`] is stale and goes nowhere.
 //!

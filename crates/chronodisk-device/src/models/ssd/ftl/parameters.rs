@@ -194,7 +194,7 @@ impl FtlParameters {
         self.logical_units + self.translation_units()
     }
 
-    /// Units of which the tables say where each is: none where there are zones, whose units are where their numbers say.
+    /// Units of which tables say where each is: none where there are zones, whose units are where their numbers say.
     pub(crate) fn mapped_units(&self) -> u32 {
         if self.zones().is_some() { 0 } else { self.addressed_units() }
     }

@@ -47,10 +47,13 @@ pub(super) struct RestingBlock {
     pub(super) erases: u32,
     /// The logical block of which it is the data, plus one, where blocks are mapped.
     pub(super) home: u32,
+    /// The units that it held in order when it was closed as a log before it was full; else zero.
+    pub(super) in_order: u32,
 }
 
 impl RestingBlock {
-    pub(super) const FREE: RestingBlock = RestingBlock { state: BlockUse::Free, closing: 0, erases: 0, home: 0 };
+    pub(super) const FREE: RestingBlock =
+        RestingBlock { state: BlockUse::Free, closing: 0, erases: 0, home: 0, in_order: 0 };
 }
 
 /// Where the bytes of a saved state are.
@@ -115,7 +118,7 @@ const MAGIC: &[u8; 16] = b"chronodisk-flash";
 const CHECKSUM_SEED: u64 = 0;
 
 /// Version of the format.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The header's bytes, and what sections begin at multiples of.
 const HEADER_BYTES: usize = 4_096;
@@ -125,8 +128,8 @@ const SECTIONS: usize = 4;
 /// Bytes of a die: for each stream its open superblock plus one, and the units appended to it.
 const DIE_BYTES: usize = Stream::ALL.len() * 8;
 
-/// Bytes of a superblock: use, closing, erases, logical block plus one.
-const BLOCK_BYTES: usize = 16;
+/// Bytes of a superblock: use, closing, erases, logical block plus one, units in order.
+const BLOCK_BYTES: usize = 20;
 
 fn damaged<T>(what: impl Into<String>) -> Result<T, StateError> {
     Err(StateError::Damaged(what.into()))
@@ -141,6 +144,7 @@ impl Resting {
             closing: ftl.blocks.get(superblock, Field::Closing),
             erases: ftl.blocks.get(superblock, Field::Erases),
             home: ftl.logs.as_ref().map_or(0, |logs| logs.home(superblock)),
+            in_order: ftl.logs.as_ref().map_or(0, |logs| logs.in_order(superblock)),
         });
         Resting {
             blocks: blocks.collect(),
@@ -162,7 +166,7 @@ impl Resting {
         dies.extend(self.counters.words().iter().flat_map(|word| word.to_le_bytes()));
         let mut blocks = Vec::with_capacity(self.blocks.len() * BLOCK_BYTES);
         for block in &self.blocks {
-            let words = [block.state as u32, block.closing, block.erases, block.home];
+            let words = [block.state as u32, block.closing, block.erases, block.home, block.in_order];
             blocks.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
         [dies, blocks]
@@ -274,8 +278,9 @@ impl Resting {
             let Some(state) = BlockUse::from_code(numbers.u32()) else {
                 return damaged("a superblock is of no known use");
             };
-            let (closing, erases, home) = (numbers.u32(), numbers.u32(), numbers.u32());
-            read_blocks.push(RestingBlock { state, closing, erases, home });
+            let (closing, erases) = (numbers.u32(), numbers.u32());
+            let (home, in_order) = (numbers.u32(), numbers.u32());
+            read_blocks.push(RestingBlock { state, closing, erases, home, in_order });
         }
         let resting = Resting {
             parameters: Arc::clone(parameters),
@@ -311,7 +316,7 @@ impl Ftl {
         let mut blocks = Blocks::in_use(&geometry, sizes.slc_superblocks);
         let mut victims = Victims::of(&parameters, seed);
         let mut slc_victims = Victims::of_slc(&parameters);
-        let homes = resting_blocks.iter().map(|block| (block.state, block.home));
+        let homes = resting_blocks.iter().map(|block| (block.state, block.home, block.in_order));
         let logs = log_blocks::with_homes(&parameters, homes, &map).or_else(damaged)?;
         if logs.is_some() && frontiers.iter().flatten().any(Option::is_some) {
             return damaged("a log is open in a drive at rest");

@@ -74,7 +74,7 @@ fn what_is_not_a_state_of_this_drive_is_refused_with_the_reason() {
     let mut other = bytes.clone();
     other[16] = 9;
     assert_eq!(refused(&other), StateError::Version(9));
-    assert!(StateError::Version(9).to_string().contains("expected version 4"));
+    assert!(StateError::Version(9).to_string().contains("expected version 5"));
     for place in [40, 4_096, 8_192, bytes.len() / 2] {
         let mut other = bytes.clone();
         other[place] ^= 0x10;

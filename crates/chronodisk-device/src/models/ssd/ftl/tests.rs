@@ -325,6 +325,59 @@ fn a_write_to_a_block_without_a_log_costs_the_copy_of_a_block() {
 }
 
 #[test]
+fn a_log_begun_in_order_is_completed_where_it_is() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 1));
+    let blocks = parameters.logical_units / 96;
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
+    (0..blocks * 96).for_each(|unit| drive.write(unit));
+    // The first half of one block of die 0 after another, of which one can be written at a time.
+    let written = |drive: &mut Untimed, units: &[u32]| {
+        let before = *drive.ftl().counters();
+        for block in (0..blocks).step_by(4).cycle().take(60) {
+            units.iter().for_each(|unit| drive.write(block * 96 + unit));
+        }
+        drive.ftl().counters().since(&before)
+    };
+    let half: Vec<u32> = (0..48).collect();
+    let partial = written(&mut drive, &half);
+    // The closed logs of the last few wait for their merges.
+    assert!((50..=60).contains(&partial.merges), "{partial:?}");
+    assert_eq!((partial.partial_merges, partial.padded_units), (partial.merges, 0));
+    assert_eq!(partial.moved_units, partial.merges * 48, "the rest of the block, and nothing else");
+    assert!(partial.erases <= partial.merges + 2, "the old data alone: {partial:?}");
+    // The second half, or the first one out of order, has the whole block copied.
+    let mut rest: Vec<u32> = (48..96).collect();
+    let full = written(&mut drive, &rest);
+    // Logs that waited from before are completed, of each block at most one.
+    assert!(full.partial_merges <= 10 && full.merges >= 50, "{full:?}");
+    let per_merge = (full.moved_units - full.partial_merges * 48) as f64 / (full.merges - full.partial_merges) as f64;
+    assert!(per_merge > 95.0, "{per_merge}");
+    rest = half.iter().rev().copied().collect();
+    let unordered = written(&mut drive, &rest);
+    assert_eq!(unordered.partial_merges, 0, "{unordered:?}");
+}
+
+#[test]
+fn a_log_is_completed_after_saving_and_loading_too() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 2));
+    let blocks = parameters.logical_units / 96;
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(&parameters), 0));
+    (0..blocks * 96).for_each(|unit| drive.write(unit));
+    (0..24).for_each(|unit| drive.write(unit));
+    drive.settle();
+    let mut drive = Untimed::new(saved_and_loaded(drive.into_ftl()));
+    // Others of the die are written until the log's turn has come.
+    for block in (4..blocks).step_by(4) {
+        (0..48).for_each(|unit| drive.write(block * 96 + unit));
+        if drive.ftl().counters().merges > 0 {
+            break;
+        }
+    }
+    let counters = drive.ftl().counters();
+    assert_eq!((counters.merges, counters.partial_merges, counters.moved_units), (1, 1, 72), "{counters:?}");
+}
+
+#[test]
 fn logs_that_do_not_fit_are_refused() {
     let with = |units: u32| FtlParameters { logical_units: units, ..with_logs(parameters(VictimPolicy::Greedy), 2) };
     // 24 superblocks of a die: three kept free, two open, one for a merge, one closed log.

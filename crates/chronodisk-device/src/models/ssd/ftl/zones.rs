@@ -17,9 +17,9 @@
 //! Where as many zones are open as can be, the implicitly open one that was opened first is closed for another; where
 //! there is none such, or as many zones are active (open or closed), it is refused.
 //!
-//! Three numbers of a zone grow after each other: its *pointer* with each write that is let in, what has *arrived* in the
-//! buffer, and what was *appended* to a program unit. A zone that is full by its pointer keeps what it has of open and
-//! active zones until its last data have arrived, because begun program units take places in the buffer.
+//! Three numbers of a zone grow after each other: its *pointer* with each write that is let in, what has *arrived* in
+//! the buffer, and what was *appended* to a program unit. A zone that is full by its pointer keeps what it has of open
+//! and active zones until its last data have arrived, because begun program units take places in the buffer.
 //!
 //! Not modelled: read-only and offline zones, zone descriptors and reports, limits that change, random write areas, the
 //! address that an append is told, and states that are kept.

@@ -214,7 +214,8 @@ proptest! {
                     7..=14 => {
                         let off = if random.chance(0.1) { random.below(500) as u32 } else { 0 };
                         let at = (shadows.get(zone).written + off).min(511 - 60);
-                        prop_assert_eq!(drive.write(zone * 512 + at, units, false), shadows.write(zone, Some(at), units));
+                        let expected = shadows.write(zone, Some(at), units);
+                        prop_assert_eq!(drive.write(zone * 512 + at, units, false), expected);
                     }
                     what => {
                         let op = [Op::ZoneReset, Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose]
