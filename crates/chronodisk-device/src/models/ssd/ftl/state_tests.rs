@@ -149,6 +149,28 @@ fn homes_that_no_logical_block_has_are_refused() {
 }
 
 #[test]
+fn units_in_order_are_believed_only_where_they_are() {
+    let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 3));
+    let mut drive = exercise(aged(&parameters));
+    drive.settle();
+    let resting = || Resting::of(drive.ftl().clone());
+    assert!(resting().blocks.iter().any(|block| block.state == BlockUse::Closed && block.home == 0), "there are logs");
+    for wrong in [24, 48, 72, 95, 96] {
+        let mut changed = resting();
+        let closed = changed.blocks.iter_mut().filter(|block| block.state == BlockUse::Closed);
+        closed.for_each(|block| block.in_order = wrong);
+        exercise(Ftl::from_resting(changed, 5).unwrap());
+    }
+    for (state, units) in [(BlockUse::Free, 24), (BlockUse::Closed, 97)] {
+        let mut changed = resting();
+        let place = changed.blocks.iter().position(|block| block.state == state).unwrap();
+        changed.blocks[place].in_order = units;
+        let reason = Ftl::from_resting(changed, 5).unwrap_err().to_string();
+        assert!(reason.contains("no closed log has units in order"), "{reason}");
+    }
+}
+
+#[test]
 fn units_beyond_the_cells_of_a_superblock_with_one_bit_are_refused() {
     let slc_cache = Some(SlcCache { superblocks: 3, empty_below: 1 });
     let half = parameters(VictimPolicy::Greedy).logical_units / 2;
