@@ -13,6 +13,8 @@ Peers stand beside it in the same run: nbdkit's delay filter, the latency of QEM
 filter, for which a device's rate is one over its service time. And so does a *bare loop*, a server without a model, a
 store, a log or any protocol to speak of, whose lateness is what the host does to whoever waits and sends.
 
+In its last part a client is measured beside a thousand bad ones.
+
 What the host did meanwhile decides; its load average is beside each row.
 """
 
@@ -21,7 +23,9 @@ import json
 import os
 import platform
 import statistics
+from collections import Counter
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ from matplotlib.figure import Figure
 from common.command import RESULTS, keep, note
 from common.plots import save
 from real_time import paper
+from real_time.hostile import CONNECTIONS, SILENT, bad_clients
 from real_time.servers import (
     BARE,
     BARE_MICROS,
@@ -51,7 +56,9 @@ NAME = "real-time"
 REQUESTS = 1000
 DEVICES = ("constant-10ms", "cheetah-x15", "cheetah-9lp", "mems-g2", "constant-1ms", "constant-100us", "constant-20us")
 CLIENTS = ("spinning", "blocking")
-PARTS = ("accuracy", "bare", "peers", "peak", "overlap")
+PARTS = ("accuracy", "bare", "peers", "peak", "overlap", "hostile")
+#: Times that a client is measured alone and beside bad ones, in turns.
+HOSTILE_ROUNDS = 3
 #: Bytes that a device has for the client's purposes; every device has as much or more.
 CAPACITY = 1 << 30
 #: Bins of the densities, as in the paper's figure 5.
@@ -171,9 +178,29 @@ def overlap(client: Path, how: str, place: Place, count: int) -> dict[str, Any]:
     return row | {"service_us": 10_000, "elapsed_s": times.elapsed_s, "load": os.getloadavg()[0]}
 
 
+def beside_bad_clients(client: Path, device: str, count: int, bad: bool) -> dict[str, Any]:
+    """Measure whether a client notices others that misbehave, which are there or not."""
+    load = os.getloadavg()[0]
+    workload = WORKLOADS[0]
+    with serve("chronodisk", device, LOCAL, ("--connections", str(CONNECTIONS))) as server:
+        with bad_clients(server) if bad else nullcontext():
+            times = drive(client, server, "spinning", 1, requests(workload, CAPACITY, count))
+        server.end()
+        log = read_log(server)
+    good = Counter(log.issuer).most_common(1)[0][0]
+    service_ns, lateness_ns = (
+        [value for value, issuer in zip(values, log.issuer, strict=True) if issuer == good]
+        for values in (log.service_ns, log.lateness_ns)
+    )
+    row: dict[str, Any] = {"device": device, "client": "spinning", "bad_clients": bad}
+    row |= against(service_ns, times.took, workload)
+    row["lateness_us"] = quantiles([max(0, lateness) / 1e3 for lateness in lateness_ns])
+    return row | {"connections": log.server["connections"], "load": load}
+
+
 def measure(client: Path, places: list[Place], chosen: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Measure what was chosen."""
-    result: dict[str, list[dict[str, Any]]] = {"accuracy": [], "peak": [], "overlap": []}
+    result: dict[str, list[dict[str, Any]]] = {"accuracy": [], "peak": [], "overlap": [], "hostile": []}
     for place in places:
         for how in chosen.clients:
             if "accuracy" in chosen.parts:
@@ -191,6 +218,11 @@ def measure(client: Path, places: list[Place], chosen: argparse.Namespace) -> di
                     result["accuracy"].append(bare(client, device, how, chosen.requests))
         if "peers" in chosen.parts and place == LOCAL:
             result["accuracy"] += list(peers(client, chosen))
+        if "hostile" in chosen.parts and place == LOCAL:
+            for device in (device for device in BARE_MICROS if device in chosen.devices):
+                for bad in (False, True) * HOSTILE_ROUNDS:
+                    note(f"{device}, {'beside bad clients' if bad else 'alone'}")
+                    result["hostile"].append(beside_bad_clients(client, device, chosen.requests, bad))
         if "peak" in chosen.parts:
             for kind in ("chronodisk", "nbdkit, no delay", "QEMU, no delay"):
                 note(f"peak rate, {kind}, {place.name}")
@@ -221,6 +253,7 @@ def merge(new: dict[str, Any]) -> dict[str, Any]:
     for part in ("accuracy", "peak", "overlap"):
         measured = {key(row) for row in new[part]}
         new[part] = [row for row in old[part] if key(row) not in measured] + new[part]
+    new["hostile"] = new["hostile"] or old.get("hostile", [])
     return new
 
 
@@ -263,6 +296,14 @@ def tables(result: dict[str, Any]) -> str:
         lines.append(
             f"  {row['client']:<10}{row['place']:<18}mean {row['mean_us']:.0f} µs, p50 {took['p50']:.0f},"
             f" p99 {took['p99']:.0f}; lateness p50 {late['p50']:.2f}, p99 {late['p99']:.2f}"
+        )
+    lines += ["", f"A spinning client alone, and beside {SILENT} bad ones"]
+    for row in result["hostile"]:
+        late = row["lateness_us"]
+        lines.append(
+            f"  {row['device']:<15}{'beside' if row['bad_clients'] else 'alone':<8}"
+            f"error {row['mean_error_us']:.2f} µs, {row['mean_absolute_error_percent']:.2f} %;"
+            f" lateness p50 {late['p50']:.2f}, p99 {late['p99']:.2f}, max {late['max']:.0f}; load {row['load']:.1f}"
         )
     return "\n".join(lines)
 

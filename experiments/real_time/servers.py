@@ -212,6 +212,8 @@ class Log:
     #: The return of the system call that sent the reply, minus due; negative if that was before.
     lateness_ns: list[int]
     stolen: list[bool]
+    #: The number of each request's connection.
+    issuer: list[int]
     #: The result's part on serving.
     server: dict[str, Any]
 
@@ -225,13 +227,16 @@ class Log:
 def read_log(server: Running) -> Log:
     """Read the log of our server, which has ended."""
     run = server.folder / "run"
-    columns = ["arrival_ns", "due_ns", "completed_ns", "stolen"]
+    columns = ["arrival_ns", "due_ns", "completed_ns", "stolen", "issuer"]
     table = pyarrow.parquet.read_table(run / "requests-0.parquet", columns=columns).to_pydict()
-    rows = list(zip(*(table[column] for column in columns), strict=True))
+    every = zip(*(table[column] for column in columns), strict=True)
+    # A request whose client has hung up is never completed.
+    rows = [row for row in every if row[2] is not None]
     return Log(
-        service_ns=[due - arrival for arrival, due, _, _ in rows],
-        lateness_ns=[completed - due for _, due, completed, _ in rows],
-        stolen=[stolen for _, _, _, stolen in rows],
+        service_ns=[due - arrival for arrival, due, *_ in rows],
+        lateness_ns=[completed - due for _, due, completed, *_ in rows],
+        stolen=[stolen for *_, stolen, _ in rows],
+        issuer=[issuer for *_, issuer in rows],
         server=json.loads((run / "result.json").read_text())["reps"][0]["server"],
     )
 

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -13,7 +14,7 @@ use chronodisk_front::nbd::wire::{command, option};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, Server, ServerOptions, ServerOutcome};
 use chronodisk_sim::{Nanos, Op};
-use chronodisk_store::{RamStore, Store, StoreError};
+use chronodisk_store::{RamStore, Store, StoreError, forward_to_store};
 
 const CAPACITY_BYTES: u64 = 64 << 20;
 
@@ -592,4 +593,90 @@ fn every_operation_reaches_the_device() {
         assert!(record.completed >= record.due);
     }
     assert!(outcome.store_bytes.is_some());
+}
+
+/// Memory that notes how much is copied at a time, and stops copying where the test says.
+struct Watched {
+    bytes: RamStore,
+    longest_bytes: Arc<AtomicUsize>,
+    /// Held by the test for as long as a copy from the last block is to take.
+    gate: Arc<Mutex<()>>,
+}
+
+impl Watched {
+    fn copy(&self, offset_bytes: u64, len_bytes: usize) {
+        self.longest_bytes.fetch_max(len_bytes, Ordering::Relaxed);
+        if offset_bytes == CAPACITY_BYTES - 4096 {
+            drop(self.gate.lock().unwrap());
+        }
+    }
+}
+
+impl Store for Watched {
+    forward_to_store!(self => self.bytes; capacity_bytes, write_zeroes, flush, allocated_bytes, budget_bytes);
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.copy(offset_bytes, bytes.len());
+        self.bytes.read(offset_bytes, bytes)
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.copy(offset_bytes, bytes.len());
+        self.bytes.write(offset_bytes, bytes)
+    }
+}
+
+fn serve_watched(profile: &'static str) -> (Served, Arc<AtomicUsize>, Arc<Mutex<()>>) {
+    let bytes = RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES);
+    let store = Watched { bytes, longest_bytes: Arc::default(), gate: Arc::default() };
+    let (longest_bytes, gate) = (store.longest_bytes.clone(), store.gate.clone());
+    let options = ServerOptions { realtime: false, ..ServerOptions::default() };
+    (serve_store(profile, options, Box::new(store)), longest_bytes, gate)
+}
+
+#[test]
+fn nobody_waits_for_the_store_until_a_long_request_of_another_is_copied() {
+    let (served, longest_bytes, _) = serve_watched("constant-1ms");
+    let (mut client, mut other) = (served.connect(), served.connect());
+    let data: Vec<u8> = (0..5 << 20).map(|index: u32| (index / 4096 + index) as u8).collect();
+    client.write(1 << 20, &data);
+    assert_eq!(other.read(1 << 20, data.len() as u32), data);
+    // Many that came together are as one.
+    let sent: Vec<u64> =
+        (0..40).map(|index| client.send(command::READ, (1 << 20) + index * 65_536, 65_536, &[])).collect();
+    let mut received: Vec<_> = sent.iter().map(|_| client.receive(|_| 65_536)).collect();
+    received.sort_unstable();
+    let expected = sent.iter().zip(data.chunks(65_536)).map(|(cookie, piece)| (*cookie, piece.to_vec()));
+    assert!(received.into_iter().eq(expected));
+    assert!(longest_bytes.load(Ordering::Relaxed) <= 256 << 10);
+    served.stop();
+}
+
+#[test]
+fn completions_of_others_leave_while_a_client_is_at_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.toml");
+    // So long that all requests below have arrived before the first is completed.
+    let text = "name = \"slow\"\nkind = \"constant\"\ndescription = \"slow\"\nsource = \"a definition\"\n\
+                validation = \"by-definition\"\ncapacity = \"1 GiB\"\ntime = \"3 s\"\n";
+    std::fs::write(&path, text).unwrap();
+    let (served, _, gate) = serve_watched(path.to_str().unwrap().to_owned().leak());
+    let (mut copying, mut other) = (served.connect(), served.connect());
+    let arrived = |count: u64| served.until(|served| served.statistics().engine.arrivals == count);
+    // Whose request is the first waits for all completions.
+    let first = other.send(command::READ, 0, 512, &[]);
+    arrived(1);
+    let before = copying.send(command::READ, 0, 512, &[]);
+    arrived(2);
+    let second = other.send(command::READ, 4096, 512, &[]);
+    arrived(3);
+    let closed = gate.lock().unwrap();
+    let stopped = copying.send(command::READ, CAPACITY_BYTES - 4096, 4096, &[]);
+    assert_eq!(other.receive(|_| 512).0, first);
+    assert_eq!(other.receive(|_| 512).0, second);
+    assert_eq!(served.statistics().engine.arrivals, 3, "it is not through with it");
+    drop(closed);
+    assert_eq!(copying.receive(|_| 512).0, before);
+    assert_eq!(copying.receive(|_| 4096).0, stopped);
+    served.stop();
 }

@@ -141,6 +141,12 @@ impl NbdRequest {
             issuer,
         })
     }
+
+    /// Whether data go along with it or with its reply.
+    #[must_use]
+    pub fn moves_data(&self) -> bool {
+        matches!(self.command, Command::Read | Command::Write)
+    }
 }
 
 /// A request as it is on the wire.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
 use chronodisk_sim::{Nanos, Request, Status};
@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sen
 
 use super::Shared;
 use super::helpers::Job;
-use super::peer::{Left, Moment, Peer, raise};
+use super::peer::{Desk, Left, Moment, Peer, raise};
 use super::shadowing::Shadowing;
 use super::vhost::SharedStore;
 use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Woken, Worker};
@@ -26,7 +26,7 @@ use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, R
 struct NbdPeer {
     socket: OwnedFd,
     event: OwnedFd,
-    state: Mutex<State>,
+    desk: Desk<State>,
 }
 
 struct State {
@@ -65,6 +65,9 @@ const RECEIVE_ALONE_BYTES: usize = 8 << 10;
 /// Most data of a connection's requests that wait for the host's disk; further requests wait in the
 /// socket.
 const MOVING_BYTES_MAX: u64 = 64 << 20;
+/// Data of requests received together that the connection's thread copies itself while others are
+/// connected, who wait for the store and perhaps for this thread meanwhile; helpers copy the rest.
+const COPIED_BYTES_MAX: u64 = 256 << 10;
 /// What a request without data counts for among them.
 const MOVING_BYTES_MIN: u64 = 4 << 10;
 /// How long a client has for reading its last replies when the server stops.
@@ -90,7 +93,7 @@ pub(super) fn serve(
         stuck: false,
         broken: false,
     };
-    let peer = Arc::new(NbdPeer { socket, event, state: Mutex::new(state) });
+    let peer = Arc::new(NbdPeer { socket, event, desk: Desk::new(state) });
     shared.peers().insert(connection, peer.clone());
     // Stopping raises the flag first and looks for peers then.
     if shared.is_stopping() {
@@ -105,17 +108,20 @@ pub(super) fn serve(
     worker.left().dropped(&dropped);
     let refused_requests = state.session.state().refused_requests;
     drop(state);
+    // Whoever comes now finds the desk free.
+    let left = peer.desk.take_left().map_or_else(Vec::new, |(departures, _)| departures);
+    worker.left().dropped(&left);
     {
         let mut totals = shared.totals();
         totals.refused_requests += refused_requests;
-        totals.dropped_completions += dropped.len() as u64;
+        totals.dropped_completions += (dropped.len() + left.len()) as u64;
     }
     worker.finish();
 }
 
 impl NbdPeer {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desk.sit()
     }
 
     fn run(self: &Arc<Self>, worker: &mut Worker, transport: TransportIndex) {
@@ -163,6 +169,7 @@ impl NbdPeer {
                     return;
                 }
             }
+            worker.deliver_left(&**self, &self.desk);
             let only_client = worker.waits_for_client_only() && !moving;
             let alone = only_client && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
@@ -201,6 +208,8 @@ impl NbdPeer {
         let mut state = self.state();
         let state = &mut *state;
         let mut store = None;
+        let is_alone = shared.is_alone();
+        let mut copied_bytes = 0;
         while state.moving_bytes < MOVING_BYTES_MAX
             && let Some(event) = state.session.next_event()
         {
@@ -226,7 +235,11 @@ impl NbdPeer {
             }
             let store = store.get_or_insert_with(|| shared.store());
             let asked = shared.now();
-            let executed = match store.flush_waits() && flushes(&request) {
+            if request.moves_data() {
+                copied_bytes += u64::from(request.len_bytes);
+            }
+            let is_long = !is_alone && request.moves_data() && copied_bytes > COPIED_BYTES_MAX;
+            let executed = match is_long || (store.flush_waits() && flushes(&request)) {
                 true => Err(ExecuteError::Store(StoreError::WouldWait)),
                 false => state.session.execute(request.key, &mut Attempt(&mut ***store)),
             };
@@ -269,7 +282,11 @@ impl NbdPeer {
             Some(shadowing) => peer.serve_really(&owner, shadowing, slow, store),
             None => peer.move_bytes(&owner, slow, store),
         });
-        if let Err(job) = shared.helpers.submit(job, || shared.store().second_way()) {
+        let way = || {
+            let own = shared.store().second_way()?;
+            Ok(Some(own.unwrap_or_else(|| Box::new(SharedStore(shared.clone())))))
+        };
+        if let Err(job) = shared.helpers.submit(job, way) {
             job(&mut SharedStore(shared.clone()));
         }
     }
@@ -382,6 +399,52 @@ impl NbdPeer {
         }
     }
 
+    /// Sends the completions at that moment, as far as the socket takes them at once.
+    fn send(
+        &self,
+        state: &mut State,
+        departures: &[Departure],
+        moment: &mut Moment<'_>,
+        foreign: bool,
+        left: &mut Left,
+    ) {
+        let shared = moment.shared;
+        for departure in departures {
+            let key = state.keys.get_mut(departure.id.slot as usize).and_then(Option::take);
+            if let Some(key) = key {
+                state.session.complete(key, departure.status);
+            }
+        }
+        let was_stuck = state.stuck;
+        let fresh = !was_stuck && state.unsent.departures.is_empty();
+        if fresh {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = state.session.gather(&mut slices);
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let begun = moment.wait();
+            let sent = sendmsg(&self.socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags);
+            if let Ok(len) = sent {
+                state.session.sent(len);
+                if !state.session.has_output() {
+                    left.sent(departures, begun, shared.now());
+                    // There may be room for what the client sent meanwhile, or nothing left to do.
+                    if foreign && !state.listening {
+                        raise(&self.event);
+                    }
+                    return;
+                }
+            }
+        }
+        state.unsent.queue(departures);
+        moment.wait();
+        if !was_stuck {
+            self.flush(shared, state, left);
+        }
+        if foreign && (state.stuck || state.broken || !state.listening) {
+            raise(&self.event);
+        }
+    }
+
     /// Sends as much as the socket takes at once.
     fn flush(&self, shared: &Shared, state: &mut State, left: &mut Left) {
         state.stuck = false;
@@ -447,9 +510,8 @@ fn flushes(request: &NbdRequest) -> bool {
 impl State {
     fn begin_moving(&mut self, request: NbdRequest, device_request: Request) -> Slow {
         let data = self.session.payload(request.key).map(<[u8]>::to_vec).unwrap_or_default();
-        let has_data = matches!(request.command, Command::Read | Command::Write);
-        let counted_bytes =
-            if has_data { u64::from(request.len_bytes).max(MOVING_BYTES_MIN) } else { MOVING_BYTES_MIN };
+        let len_bytes = if request.moves_data() { u64::from(request.len_bytes) } else { 0 };
+        let counted_bytes = len_bytes.max(MOVING_BYTES_MIN);
         self.moving += 1;
         self.moving_bytes += counted_bytes;
         Slow { request, device_request, data, counted_bytes }
@@ -490,43 +552,9 @@ impl Store for Attempt<'_> {
 
 impl Peer for NbdPeer {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
-        let shared = moment.shared;
-        let mut state = self.state();
-        let state = &mut *state;
-        for departure in departures {
-            let key = state.keys.get_mut(departure.id.slot as usize).and_then(Option::take);
-            if let Some(key) = key {
-                state.session.complete(key, departure.status);
-            }
-        }
-        let was_stuck = state.stuck;
-        let fresh = !was_stuck && state.unsent.departures.is_empty();
-        if fresh {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = state.session.gather(&mut slices);
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let begun = moment.wait();
-            let sent = sendmsg(&self.socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags);
-            if let Ok(len) = sent {
-                state.session.sent(len);
-                if !state.session.has_output() {
-                    left.sent(departures, begun, shared.now());
-                    // There may be room for what the client sent meanwhile, or nothing left to do.
-                    if foreign && !state.listening {
-                        raise(&self.event);
-                    }
-                    return;
-                }
-            }
-        }
-        state.unsent.queue(departures);
-        moment.wait();
-        if !was_stuck {
-            self.flush(shared, state, left);
-        }
-        if foreign && (state.stuck || state.broken || !state.listening) {
-            raise(&self.event);
-        }
+        self.desk.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
+            self.send(state, departures, moment, foreign, left);
+        });
     }
 
     fn nudge(&self) {

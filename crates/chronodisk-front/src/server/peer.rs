@@ -1,6 +1,7 @@
 //! Connections as the other threads see them.
 
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use chronodisk_engine::{Departure, Gap, Pace};
 use chronodisk_sim::Nanos;
@@ -10,7 +11,8 @@ use super::Shared;
 /// A connection to which completions can be delivered from any thread.
 pub(super) trait Peer: Send + Sync {
     /// Sends the completions at that moment, as far as the socket takes them at once; the
-    /// connection's own thread sends the rest. `foreign` says that this is another thread.
+    /// connection's own thread sends the rest. `foreign` says that this is another thread, which
+    /// leaves all of them to a connection whose own thread has the session in hand.
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left);
 
     /// Wakes the connection's thread.
@@ -44,6 +46,70 @@ impl Moment<'_> {
         }
         self.gap = self.pace.spun(now).or(self.gap);
         now
+    }
+}
+
+/// What one thread at a time works with, and what others leave for whoever does.
+///
+/// A thread that sends everybody's completions must not wait for one of them, who may be at a long
+/// copy.
+pub(super) struct Desk<T> {
+    work: Mutex<T>,
+    left: Mutex<Vec<(Departure, Nanos)>>,
+}
+
+impl<T> Desk<T> {
+    pub fn new(work: T) -> Self {
+        Desk { work: Mutex::new(work), left: Mutex::default() }
+    }
+
+    /// Waits until nobody else is at it. A thread that panicked there has ended its own connection.
+    pub fn sit(&self) -> MutexGuard<'_, T> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `send` send the completions, at the desk. Another thread than the connection's own leaves
+    /// them there if somebody is at it, raises the connection's event, and goes; the connection's own
+    /// looks for them before it waits.
+    pub fn deliver(
+        &self,
+        departures: &[Departure],
+        moment: &mut Moment<'_>,
+        foreign: Option<&OwnedFd>,
+        mut send: impl FnMut(&mut T, &[Departure], &mut Moment<'_>),
+    ) {
+        let Some(event) = foreign else { return send(&mut self.sit(), departures, moment) };
+        if let Some(mut work) = self.sit_if_free() {
+            return send(&mut work, departures, moment);
+        }
+        self.lock_left().extend(departures.iter().map(|departure| (*departure, moment.at)));
+        raise(event);
+        // Who was there may have looked just before, and waits for something else now.
+        if let Some(mut work) = self.sit_if_free()
+            && let Some((departures, at)) = self.take_left()
+        {
+            moment.at = moment.at.max(at);
+            send(&mut work, &departures, moment);
+        }
+    }
+
+    /// What lies there, and the latest of the moments at which it must leave.
+    pub fn take_left(&self) -> Option<(Vec<Departure>, Nanos)> {
+        let left = std::mem::take(&mut *self.lock_left());
+        let at = left.iter().map(|(_, at)| *at).max()?;
+        Some((left.into_iter().map(|(departure, _)| departure).collect(), at))
+    }
+
+    fn sit_if_free(&self) -> Option<MutexGuard<'_, T>> {
+        match self.work.try_lock() {
+            Ok(work) => Some(work),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn lock_left(&self) -> MutexGuard<'_, Vec<(Departure, Nanos)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

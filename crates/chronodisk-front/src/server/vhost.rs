@@ -3,16 +3,16 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
 use chronodisk_sim::RequestId;
-use chronodisk_store::{Store, forward_to_store};
+use chronodisk_store::{Store, StoreError, forward_to_store};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
 use super::Shared;
-use super::peer::{Left, Moment, Peer, raise};
+use super::peer::{Desk, Left, Moment, Peer, raise};
 use super::worker::{Woken, Worker};
 use crate::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 
@@ -21,7 +21,7 @@ struct VhostPeer {
     /// The session's socket, to be waited for while another thread has the session in hand.
     socket: OwnedFd,
     event: OwnedFd,
-    state: Mutex<State>,
+    desk: Desk<State>,
 }
 
 struct State {
@@ -47,7 +47,7 @@ pub(super) fn serve(
         Err(error) => return note_end(shared, &error.to_string()),
     };
     let state = State { session, latest: 0, broken: false };
-    let peer = Arc::new(VhostPeer { socket: waited, event, state: Mutex::new(state) });
+    let peer = Arc::new(VhostPeer { socket: waited, event, desk: Desk::new(state) });
     shared.peers().insert(connection, peer.clone());
     // Stopping raises the flag first and looks for peers then.
     if shared.is_stopping() {
@@ -57,6 +57,9 @@ pub(super) fn serve(
     peer.run(&mut worker, transport);
     shared.peers().remove(&connection);
     let stats = peer.state().session.stats().clone();
+    // Whoever comes now finds the desk free.
+    let left = peer.desk.take_left().map_or_else(Vec::new, |(departures, _)| departures);
+    worker.left().dropped(&left);
     {
         let mut totals = shared.totals();
         totals.refused_requests += stats.bad_requests.values().sum::<u64>();
@@ -64,14 +67,14 @@ pub(super) fn serve(
         if let Some(first) = stats.first_store_error {
             totals.first_store_error.get_or_insert(first);
         }
-        totals.dropped_completions += stats.dropped_completions;
+        totals.dropped_completions += stats.dropped_completions + left.len() as u64;
     }
     worker.finish();
 }
 
 impl VhostPeer {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.desk.sit()
     }
 
     fn run(&self, worker: &mut Worker, transport: TransportIndex) {
@@ -80,6 +83,7 @@ impl VhostPeer {
         let mut kick: Option<Arc<OwnedFd>> = None;
         loop {
             worker.turn(self, received, found);
+            worker.deliver_left(self, &self.desk);
             let socket = (self.socket.as_fd(), PollFlags::IN);
             let woken = match &kick {
                 Some(kick) => worker.wait(&self.event, &[socket, (kick.as_fd(), PollFlags::IN)], false),
@@ -139,20 +143,21 @@ impl RequestHandler for Arrivals<'_> {
 
 impl Peer for VhostPeer {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
-        let mut state = self.state();
-        // A guest that polls sees them before it is told.
-        let begun = moment.wait();
-        for departure in departures {
-            let id = whole_id(departure.id.slot, state.latest);
-            state.session.complete(id, departure.status);
-        }
-        if state.session.notify().is_err() {
-            state.broken = true;
-            if foreign {
-                raise(&self.event);
+        self.desk.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
+            // A guest that polls sees them before it is told.
+            let begun = moment.wait();
+            for departure in departures {
+                let id = whole_id(departure.id.slot, state.latest);
+                state.session.complete(id, departure.status);
             }
-        }
-        left.sent(departures, begun, moment.shared.now());
+            if state.session.notify().is_err() {
+                state.broken = true;
+                if foreign {
+                    raise(&self.event);
+                }
+            }
+            left.sent(departures, begun, moment.shared.now());
+        });
     }
 
     fn nudge(&self) {
@@ -178,12 +183,25 @@ fn note_end(shared: &Shared, reason: &str) {
     totals.first_violation.get_or_insert_with(|| reason.to_owned());
 }
 
+/// Data that are copied while the others wait for the store: some 10 µs.
+const HELD_BYTES_MAX: usize = 64 << 10;
+
 /// The server's store as a session's own.
 pub(super) struct SharedStore(pub Arc<Shared>);
 
 impl Store for SharedStore {
-    forward_to_store!(self => self.0.store(); capacity_bytes, read, write, write_zeroes, reserve_zeroes, discard, extent);
+    forward_to_store!(self => self.0.store(); capacity_bytes, write_zeroes, reserve_zeroes, discard, extent);
     forward_to_store!(self => self.0.store(); flush, allocated_bytes, budget_bytes);
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let mut pieces = bytes.chunks_mut(HELD_BYTES_MAX).zip((offset_bytes..).step_by(HELD_BYTES_MAX));
+        pieces.try_for_each(|(piece, offset_bytes)| self.0.store().read(offset_bytes, piece))
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut pieces = bytes.chunks(HELD_BYTES_MAX).zip((offset_bytes..).step_by(HELD_BYTES_MAX));
+        pieces.try_for_each(|(piece, offset_bytes)| self.0.store().write(offset_bytes, piece))
+    }
 }
 
 #[cfg(test)]

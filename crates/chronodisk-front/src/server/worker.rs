@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Shared;
-use super::peer::{Left, Moment, Peer, lower};
+use super::peer::{Desk, Left, Moment, Peer, lower};
 
 /// A connection's thread.
 pub(super) struct Worker {
@@ -186,6 +186,15 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Sends what others left on the connection's own desk.
+    pub fn deliver_left<T>(&mut self, own: &dyn Peer, desk: &Desk<T>) {
+        let Some((departures, at)) = desk.take_left() else { return };
+        let mut moment = Moment { shared: &self.shared, pace: &mut self.pace, at, gap: None };
+        own.deliver(&departures, &mut moment, false, &mut self.left);
+        self.left.in_gap(moment.gap);
+        self.note_reply();
     }
 
     fn note_reply(&mut self) {
