@@ -12,7 +12,7 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
-use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions};
+use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions, Treatment};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -511,13 +511,20 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
             "--squash is of bytes on this machine; with --server they are in the server's memory",
         ));
     }
-    let has_names = squashed.as_ref().is_some_and(|options| !options.names.is_empty());
-    if has_names && matches!(arguments.fs, FileSystem::Xfs | FileSystem::Btrfs) {
+    let names = squashed.as_ref().map_or(&[][..], |options| &options.names);
+    let makes_up = names.iter().any(|rule| rule.treatment != Treatment::Keep);
+    let hides_names = match arguments.fs {
+        FileSystem::Xfs => !names.is_empty(),
+        FileSystem::Btrfs => makes_up,
+        _ => false,
+    };
+    if hides_names {
         return Err(Failure::usage(format!(
-            "--keep and --content GLOB=KIND go by names, which are not read on {}",
+            "{} by names, which are not read for that on {}",
+            if makes_up { "--content GLOB=KIND makes files up" } else { "--keep keeps files" },
             arguments.fs.name()
         ))
-        .help("without --squash everything is kept; names are read on ext4, ext3 and ext2"));
+        .help("names are read on ext4, ext3 and ext2, for --keep on btrfs, too; without --squash everything is kept"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store is of one device"));

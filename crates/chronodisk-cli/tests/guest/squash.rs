@@ -272,8 +272,11 @@ const NAMED_FILES: &str = "set -e
 #[test]
 fn named_files_are_kept_from_their_first_commit_on() {
     let Some(chronodisk) = here() else { return };
-    for (file_system, options) in [("ext4", "-b 4096"), ("ext3", "-b 1024"), ("ext2", "-b 4096")] {
-        let flags = ["--fs", file_system, "--mkfs-options", options, "--capacity", "128MiB", "--check"];
+    let with_btrfs = btrfsprogs_are_here();
+    let cases = [("ext4", "-b 4096"), ("ext3", "-b 1024"), ("ext2", "-b 4096"), ("btrfs", "-n 16384")];
+    for (file_system, options) in cases.into_iter().filter(|case| with_btrfs || case.0 != "btrfs") {
+        let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
+        let flags = ["--fs", file_system, "--mkfs-options", options, "--capacity", &capacity, "--check"];
         let squash = ["--squash", "--content", "random", "--keep", "/**/db/*", "--keep", "*.db"];
         let flags = [&flags[..], &squash].concat();
         let result = chronodisk.run_json("constant-100us", &flags, &["sh", "-c", NAMED_FILES]);
@@ -374,6 +377,65 @@ fn mirrors_of_the_guest_are_there_once() {
         assert!((4096.0..=65_536.0).contains(&(of("kept-") - of("shared"))), "{device}: {statistics:?}");
         assert!(of("stored") < 0.52 * of("kept-"), "{device}: {statistics:?}");
     }
+}
+
+/// Two logical volumes of the guest's own, one of them in two pieces around the other, which grows under its file
+/// system.
+const LOGICAL_VOLUMES: &str = r#"set -e
+    exec >&2
+    # Debian has the kernel's modules where modprobe does not look.
+    mkdir -p /lib/modules
+    ln -sfn /usr/lib/uml/modules/$(uname -r) /lib/modules/$(uname -r)
+    modprobe dm-mod
+    # There is no udev in here.
+    without="devices/use_devicesfile=0 activation/udev_sync=0 activation/udev_rules=0 activation/monitoring=0"
+    lvm() { command lvm "$@" --quiet --config "$without global/event_activation=0"; }
+    lvm pvcreate /dev/vda
+    lvm vgcreate group /dev/vda
+    lvm lvcreate -y -Wn -n small -L 96M group
+    lvm lvcreate -y -Wn -n large -L 320M group
+    mkfs.ext4 -q -b 4096 /dev/mapper/group-small
+    mkfs.xfs -q /dev/mapper/group-large
+    mkdir -p /tmp/small /tmp/large
+    mount /dev/mapper/group-small /tmp/small
+    mount /dev/mapper/group-large /tmp/large
+    cp -r /usr/include/linux /tmp/small/before
+    lvm lvextend -L +96M group/small
+    resize2fs /dev/mapper/group-small
+    cp -r /usr/include/linux /tmp/small/after
+    cp -r /usr/include/linux /tmp/large/tree
+    head -c 100000000 /dev/urandom > /tmp/small/big
+    (cd /tmp/small && find . -ls) > /tmp/names
+    umount /tmp/small
+    lvm lvchange -an group/small
+    lvm lvchange -ay group/small
+    e2fsck -fn /dev/mapper/group-small
+    mount /dev/mapper/group-small /tmp/small
+    (cd /tmp/small && find . -ls) | cmp - /tmp/names
+    umount /tmp/small /tmp/large
+    xfs_repair -n /dev/mapper/group-large"#;
+
+#[test]
+fn file_systems_on_logical_volumes_are_squashed() {
+    let Some(chronodisk) = here().filter(|_| xfsprogs_are_here()) else { return };
+    if e2fsprogs::program("lvm").is_none() {
+        println!("SKIPPED: no lvm2 (Debian: apt-get install lvm2)");
+        return;
+    }
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root may use the device mapper, in a guest too");
+        return;
+    }
+    let flags = ["--fs", "none", "--capacity", "600MiB", "--memory", "512MiB", "--squash", "--content", "random"];
+    let result = chronodisk.run_json("constant-100us", &flags, &["bash", "-c", LOGICAL_VOLUMES]);
+    assert_eq!(result["warnings"].to_string().matches("is kept").count(), 0, "{}", result["warnings"]);
+    let statistics = result["reps"][0]["model_statistics"].as_object().unwrap();
+    let of = |name: &str| statistics[&format!("squash-{name} [bytes]")].as_f64().unwrap();
+    assert!(of("generated") > 110e6, "{statistics:?}");
+    // The label and the metadata of LVM.
+    assert!((4096.0..=1e6).contains(&of("kept-partition-table")), "{statistics:?}");
+    assert!(statistics["squash-commits"].as_f64().unwrap() > 0.0, "{statistics:?}");
 }
 
 #[test]

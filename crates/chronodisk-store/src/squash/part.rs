@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::btrfs::Btrfs;
 use super::ext4::{Ext4, News};
-use super::names::NameRule;
+use super::names::{NameRule, Treatment};
 use super::notes::Notes;
 use super::runs::RunMap;
 use super::volume::{Lens, Volume};
@@ -54,7 +54,8 @@ enum Occasion {
 /// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
 pub(crate) type Judged = (u64, u64, Verdict);
 
-const NAMES_HIDDEN: &str = "names of files are read on ext2, ext3 and ext4 alone, and something goes by names";
+const NAMES_HIDDEN: &str = "names of files are not read on XFS, and something goes by names";
+const KINDS_HIDDEN: &str = "files are made up by their names on ext2, ext3 and ext4 alone, and some are to be";
 
 /// Whatever part of it a superblock of a known kind may take, counted from a part's beginning.
 const SUPERBLOCK_BYTES: u64 = 4096;
@@ -147,6 +148,7 @@ impl Part {
     pub(crate) fn late_units(&self) -> u64 {
         match &self.known {
             Known::Ext4(ext4) => self.late_units + ext4.late_units(),
+            Known::Btrfs(btrfs) => self.late_units + btrfs.late_units(),
             _ => self.late_units,
         }
     }
@@ -384,10 +386,18 @@ impl Part {
             known = Xfs::find(blocks, start_bytes, end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)));
         }
         if matches!(known, Err(Refusal::Absent)) {
-            known = Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| Known::Btrfs(Box::new(btrfs)));
+            let btrfs = Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| btrfs.with_names(&self.names));
+            known = btrfs.map(|btrfs| Known::Btrfs(Box::new(btrfs)));
         }
-        if let (Ok(Known::Xfs(_) | Known::Btrfs(_)), false) = (&known, self.names.is_empty()) {
-            known = Err(Refusal::NotUnderstood(NAMES_HIDDEN.to_owned()));
+        let hidden = match &known {
+            Ok(Known::Xfs(_)) if !self.names.is_empty() => Some(NAMES_HIDDEN),
+            Ok(Known::Btrfs(_)) if self.names.iter().any(|rule| rule.treatment != Treatment::Keep) => {
+                Some(KINDS_HIDDEN)
+            }
+            _ => None,
+        };
+        if let Some(reason) = hidden {
+            known = Err(Refusal::NotUnderstood(reason.to_owned()));
         }
         self.found(known, blocks)
     }

@@ -36,7 +36,8 @@ pub struct SquashOptions {
     /// original system compares itself with (figure 4).
     pub ignore_journal: bool,
     /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
-    /// on ext2, ext3 and ext4; of other file systems everything is kept if there are rules.
+    /// on ext2, ext3 and ext4, and on btrfs for files that are kept; of other file systems everything is kept if there
+    /// are rules.
     pub names: Vec<NameRule>,
     /// Pages that programs write as a [`super::Notice`] are heard: which pages are kept whatever they are, and which
     /// need not wait.
@@ -121,12 +122,22 @@ pub struct SquashStore {
     /// Where they lie, by blocks of the device.
     places: RunMap<PlaceInPart>,
     division: Division,
+    /// Of parts that are no more.
+    past: Past,
     ignore_journal: bool,
     names: Arc<[NameRule]>,
     /// What programs said of pages, if they are heard.
     notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
+}
+
+/// What counts of parts that are no more: commits that were followed, scans, and blocks named too late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    commits: u64,
+    scans: u64,
+    late_units: u64,
 }
 
 /// Where a block lies: in which part, by its place in the list, and which of its blocks it is.
@@ -228,6 +239,7 @@ impl SquashStore {
             places: places_of(&parts),
             parts,
             division: Division::none(),
+            past: Past::default(),
             ignore_journal: options.ignore_journal,
             names,
             notes: options.notices.then(|| Notes::new(MARKS_MAX)),
@@ -243,8 +255,9 @@ impl SquashStore {
         let (shared_bytes, of_others_bytes) = self.blocks.shared_bytes();
         let kept_bytes = sizes.stored_bytes - of_others_bytes;
         let counts = self.parts.iter().map(Part::counts);
-        let (commits, scans, entries) =
-            counts.fold((0, 0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2));
+        let (commits, scans, entries) = counts.fold((self.past.commits, self.past.scans, 0), |sum, counts| {
+            (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2)
+        });
         SquashStatistics {
             written_bytes: self.written_bytes,
             dropped_bytes: self.dropped_bytes,
@@ -259,7 +272,7 @@ impl SquashStore {
             commits,
             scans,
             table_entries: entries + self.blocks.map().len() as u64,
-            late_bytes: self.parts.iter().map(Part::late_units).sum::<u64>() * UNIT_BYTES,
+            late_bytes: self.late_bytes(),
         }
     }
 
@@ -408,6 +421,8 @@ impl SquashStore {
         if self.parts.len() == 1 && *self.parts[0].volume() == whole {
             return Ok(());
         }
+        let before = std::mem::take(&mut self.parts);
+        self.retire(before);
         self.set_parts(vec![Part::new(whole, self.ignore_journal, &self.names)]);
         if look { self.parts[0].look(&mut self.blocks) } else { Ok(()) }
     }
@@ -420,12 +435,29 @@ impl SquashStore {
         let part = |volume: &Volume| Part::new(volume.clone(), self.ignore_journal, &self.names);
         let parts = volumes.iter().map(|volume| before.remove(volume).unwrap_or_else(|| part(volume))).collect();
         self.set_parts(parts);
+        self.retire(before.into_values());
         for (from, to, place) in self.pieces(0, self.blocks.units()) {
             if place.is_none() {
                 self.blocks.settle(from, to, Class::PartitionTable)?;
             }
         }
-        new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.look(blocks)))
+        // A file system may be mounted there already, as on a volume that grows.
+        new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.open(blocks)))
+    }
+
+    /// Remembers what counts of parts that are no more.
+    fn retire(&mut self, parts: impl IntoIterator<Item = Part>) {
+        for part in parts {
+            let (commits, scans, _) = part.counts();
+            self.past.commits += commits;
+            self.past.scans += scans;
+            self.past.late_units += part.late_units();
+        }
+    }
+
+    /// Bytes of files to be kept that were squashed before their names were known.
+    fn late_bytes(&self) -> u64 {
+        (self.past.late_units + self.parts.iter().map(Part::late_units).sum::<u64>()) * UNIT_BYTES
     }
 
     fn set_parts(&mut self, parts: Vec<Part>) {
@@ -621,7 +653,7 @@ impl Store for SquashStore {
             let of_it = if self.parts.len() > 1 { "of a partition everything" } else { "everything" };
             notices.push(format!("{of_it} is kept, because there is no file system that is known"));
         }
-        let late_bytes = self.parts.iter().map(Part::late_units).sum::<u64>() * UNIT_BYTES;
+        let late_bytes = self.late_bytes();
         if late_bytes > 0 {
             notices.push(format!(
                 "{late_bytes} bytes of files that are to be kept had been squashed before the files had their names"

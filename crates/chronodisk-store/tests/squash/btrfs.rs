@@ -1,15 +1,17 @@
 //! File systems made by mkfs.btrfs, replayed into a squashing store in varied orders: all metadata are there, as
 //! btrfs-progs read them, the data are not, and what is read in their place passes its checksums.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::path::Path;
 
 use chronodisk_store::Store;
-use chronodisk_store::squash::SquashStore;
+use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, SquashStore, Treatment};
+use tempfile::TempDir;
 
 use super::btrfs_image::{self, CAPACITY_BYTES};
 use super::btrfsprogs::{btrfsprogs_are_here, compare_files, tool};
 use super::export::export;
-use super::replay::{Order, PIECE_BYTES, Pieces, is_kept_whole, pieces_of, replay};
+use super::replay::{Order, PIECE_BYTES, Pieces, is_kept_whole, pieces_of, replay, replay_with};
 
 const LAYOUTS: [(&str, &[&str]); 6] = [
     ("default", &[]),
@@ -52,6 +54,52 @@ fn metadata_survive_whatever_the_order() {
             assert!(statistics.generated_bytes > image.data_bytes * 9 / 10, "{what}: {statistics:?}");
             println!("{what}: {statistics:?}");
         }
+    }
+}
+
+/// All files of an image, as btrfs-progs read them.
+fn files(image: &Path) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = tool("btrfs", &["restore", image.to_str().unwrap(), folder.path().to_str().unwrap()]);
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    folder
+}
+
+#[test]
+fn files_are_kept_by_their_names() {
+    if !btrfsprogs_are_here() {
+        return;
+    }
+    // One file, and 13 or 14 of them in another folder.
+    let names = ["*-number-399", "/folder1/*-number-3[0-3]?"].map(|names| names.parse().unwrap());
+    let names = names.map(|names| NameRule { names, treatment: Treatment::Keep }).into();
+    let options = SquashOptions { content: ContentKind::Random, names, ..SquashOptions::default() };
+    for (index, (name, layout)) in LAYOUTS.iter().enumerate() {
+        let image = btrfs_image::make(layout);
+        let order = Order::ALL[index % Order::ALL.len()];
+        let mut store = replay_with(&options, pieces_of(&image.path), CAPACITY_BYTES, order, index as u64);
+        store.close().unwrap();
+        let what = format!("{name} {order:?}");
+        let statistics = store.squash_statistics();
+        let squashed = image.path.with_extension("squashed");
+        export(&mut store, &squashed);
+        compare_files(&image.path, &squashed, &what);
+        let (full, made_up) = (files(&image.path), files(&squashed));
+        let mut kept_bytes = 0;
+        for number in 1..400usize {
+            let name = format!("folder{}/a-rather-long-name-of-a-file-number-{number}", number % 3);
+            let [full, made_up] = [&full, &made_up].map(|folder| fs::read(folder.path().join(&name)).unwrap());
+            let asked_for = number == 399 || number % 3 == 1 && (300..340).contains(&number);
+            // Short ones are in metadata.
+            if full.len() > 4096 {
+                assert_eq!(full == made_up, asked_for, "{what}: {name}");
+                kept_bytes += if asked_for { full.len().next_multiple_of(4096) as u64 } else { 0 };
+            }
+        }
+        assert_eq!(statistics.late_bytes, 0, "{what}");
+        let raw = statistics.kept_bytes.iter().find(|(class, _)| *class == Class::Raw).map_or(0, |kept| kept.1);
+        assert!((kept_bytes..kept_bytes + 40_000).contains(&raw), "{what}: {raw} of {kept_bytes}");
+        assert!(statistics.generated_bytes > image.data_bytes * 8 / 10, "{what}: {statistics:?}");
     }
 }
 

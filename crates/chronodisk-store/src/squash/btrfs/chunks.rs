@@ -154,6 +154,11 @@ impl Chunks {
         chunk.into_iter().flat_map(move |(start, chunk)| chunk.copies.iter().map(move |at| at + (logical - start)))
     }
 
+    /// The logical addresses of all chunks: first byte, and the byte behind the last.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.chunks.iter().map(|(&start, chunk)| (start, start + chunk.len_bytes))
+    }
+
     /// The ranges of logical addresses that hold nodes: first byte, and the byte behind the last.
     pub(crate) fn node_ranges(&self) -> Vec<(u64, u64)> {
         let holds_nodes = |chunk: &Chunk| {

@@ -14,10 +14,12 @@
 //!
 //! Not understood, and so kept whole: other checksums than CRC-32C, sectors of other sizes than 4 KiB, striped
 //! chunks, several devices that don't each have all nodes, zones, verity, and features that are not known here.
-//! When there are compressed files, contents are kept.
+//! When there are compressed files, contents are kept. When something goes by [names], all contents wait for the
+//! second commit, as they do with the space cache of version 1.
 
 mod checksum;
 mod chunks;
+mod names;
 mod sums;
 mod superblock;
 mod tree;
@@ -26,6 +28,7 @@ use std::sync::Arc;
 
 use self::checksum::forge;
 use self::chunks::{Chunks, Kind, Place};
+use self::names::Names;
 use self::sums::Sums;
 use self::superblock::{LEN_BYTES, PLACES_BYTES, Root, Superblock};
 use self::tree::{CHECKSUM_BYTES, NodeCache, Trees, class_of, generation_of, has_encoded_extent, is_node, logical_of};
@@ -33,6 +36,7 @@ use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
 use super::map_log::u32_at;
+use super::names::NameRule;
 use super::part::{Judged, Refusal, Verdict};
 use super::runs::RunMap;
 use crate::{StoreError, len_of};
@@ -63,6 +67,8 @@ pub(crate) struct Btrfs {
     /// Blocks of the space cache of version 1.
     space_cache: RunMap<()>,
     compressed: bool,
+    /// If something goes by names.
+    names: Option<Box<Names>>,
     /// Not all could be read that says where things are, so nothing stored is settled.
     unsettled: bool,
     /// Blocks of nodes written since the free ones were dropped.
@@ -96,11 +102,23 @@ impl Btrfs {
             fresh: RunMap::default(),
             older: RunMap::default(),
             space_cache: RunMap::default(),
+            names: None,
             unsettled: true,
             nodes_since_sweep: 0,
             doubted: false,
             commits: 0,
         }))
+    }
+
+    /// The same, where files are kept by their names.
+    pub(crate) fn with_names(self, rules: &Arc<[NameRule]>) -> Self {
+        let names = (!rules.is_empty()).then(|| Box::new(Names::new(Arc::clone(rules))));
+        Btrfs { names, ..self }
+    }
+
+    /// Blocks of files to be kept that were squashed before their names were known.
+    pub(crate) fn late_units(&self) -> u64 {
+        self.names.as_ref().map_or(0, |names| names.late_units)
     }
 
     /// Whether a range of bytes of the device touches the superblock.
@@ -133,7 +151,7 @@ impl Btrfs {
         let place = chunks.at(inside, inside + 1).0;
         let kept = match place {
             Some(Place { kind, .. }) if self.is_of_nodes(kind) => Some(Class::Tree),
-            Some(_) => self.kept_content(inside),
+            Some(Place { logical, .. }) => self.kept_content(inside, logical),
             None => None,
         };
         if let Some(class) = kept {
@@ -142,7 +160,7 @@ impl Btrfs {
         if may_be_compressed(bytes) {
             return (Verdict::Wait, COMPRESSED_UNITS as u64);
         }
-        if !self.superblock.free_space_tree || self.compressed || self.sums.is_full() {
+        if !self.superblock.free_space_tree || self.compressed || self.names.is_some() || self.sums.is_full() {
             return (Verdict::Wait, 1);
         }
         match place {
@@ -158,7 +176,10 @@ impl Btrfs {
     }
 
     /// Why a block in a chunk of data is kept, if it is.
-    fn kept_content(&self, inside: u64) -> Option<Class> {
+    fn kept_content(&self, inside: u64, logical: u64) -> Option<Class> {
+        if self.names.as_ref().is_some_and(|names| names.keeps(logical)) {
+            return Some(Class::Raw);
+        }
         if self.space_cache.at(inside, inside + 1).0.is_some() {
             return Some(Class::Bitmap);
         }
@@ -265,6 +286,11 @@ impl Btrfs {
         if first < last {
             self.sums.remove(first, last);
             self.no_longer_waits(first, last);
+            if let (Some(names), Some(chunks)) = (&mut self.names, &self.chunks) {
+                for (from, to, place) in chunks.pieces(first, last) {
+                    names.forget(place.logical, place.logical + (to - from));
+                }
+            }
         }
         self.cache.clear();
     }
@@ -351,10 +377,62 @@ impl Btrfs {
                 }
             }
         }
+        if !self.read_names(&chunks, blocks)? {
+            self.unsettled = true;
+            return Ok(Ok(()));
+        }
         if std::mem::take(&mut self.unsettled) {
             self.settle_all(blocks)?;
         }
         Ok(Ok(()))
+    }
+
+    /// Reads which files are kept, and lets what they no longer have wait again. False if not all could be read.
+    fn read_names(&mut self, chunks: &Chunks, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        let Some(mut names) = self.names.take() else { return Ok(true) };
+        let read = self.read_names_of(&mut names, chunks, blocks);
+        self.names = Some(names);
+        read
+    }
+
+    fn read_names_of(&mut self, names: &mut Names, chunks: &Chunks, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        let mut trees = self.trees(chunks, blocks);
+        let Some(new) = names.read(&mut trees)? else { return Ok(false) };
+        let free_space = if trees.superblock.free_space_valid { trees.free_space_root()? } else { None };
+        let mut freed = Vec::new();
+        for (start, end) in chunks.ranges() {
+            let Some(root) = free_space else { break };
+            if names.kept(start / UNIT_BYTES, end / UNIT_BYTES).next().is_none() {
+                continue;
+            }
+            let mut visit = |logical: u64, len_bytes: u64| {
+                let last = logical.saturating_add(len_bytes).min(end) / UNIT_BYTES;
+                freed.extend(names.kept(logical.div_ceil(UNIT_BYTES), last));
+            };
+            if !trees.free_ranges(root, start, end, UNIT_BYTES, &mut visit)? {
+                return Ok(false);
+            }
+        }
+        let on_device = |first: u64, last: u64| {
+            let len_bytes = (last - first) * UNIT_BYTES;
+            let starts = chunks.copies(first * UNIT_BYTES, len_bytes).map(|at| at / UNIT_BYTES);
+            starts.map(move |at| (at, at + last - first)).collect::<Vec<_>>()
+        };
+        for (first, last) in freed {
+            names.forget(first, last);
+            // A later transaction may have begun to use them again.
+            for (from, to) in on_device(first, last) {
+                self.older.remove(from, to);
+                self.fresh.set(from, to, ());
+            }
+        }
+        for (first, last) in new {
+            for (from, to) in on_device(first, last) {
+                let squashed = blocks.generated_pieces(self.start + from, self.start + to);
+                names.late_units += squashed.into_iter().map(|(from, to)| to - from).sum::<u64>();
+            }
+        }
+        Ok(true)
     }
 
     fn read_chunks(&mut self, blocks: &mut Blocks) -> Result<Option<Result<Arc<Chunks>, String>>, StoreError> {
@@ -393,6 +471,20 @@ impl Btrfs {
                 }
             }
         }
+        if self.names.is_some() {
+            // What was written since the last commits may be of files whose names they don't have yet; and so may all
+            // be if there is a log.
+            for waiting in [&self.fresh, &self.older] {
+                waiting.all().for_each(|(first, last, ())| stored.remove(first, last));
+            }
+            if self.superblock.has_log {
+                stored.all().for_each(|(first, last, ())| self.fresh.set(first, last, ()));
+                return Ok(());
+            }
+            let rest = self.settle_blocks(&stored, blocks)?;
+            rest.all().for_each(|(first, last, ())| self.older.set(first, last, ()));
+            return Ok(());
+        }
         self.fresh.clear();
         self.older = self.settle_blocks(&stored, blocks)?;
         Ok(())
@@ -413,7 +505,7 @@ impl Btrfs {
                         continue;
                     }
                     let place = self.chunks.as_ref().and_then(|chunks| chunks.at(inside, inside + 1).0);
-                    let Some(Place { kind, .. }) = place else {
+                    let Some(Place { kind, logical }) = place else {
                         rest.set(inside, inside + 1, ());
                         continue;
                     };
@@ -426,7 +518,7 @@ impl Btrfs {
                         if !blocks.is_kept_metadata(unit) {
                             blocks.settle(unit, unit + 1, class)?;
                         }
-                    } else if let Some(class) = self.kept_content(inside) {
+                    } else if let Some(class) = self.kept_content(inside, logical) {
                         blocks.settle(unit, unit + 1, class)?;
                     } else if self.sums.is_full() {
                         rest.set(inside, inside + 1, ());
@@ -593,13 +685,15 @@ impl Btrfs {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let sets = self.fresh.memory_bytes() + self.older.memory_bytes() + self.space_cache.memory_bytes();
         let chunks = self.chunks.as_deref().map_or(0, Chunks::memory_bytes);
+        let sets = sets + self.names.as_ref().map_or(0, |names| names.memory_bytes());
         sets + chunks + self.cache.memory_bytes() + self.sums.memory_bytes()
     }
 
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> u64 {
         let sets = self.fresh.len() + self.older.len() + self.space_cache.len();
-        self.chunks.as_deref().map_or(0, Chunks::entries) + self.sums.entries() + sets as u64
+        let names = self.names.as_ref().map_or(0, |names| names.entries());
+        self.chunks.as_deref().map_or(0, Chunks::entries) + self.sums.entries() + names + sets as u64
     }
 }
 

@@ -41,6 +41,15 @@ pub(crate) struct Root {
     pub(crate) level: u8,
 }
 
+impl Root {
+    /// The root that an item of the root tree has (`struct btrfs_root_item`).
+    pub(crate) fn of_item(item: &[u8]) -> Option<Self> {
+        // Behind an inode of 160 bytes: generation, directory and address; the level is the last of the old form.
+        let whole = item.len() >= 239;
+        whole.then(|| Root { generation: u64_at(item, 160), logical: u64_at(item, 176), level: item[238] })
+    }
+}
+
 /// What the classifier needs of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
@@ -56,6 +65,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) tree_root: Root,
     pub(crate) chunk_root: Root,
+    /// There is a log of what was synchronised since the last transaction.
+    pub(crate) has_log: bool,
     /// Keys and chunks that map the chunk tree.
     pub(crate) system_chunks: Vec<u8>,
     /// Free space is noted in a tree, not in files of the root tree (the space cache, version 1).
@@ -104,6 +115,7 @@ impl Superblock {
             generation,
             tree_root: Root { logical: u64_at(bytes, 80), generation, level: bytes[198] },
             chunk_root: Root { logical: u64_at(bytes, 88), generation: u64_at(bytes, 164), level: bytes[199] },
+            has_log: u64_at(bytes, 96) != 0,
             system_chunks: bytes[SYSTEM_CHUNKS_AT..][..system_bytes.min(SYSTEM_CHUNKS_MAX)].to_vec(),
             free_space_tree: compat_ro & COMPAT_RO_FREE_SPACE_TREE != 0,
             free_space_valid: compat_ro & COMPAT_RO_FREE_SPACE_TREE_VALID != 0,

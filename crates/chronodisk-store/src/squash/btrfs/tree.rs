@@ -51,7 +51,7 @@ const TYPE_FREE_EXTENT: u8 = 199;
 const TYPE_FREE_BITMAP: u8 = 200;
 
 /// The least that an extent of a file's contents takes; what is shorter is inline.
-const EXTENT_DATA_BYTES: usize = 53;
+pub(crate) const EXTENT_DATA_BYTES: usize = 53;
 
 /// A key of an item: in this order they lie in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    const fn new(object: u64, kind: u8, offset: u64) -> Self {
+    pub(crate) const fn new(object: u64, kind: u8, offset: u64) -> Self {
         Key { object, kind, offset }
     }
 
@@ -174,6 +174,8 @@ const WALK_NODES_MAX: usize = 1 << 16;
 struct Walk<'a> {
     from: Key,
     to: Key,
+    /// Only nodes of later transactions are visited.
+    newer_than: u64,
     nodes: usize,
     /// Keys only ascend, so that no node is visited twice.
     last: Option<Key>,
@@ -205,8 +207,26 @@ impl Trees<'_> {
     }
 
     /// Visits the items between two keys, both included. False if a node is missing, or the tree can't be.
-    fn walk(&mut self, root: Root, from: Key, to: Key, visit: &mut dyn FnMut(Key, &[u8])) -> Result<bool, StoreError> {
-        self.descend(root, &mut Walk { from, to, nodes: 0, last: None, visit })
+    pub(crate) fn walk(
+        &mut self,
+        root: Root,
+        from: Key,
+        to: Key,
+        visit: &mut dyn FnMut(Key, &[u8]),
+    ) -> Result<bool, StoreError> {
+        self.walk_new(root, 0, from, to, visit)
+    }
+
+    /// The same, of leaves that were written in transactions after one.
+    pub(crate) fn walk_new(
+        &mut self,
+        root: Root,
+        newer_than: u64,
+        from: Key,
+        to: Key,
+        visit: &mut dyn FnMut(Key, &[u8]),
+    ) -> Result<bool, StoreError> {
+        self.descend(root, &mut Walk { from, to, newer_than, nodes: 0, last: None, visit })
     }
 
     /// Below a node; children are one level lower, so the depth is bounded by the root's level.
@@ -236,7 +256,7 @@ impl Trees<'_> {
         };
         for (index, &(key, logical, generation)) in pointers.iter().enumerate() {
             let ends_before = pointers.get(index + 1).is_some_and(|next| next.0 <= walk.from);
-            if ends_before || key > walk.to {
+            if ends_before || key > walk.to || walk.newer_than > 0 && generation <= walk.newer_than {
                 continue;
             }
             if !self.descend(Root { logical, generation, level: root.level - 1 }, walk)? {
@@ -262,14 +282,11 @@ impl Trees<'_> {
     }
 
     /// The root of a tree that the root tree names.
-    fn root_of(&mut self, tree: u64) -> Result<Option<Root>, StoreError> {
+    pub(crate) fn root_of(&mut self, tree: u64) -> Result<Option<Root>, StoreError> {
         let mut found = None;
         let (from, to) = (Key::new(tree, TYPE_ROOT_ITEM, 0), Key::new(tree, TYPE_ROOT_ITEM, u64::MAX));
         self.walk(self.superblock.tree_root, from, to, &mut |_, item| {
-            // Behind an inode of 160 bytes: generation, directory and address; the level is the last of the old form.
-            if item.len() >= 239 {
-                found = Some(Root { generation: u64_at(item, 160), logical: u64_at(item, 176), level: item[238] });
-            }
+            found = Root::of_item(item).or(found);
         })?;
         Ok(found)
     }
@@ -349,7 +366,7 @@ impl Trees<'_> {
     }
 }
 
-const KEY_LAST: Key = Key::new(u64::MAX, u8::MAX, u64::MAX);
+pub(crate) const KEY_LAST: Key = Key::new(u64::MAX, u8::MAX, u64::MAX);
 
 /// Whether a node is the one that a pointer means.
 fn is_right(node: &[u8], root: Root, superblock: &Superblock) -> bool {
