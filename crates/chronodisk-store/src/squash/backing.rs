@@ -14,7 +14,7 @@ use super::joint::Member;
 use super::map_log::{Entry, MapLog, append_name, u32_at, u64_at};
 use super::places::Places;
 use super::runs::RunMap;
-use super::{SLOT_BYTES, SquashMode, UNIT_BYTES, image_error, slots_of};
+use super::{SLOT_BYTES, SquashMode, UNIT_BYTES, UNIT_SLOTS, image_error, slots_of};
 use crate::file::io_error;
 use crate::{FileOperation, StoreError};
 
@@ -101,12 +101,21 @@ impl Backing {
         }
     }
 
-    /// Slots that can still be taken, in whatever pieces.
-    pub(crate) fn available(&self) -> u64 {
+    /// How many blocks find room that need one range of slots each, whatever lies around it.
+    pub(crate) fn fitting_units(&self) -> u64 {
         match self {
-            Backing::Memory { arena, .. } => arena.places().available(),
-            Backing::Joint(memory) => memory.sizes().0,
-            Backing::File(image) => image.places.available(),
+            Backing::Memory { arena, .. } => arena.places().fitting(UNIT_SLOTS),
+            Backing::Joint(memory) => memory.room().0,
+            Backing::File(image) => image.places.fitting(UNIT_SLOTS),
+        }
+    }
+
+    /// Slots behind all that are used.
+    pub(crate) fn growth(&self) -> u64 {
+        match self {
+            Backing::Memory { arena, .. } => arena.places().growth(),
+            Backing::Joint(memory) => memory.room().1,
+            Backing::File(image) => image.places.growth(),
         }
     }
 
@@ -114,7 +123,7 @@ impl Backing {
     pub(crate) fn used(&self) -> u64 {
         match self {
             Backing::Memory { arena, .. } => arena.places().used(),
-            Backing::Joint(memory) => memory.sizes().1,
+            Backing::Joint(memory) => memory.sizes().0,
             Backing::File(image) => image.places.used() - image.released_slots,
         }
     }
@@ -123,7 +132,7 @@ impl Backing {
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         match self {
             Backing::Memory { arena, .. } => (arena.memory_bytes(), arena.places().memory_bytes()),
-            Backing::Joint(memory) => (memory.sizes().2, memory.sizes().3),
+            Backing::Joint(memory) => (memory.sizes().1, memory.sizes().2),
             Backing::File(image) => {
                 let released_bytes = image.released.capacity() * size_of::<(u64, u64)>();
                 (0, image.places.memory_bytes() + released_bytes as u64)

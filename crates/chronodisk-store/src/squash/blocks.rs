@@ -215,15 +215,18 @@ impl Blocks {
     pub(crate) fn is_kept_metadata(&self, unit: u64) -> bool {
         let Some(unit) = self.unit_on_device(unit) else { return false };
         let waits = self.waiting.at(unit, unit + 1).0.is_some();
-        !waits
-            && matches!(self.map.at(unit, unit + 1).0, Some(Block::Kept { class, .. }) if class != Class::Unclassified)
+        let kept = match self.map.at(unit, unit + 1).0 {
+            Some(Block::Kept { class, .. } | Block::Packed { class, .. }) => Some(class),
+            _ => None,
+        };
+        !waits && kept.is_some_and(|class| class != Class::Unclassified)
     }
 
     /// Why the block is kept, if it is.
     fn class_of(&self, unit: u64) -> Option<Class> {
         let unit = self.unit_on_device(unit)?;
         match self.map.at(unit, unit + 1).0 {
-            Some(Block::Kept { class, .. }) => Some(class),
+            Some(Block::Kept { class, .. } | Block::Packed { class, .. }) => Some(class),
             _ => None,
         }
     }
@@ -318,8 +321,13 @@ impl Blocks {
     /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
     pub(crate) fn keep(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         self.work(Worker::Remap, |blocks| {
-            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.keep_runs(at, bytes, class))
+            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.keep_as(at, bytes, class))
         })
+    }
+
+    /// Keeps whole blocks of the device, compressed if their class is.
+    fn keep_as(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        if class.is_compressed() { self.pack(unit, bytes, class) } else { self.keep_runs(unit, bytes, class) }
     }
 
     fn keep_runs(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
@@ -438,6 +446,11 @@ impl Blocks {
             }
             let slots = (len as u64).div_ceil(SLOT_BYTES);
             let Some((place, _)) = self.backing.take(slots, slots) else {
+                if matches!(own, Some(Block::Kept { .. })) {
+                    // Where it is, there is room for it.
+                    self.keep_run(unit, bytes, class)?;
+                    continue;
+                }
                 return Err(self.no_room(unit * UNIT_BYTES, UNIT_BYTES));
             };
             self.backing.write(place, &packed[..len])?;
@@ -452,7 +465,7 @@ impl Blocks {
 
     /// Whether so many blocks find room, whatever is there already.
     pub(crate) fn has_ample_room(&self, len: u64) -> bool {
-        self.backing.available() >= 2 * len * UNIT_SLOTS
+        self.backing.growth() >= 2 * len * UNIT_SLOTS
     }
 
     /// An error if parts, whole blocks from a unit on, might not find room; asked before anything changes.
@@ -464,9 +477,9 @@ impl Blocks {
             (Some(Block::Kept { .. }), None) => false,
             _ => true,
         };
-        let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64 * UNIT_SLOTS;
-        let available = self.backing.available();
-        if needed <= available { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * SLOT_BYTES)) }
+        let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64;
+        let fits = needed <= self.backing.fitting_units();
+        if fits { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * UNIT_BYTES)) }
     }
 
     fn no_room(&self, offset_bytes: u64, needed_bytes: u64) -> StoreError {
@@ -545,7 +558,7 @@ impl Blocks {
                 buffer.clear();
                 buffer.resize(((part_end - at) * UNIT_BYTES) as usize, 0);
                 self.arena.read(place + (at - from) * UNIT_SLOTS, 0, &mut buffer);
-                let kept = self.work(Worker::Remap, |blocks| blocks.keep_runs(at, &buffer, class));
+                let kept = self.work(Worker::Remap, |blocks| blocks.keep_as(at, &buffer, class));
                 self.buffer = buffer;
                 kept?;
                 at = part_end;
@@ -647,10 +660,13 @@ impl Blocks {
     /// What is kept between `start` and `end` is of this class now.
     fn relabel(&mut self, start: u64, end: u64, class: Class) {
         for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
-            if let Block::Kept { place, class: old } = block
-                && old != class
-            {
-                self.map.set(from, to, Block::Kept { place, class });
+            let relabelled = match block {
+                Block::Kept { place, .. } => Block::Kept { place, class },
+                Block::Packed { place, stored_bytes, .. } => Block::Packed { place, stored_bytes, class },
+                other => other,
+            };
+            if relabelled != block {
+                self.map.set(from, to, relabelled);
                 self.changed.set(from, to, ());
             }
         }

@@ -95,6 +95,32 @@ impl Class {
         }
     }
 
+    /// Blocks of it are compressed: metadata that are many. Superblocks are few and written often; contents of files
+    /// may not become shorter.
+    pub(crate) fn is_compressed(self) -> bool {
+        match self {
+            Class::GroupDescriptors
+            | Class::Bitmap
+            | Class::InodeTable
+            | Class::Directory
+            | Class::Mapping
+            | Class::Attributes
+            | Class::SymbolicLink
+            | Class::Journal
+            | Class::OtherMetadata
+            | Class::SpaceTree
+            | Class::Tree
+            | Class::Checksums => true,
+            Class::Superblock
+            | Class::Unclassified
+            | Class::Everything
+            | Class::Exact
+            | Class::PartitionTable
+            | Class::Raw
+            | Class::Noted => false,
+        }
+    }
+
     /// As it is written in an image: its place in [`Class::ALL`], counted from 1.
     pub(crate) fn code(self) -> u8 {
         self as u8 + 1

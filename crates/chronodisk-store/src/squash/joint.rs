@@ -82,14 +82,20 @@ impl Member {
         self.inner().arena.write(place, bytes);
     }
 
-    /// Slots that are free, in use, and bytes of memory for both and their tables.
-    pub(crate) fn sizes(&self) -> (u64, u64, u64, u64) {
+    /// Slots in use, and bytes of memory for all and for their tables.
+    pub(crate) fn sizes(&self) -> (u64, u64, u64) {
         let inner = self.inner();
         let places = inner.arena.places();
         let entry_bytes = size_of::<(u64, u32)>() * 3 / 2;
         let held: u64 = inner.held.iter().map(RunMap::memory_bytes).sum();
         let tables = places.memory_bytes() + held + (inner.others.len() * entry_bytes) as u64;
-        (places.available(), places.used(), inner.arena.memory_bytes(), tables)
+        (places.used(), inner.arena.memory_bytes(), tables)
+    }
+
+    /// How many blocks find room, and slots behind all that are used.
+    pub(crate) fn room(&self) -> (u64, u64) {
+        let inner = self.inner();
+        (inner.arena.places().fitting(UNIT_SLOTS), inner.arena.places().growth())
     }
 
     /// Whether another device has what is at a place, too.
@@ -186,11 +192,11 @@ mod tests {
         let mut map = RunMap::default();
         map.set(5, 6, block);
         assert_eq!(first.shared_bytes(&map), (4096, 2048));
-        assert_eq!(first.sizes().1, 16);
+        assert_eq!(first.sizes().0, 16);
         first.release(5, 6, block);
-        assert_eq!((first.sizes().1, second.shared_bytes(&map)), (16, (0, 0)));
+        assert_eq!((first.sizes().0, second.shared_bytes(&map)), (16, (0, 0)));
         second.release(5, 6, block);
-        assert_eq!(first.sizes().1, 8);
+        assert_eq!(first.sizes().0, 8);
         assert_eq!(first.join(5, &bytes), None, "nobody has it");
     }
 }

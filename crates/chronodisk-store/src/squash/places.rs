@@ -56,6 +56,16 @@ impl Places {
         self.limit - self.used
     }
 
+    /// How many ranges of `unit` slots could be taken, one after the other.
+    pub(crate) fn fitting(&self, unit: u64) -> u64 {
+        self.free.values().map(|len| len / unit).sum::<u64>() + self.growth() / unit
+    }
+
+    /// Slots behind all that are used, below the limit.
+    pub(crate) fn growth(&self) -> u64 {
+        self.limit - self.end
+    }
+
     /// The first slot behind all that are used.
     pub(crate) fn end(&self) -> u64 {
         self.end
@@ -176,6 +186,13 @@ mod tests {
                     places.give(start, len);
                 }
                 prop_assert_eq!(places.used(), held.iter().map(|held| held.1).sum::<u64>());
+                // However they are taken, ranges of so many slots or fewer.
+                let (mut others, fitting) = (places.clone(), places.fitting(8));
+                let taken = (0..fitting).filter(|index| others.take(1 + (index * number) % 8, 1).is_some()).count();
+                prop_assert_eq!(taken as u64, fitting);
+                let mut whole = places.clone();
+                let taken = std::iter::from_fn(|| whole.take(8, 8)).count();
+                prop_assert_eq!(taken as u64, fitting);
             }
             held.drain(..).for_each(|(start, len)| places.give(start, len));
             prop_assert_eq!((places.end(), places.used()), (0, 0));
