@@ -12,11 +12,14 @@ use chronodisk_store::{Store, StoreError, forward_to_store};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_quickack;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getsockname, recv, sendmsg, shutdown,
+};
 
 use super::Shared;
 use super::helpers::Job;
 use super::peer::{Desk, Left, Moment, Peer, raise};
+use super::rehearsal::Way;
 use super::shadowing::Shadowing;
 use super::vhost::SharedStore;
 use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Woken, Worker};
@@ -100,7 +103,8 @@ pub(super) fn serve(
         peer.end_input();
     }
     let mut worker = Worker::new(shared.clone(), connection, transport);
-    worker.rehearse();
+    let is_local = matches!(getsockname(&peer.socket), Ok(address) if address.address_family() == AddressFamily::UNIX);
+    worker.rehearse(if is_local { Way::Local } else { Way::Tcp });
     peer.run(&mut worker, transport);
     shared.peers().remove(&connection);
     let mut state = peer.state();

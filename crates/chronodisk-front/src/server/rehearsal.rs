@@ -1,18 +1,31 @@
 //! Sending a reply once before it is due, to nobody.
 
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// A way to nobody, of the kind on which replies leave; made when it is first wanted.
+/// Ways to nobody, of the kinds on which replies leave; made when they are first wanted.
 ///
 /// A thread that has waited for milliseconds finds the caches filled with other things, and the
 /// system call that sends a reply takes several times as long as it does a moment later. How much
 /// longer differs from reply to reply, so no lead covers it. One that has just sent the same to a
 /// socket of its own does not.
 #[derive(Debug, Default)]
-pub(super) struct Rehearsal(OnceLock<Option<Mutex<Stage>>>);
+pub(super) struct Rehearsal {
+    local: OnceLock<Option<Mutex<Stage>>>,
+    tcp: OnceLock<Option<Mutex<Stage>>>,
+}
+
+/// What replies leave through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// A socket in the file system.
+    Local,
+    Tcp,
+}
 
 #[derive(Debug)]
 struct Stage {
@@ -26,17 +39,34 @@ const REPLY_BYTES: usize = 4096 + 32;
 impl Rehearsal {
     /// Sends something and takes it in again, unless another thread does so now or the host refuses
     /// the sockets.
-    pub fn send(&self) {
-        if let Some(Ok(mut stage)) = self.0.get_or_init(Stage::new).as_ref().map(Mutex::try_lock) {
+    pub fn send(&self, way: Way) {
+        let stage = match way {
+            Way::Local => &self.local,
+            Way::Tcp => &self.tcp,
+        };
+        let stage = stage.get_or_init(|| Stage::new(way).ok().map(Mutex::new));
+        if let Some(Ok(mut stage)) = stage.as_ref().map(Mutex::try_lock) {
             stage.send();
         }
     }
 }
 
 impl Stage {
-    fn new() -> Option<Mutex<Self>> {
-        let ends = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
-        Some(Mutex::new(Stage { ends, reply: [0; REPLY_BYTES] }))
+    fn new(way: Way) -> io::Result<Self> {
+        let ends = match way {
+            Way::Local => socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?,
+            Way::Tcp => {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let from = TcpStream::connect(listener.local_addr()?)?;
+                let (to, peer) = listener.accept()?;
+                if peer != from.local_addr()? {
+                    return Err(io::Error::other("somebody else came"));
+                }
+                from.set_nodelay(true)?;
+                (from.into(), to.into())
+            }
+        };
+        Ok(Stage { ends, reply: [0; REPLY_BYTES] })
     }
 
     fn send(&mut self) {
@@ -52,14 +82,16 @@ mod tests {
 
     #[test]
     fn what_is_sent_is_taken_in_again() {
-        let mut stage = Stage::new().unwrap().into_inner().unwrap();
-        stage.reply.fill(7);
-        // More than a socket holds.
-        for _ in 0..1_000 {
-            stage.send();
+        for way in [Way::Local, Way::Tcp] {
+            let mut stage = Stage::new(way).unwrap();
+            stage.reply.fill(7);
+            // More than a socket holds.
+            for _ in 0..1_000 {
+                stage.send();
+            }
+            let left = recv(&stage.ends.1, &mut stage.reply, RecvFlags::DONTWAIT);
+            assert_eq!(left.unwrap_err(), rustix::io::Errno::AGAIN);
+            assert!(stage.reply.iter().all(|byte| *byte == 7));
         }
-        let left = recv(&stage.ends.1, &mut stage.reply, RecvFlags::DONTWAIT);
-        assert_eq!(left.unwrap_err(), rustix::io::Errno::AGAIN);
-        assert!(stage.reply.iter().all(|byte| *byte == 7));
     }
 }

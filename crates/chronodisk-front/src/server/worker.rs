@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::Shared;
 use super::peer::{Desk, Left, Moment, Peer, lower};
+use super::rehearsal::Way;
 
 /// A connection's thread.
 pub(super) struct Worker {
@@ -34,7 +35,9 @@ pub(super) struct Worker {
     /// When the wait ended, if no descriptor ended it.
     looked: Option<Nanos>,
     /// Its replies leave through a socket, and that is rehearsed.
-    rehearses: bool,
+    rehearses: Option<Way>,
+    /// Time from one rehearsal to the next.
+    rehearsal_pause: Nanos,
 }
 
 /// When something from a client was seen, and how.
@@ -66,9 +69,10 @@ const SPIN_ALONE: Nanos = Nanos::from_micros(2);
 /// than this part of the wait.
 const PREPARATION: Nanos = Nanos::from_micros(12);
 const PREPARATION_PART: u64 = 64;
-/// A reply is rehearsed as often while the thread spins, for the last time so long before another
-/// one must be prepared.
-const REHEARSAL: Nanos = Nanos::from_micros(8);
+/// Bounds of the time from one rehearsal of a reply to the next, and from the last one until another
+/// reply must be prepared; within them it is twice what the last one took.
+const REHEARSAL_MIN: Nanos = Nanos::from_micros(8);
+const REHEARSAL_MAX: Nanos = Nanos::from_micros(50);
 /// A call that returns faster than this has not slept.
 pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
 
@@ -93,7 +97,8 @@ impl Worker {
             left: Left::default(),
             wake_at: None,
             looked: None,
-            rehearses: false,
+            rehearses: None,
+            rehearsal_pause: REHEARSAL_MIN,
             waits_since: now,
             ahead: Nanos::ZERO,
         }
@@ -203,9 +208,13 @@ impl Worker {
         }
     }
 
-    /// Replies leave through a socket.
-    pub fn rehearse(&mut self) {
-        self.rehearses = self.shared.options.realtime;
+    /// Replies leave this way.
+    pub fn rehearse(&mut self, way: Way) {
+        self.rehearses = self.shared.options.realtime.then_some(way);
+        if self.rehearses.is_some() {
+            // The first time takes longer.
+            self.shared.rehearsal.send(way);
+        }
     }
 
     /// Whether there is nothing to wait for but the client.
@@ -376,10 +385,14 @@ impl Worker {
                 return Woken::Look;
             }
             let left = wake_at - now;
-            if self.rehearses && left > REHEARSAL && rehearsed.saturating_add(REHEARSAL) < now {
-                shared.rehearsal.send();
+            let pause = self.rehearsal_pause;
+            if let Some(way) = self.rehearses.filter(|_| left > pause && rehearsed.saturating_add(pause) < now) {
+                shared.rehearsal.send(way);
+                let took = self.shared.now().saturating_sub(now);
+                self.rehearsal_pause = took.saturating_add(took).max(REHEARSAL_MIN).min(REHEARSAL_MAX);
                 self.pace.worked();
                 rehearsed = now;
+                continue;
             }
             if left < SPIN_ALONE {
                 std::hint::spin_loop();
