@@ -60,6 +60,7 @@ static int alarm_unanswered; /* the guest got its alarm and has not armed the ti
 static int alarm_repeated;   /* the idle loop asks for the alarm once more */
 static void (*guest_alarm_handler)(int, siginfo_t *, void *);
 static void (*guest_io_handler)(int, siginfo_t *, void *);
+static void (*guest_fault_handler)(int, siginfo_t *, void *);
 
 static int (*real_timer_create)(clockid_t, struct sigevent *, timer_t *);
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
@@ -227,14 +228,29 @@ static void on_io_in_exact_time(int signal, siginfo_t *info, void *context)
 		guest_io_handler(signal, info, context);
 }
 
+/* A general protection fault may be a read of the time stamp counter; the kernel's own are page faults. */
+static void on_fault(int signal, siginfo_t *info, void *context)
+{
+	if (info->si_code != SI_KERNEL || !carry_out_counter_read(context))
+		guest_fault_handler(signal, info, context);
+}
+
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
-	int is_alarm = signal == SIGALRM;
-	int is_io = signal == SIGIO && page && (page->exact || time_is_the_hosts());
-	if (!(is_alarm || is_io) || !is_guest_kernel())
+	void (**guests)(int, siginfo_t *, void *) = NULL;
+	void (*ours)(int, siginfo_t *, void *) = NULL;
+	if (signal == SIGALRM) {
+		guests = &guest_alarm_handler;
+		ours = on_alarm;
+	} else if (signal == SIGSEGV) {
+		guests = &guest_fault_handler;
+		ours = on_fault;
+	} else if (signal == SIGIO && page && (page->exact || time_is_the_hosts())) {
+		guests = &guest_io_handler;
+		ours = page->exact ? on_io_in_exact_time : on_io_in_real_time;
+	}
+	if (!ours || !is_guest_kernel())
 		return real_sigaction(signal, action, old);
-	void (**guests)(int, siginfo_t *, void *) = is_alarm ? &guest_alarm_handler : &guest_io_handler;
-	void (*ours)(int, siginfo_t *, void *) = is_alarm ? on_alarm : page->exact ? on_io_in_exact_time : on_io_in_real_time;
 	void (*before)(int, siginfo_t *, void *) = *guests;
 	struct sigaction replaced;
 	if (action && (action->sa_flags & SA_SIGINFO)) {
@@ -247,6 +263,8 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 	/* Where the kernel only tries something out, it puts back what it found. */
 	if (result == 0 && old && old->sa_sigaction == ours)
 		old->sa_sigaction = before;
+	if (result == 0 && guest_fault_handler)
+		stop_reading_the_counter();
 	return result;
 }
 
@@ -289,7 +307,7 @@ int timer_gettime(timer_t timer, struct itimerspec *value)
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
 	if (!page || (clock != CLOCK_MONOTONIC && clock != CLOCK_REALTIME))
-		return real_clock_gettime(clock, time);
+		return host_clock_gettime(clock, time);
 	uint64_t now = is_guest_kernel() ? virtual_nanos() : latest_virtual_nanos();
 	*time = timespec_of(clock == CLOCK_REALTIME ? page->realtime_start_nanos + now : now);
 	return 0;
@@ -608,7 +626,6 @@ static void inherit_devices(const char *list)
 
 __attribute__((constructor)) static void start(void)
 {
-	real_clock_gettime = next_symbol("clock_gettime");
 	real_timer_create = next_symbol("timer_create");
 	real_timer_settime = next_symbol("timer_settime");
 	real_sigaction = next_symbol("sigaction");

@@ -65,11 +65,11 @@ ssize_t calendar_write(const void *bytes, size_t len_bytes);
 ssize_t calendar_read(void *buffer, size_t len_bytes);
 
 /* time.c */
-extern int (*real_clock_gettime)(clockid_t, struct timespec *);
 extern int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
 uint64_t nanos_of(const struct timespec *time);
 void disturb(void);
 struct timespec timespec_of(uint64_t nanos);
+int host_clock_gettime(clockid_t clock, struct timespec *time);
 uint64_t host_nanos(void);
 int time_is_the_hosts(void);
 uint64_t virtual_nanos(void);
@@ -87,8 +87,7 @@ void account_for_resume(pid_t pid, int user_code);
 void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work work);
 void account_for_call(long number);
 void account_for_yield(void);
-uint64_t ticks_now(void);
-void account_for_host_call(uint64_t since_ticks);
+void account_for_host_call(uint64_t since_host);
 void begin_handler(void);
 void end_handler(void);
 void note_probe(void);
@@ -99,7 +98,9 @@ int on_alarm_of_exact_kernel(void);
 void start_time(void);
 
 /* processes.c */
-int fault_is_new(pid_t pid);
+void stop_reading_the_counter(void);
+int carry_out_counter_read(void *context);
+int fault_is_new(pid_t pid, uint64_t address);
 int input_is_awaited(void);
 void start_processes(void);
 

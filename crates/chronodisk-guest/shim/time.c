@@ -34,7 +34,6 @@
 /* The kernel's way from an interrupt to user code or to idling takes 5 to 25 us of CPU time when warm. */
 #define USUAL_KERNEL_NANOS 15000ull
 
-int (*real_clock_gettime)(clockid_t, struct timespec *);
 int (*real_timer_settime)(timer_t, int, const struct itimerspec *, struct itimerspec *);
 
 int booted;
@@ -120,10 +119,16 @@ void disturb(void)
 	errno = saved_errno;
 }
 
+/* Without the C library, which would read the time stamp counter: see stop_reading_the_counter(). */
+int host_clock_gettime(clockid_t clock, struct timespec *time)
+{
+	return (int)syscall(SYS_clock_gettime, clock, time);
+}
+
 uint64_t host_nanos(void)
 {
 	struct timespec time;
-	real_clock_gettime(CLOCK_MONOTONIC, &time);
+	host_clock_gettime(CLOCK_MONOTONIC, &time);
 	return nanos_of(&time);
 }
 
@@ -189,27 +194,28 @@ static uint64_t cold_part_of_user(uint64_t ran)
 /* A call of the host takes microseconds; what takes longer was interrupted or made to wait. */
 #define HOST_CALL_MAXIMUM_NANOS 20000ull
 
-uint64_t ticks_now(void)
+/* What reading the host's clock and one of CPU time takes, found when the guest starts. */
+static uint64_t clock_read_nanos;
+static uint64_t cpu_clock_read_nanos;
+
+static void account_for_host_part(uint64_t nanos)
 {
-	return __builtin_ia32_rdtsc();
+	if (!running_pid)
+		host_part_nanos += nanos;
 }
 
 /* The kernel has called its host, since then, for what a native kernel need not do. */
-void account_for_host_call(uint64_t since_ticks)
+void account_for_host_call(uint64_t since_host)
 {
-	uint64_t ticks = ticks_now() - since_ticks;
-	uint64_t nanos = (uint64_t)((unsigned __int128)ticks * NANOS_PER_SECOND / page->tsc_hertz);
-	if (!running_pid)
-		host_part_nanos += smaller(nanos, HOST_CALL_MAXIMUM_NANOS);
+	account_for_host_part(smaller(host_nanos() - since_host, HOST_CALL_MAXIMUM_NANOS) + clock_read_nanos);
 }
 
 /* Reading a clock of CPU time is such a call, too. */
 static uint64_t cpu_nanos(clockid_t clock, uint64_t if_gone)
 {
 	struct timespec time;
-	uint64_t since = ticks_now();
-	int gone = real_clock_gettime(clock, &time);
-	account_for_host_call(since);
+	int gone = host_clock_gettime(clock, &time);
+	account_for_host_part(cpu_clock_read_nanos);
 	return gone ? if_gone : nanos_of(&time);
 }
 
@@ -623,16 +629,20 @@ void note_probe(void)
 	page->trap_nanos = probed_mean_nanos;
 }
 
-/* The host's other load makes stops cheaper and dearer from one second to the next. The shorter ones of a
- * program's stretches are hardly more than the stop, so their first quartile is followed; programs that
- * compute for long at a time have none that are short, and for them it hardly matters. */
+/* The host's other load makes stops cheaper and dearer from one second to the next, by up to a quarter. The shorter
+ * ones of a program's stretches are hardly more than the stop, so their first quartile is followed so far and no
+ * further: of a program that computes for a microsecond at a time none is, and what it computes must count. One that
+ * computes for long at a time has none that are short either, and for it the stops hardly matter. */
+#define STOPS_VARY_BY 4
+
 static void follow_stops(uint64_t ran)
 {
 	if (!probed_quartile_nanos)
 		return;
 	uint64_t step = quartile_nanos / 256 + 1;
 	uint64_t next = ran > quartile_nanos ? quartile_nanos + step : less(quartile_nanos, 3 * step);
-	if (next < probed_quartile_nanos / 2 || next > 2 * probed_quartile_nanos)
+	if (next < probed_quartile_nanos - probed_quartile_nanos / STOPS_VARY_BY ||
+	    next > probed_quartile_nanos + probed_quartile_nanos / STOPS_VARY_BY)
 		return;
 	quartile_nanos = next;
 	page->trap_nanos = quartile_nanos * probed_mean_nanos / probed_quartile_nanos;
@@ -709,8 +719,27 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 	}
 }
 
+#define CLOCK_READS 64
+#define CLOCK_ROUNDS 8
+
+/* The quickest of some rounds: the others were interrupted. */
+static uint64_t time_of_reading(clockid_t clock)
+{
+	uint64_t least = HOST_CALL_MAXIMUM_NANOS * CLOCK_READS;
+	for (int round = 0; round < CLOCK_ROUNDS; round++) {
+		uint64_t since = host_nanos();
+		struct timespec time;
+		for (int read = 0; read < CLOCK_READS; read++)
+			host_clock_gettime(clock, &time);
+		least = smaller(least, host_nanos() - since);
+	}
+	return least / CLOCK_READS;
+}
+
 void start_time(void)
 {
+	clock_read_nanos = time_of_reading(CLOCK_MONOTONIC);
+	cpu_clock_read_nanos = time_of_reading(CLOCK_PROCESS_CPUTIME_ID);
 	offset_nanos = -(int64_t)(time_is_the_hosts() ? page->host_origin_nanos : base());
 	charged_nanos = base();
 }

@@ -82,8 +82,9 @@ pub struct KernelCosts {
     /// takes (which each run measures): what the host needs to see the fault, and for its own when the page is touched
     /// again.
     pub fault_extra_nanos: u64,
-    /// What it is more at each of the first 150 page faults of a new address space: the host then makes page tables,
-    /// and the program's pages are in no cache.
+    /// What it is more at each of the first 2,000 page faults of a new address space that are not on the page after the
+    /// last: a native kernel maps sixteen pages of a file at a time and has fewer of them, and the host makes page tables
+    /// and finds the program's pages in no cache.
     #[serde(default)]
     pub new_fault_extra_nanos: u64,
     /// The same for a stretch that ends at an emulated read of the time stamp counter.
