@@ -75,6 +75,16 @@ pub struct WorkCost {
     pub scale: f64,
 }
 
+impl WorkCost {
+    /// What pieces of work count together if each is like their mean, in nanoseconds.
+    #[must_use]
+    pub fn counts_nanos(&self, worked: Worked) -> f64 {
+        let count = worked.count as f64;
+        let rest = (worked.cpu_nanos as f64 - count * self.taken_off_nanos as f64).max(0.0);
+        count * self.added_nanos as f64 + rest * self.scale
+    }
+}
+
 /// What all CPU time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelCosts {

@@ -61,7 +61,7 @@ struct Point {
 fn point(probe: &Measured, work: Work, costs: &KernelCosts) -> Point {
     let others = Work::ALL.into_iter().filter(|&other| other != work);
     let counted: f64 =
-        others.map(|other| counts(probe.guest_worked[other as usize], &costs.works[other as usize])).sum();
+        others.map(|other| costs.works[other as usize].counts_nanos(probe.guest_worked[other as usize])).sum();
     let Worked { count, cpu_nanos } = probe.guest_worked[work as usize];
     let pieces = count.max(1) as f64;
     let target = probe.native_nanos - user_nanos(probe, costs) - counted;
@@ -89,17 +89,10 @@ fn faults(probe: &Measured) -> f64 {
     probe.guest_worked[Work::Fault as usize].count as f64
 }
 
-/// What pieces of one kind count together.
-fn counts(worked: Worked, cost: &WorkCost) -> f64 {
-    let count = worked.count as f64;
-    let rest = (worked.cpu_nanos as f64 - count * cost.taken_off_nanos as f64).max(0.0);
-    count * cost.added_nanos as f64 + rest * cost.scale
-}
-
 /// What a probe counts in a guest with these costs, in nanoseconds.
 pub(super) fn charged(probe: &Measured, costs: &KernelCosts) -> f64 {
     let works =
-        Work::ALL.into_iter().map(|work| counts(probe.guest_worked[work as usize], &costs.works[work as usize]));
+        Work::ALL.into_iter().map(|work| costs.works[work as usize].counts_nanos(probe.guest_worked[work as usize]));
     user_nanos(probe, costs) + works.sum::<f64>()
 }
 

@@ -6,19 +6,19 @@
 //! as on an idle one; what shared caches still do to it makes it longer, so of several runs the shortest counts.
 
 mod fit;
+mod native;
 mod probes;
 
 use std::fs;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use chronodisk_sim::Nanos;
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+pub use native::{NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::costs::{KernelCosts, Work, Worked};
@@ -151,7 +151,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
             command.args(probes::words(probe));
             let took = native_run(&mut command, Processors::One)
                 .map_err(|source| RunError::Io { doing: "running a probe", source })?;
-            native = native.min(took.cpu);
+            native = native.min(took.cpu());
             // Without anything taken off but what any stop takes, so that the rest is seen.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::default() };
             let run = RunOptions { command: words(probe), costs, ..options.clone() };
@@ -198,58 +198,6 @@ fn less(probe: Measured, nothing: &Measured) -> Measured {
     }
 }
 
-/// What a program took on this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NativeRun {
-    /// CPU time of it and its children, theirs and the kernel's.
-    pub cpu: Duration,
-    /// From its begin to its end.
-    pub wall: Duration,
-}
-
-/// Those that a program may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Processors {
-    /// One, as in a guest: waking a program on another processor costs both of them CPU time.
-    One,
-    /// All that this process may use.
-    All,
-}
-
-/// Runs a program to its end.
-///
-/// # Errors
-/// When it can't be started, or ends with another status than 0.
-pub fn native_run(command: &mut Command, processors: Processors) -> io::Result<NativeRun> {
-    if processors == Processors::One {
-        let mut only = CpuSet::new();
-        only.set(sched_getcpu());
-        // SAFETY: one system call, which is safe between fork and exec.
-        unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &only)?)) };
-    }
-    let begun = std::time::Instant::now();
-    let child = command.spawn()?;
-    let pid = child.id() as libc::pid_t;
-    let mut status = 0;
-    // SAFETY: a structure of numbers, for which zeros are fine.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to variables of the right types that outlive the call.
-    while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    let wall = begun.elapsed();
-    if !(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0) {
-        return Err(io::Error::other(format!("{} failed", command.get_program().display())));
-    }
-    let duration = |time: libc::timeval| {
-        Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
-    };
-    Ok(NativeRun { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), wall })
-}
-
 /// How long the command of a run took in the guest's time.
 #[must_use]
 pub fn run_time(outcome: &RunOutcome) -> Nanos {
@@ -259,15 +207,6 @@ pub fn run_time(outcome: &RunOutcome) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_native_run_counts_the_children_too() {
-        let mut busy = Command::new("sh");
-        busy.args(["-c", "sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done'; true"]);
-        let took = native_run(&mut busy, Processors::All).unwrap();
-        assert!(took.cpu >= Duration::from_millis(2) && took.wall > Duration::ZERO, "{took:?}");
-        assert!(native_run(&mut Command::new("false"), Processors::One).is_err());
-    }
 
     #[test]
     fn what_it_keeps_it_reads() {

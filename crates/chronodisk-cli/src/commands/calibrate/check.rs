@@ -3,15 +3,16 @@
 //! Natively a program's CPU time on one processor is what it would run for if that idled otherwise, because in memory it
 //! waits for nothing; its run time on all processors, which the table has as well, is longer on a busy machine and
 //! shorter where it uses several. What is compared is the run time in the guest, which has one processor, and the native
-//! CPU time on one.
+//! CPU time on one. Both sides work in an ext4 where this process may mount one natively, and in tmpfs otherwise.
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use chronodisk_guest::FileSystem;
-use chronodisk_guest::calibration::{self, NativeRun, Processors, native_run};
+use chronodisk_guest::calibration::{self, NativeFolder, NativeRun, Processors, native_run};
+use chronodisk_guest::{FileSystem, RunOutcome, Work};
 use serde::Serialize;
 
 use super::{MOUNT_POINT, guest};
@@ -20,7 +21,7 @@ use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
 /// Version of the JSON.
-const SCHEMA: &str = "chronodisk.calibration-check/1";
+const SCHEMA: &str = "chronodisk.calibration-check/2";
 /// Beyond this a program's run time is not credible.
 const ERROR_MAX_PERCENT: f64 = 10.0;
 
@@ -100,6 +101,8 @@ struct Report {
     schema: &'static str,
     calibrated: bool,
     reps: u32,
+    /// That the programs work in, on both sides.
+    file_system: &'static str,
     error_max_percent: f64,
     programs: Vec<Row>,
     skipped: Vec<String>,
@@ -114,15 +117,79 @@ struct Row {
     guest_run_s: [f64; 3],
     /// Of the guest's median against the native CPU time's.
     error_percent: f64,
+    /// Of that CPU time, medians: the programs' own and the kernel's, which the host divides by its ticks.
+    native_user_s: f64,
+    native_system_s: f64,
+    native_page_faults: u64,
+    /// Of the guest's run of median length.
+    guest: GuestRun,
+}
+
+/// What a run time in the guest is made of.
+#[derive(Clone, Debug, Serialize)]
+struct GuestRun {
+    run_s: f64,
+    /// CPU time of the programs' own code.
+    user_s: f64,
+    /// What their stops took of it, which does not count.
+    stops_taken_off_s: f64,
+    stops: u64,
+    /// What counts of the kernel's CPU time.
+    kernel_s: f64,
+    /// Of that, what is after an idle time and none of the work below.
+    kernel_other_s: f64,
+    /// Jumped over because nothing ran.
+    idle_s: f64,
+    work: Vec<GuestWork>,
+}
+
+/// Work of one kind.
+#[derive(Clone, Debug, Serialize)]
+struct GuestWork {
+    kind: &'static str,
+    count: u64,
+    cpu_s: f64,
+    /// That it counts, as a mean piece does.
+    counted_s: f64,
+}
+
+impl GuestRun {
+    fn of(outcome: &RunOutcome) -> Self {
+        let (before, after) = &outcome.counters_at;
+        let seconds = |nanos: u64| nanos as f64 / 1e9;
+        let run_s = calibration::run_time(outcome).as_secs_f64();
+        let user_s = seconds(after.user_cpu_nanos.saturating_sub(before.user_cpu_nanos));
+        let idle_s = seconds(after.jumped_nanos.saturating_sub(before.jumped_nanos));
+        let work: Vec<GuestWork> = Work::ALL
+            .into_iter()
+            .map(|kind| {
+                let (worked, cost) = (outcome.worked[kind as usize], &outcome.clock.costs.works[kind as usize]);
+                let counted_s = cost.counts_nanos(worked) / 1e9;
+                GuestWork { kind: kind.name(), count: worked.count, cpu_s: seconds(worked.cpu_nanos), counted_s }
+            })
+            .collect();
+        let kernel_s = (run_s - user_s - idle_s).max(0.0);
+        GuestRun {
+            run_s,
+            user_s,
+            stops_taken_off_s: seconds(after.trap_overhead_nanos.saturating_sub(before.trap_overhead_nanos)),
+            stops: after.traps.saturating_sub(before.traps),
+            kernel_s,
+            kernel_other_s: (kernel_s - work.iter().map(|work| work.counted_s).sum::<f64>()).max(0.0),
+            idle_s,
+            work,
+        }
+    }
 }
 
 /// Runs the programs that were named, or all.
 pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
-    let folder = Folder::make()?;
+    let folder = NativeFolder::make().map_err(|error| Failure::host(format!("a folder in memory: {error}")))?;
     let mut report = Report {
         schema: SCHEMA,
         calibrated: calibration::kept().is_some(),
         reps,
+        file_system: file_system_name(folder.file_system()),
         error_max_percent: ERROR_MAX_PERCENT,
         programs: Vec::new(),
         skipped: Vec::new(),
@@ -155,20 +222,39 @@ fn is_there(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-fn row(program: &Program, folder: &Folder, reps: u32) -> Result<Row, Failure> {
-    let (mut cpu, mut native, mut guests) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..reps {
-        cpu.push(natively(program, folder, Processors::One)?.cpu.as_secs_f64());
-        native.push(natively(program, folder, Processors::All)?.wall.as_secs_f64());
-        guests.push(in_guest(program)?);
-    }
-    let [cpu, native, guests] = [cpu, native, guests].map(median_and_range);
-    let error_percent = 100.0 * (guests[0] / cpu[0] - 1.0);
-    Ok(Row { program: program.name, native_cpu_s: cpu, native_run_s: native, guest_run_s: guests, error_percent })
+fn file_system_name(native: FileSystem) -> &'static str {
+    if native == FileSystem::None { "tmpfs" } else { native.name() }
 }
 
-fn natively(program: &Program, folder: &Folder, processors: Processors) -> Result<NativeRun, Failure> {
-    let work = folder.0.join("work");
+fn row(program: &Program, folder: &NativeFolder, reps: u32) -> Result<Row, Failure> {
+    let (mut ones, mut alls, mut guests) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..reps {
+        ones.push(natively(program, folder, Processors::One)?);
+        alls.push(natively(program, folder, Processors::All)?.wall.as_secs_f64());
+        guests.push(in_guest(program, folder.file_system())?);
+    }
+    let of_ones =
+        |part: fn(&NativeRun) -> Duration| -> Vec<f64> { ones.iter().map(|run| part(run).as_secs_f64()).collect() };
+    let [user, system] = [|run: &NativeRun| run.user, |run: &NativeRun| run.system].map(of_ones).map(median_and_range);
+    let cpu = median_and_range(of_ones(NativeRun::cpu));
+    let native = median_and_range(alls);
+    guests.sort_by(|a, b| a.run_s.total_cmp(&b.run_s));
+    let guest_run_s = median_and_range(guests.iter().map(|guest| guest.run_s).collect());
+    Ok(Row {
+        program: program.name,
+        native_cpu_s: cpu,
+        native_run_s: native,
+        guest_run_s,
+        error_percent: 100.0 * (guest_run_s[0] / cpu[0] - 1.0),
+        native_user_s: user[0],
+        native_system_s: system[0],
+        native_page_faults: ones[0].faults,
+        guest: guests[guests.len() / 2].clone(),
+    })
+}
+
+fn natively(program: &Program, folder: &NativeFolder, processors: Processors) -> Result<NativeRun, Failure> {
+    let work = folder.path().join("work");
     fs::create_dir(&work).map_err(Failure::host)?;
     let took = native_run(&mut native_command(program, &work), processors)
         .map_err(|error| Failure::host(format!("{}: {error}", program.name)));
@@ -189,11 +275,12 @@ fn native_command(program: &Program, work: &Path) -> Command {
     command
 }
 
-fn in_guest(program: &Program) -> Result<f64, Failure> {
-    let command = words(program, Path::new(MOUNT_POINT));
+fn in_guest(program: &Program, native: FileSystem) -> Result<GuestRun, Failure> {
+    let work = if native == FileSystem::None { "/dev/shm" } else { MOUNT_POINT };
+    let command = words(program, Path::new(work));
     let outcome = chronodisk_guest::run(&guest(command, FileSystem::Ext4)?, &mut |_| {}).map_err(run::failure)?;
     match outcome.exit_status {
-        0 => Ok(calibration::run_time(&outcome).as_secs_f64()),
+        0 => Ok(GuestRun::of(&outcome)),
         status => Err(Failure::host(format!("{} ended with status {status} in the guest", program.name))),
     }
 }
@@ -216,25 +303,25 @@ fn table(report: &Report) -> String {
             row.program, row.native_cpu_s[0], row.native_run_s[0], row.error_percent
         );
     }
+    text + "\n" + &table_of_parts(report)
+}
+
+/// Where the CPU time goes on both sides.
+fn table_of_parts(report: &Report) -> String {
+    let heads =
+        ["native user s", "system s", "faults", "guest user s", "kernel s", "idle s", "stops", "each us", "faults"];
+    let mut text = format!("{:<12}", report.file_system);
+    heads.into_iter().for_each(|head| text += &format!("{head:>14}"));
+    text += "\n";
+    for row in &report.programs {
+        let GuestRun { user_s, kernel_s, idle_s, stops, stops_taken_off_s, work, .. } = &row.guest;
+        let stop_us = stops_taken_off_s * 1e6 / (*stops).max(1) as f64;
+        let faults = work[Work::Fault as usize].count;
+        let (user, system, native_faults) = (row.native_user_s, row.native_system_s, row.native_page_faults);
+        text += &format!("{:<12}{user:>14.3}{system:>14.3}{native_faults:>14}", row.program);
+        text += &format!("{user_s:>14.3}{kernel_s:>14.3}{idle_s:>14.3}{stops:>14}{stop_us:>14.2}{faults:>14}\n");
+    }
     text
-}
-
-/// A folder in memory that goes with its owner.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make() -> Result<Self, Failure> {
-        let path = PathBuf::from(format!("/dev/shm/chronodisk-check-{}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| Failure::host(format!("{}: {error}", path.display())))?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // It is in memory and has this process's number in its name: at worst it stays until the next boot.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]
@@ -249,15 +336,10 @@ mod tests {
 
     #[test]
     fn every_program_runs_natively() {
-        let folder = Folder::make().unwrap();
+        let folder = NativeFolder::make().unwrap();
         for program in PROGRAMS.iter().filter(|program| program.needs.iter().all(|name| is_there(name))) {
-            let work = folder.0.join(program.name);
-            fs::create_dir(&work).unwrap();
-            let took = native_run(&mut native_command(program, &work), Processors::All);
-            assert!(took.is_ok_and(|took| !took.cpu.is_zero()), "{}", program.name);
+            let took = natively(program, &folder, Processors::All);
+            assert!(took.is_ok_and(|took| !took.cpu().is_zero()), "{}", program.name);
         }
-        let path = folder.0.clone();
-        drop(folder);
-        assert!(!path.exists());
     }
 }
