@@ -343,7 +343,7 @@ impl Ftl {
         let completed = (in_superblock + 1).is_multiple_of(per_superpage).then(|| {
             self.blocks.begin_program(superblock);
             // The next program unit of this superblock would be a round over the dies later.
-            if appended + 1 + (dies - 1) * per_superpage >= capacity_units {
+            if capacity_units - (appended + 1) <= (dies - 1) * per_superpage {
                 self.blocks.close(die, superblock);
             }
             Superpage { superblock, index: in_superblock / per_superpage }
