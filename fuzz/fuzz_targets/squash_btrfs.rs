@@ -3,9 +3,12 @@
 //! with the same checksum.
 //!
 //! The input begins with what is combined, by exclusive or, with the superblock and each node; a list of records
-//! follows, see [`squash::Twin::play`].
+//! follows, see [`squash::Twin::play`]. If its first byte is odd, which changes nothing else, files are kept by name.
 #![no_main]
 
+use std::sync::LazyLock;
+
+use chronodisk_store::squash::SquashOptions;
 use libfuzzer_sys::fuzz_target;
 
 mod squash;
@@ -27,22 +30,41 @@ const CHUNK_TREE: u64 = SYSTEM[0];
 const ROOT_TREE: u64 = NODES[0];
 const CHECKSUM_TREE: u64 = ROOT_TREE + SECTOR_BYTES as u64;
 const FREE_SPACE_TREE: u64 = CHECKSUM_TREE + SECTOR_BYTES as u64;
+const FILES: u64 = FREE_SPACE_TREE + SECTOR_BYTES as u64;
+
+/// By name and by path.
+static NAMES: LazyLock<SquashOptions> = LazyLock::new(|| {
+    let names = ["*.db=keep", "/**/f*/*=keep"].map(|rule| rule.parse().expect("a rule")).into();
+    SquashOptions { names, ..SquashOptions::default() }
+});
 
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;
-    let mut twin = squash::Twin::new();
+    let by_name = input.first().is_some_and(|byte| byte & 1 == 1);
+    let mut twin = if by_name { squash::Twin::with(&NAMES) } else { squash::Twin::new() };
     let chunk_items = [SYSTEM, NODES, DATA].map(|chunk| ((256, 228, chunk[0]), chunk_item(chunk)));
-    let root_items = [(7, CHECKSUM_TREE), (10, FREE_SPACE_TREE)];
-    let root_items = root_items.map(|(tree, logical)| ((tree, 132, 0), root_item(logical)));
+    let root_items = [(5, FILES), (7, CHECKSUM_TREE), (10, FREE_SPACE_TREE)];
+    let root_items = &root_items[usize::from(!by_name)..];
+    let root_items: Vec<_> = root_items.iter().map(|&(tree, logical)| ((tree, 132, 0), root_item(logical))).collect();
     let checksum_items = [((-10i64 as u64, 128, DATA[0]), vec![0x11; 256])];
     let free = (NODES[2] - 3 * SECTOR_BYTES as u64, FREE_SPACE_TREE + SECTOR_BYTES as u64);
     let free_items = [((free.1, 199, free.0), vec![]), ((DATA[0], 200, DATA[2]), vec![0xF0; 128])];
-    for (logical, owner, items) in [
+    let file_items = [
+        ((256, 12, 256), name("..")),
+        ((257, 12, 256), name("folder")),
+        ((258, 12, 257), name("file")),
+        ((258, 108, 0), extent(DATA[0], 64 << 10)),
+        ((259, 12, 256), name("a.db")),
+        ((259, 108, 4096), extent(DATA[0] + (128 << 10), 32 << 10)),
+    ];
+    let trees = [
         (CHUNK_TREE, 3, &chunk_items[..]),
         (ROOT_TREE, 1, &root_items[..]),
         (CHECKSUM_TREE, 7, &checksum_items[..]),
         (FREE_SPACE_TREE, 10, &free_items[..]),
-    ] {
+        (FILES, 5, &file_items[..]),
+    ];
+    for &(logical, owner, items) in &trees[..trees.len() - usize::from(!by_name)] {
         // Nodes lie where their addresses say.
         twin.change(3, logical, &signed(leaf(logical, owner, items), &mut rest));
     }
@@ -121,6 +143,19 @@ fn chunk_item([_, place, len_bytes, kind]: [u64; 4]) -> Vec<u8> {
     let sizes = [4096u32, 4096, 4096].map(u32::to_le_bytes).concat();
     let copy = [1, place, 0, 0].map(u64::to_le_bytes).concat();
     [numbers, sizes, vec![1, 0, 1, 0], copy].concat()
+}
+
+fn name(name: &str) -> Vec<u8> {
+    [&1u64.to_le_bytes()[..], &(name.len() as u16).to_le_bytes(), name.as_bytes()].concat()
+}
+
+fn extent(logical: u64, len_bytes: u64) -> Vec<u8> {
+    let mut item = vec![0; 53];
+    item[20] = 1;
+    for (at, number) in [(0, GENERATION), (8, len_bytes), (21, logical), (29, len_bytes), (45, len_bytes)] {
+        put(&mut item, at, &number.to_le_bytes());
+    }
+    item
 }
 
 fn root_item(logical: u64) -> Vec<u8> {
