@@ -126,7 +126,8 @@ int carry_out_counter_read(void *context)
 	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
 	const unsigned char *code = (const unsigned char *)registers[REG_RIP];
 	int is_read = code[0] == (RDTSC & 0xff) && code[1] == RDTSC >> 8;
-	int is_read_with_processor = !is_read && code[0] == (RDTSCP & 0xff) && code[1] == (RDTSCP >> 8 & 0xff) && code[2] == RDTSCP >> 16;
+	int is_read_with_processor = !is_read && code[0] == (RDTSCP & 0xff) && code[1] == (RDTSCP >> 8 & 0xff) &&
+				     code[2] == RDTSCP >> 16;
 	if (!is_read && !is_read_with_processor)
 		return 0;
 	prctl(PR_SET_TSC, PR_TSC_ENABLE, 0, 0, 0);
