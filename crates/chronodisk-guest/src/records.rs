@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(read(&mut file).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         let mut file = tempfile::tempfile().unwrap();
         let mut bytes = encode(&record(0));
-        bytes[68] = 9;
+        bytes[68] = u8::MAX;
         file.write_all(&bytes).unwrap();
         assert_eq!(read(&mut file).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }

@@ -134,9 +134,10 @@ impl StreamedSummary {
         if !record.stolen {
             self.lateness_unstolen.add(record.lateness());
         }
-        self.failed += u64::from(record.status != Status::Ok);
+        let is_served = record.status == Status::Ok;
+        self.failed += u64::from(!is_served);
         self.late += u64::from(is_late(record));
-        if record.op.moves_data() {
+        if is_served && record.op.moves_data() {
             self.data_bytes += bytes(record);
         }
         self.last_completion = self.last_completion.max(record.completed);
@@ -186,7 +187,7 @@ impl StreamedSummary {
             late_share: ratio(self.late as f64, completed as f64),
             utilisation: of_window((self.busy + open).as_nanos() as f64),
             mean_queue_depth: of_window((self.outstanding_ns + open_ns) as f64),
-            iops: ratio(completed as f64, window.as_secs_f64()),
+            iops: ratio((completed - self.failed) as f64, window.as_secs_f64()),
             mb_per_s: ratio(self.data_bytes as f64 / 1e6, window.as_secs_f64()),
             model_time_us: self.model_time.finish(),
             store_time_us: self.store_time.finish(),

@@ -35,9 +35,9 @@ pub struct Summary {
     pub utilisation: f64,
     /// Outstanding requests, averaged over the window.
     pub mean_queue_depth: f64,
-    /// Requests per second of the window.
+    /// Requests per second of the window, without those that ended in an error.
     pub iops: f64,
-    /// Data of reads and writes in 10⁶ bytes per second of the window.
+    /// Data of reads and writes that did not end in an error, in 10⁶ bytes per second of the window.
     pub mb_per_s: f64,
     /// Host time of the model's calls per request.
     pub model_time_us: Distribution,
@@ -114,21 +114,22 @@ impl Summary {
         let arrived: Vec<&RequestRecord> = records.iter().filter(|record| window.contains(&record.arrival)).collect();
         let completed: Vec<&RequestRecord> = arrived.iter().copied().filter(|record| record.is_completed()).collect();
         let late = completed.iter().filter(|record| is_late(record)).count();
-        let data_bytes: u64 =
-            completed.iter().filter(|record| record.op.moves_data()).map(|record| bytes(record)).sum();
+        let served: Vec<&RequestRecord> =
+            completed.iter().copied().filter(|record| record.status == Status::Ok).collect();
+        let data_bytes: u64 = served.iter().filter(|record| record.op.moves_data()).map(|record| bytes(record)).sum();
         let (busy, request_ns) = occupation(records, &window);
         Summary {
             window_ns: length,
             requests: arrived.len() as u64,
             unfinished: (arrived.len() - completed.len()) as u64,
-            failed: completed.iter().filter(|record| record.status != Status::Ok).count() as u64,
+            failed: (completed.len() - served.len()) as u64,
             by_op: by_op(&arrived),
             service_time_us: Distribution::of(completed.iter().map(|record| record.service_time())),
             lateness_us: Distribution::of(completed.iter().map(|record| record.lateness())),
             late_share: ratio(late as f64, completed.len() as f64),
             utilisation: ratio(busy.as_nanos() as f64, length.as_nanos() as f64),
             mean_queue_depth: ratio(request_ns as f64, length.as_nanos() as f64),
-            iops: ratio(completed.len() as f64, length.as_secs_f64()),
+            iops: ratio(served.len() as f64, length.as_secs_f64()),
             mb_per_s: ratio(data_bytes as f64 / 1e6, length.as_secs_f64()),
             model_time_us: Distribution::of(arrived.iter().map(|record| record.model_time)),
             store_time_us: Distribution::of(arrived.iter().map(|record| record.store_time)),

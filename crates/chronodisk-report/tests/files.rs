@@ -190,7 +190,7 @@ fn a_log_with_other_columns_is_refused_by_column() {
     let error = refused(&|columns| {
         replace(columns, "op", Arc::new(StringArray::from(vec!["read", "erase"])));
     });
-    assert!(error.contains("column 'op', row 1: unknown operation 'erase'; expected read, write"), "{error}");
+    assert!(error.contains("column 'op', row 1: unknown operation 'erase'; expected one of read, write"), "{error}");
 
     write_forgery(&path, columns(), None);
     assert!(read_log(&path).unwrap_err().to_string().contains("schema is missing; expected 'chronodisk.requests/1'"));

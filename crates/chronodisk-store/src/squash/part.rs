@@ -168,6 +168,16 @@ impl Part {
         self.rescan(Occasion::Work, blocks)
     }
 
+    /// Looks for a file system where a volume has just been found, and reads all of one that is mounted there already,
+    /// as on a volume that grows. Others are read at the next flush, when their tool is done.
+    pub(crate) fn begin(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.look(blocks)?;
+        match &self.known {
+            Known::Ext4(ext4) if !ext4.is_clean() => self.rescan(Occasion::Work, blocks),
+            _ => Ok(()),
+        }
+    }
+
     /// What becomes of whole blocks from `unit` on.
     pub(crate) fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
         let end = unit + len_of(bytes) / UNIT_BYTES;

@@ -441,8 +441,7 @@ impl SquashStore {
                 self.blocks.settle(from, to, Class::PartitionTable)?;
             }
         }
-        // A file system may be mounted there already, as on a volume that grows.
-        new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.open(blocks)))
+        new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.begin(blocks)))
     }
 
     /// Remembers what counts of parts that are no more.
