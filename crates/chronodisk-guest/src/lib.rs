@@ -1,7 +1,8 @@
 //! Runs a program in User Mode Linux, on an emulated device, in the guest's own time or the host's.
 //!
-//! Three processes work together, and a fourth ([`guest_sweeper`]) clears up behind them. The *launcher* ([`run`]) is the user's command: it starts the
-//! two others, relays the program's input and output, and collects the result. The *backend*
+//! Three processes work together, and a fourth ([`guest_sweeper`]) clears up behind them. The
+//! *launcher* ([`run`]) is the user's command: it starts the two others, relays the program's input
+//! and output, and collects the result. The *backend*
 //! ([`guest_backend`]) is the device: vhost-user front end, engine, model, store. The *guest* is
 //! the distribution's `linux.uml`, whose clock a preload library has replaced (`shim`), and
 //! whose first process ([`guest_init`]) is this executable again.

@@ -263,6 +263,9 @@ impl Status {
         Status::ZoneInvalidTransition,
     ];
 
+    /// Those that any device may answer with; the others are of devices with zones.
+    pub const COMMON: [Status; 4] = [Status::Ok, Status::MediaError, Status::Aborted, Status::Unsupported];
+
     /// The name used in logs, traces and JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {

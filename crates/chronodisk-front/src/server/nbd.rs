@@ -18,7 +18,7 @@ use rustix::net::{
 
 use super::Shared;
 use super::helpers::Job;
-use super::peer::{Desk, Left, Moment, Peer, raise};
+use super::peer::{Guarded, Left, Moment, Peer, raise};
 use super::rehearsal::Way;
 use super::shadowing::Shadowing;
 use super::vhost::SharedStore;
@@ -29,7 +29,7 @@ use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, R
 struct NbdPeer {
     socket: OwnedFd,
     event: OwnedFd,
-    desk: Desk<State>,
+    state: Guarded<State>,
 }
 
 struct State {
@@ -96,7 +96,7 @@ pub(super) fn serve(
         stuck: false,
         broken: false,
     };
-    let peer = Arc::new(NbdPeer { socket, event, desk: Desk::new(state) });
+    let peer = Arc::new(NbdPeer { socket, event, state: Guarded::new(state) });
     shared.peers().insert(connection, peer.clone());
     // Stopping raises the flag first and looks for peers then.
     if shared.is_stopping() {
@@ -112,20 +112,20 @@ pub(super) fn serve(
     worker.left().dropped(&dropped);
     let refused_requests = state.session.state().refused_requests;
     drop(state);
-    // Whoever comes now finds the desk free.
-    let left = peer.desk.take_left().map_or_else(Vec::new, |(departures, _)| departures);
-    worker.left().dropped(&left);
+    // Whoever comes now finds the state free.
+    let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
+    worker.left().dropped(&handed_over);
     {
         let mut totals = shared.totals();
         totals.refused_requests += refused_requests;
-        totals.dropped_completions += (dropped.len() + left.len()) as u64;
+        totals.dropped_completions += (dropped.len() + handed_over.len()) as u64;
     }
     worker.finish();
 }
 
 impl NbdPeer {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.desk.sit()
+        self.state.lock()
     }
 
     fn run(self: &Arc<Self>, worker: &mut Worker, transport: TransportIndex) {
@@ -173,7 +173,7 @@ impl NbdPeer {
                     return;
                 }
             }
-            worker.deliver_left(&**self, &self.desk);
+            worker.deliver_handed_over(&**self, &self.state);
             let only_client = worker.waits_for_client_only() && !moving;
             let alone = only_client && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
@@ -556,7 +556,7 @@ impl Store for Attempt<'_> {
 
 impl Peer for NbdPeer {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
-        self.desk.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
+        self.state.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
             self.send(state, departures, moment, foreign, left);
         });
     }

@@ -49,28 +49,28 @@ impl Moment<'_> {
     }
 }
 
-/// What one thread at a time works with, and what others leave for whoever does.
+/// A connection's state, which one thread at a time works with, and completions that others handed over to its own.
 ///
 /// A thread that sends everybody's completions must not wait for one of them, who may be at a long
 /// copy.
-pub(super) struct Desk<T> {
-    work: Mutex<T>,
-    left: Mutex<Vec<(Departure, Nanos)>>,
+pub(super) struct Guarded<T> {
+    state: Mutex<T>,
+    handed_over: Mutex<Vec<(Departure, Nanos)>>,
 }
 
-impl<T> Desk<T> {
-    pub fn new(work: T) -> Self {
-        Desk { work: Mutex::new(work), left: Mutex::default() }
+impl<T> Guarded<T> {
+    pub fn new(state: T) -> Self {
+        Guarded { state: Mutex::new(state), handed_over: Mutex::default() }
     }
 
-    /// Waits until nobody else is at it. A thread that panicked there has ended its own connection.
-    pub fn sit(&self) -> MutexGuard<'_, T> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until nobody else has it. A thread that panicked with it in hand has ended its own connection.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `send` send the completions, at the desk. Another thread than the connection's own leaves
-    /// them there if somebody is at it, raises the connection's event, and goes; the connection's own
-    /// looks for them before it waits.
+    /// Has `send` send the completions. If this is another thread than the connection's own (`foreign` is
+    /// the connection's event then) and somebody has the state, they are handed over: the connection's own
+    /// thread looks for them before it waits.
     pub fn deliver(
         &self,
         departures: &[Departure],
@@ -78,38 +78,38 @@ impl<T> Desk<T> {
         foreign: Option<&OwnedFd>,
         mut send: impl FnMut(&mut T, &[Departure], &mut Moment<'_>),
     ) {
-        let Some(event) = foreign else { return send(&mut self.sit(), departures, moment) };
-        if let Some(mut work) = self.sit_if_free() {
-            return send(&mut work, departures, moment);
+        let Some(event) = foreign else { return send(&mut self.lock(), departures, moment) };
+        if let Some(mut state) = self.try_lock() {
+            return send(&mut state, departures, moment);
         }
-        self.lock_left().extend(departures.iter().map(|departure| (*departure, moment.at)));
+        self.handed_over().extend(departures.iter().map(|departure| (*departure, moment.at)));
         raise(event);
         // Who was there may have looked just before, and waits for something else now.
-        if let Some(mut work) = self.sit_if_free()
-            && let Some((departures, at)) = self.take_left()
+        if let Some(mut state) = self.try_lock()
+            && let Some((departures, at)) = self.take_handed_over()
         {
             moment.at = moment.at.max(at);
-            send(&mut work, &departures, moment);
+            send(&mut state, &departures, moment);
         }
     }
 
-    /// What lies there, and the latest of the moments at which it must leave.
-    pub fn take_left(&self) -> Option<(Vec<Departure>, Nanos)> {
-        let left = std::mem::take(&mut *self.lock_left());
-        let at = left.iter().map(|(_, at)| *at).max()?;
-        Some((left.into_iter().map(|(departure, _)| departure).collect(), at))
+    /// What was handed over, and the latest of the moments at which it must leave.
+    pub fn take_handed_over(&self) -> Option<(Vec<Departure>, Nanos)> {
+        let taken = std::mem::take(&mut *self.handed_over());
+        let at = taken.iter().map(|(_, at)| *at).max()?;
+        Some((taken.into_iter().map(|(departure, _)| departure).collect(), at))
     }
 
-    fn sit_if_free(&self) -> Option<MutexGuard<'_, T>> {
-        match self.work.try_lock() {
-            Ok(work) => Some(work),
+    fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    fn lock_left(&self) -> MutexGuard<'_, Vec<(Departure, Nanos)>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handed_over(&self) -> MutexGuard<'_, Vec<(Departure, Nanos)>> {
+        self.handed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

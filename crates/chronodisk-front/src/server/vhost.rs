@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, PollFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
 use super::Shared;
-use super::peer::{Desk, Left, Moment, Peer, raise};
+use super::peer::{Guarded, Left, Moment, Peer, raise};
 use super::worker::{Woken, Worker};
 use crate::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 
@@ -21,7 +21,7 @@ struct VhostPeer {
     /// The session's socket, to be waited for while another thread has the session in hand.
     socket: OwnedFd,
     event: OwnedFd,
-    desk: Desk<State>,
+    state: Guarded<State>,
 }
 
 struct State {
@@ -47,7 +47,7 @@ pub(super) fn serve(
         Err(error) => return note_end(shared, &error.to_string()),
     };
     let state = State { session, latest: 0, broken: false };
-    let peer = Arc::new(VhostPeer { socket: waited, event, desk: Desk::new(state) });
+    let peer = Arc::new(VhostPeer { socket: waited, event, state: Guarded::new(state) });
     shared.peers().insert(connection, peer.clone());
     // Stopping raises the flag first and looks for peers then.
     if shared.is_stopping() {
@@ -57,9 +57,9 @@ pub(super) fn serve(
     peer.run(&mut worker, transport);
     shared.peers().remove(&connection);
     let stats = peer.state().session.stats().clone();
-    // Whoever comes now finds the desk free.
-    let left = peer.desk.take_left().map_or_else(Vec::new, |(departures, _)| departures);
-    worker.left().dropped(&left);
+    // Whoever comes now finds the state free.
+    let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
+    worker.left().dropped(&handed_over);
     {
         let mut totals = shared.totals();
         totals.refused_requests += stats.bad_requests.values().sum::<u64>();
@@ -67,14 +67,14 @@ pub(super) fn serve(
         if let Some(first) = stats.first_store_error {
             totals.first_store_error.get_or_insert(first);
         }
-        totals.dropped_completions += stats.dropped_completions + left.len() as u64;
+        totals.dropped_completions += stats.dropped_completions + handed_over.len() as u64;
     }
     worker.finish();
 }
 
 impl VhostPeer {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.desk.sit()
+        self.state.lock()
     }
 
     fn run(&self, worker: &mut Worker, transport: TransportIndex) {
@@ -83,7 +83,7 @@ impl VhostPeer {
         let mut kick: Option<Arc<OwnedFd>> = None;
         loop {
             worker.turn(self, received, found);
-            worker.deliver_left(self, &self.desk);
+            worker.deliver_handed_over(self, &self.state);
             let socket = (self.socket.as_fd(), PollFlags::IN);
             let woken = match &kick {
                 Some(kick) => worker.wait(&self.event, &[socket, (kick.as_fd(), PollFlags::IN)], false),
@@ -143,7 +143,7 @@ impl RequestHandler for Arrivals<'_> {
 
 impl Peer for VhostPeer {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
-        self.desk.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
+        self.state.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
             // A guest that polls sees them before it is told.
             let begun = moment.wait();
             for departure in departures {

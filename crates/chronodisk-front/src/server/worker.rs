@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Shared;
-use super::peer::{Desk, Left, Moment, Peer, lower};
+use super::peer::{Guarded, Left, Moment, Peer, lower};
 use super::rehearsal::Way;
 
 /// A connection's thread.
@@ -193,9 +193,9 @@ impl Worker {
         }
     }
 
-    /// Sends what others left on the connection's own desk.
-    pub fn deliver_left<T>(&mut self, own: &dyn Peer, desk: &Desk<T>) {
-        let Some((departures, at)) = desk.take_left() else { return };
+    /// Sends what others handed over to the connection's own thread.
+    pub fn deliver_handed_over<T>(&mut self, own: &dyn Peer, state: &Guarded<T>) {
+        let Some((departures, at)) = state.take_handed_over() else { return };
         let mut moment = Moment { shared: &self.shared, pace: &mut self.pace, at, gap: None };
         own.deliver(&departures, &mut moment, false, &mut self.left);
         self.left.in_gap(moment.gap);

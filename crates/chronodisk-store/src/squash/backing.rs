@@ -101,12 +101,12 @@ impl Backing {
         }
     }
 
-    /// How many blocks find room that need one range of slots each, whatever lies around it.
-    pub(crate) fn fitting_units(&self) -> u64 {
+    /// Whether so many blocks find room that need one range of slots each, whatever lies around it.
+    pub(crate) fn has_room(&self, units: u64) -> bool {
         match self {
-            Backing::Memory { arena, .. } => arena.places().fitting(UNIT_SLOTS),
-            Backing::Joint(memory) => memory.room().0,
-            Backing::File(image) => image.places.fitting(UNIT_SLOTS),
+            Backing::Memory { arena, .. } => arena.places().has_room(units, UNIT_SLOTS),
+            Backing::Joint(memory) => memory.has_room(units),
+            Backing::File(image) => image.places.has_room(units, UNIT_SLOTS),
         }
     }
 
@@ -114,7 +114,7 @@ impl Backing {
     pub(crate) fn growth(&self) -> u64 {
         match self {
             Backing::Memory { arena, .. } => arena.places().growth(),
-            Backing::Joint(memory) => memory.room().1,
+            Backing::Joint(memory) => memory.growth(),
             Backing::File(image) => image.places.growth(),
         }
     }

@@ -112,11 +112,20 @@ impl Blocks {
 
     /// Where blocks between two lie on the device: the first of each range, the one behind its last, and where the
     /// first one lies.
-    fn on_device(&self, start: u64, end: u64) -> Vec<(u64, u64, u64)> {
-        match &self.lens {
-            None => vec![(start, end, start)],
-            Some(lens) => lens.pieces(start, end).collect(),
-        }
+    fn on_device(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+        let lens = self.lens.clone();
+        let mut next = start;
+        std::iter::from_fn(move || {
+            while next < end {
+                let first = next;
+                let place;
+                (place, next) = lens.as_ref().map_or((Some(first), end), |lens| lens.at(first, end));
+                if let Some(place) = place {
+                    return Some((first, next, place));
+                }
+            }
+            None
+        })
     }
 
     /// Where a block lies on the device.
@@ -244,7 +253,7 @@ impl Blocks {
     /// Whether some block between two is kept, or waits, only because nothing is known of it.
     pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
         let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });
-        self.on_device(start, end).into_iter().map(|(from, to, at)| (at, at + to - from)).any(|(start, end)| {
+        self.on_device(start, end).map(|(from, to, at)| (at, at + to - from)).any(|(start, end)| {
             self.waiting.pieces(start, end).next().is_some()
                 || self.map.pieces(start, end).any(|(_, _, block)| unclassified(block))
         })
@@ -478,8 +487,7 @@ impl Blocks {
             _ => true,
         };
         let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64;
-        let fits = needed <= self.backing.fitting_units();
-        if fits { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * UNIT_BYTES)) }
+        if self.backing.has_room(needed) { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * UNIT_BYTES)) }
     }
 
     fn no_room(&self, offset_bytes: u64, needed_bytes: u64) -> StoreError {
@@ -540,10 +548,7 @@ impl Blocks {
     /// What waits between `start` and `end` is kept; what is kept is of this class now.
     pub(crate) fn settle(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
         self.work(Worker::Unclassified, |blocks| {
-            blocks
-                .on_device(start, end)
-                .into_iter()
-                .try_for_each(|(from, to, at)| blocks.settle_pieces(at, at + to - from, class))
+            blocks.on_device(start, end).try_for_each(|(from, to, at)| blocks.settle_pieces(at, at + to - from, class))
         })
     }
 
@@ -569,7 +574,7 @@ impl Blocks {
 
     /// What waits between `start` and `end` is kept as unclassified.
     pub(crate) fn spill(&mut self, start: u64, end: u64) -> Result<(), StoreError> {
-        let device = self.on_device(start, end).into_iter().map(|(from, to, at)| (at, at + to - from));
+        let device = self.on_device(start, end).map(|(from, to, at)| (at, at + to - from));
         let waiting = device.flat_map(|(start, end)| self.waiting.pieces(start, end).map(|(from, to, _)| (from, to)));
         for (from, to) in waiting.collect::<Vec<_>>() {
             self.spilled_bytes += (to - from) * UNIT_BYTES;
@@ -586,7 +591,7 @@ impl Blocks {
     /// What was written between two, zeros among it, is made up from now on.
     pub(crate) fn squash_written(&mut self, start: u64, end: u64) {
         let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
-        let device = self.on_device(start, end).into_iter().map(|(from, to, at)| (at, at + to - from));
+        let device = self.on_device(start, end).map(|(from, to, at)| (at, at + to - from));
         let pieces = device.flat_map(|(start, end)| self.map.pieces(start, end));
         let written = pieces.filter(|piece| piece.2 != Block::Generated && !asked_for(piece.2));
         let written: Vec<_> = written.map(|piece| (piece.0, piece.1)).collect();

@@ -92,10 +92,14 @@ impl Member {
         (places.used(), inner.arena.memory_bytes(), tables)
     }
 
-    /// How many blocks find room, and slots behind all that are used.
-    pub(crate) fn room(&self) -> (u64, u64) {
-        let inner = self.inner();
-        (inner.arena.places().fitting(UNIT_SLOTS), inner.arena.places().growth())
+    /// Whether so many blocks find room that need one range of slots each.
+    pub(crate) fn has_room(&self, units: u64) -> bool {
+        self.inner().arena.places().has_room(units, UNIT_SLOTS)
+    }
+
+    /// Slots behind all that are used.
+    pub(crate) fn growth(&self) -> u64 {
+        self.inner().arena.places().growth()
     }
 
     /// Whether another device has what is at a place, too.

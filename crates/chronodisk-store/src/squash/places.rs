@@ -56,9 +56,17 @@ impl Places {
         self.limit - self.used
     }
 
-    /// How many ranges of `unit` slots could be taken, one after the other.
-    pub(crate) fn fitting(&self, unit: u64) -> u64 {
-        self.free.values().map(|len| len / unit).sum::<u64>() + self.growth() / unit
+    /// Whether so many ranges of `unit` slots could be taken, one after the other.
+    pub(crate) fn has_room(&self, count: u64, unit: u64) -> bool {
+        let mut missing = count.saturating_sub(self.growth() / unit);
+        // The longest first: each holds one at least, so there are no more steps than ranges to be taken.
+        for (len, _) in self.by_len.iter().rev().take_while(|(len, _)| *len >= unit) {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(len / unit);
+        }
+        missing == 0
     }
 
     /// Slots behind all that are used, below the limit.
@@ -187,7 +195,8 @@ mod tests {
                 }
                 prop_assert_eq!(places.used(), held.iter().map(|held| held.1).sum::<u64>());
                 // However they are taken, ranges of so many slots or fewer.
-                let (mut others, fitting) = (places.clone(), places.fitting(8));
+                let fitting = (1..).take_while(|&count| places.has_room(count, 8)).count() as u64;
+                let mut others = places.clone();
                 let taken = (0..fitting).filter(|index| others.take(1 + (index * number) % 8, 1).is_some()).count();
                 prop_assert_eq!(taken as u64, fitting);
                 let mut whole = places.clone();
