@@ -36,7 +36,7 @@ enum chronodisk_work {
 	CHRONODISK_WORK_OTHER = 6,
 };
 
-/* What work of CPU time c costs: added + scale * (c less what is taken off). */
+/* What work of CPU time c costs: added + scale * (c less what is taken off), at least WORK_MINIMUM_NANOS of `time.c`. */
 struct chronodisk_cost {
 	uint64_t taken_off_nanos;
 	uint64_t added_nanos;

@@ -167,12 +167,18 @@ static uint64_t scale_of_work(void)
 	return work == CHRONODISK_WORK_OTHER ? page->kernel_scale_millionths : page->costs[work].scale_millionths;
 }
 
+/* Whatever is taken off, a program that waits for time to pass must see it pass: no kernel carries out a system
+ * call, and no processor reads its time stamp counter, in less. */
+#define WORK_MINIMUM_NANOS 50ull
+#define TSC_READ_NANOS 20ull
+
 static uint64_t charge_for_work(uint64_t cpu)
 {
 	if (!booted || work == CHRONODISK_WORK_OTHER)
 		return millionths(cpu, scale_of_work());
 	const struct chronodisk_cost *cost = &page->costs[work];
-	return cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
+	uint64_t charge = cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
+	return charge > WORK_MINIMUM_NANOS ? charge : WORK_MINIMUM_NANOS;
 }
 
 /* How much of a stretch after a long stop is due to cold caches, if so much may be. */
@@ -204,6 +210,26 @@ static void account_for_host_part(uint64_t nanos)
 		host_part_nanos += nanos;
 }
 
+/* The host's part is an estimate: what it takes to read a clock changes with the processor's other load. Where
+ * it came to more than all CPU time, as it did by 1 % in a kernel that read its clock until a tick came, V stood
+ * still for ever. So of all CPU time between two looks at it at least this share is the kernel's own. */
+#define OWN_SHARE 16
+static uint64_t looked_at_cpu;
+static uint64_t looked_at_host_part;
+
+static void look_at_host_part(uint64_t cpu)
+{
+	looked_at_cpu = cpu;
+	looked_at_host_part = host_part_nanos;
+}
+
+static void bound_host_part(uint64_t cpu)
+{
+	uint64_t passed = less(cpu, looked_at_cpu);
+	host_part_nanos = smaller(host_part_nanos, looked_at_host_part + passed - passed / OWN_SHARE);
+	look_at_host_part(cpu);
+}
+
 /* The kernel has called its host, since then, for what a native kernel need not do. */
 void account_for_host_call(uint64_t since_host)
 {
@@ -221,7 +247,10 @@ static uint64_t cpu_nanos(clockid_t clock, uint64_t if_gone)
 
 static uint64_t process_cpu(void)
 {
-	return cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0);
+	uint64_t cpu = cpu_nanos(CLOCK_PROCESS_CPUTIME_ID, 0);
+	if (!running_pid)
+		bound_host_part(cpu);
+	return cpu;
 }
 
 static uint64_t kernel_cpu(void)
@@ -251,7 +280,6 @@ void end_handler(void)
 /* While computing takes no time, programs that wait for time to pass must see it pass: a read of the
  * time stamp counter takes as long as a processor needs for one, a yield what it costs natively. A
  * program that spins on memory is given a tick of the guest's scheduler for each alarm. */
-#define TSC_READ_NANOS 20ull
 #define YIELD_NANOS 500ull
 #define SPIN_NANOS 10000000ull
 /* A program that has computed for so long without coming back is taken to spin. */
@@ -684,7 +712,9 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 		return;
 	uint64_t ran = cpu_nanos(cpu_clock_of(pid), running_since_cpu) - running_since_cpu;
 	int user_code = running_user_code;
-	host_part_nanos += less(process_cpu(), resumed_kernel_cpu + handled_nanos);
+	uint64_t kernel = process_cpu();
+	host_part_nanos += less(kernel, resumed_kernel_cpu + handled_nanos);
+	look_at_host_part(kernel);
 	running_pid = 0;
 	page->traps += (uint64_t)user_code;
 	last_stretch_nanos = ran;
@@ -704,7 +734,7 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 				follow_stops(ran);
 		}
 		uint64_t owed = overhead_owed_nanos + overhead_nanos;
-		uint64_t part = smaller(ran, owed);
+		uint64_t part = smaller(less(ran, TSC_READ_NANOS), owed);
 		user_cpu_nanos += ran - part;
 		page->trap_overhead_nanos += part;
 		overhead_owed_nanos = smaller(owed - part, OVERHEAD_OWED_STOPS * page->trap_nanos);
@@ -722,16 +752,16 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 #define CLOCK_READS 64
 #define CLOCK_ROUNDS 8
 
-/* The quickest of some rounds: the others were interrupted. */
+/* CPU time of the quickest of some rounds: the others were interrupted. */
 static uint64_t time_of_reading(clockid_t clock)
 {
 	uint64_t least = HOST_CALL_MAXIMUM_NANOS * CLOCK_READS;
 	for (int round = 0; round < CLOCK_ROUNDS; round++) {
-		uint64_t since = host_nanos();
+		uint64_t since = process_cpu();
 		struct timespec time;
 		for (int read = 0; read < CLOCK_READS; read++)
 			host_clock_gettime(clock, &time);
-		least = smaller(least, host_nanos() - since);
+		least = smaller(least, process_cpu() - since);
 	}
 	return least / CLOCK_READS;
 }

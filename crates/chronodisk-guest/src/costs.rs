@@ -63,8 +63,12 @@ impl Work {
     }
 }
 
+/// What a piece of work counts at least, in nanoseconds: a program that waits for time to pass must see it pass, and no
+/// kernel carries out a system call in less. `shim/time.c` has the same.
+const WORK_NANOS_MIN: f64 = 50.0;
+
 /// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c - taken off), of which
-/// the difference is not below zero.
+/// the difference is not below zero, but 50 ns at least.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkCost {
     /// Nanoseconds of CPU time that count nothing.
@@ -81,7 +85,7 @@ impl WorkCost {
     pub fn counts_nanos(&self, worked: Worked) -> f64 {
         let count = worked.count as f64;
         let rest = (worked.cpu_nanos as f64 - count * self.taken_off_nanos as f64).max(0.0);
-        count * self.added_nanos as f64 + rest * self.scale
+        (count * self.added_nanos as f64 + rest * self.scale).max(count * WORK_NANOS_MIN)
     }
 }
 

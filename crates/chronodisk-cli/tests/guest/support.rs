@@ -58,11 +58,20 @@ impl Chronodisk {
     }
 }
 
+/// No guest of a test computes for so long; one whose clock stands still would, and the tests would never end.
+const CPU_SECONDS_MAX: libc::rlim_t = 600;
+
 /// Kills the child when the thread that spawns it ends, so that a test run that was interrupted
-/// leaves no guests. A test's thread outlives its children, because it waits for them.
+/// leaves no guests, or when it or one of its processes computes for too long. A test's thread outlives its children,
+/// because it waits for them.
 pub fn die_with_the_test(command: &mut Command) {
     let test = std::process::id() as libc::pid_t;
     let ask = move || {
+        let most = libc::rlimit { rlim_cur: CPU_SECONDS_MAX, rlim_max: CPU_SECONDS_MAX };
+        // SAFETY: a system call that only reads what it is given.
+        if unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const most) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
         // SAFETY: a system call without pointers.
         if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
             return Err(std::io::Error::last_os_error());
@@ -73,7 +82,7 @@ pub fn die_with_the_test(command: &mut Command) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec it makes two system calls, and does not allocate.
+    // SAFETY: between fork and exec it makes three system calls, and does not allocate.
     unsafe { command.pre_exec(ask) };
 }
 
