@@ -13,7 +13,8 @@ Peers stand beside it in the same run: nbdkit's delay filter, the latency of QEM
 filter, for which a device's rate is one over its service time. And so does a *bare loop*, a server without a model, a
 store, a log or any protocol to speak of, whose lateness is what the host does to whoever waits and sends.
 
-In its last part a client is measured beside a thousand bad ones.
+In its last part a client is measured beside a thousand bad ones of its own server, and beside the same ones of a
+peer, which tells what of that is their own work on the same processors.
 
 What the host did meanwhile decides; its load average is beside each row.
 """
@@ -25,7 +26,7 @@ import platform
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,10 @@ CLIENTS = ("spinning", "blocking")
 PARTS = ("accuracy", "bare", "peers", "peak", "overlap", "hostile")
 #: Times that a client is measured alone and beside bad ones, in turns.
 HOSTILE_ROUNDS = 3
+#: Whose clients the bad ones are.
+NOBODYS, A_PEERS, OURS = "nobody's", "a peer's", "ours"
+#: The peer of which they are clients: it waits for nothing, so what it computes is on their behalf alone.
+PEER_OF_BAD_CLIENTS = "QEMU, no delay"
 #: Bytes that a device has for the client's purposes; every device has as much or more.
 CAPACITY = 1 << 30
 #: Bins of the densities, as in the paper's figure 5.
@@ -178,12 +183,18 @@ def overlap(client: Path, how: str, place: Place, count: int) -> dict[str, Any]:
     return row | {"service_us": 10_000, "elapsed_s": times.elapsed_s, "load": os.getloadavg()[0]}
 
 
-def beside_bad_clients(client: Path, device: str, count: int, bad: bool) -> dict[str, Any]:
-    """Measure whether a client notices others that misbehave, which are there or not."""
+def beside_bad_clients(client: Path, device: str, count: int, whose: str) -> dict[str, Any]:
+    """Measure whether a client notices others that misbehave."""
     load = os.getloadavg()[0]
     workload = WORKLOADS[0]
-    with serve("chronodisk", device, LOCAL, ("--connections", str(CONNECTIONS))) as server:
-        with bad_clients(server) if bad else nullcontext():
+    with ExitStack() as servers:
+        server = servers.enter_context(serve("chronodisk", device, LOCAL, ("--connections", str(CONNECTIONS))))
+        with ExitStack() as bad:
+            if whose == OURS:
+                bad.enter_context(bad_clients(server))
+            elif whose == A_PEERS:
+                peer = servers.enter_context(serve(PEER_OF_BAD_CLIENTS, "null", LOCAL))
+                bad.enter_context(bad_clients(peer))
             times = drive(client, server, "spinning", 1, requests(workload, CAPACITY, count))
         server.end()
         log = read_log(server)
@@ -192,7 +203,7 @@ def beside_bad_clients(client: Path, device: str, count: int, bad: bool) -> dict
         [value for value, issuer in zip(values, log.issuer, strict=True) if issuer == good]
         for values in (log.service_ns, log.lateness_ns)
     )
-    row: dict[str, Any] = {"device": device, "client": "spinning", "bad_clients": bad}
+    row: dict[str, Any] = {"device": device, "client": "spinning", "bad_clients": whose}
     row |= against(service_ns, times.took, workload)
     row["lateness_us"] = quantiles([max(0, lateness) / 1e3 for lateness in lateness_ns])
     return row | {"connections": log.server["connections"], "load": load}
@@ -220,9 +231,9 @@ def measure(client: Path, places: list[Place], chosen: argparse.Namespace) -> di
             result["accuracy"] += list(peers(client, chosen))
         if "hostile" in chosen.parts and place == LOCAL:
             for device in (device for device in BARE_MICROS if device in chosen.devices):
-                for bad in (False, True) * HOSTILE_ROUNDS:
-                    note(f"{device}, {'beside bad clients' if bad else 'alone'}")
-                    result["hostile"].append(beside_bad_clients(client, device, chosen.requests, bad))
+                for whose in (NOBODYS, A_PEERS, OURS) * HOSTILE_ROUNDS:
+                    note(f"{device}, bad clients are {whose}")
+                    result["hostile"].append(beside_bad_clients(client, device, chosen.requests, whose))
         if "peak" in chosen.parts:
             for kind in ("chronodisk", "nbdkit, no delay", "QEMU, no delay"):
                 note(f"peak rate, {kind}, {place.name}")
@@ -297,11 +308,14 @@ def tables(result: dict[str, Any]) -> str:
             f"  {row['client']:<10}{row['place']:<18}mean {row['mean_us']:.0f} µs, p50 {took['p50']:.0f},"
             f" p99 {took['p99']:.0f}; lateness p50 {late['p50']:.2f}, p99 {late['p99']:.2f}"
         )
-    lines += ["", f"A spinning client alone, and beside {SILENT} bad ones"]
+    lines += [
+        "",
+        f"A spinning client alone, and beside {SILENT} bad ones of {PEER_OF_BAD_CLIENTS}, and of its own server",
+    ]
     for row in result["hostile"]:
         late = row["lateness_us"]
         lines.append(
-            f"  {row['device']:<15}{'beside' if row['bad_clients'] else 'alone':<8}"
+            f"  {row['device']:<15}{row['bad_clients']:<10}"
             f"error {row['mean_error_us']:.2f} µs, {row['mean_absolute_error_percent']:.2f} %;"
             f" lateness p50 {late['p50']:.2f}, p99 {late['p99']:.2f}, max {late['max']:.0f}; load {row['load']:.1f}"
         )

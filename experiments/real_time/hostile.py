@@ -14,6 +14,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from real_time.servers import Running
 
@@ -34,15 +35,16 @@ REQUEST_MAGIC, COMMAND_READ = 0x25609513, 0
 @contextmanager
 def bad_clients(server: Running) -> Iterator[None]:
     """Have them there, all at once."""
-    path = server.uri.partition("socket=")[2]
+    uri = urlsplit(server.uri)
+    path, export = uri.query.removeprefix("socket="), uri.path.removeprefix("/")
     done = threading.Event()
     with contextlib.ExitStack() as open_sockets:
-        silent = [open_sockets.enter_context(negotiated(path)) for _ in range(SILENT)]
+        silent = [open_sockets.enter_context(negotiated(path, export)) for _ in range(SILENT)]
         for client in silent[:OF_EACH_OTHER]:
             client.sendall(b"".join(read(handle, UNREAD_BYTES) for handle in range(UNREAD)))
         for client in silent[OF_EACH_OTHER : 2 * OF_EACH_OTHER]:
             client.sendall(read(0, 4096)[:13])
-        coming_and_going = threading.Thread(target=come_and_go, args=(path, done))
+        coming_and_going = threading.Thread(target=come_and_go, args=(path, export, done))
         coming_and_going.start()
         try:
             yield
@@ -51,10 +53,10 @@ def bad_clients(server: Running) -> Iterator[None]:
             coming_and_going.join()
 
 
-def come_and_go(path: str, done: threading.Event) -> None:
+def come_and_go(path: str, export: str, done: threading.Event) -> None:
     """Connect and misbehave, one client after another."""
     while not done.wait(PAUSE_S):
-        with negotiated(path) as client:
+        with negotiated(path, export) as client:
             client.sendall(read(0, 4096))
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
@@ -63,14 +65,15 @@ def come_and_go(path: str, done: threading.Event) -> None:
                 client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 8)
 
 
-def negotiated(path: str) -> socket.socket:
-    """Connect to the nameless export, and get to where requests can be sent."""
+def negotiated(path: str, export: str) -> socket.socket:
+    """Connect to the export of that name, and get to where requests can be sent."""
     client = socket.socket(socket.AF_UNIX)
     client.connect(path)
     magic, option_magic, _ = struct.unpack(">QQH", receive(client, 18))
     if (magic, option_magic) != (MAGIC, OPTION_MAGIC):
         raise ValueError(f"{path} greets with {magic:#x} {option_magic:#x}, which is no NBD server")
-    client.sendall(struct.pack(">IQII", FIXED_NEWSTYLE | NO_ZEROES, OPTION_MAGIC, OPTION_EXPORT_NAME, 0))
+    client.sendall(struct.pack(">IQII", FIXED_NEWSTYLE | NO_ZEROES, OPTION_MAGIC, OPTION_EXPORT_NAME, len(export)))
+    client.sendall(export.encode())
     receive(client, 10)
     return client
 

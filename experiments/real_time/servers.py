@@ -111,6 +111,8 @@ def serve(kind: str, device: str, place: Place, options: tuple[str, ...] = ()) -
 BARE = "bare loop"
 BARE_MICROS = {"constant-10ms": 10_000, "constant-1ms": 1_000, "constant-100us": 100}
 
+#: Clients that a peer serves at once.
+PEER_CONNECTIONS = 2000
 #: Service time of a peer's device in microseconds, by kind and device.
 PEERS = {
     "nbdkit, delay filter": {"constant-10ms": 10_000, "constant-1ms": 1_000},
@@ -141,6 +143,8 @@ def peer(kind: str, device: str, path: Path, address: tuple[str, int] | None) ->
         throttle += ["--blockdev", "driver=throttle,node-name=slow,throttle-group=group,file=null"]
     where_text = f"type=inet,host={address[0]},port={address[1]}" if address else f"type=unix,path={path}"
     nbd_server = ",".join(f"addr.{part}" for part in where_text.split(","))
+    # Newer ones serve only a hundred unless told otherwise.
+    nbd_server += f",max-connections={PEER_CONNECTIONS}"
     export = ["--nbd-server", nbd_server, "--export", f"type=nbd,id=e,node-name={node},name=disk,writable=on"]
     return ["qemu-storage-daemon", "--blockdev", null, *throttle, *export]
 

@@ -6,6 +6,7 @@
 
 pub mod host;
 mod linger;
+mod lock;
 mod median;
 mod pace;
 
@@ -15,6 +16,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use chronodisk_sim::{Nanos, Op, Request, RequestId, RequestRecord, Status};
 
 pub use self::linger::Linger;
+pub use self::lock::{InheritingGuard, InheritingMutex};
 use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class};
 pub use self::pace::{ASLEEP_SHARE_PERCENT, Gap, Pace, PaceStatistics, Wait};
 use crate::engine::{Bytes, DeviceIndex, Due, Engine};

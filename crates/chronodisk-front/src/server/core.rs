@@ -48,19 +48,20 @@ impl Core {
         mine
     }
 
-    /// This connection's thread waits no longer; true if somebody else must.
+    /// This connection's thread waits no longer; true if somebody else must, and nobody does.
     pub fn resign(&mut self, connection: u32) -> bool {
-        let mine = self.pacer == Some(connection);
-        if mine {
+        if self.pacer == Some(connection) {
             self.pacer = None;
         }
-        mine && self.clock.wake_at().is_some()
+        self.pacer.is_none() && self.clock.wake_at().is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use chronodisk_engine::Engine;
+    use chronodisk_device::{BuildOptions, Profile};
+    use chronodisk_engine::{Bytes, Engine, Found, RealId, RealOptions};
+    use chronodisk_sim::{Op, Request};
 
     use super::*;
 
@@ -79,5 +80,25 @@ mod tests {
         assert!(core.settle(1, Some(micros(2_000))));
         assert!(!core.resign(2));
         assert!(!core.resign(1), "nothing is outstanding");
+    }
+
+    #[test]
+    fn who_was_woken_to_take_over_and_ends_as_well_wakes_others() {
+        let profile = Profile::find("constant-1ms").unwrap();
+        let mut engine = Engine::new();
+        let device = engine.attach(profile.build(&BuildOptions { capacity_bytes: Some(1 << 20), seed: 1 }).unwrap());
+        let mut clock = RealClock::new(engine);
+        let transport = clock.add_transport("test", RealOptions::default());
+        let mut request = Request::new(0, Op::Read, 0, 8);
+        request.id = RealId { transport, connection: 3, slot: 0 }.pack();
+        clock.arrive(Nanos::ZERO, Found::Busy, device, request, Bytes::MOVED);
+        let mut core = Core::new(clock);
+        let wake_at = core.clock.wake_at();
+        assert!(core.settle(1, wake_at));
+        assert!(!core.resign(2), "the first one waits");
+        assert!(core.resign(1));
+        assert!(core.resign(2), "nobody has taken over yet");
+        assert!(core.settle(3, wake_at));
+        assert!(!core.resign(4));
     }
 }

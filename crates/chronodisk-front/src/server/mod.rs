@@ -32,13 +32,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use chronodisk_device::{DeviceModel, Probe};
 use chronodisk_engine::real_host::{self, KeepAwake};
 use chronodisk_engine::{
-    DeviceIndex, Engine, MonotonicClock, PaceStatistics, RealClock, RealOptions, RealStatistics, Statistics,
+    DeviceIndex, Engine, InheritingGuard, InheritingMutex, MonotonicClock, PaceStatistics, RealClock, RealOptions,
+    RealStatistics, Statistics,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_store::Store;
@@ -192,12 +193,12 @@ impl Server {
             host,
             device,
             options,
-            core: Mutex::new(Core::new(RealClock::new(engine))),
-            store: Mutex::new(store),
+            core: InheritingMutex::new(Core::new(RealClock::new(engine))),
+            store: InheritingMutex::new(store),
             helpers: Helpers::new(options.helpers_max),
             shadowing,
             wake_at: AtomicU64::new(u64::MAX),
-            peers: Mutex::new(BTreeMap::new()),
+            peers: InheritingMutex::new(BTreeMap::new()),
             next_connection: AtomicU32::new(1),
             connection_count: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
@@ -207,7 +208,7 @@ impl Server {
             may_linger: options.realtime && cpus.len() > 1,
             cpus,
             lingering: AtomicBool::new(false),
-            totals: Mutex::new(Totals::default()),
+            totals: InheritingMutex::new(Totals::default()),
         };
         Ok(Server {
             shared: Arc::new(shared),
@@ -362,14 +363,14 @@ struct Shared {
     host: MonotonicClock,
     device: DeviceIndex,
     options: ServerOptions,
-    core: Mutex<Core>,
-    store: Mutex<Box<dyn Store>>,
+    core: InheritingMutex<Core>,
+    store: InheritingMutex<Box<dyn Store>>,
     helpers: Helpers,
     shadowing: Option<Shadowing>,
     /// When the next completion must leave, in nanoseconds; all ones if nothing is outstanding.
     /// The pacer looks here while it spins.
     wake_at: AtomicU64,
-    peers: Mutex<BTreeMap<u32, Arc<dyn Peer>>>,
+    peers: InheritingMutex<BTreeMap<u32, Arc<dyn Peer>>>,
     next_connection: AtomicU32,
     connection_count: AtomicUsize,
     stopping: AtomicBool,
@@ -383,7 +384,7 @@ struct Shared {
     may_linger: bool,
     /// Whether one does.
     lingering: AtomicBool,
-    totals: Mutex<Totals>,
+    totals: InheritingMutex<Totals>,
 }
 
 /// What threads leave behind.
@@ -408,21 +409,20 @@ impl Shared {
         self.host.now()
     }
 
-    // A thread that panicked with a lock in hand has ended its own connection; the others go on.
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    fn core(&self) -> InheritingGuard<'_, Core> {
+        self.core.lock()
     }
 
-    fn store(&self) -> MutexGuard<'_, Box<dyn Store>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    fn store(&self) -> InheritingGuard<'_, Box<dyn Store>> {
+        self.store.lock()
     }
 
-    fn peers(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<dyn Peer>>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn peers(&self) -> InheritingGuard<'_, BTreeMap<u32, Arc<dyn Peer>>> {
+        self.peers.lock()
     }
 
-    fn totals(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+    fn totals(&self) -> InheritingGuard<'_, Totals> {
+        self.totals.lock()
     }
 
     /// When the next completion must leave; [`Nanos::MAX`] if nothing is outstanding.

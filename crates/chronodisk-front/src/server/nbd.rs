@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
-use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
+use chronodisk_engine::{Bytes, Departure, Found, InheritingGuard, RealId, TransportIndex};
 use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Store, StoreError, forward_to_store};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -124,7 +124,7 @@ pub(super) fn serve(
 }
 
 impl NbdPeer {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> InheritingGuard<'_, State> {
         self.state.lock()
     }
 

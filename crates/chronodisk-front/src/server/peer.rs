@@ -1,9 +1,8 @@
 //! Connections as the other threads see them.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use chronodisk_engine::{Departure, Gap, Pace};
+use chronodisk_engine::{Departure, Gap, InheritingGuard, InheritingMutex, Pace};
 use chronodisk_sim::Nanos;
 
 use super::Shared;
@@ -54,18 +53,18 @@ impl Moment<'_> {
 /// A thread that sends everybody's completions must not wait for one of them, who may be at a long
 /// copy.
 pub(super) struct Guarded<T> {
-    state: Mutex<T>,
-    handed_over: Mutex<Vec<(Departure, Nanos)>>,
+    state: InheritingMutex<T>,
+    handed_over: InheritingMutex<Vec<(Departure, Nanos)>>,
 }
 
 impl<T> Guarded<T> {
     pub fn new(state: T) -> Self {
-        Guarded { state: Mutex::new(state), handed_over: Mutex::default() }
+        Guarded { state: InheritingMutex::new(state), handed_over: InheritingMutex::new(Vec::new()) }
     }
 
-    /// Waits until nobody else has it. A thread that panicked with it in hand has ended its own connection.
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until nobody else has it.
+    pub fn lock(&self) -> InheritingGuard<'_, T> {
+        self.state.lock()
     }
 
     /// Has `send` send the completions. If this is another thread than the connection's own (`foreign` is
@@ -79,13 +78,13 @@ impl<T> Guarded<T> {
         mut send: impl FnMut(&mut T, &[Departure], &mut Moment<'_>),
     ) {
         let Some(event) = foreign else { return send(&mut self.lock(), departures, moment) };
-        if let Some(mut state) = self.try_lock() {
+        if let Some(mut state) = self.state.try_lock() {
             return send(&mut state, departures, moment);
         }
-        self.handed_over().extend(departures.iter().map(|departure| (*departure, moment.at)));
+        self.handed_over.lock().extend(departures.iter().map(|departure| (*departure, moment.at)));
         raise(event);
         // Who was there may have looked just before, and waits for something else now.
-        if let Some(mut state) = self.try_lock()
+        if let Some(mut state) = self.state.try_lock()
             && let Some((departures, at)) = self.take_handed_over()
         {
             moment.at = moment.at.max(at);
@@ -95,21 +94,9 @@ impl<T> Guarded<T> {
 
     /// What was handed over, and the latest of the moments at which it must leave.
     pub fn take_handed_over(&self) -> Option<(Vec<Departure>, Nanos)> {
-        let taken = std::mem::take(&mut *self.handed_over());
+        let taken = std::mem::take(&mut *self.handed_over.lock());
         let at = taken.iter().map(|(_, at)| *at).max()?;
         Some((taken.into_iter().map(|(departure, _)| departure).collect(), at))
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn handed_over(&self) -> MutexGuard<'_, Vec<(Departure, Nanos)>> {
-        self.handed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

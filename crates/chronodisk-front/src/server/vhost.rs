@@ -3,9 +3,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
-use chronodisk_engine::{Bytes, Departure, Found, RealId, TransportIndex};
+use chronodisk_engine::{Bytes, Departure, Found, InheritingGuard, RealId, TransportIndex};
 use chronodisk_sim::RequestId;
 use chronodisk_store::{Store, StoreError, forward_to_store};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -73,7 +73,7 @@ pub(super) fn serve(
 }
 
 impl VhostPeer {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> InheritingGuard<'_, State> {
         self.state.lock()
     }
 

@@ -73,6 +73,9 @@ const PREPARATION_PART: u64 = 64;
 /// reply must be prepared; within them it is twice what the last one took.
 const REHEARSAL_MIN: Nanos = Nanos::from_micros(8);
 const REHEARSAL_MAX: Nanos = Nanos::from_micros(50);
+/// Connections whose threads are woken when one ends that waited for the next completion: one of them that ends as
+/// well wakes others.
+const HEIRS: usize = 4;
 /// A call that returns faster than this has not slept.
 pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
 
@@ -430,8 +433,8 @@ impl Worker {
             core.resign(self.connection)
         };
         if hand_over {
-            // Whoever wakes first takes over.
-            self.shared.peers().values().for_each(|peer| peer.nudge());
+            // Whoever wakes first takes over. Not all of them: to wake a thousand threads takes milliseconds.
+            self.shared.peers().values().take(HEIRS).for_each(|peer| peer.nudge());
         }
         let mut totals = self.shared.totals();
         totals.pace.add(&self.pace.statistics());
