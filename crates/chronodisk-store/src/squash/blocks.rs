@@ -28,6 +28,16 @@ pub(crate) enum Block {
     Packed { place: u64, stored_bytes: u16, class: Class },
 }
 
+impl Block {
+    /// Whether it is kept only because nothing is known of it.
+    pub(crate) fn is_unclassified(self) -> bool {
+        matches!(
+            self,
+            Block::Kept { class: Class::Unclassified, .. } | Block::Packed { class: Class::Unclassified, .. }
+        )
+    }
+}
+
 impl RunValue for Block {
     fn advanced(self, by: u64) -> Self {
         match self {
@@ -252,10 +262,9 @@ impl Blocks {
 
     /// Whether some block between two is kept, or waits, only because nothing is known of it.
     pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
-        let unclassified = |block: Block| matches!(block, Block::Kept { class: Class::Unclassified, .. });
         self.on_device(start, end).map(|(from, to, at)| (at, at + to - from)).any(|(start, end)| {
             self.waiting.pieces(start, end).next().is_some()
-                || self.map.pieces(start, end).any(|(_, _, block)| unclassified(block))
+                || self.map.pieces(start, end).any(|(_, _, block)| block.is_unclassified())
         })
     }
 
@@ -499,28 +508,29 @@ impl Blocks {
         }
     }
 
-    /// Lets `bytes`, whole blocks from `unit` on, wait in memory; without room there, they are kept.
-    /// Zeros need not wait.
-    pub(crate) fn wait(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    /// Lets `bytes`, whole blocks from `unit` on, wait in memory; without room there, they are kept, compressed if
+    /// `packed`. Zeros need not wait.
+    pub(crate) fn wait(&mut self, unit: u64, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
         self.work(Worker::Unclassified, |blocks| {
-            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.wait_runs(at, bytes))
+            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.wait_runs(at, bytes, packed))
         })
     }
 
-    fn wait_runs(&mut self, unit: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn wait_runs(&mut self, unit: u64, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
         for run in runs_by(bytes, is_zero) {
             let (start, end) = (unit + run.start, unit + run.end);
             if run.is {
                 self.set(start, end, Some(Block::Zeroed));
             } else {
-                self.wait_run(start, end, &bytes[(run.start * UNIT_BYTES) as usize..(run.end * UNIT_BYTES) as usize])?;
+                let run = &bytes[(run.start * UNIT_BYTES) as usize..(run.end * UNIT_BYTES) as usize];
+                self.wait_run(start, end, run, packed)?;
             }
         }
         self.waiting_max_bytes = self.waiting_max_bytes.max(self.waiting_bytes());
         Ok(())
     }
 
-    fn wait_run(&mut self, unit: u64, end: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn wait_run(&mut self, unit: u64, end: u64, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
         let mut at = unit;
         while at < end {
             let from = ((at - unit) * UNIT_BYTES) as usize;
@@ -533,7 +543,8 @@ impl Blocks {
             let Some((place, len)) = self.arena.take((frame_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
                 let rest = &bytes[from..];
                 self.spilled_bytes += rest.len() as u64;
-                return self.work(Worker::Remap, |blocks| blocks.keep_runs(at, rest, Class::Unclassified));
+                let keep = if packed { Blocks::pack } else { Blocks::keep_runs };
+                return self.work(Worker::Remap, |blocks| keep(blocks, at, rest, Class::Unclassified));
             };
             let taken_end = at + len / UNIT_SLOTS;
             self.arena.write(place, &bytes[from..((taken_end - unit) * UNIT_BYTES) as usize]);
@@ -553,21 +564,51 @@ impl Blocks {
     }
 
     fn settle_pieces(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
+        if class.is_compressed() {
+            self.pack_kept(start, end, class)?;
+        }
         self.relabel(start, end, class);
         for (from, to, Frame(place)) in self.waiting.pieces(start, end).collect::<Vec<_>>() {
-            let mut at = from;
-            while at < to {
-                // In parts, so that little memory is taken besides.
-                let part_end = to.min(at + SETTLED_UNITS);
-                let mut buffer = std::mem::take(&mut self.buffer);
-                buffer.clear();
-                buffer.resize(((part_end - at) * UNIT_BYTES) as usize, 0);
-                self.arena.read(place + (at - from) * UNIT_SLOTS, 0, &mut buffer);
-                let kept = self.work(Worker::Remap, |blocks| blocks.keep_as(at, &buffer, class));
-                self.buffer = buffer;
-                kept?;
-                at = part_end;
-            }
+            let read = |blocks: &mut Blocks, at: u64, bytes: &mut [u8]| {
+                blocks.arena.read(place + (at - from) * UNIT_SLOTS, 0, bytes);
+                Ok(())
+            };
+            self.keep_again(from, to, class, read)?;
+        }
+        Ok(())
+    }
+
+    /// Compresses what is kept, but not yet because of what it is: too much waited, or a flush came.
+    fn pack_kept(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
+        for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
+            let Block::Kept { place, class: Class::Unclassified } = block else { continue };
+            let read = |blocks: &mut Blocks, at: u64, bytes: &mut [u8]| {
+                blocks.backing.read(place + (at - from) * UNIT_SLOTS, 0, bytes)
+            };
+            self.keep_again(from, to, class, read)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps blocks of the device whose bytes `read` has elsewhere, in parts, so that little memory is taken besides.
+    fn keep_again(
+        &mut self,
+        from: u64,
+        to: u64,
+        class: Class,
+        mut read: impl FnMut(&mut Self, u64, &mut [u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut at = from;
+        while at < to {
+            let part_end = to.min(at + SETTLED_UNITS);
+            let mut buffer = std::mem::take(&mut self.buffer);
+            buffer.clear();
+            buffer.resize(((part_end - at) * UNIT_BYTES) as usize, 0);
+            let kept = read(self, at, &mut buffer)
+                .and_then(|()| self.work(Worker::Remap, |blocks| blocks.keep_as(at, &buffer, class)));
+            self.buffer = buffer;
+            kept?;
+            at = part_end;
         }
         Ok(())
     }

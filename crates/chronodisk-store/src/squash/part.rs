@@ -231,7 +231,8 @@ impl Part {
                 }
                 Verdict::Wait => {
                     self.unscanned = true;
-                    blocks.wait(from, part)?;
+                    // What a tool that makes a file system writes before its superblock are metadata, most likely.
+                    blocks.wait(from, part, matches!(self.known, Known::Nothing))?;
                 }
             }
         }

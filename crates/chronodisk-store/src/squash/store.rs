@@ -592,7 +592,7 @@ impl Store for SquashStore {
             memory_bytes,
             cpu_ns: worker.map_or(0, |worker| self.blocks.meter.spent_ns(worker)),
         };
-        let unclassified = self.blocks.map().all().filter(|run| is_unclassified(run.2)).map(|run| run.1 - run.0);
+        let unclassified = self.blocks.map().all().filter(|run| run.2.is_unclassified()).map(|run| run.1 - run.0);
         Ok(Footprint {
             components: vec![
                 component("classifier", Some(Worker::Classifier), classifier_bytes),
@@ -660,10 +660,6 @@ impl Store for SquashStore {
         }
         notices
     }
-}
-
-fn is_unclassified(block: Block) -> bool {
-    matches!(block, Block::Kept { class: Class::Unclassified, .. })
 }
 
 impl Drop for SquashStore {

@@ -7,7 +7,7 @@ use super::export::export;
 use super::ext4_image;
 use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
 use chronodisk_store::Store;
-use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, Treatment};
+use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, SquashStore, Treatment};
 use std::path::Path;
 use std::process::Command;
 
@@ -42,6 +42,32 @@ fn metadata_survive_whatever_the_order() {
             println!("{name} {order:?}: {statistics:?}");
         }
     }
+}
+
+#[test]
+fn metadata_are_compressed_although_too_much_waited_for_them() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    let image = ext4_image::make(&["-t", "ext4"], 24 << 20);
+    let pieces = pieces_of(&image.path);
+    let sizes = [0, 1 << 20, 240 << 20].map(|unclassified_bytes| {
+        let options = SquashOptions { unclassified_bytes, ..SquashOptions::default() };
+        let mut store = SquashStore::in_memory(image.capacity_bytes, image.capacity_bytes, &options);
+        let (first, others) = pieces.split_first().unwrap();
+        others.iter().chain([first]).for_each(|(at, bytes)| store.write(*at, bytes).unwrap());
+        store.close().unwrap();
+        let statistics = store.squash_statistics();
+        assert_eq!(statistics.spilled_bytes > 0, unclassified_bytes < 240 << 20, "{statistics:?}");
+        let squashed = image.path.with_extension("squashed");
+        export(&mut store, &squashed);
+        compare_files(&image.path, &squashed, &format!("{unclassified_bytes}"));
+        assert!(statistics.stored_bytes < statistics.kept_bytes.iter().map(|kept| kept.1).sum::<u64>() / 4);
+        (statistics.stored_bytes, statistics.kept_bytes)
+    });
+    let ample = &sizes[2];
+    // Superblocks are not, but those that were kept before it was known that they are.
+    assert!(sizes[..2].iter().all(|sizes| sizes.0 <= ample.0 && sizes.1 == ample.1), "{sizes:?}");
 }
 
 /// A file's contents, as debugfs reads them.
