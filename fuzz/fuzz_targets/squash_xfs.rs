@@ -1,9 +1,13 @@
 //! XFS on a device whose superblock is a small one's but for what the input changes in it, with the right checksum:
 //! as `squash_ext4` otherwise.
 //!
-//! The input's first bytes are combined with the superblock's by exclusive or; a list of records follows.
+//! The input's first bytes are combined with the superblock's by exclusive or; a list of records follows. If the first
+//! of all is odd, which changes nothing else, files are kept by name.
 #![no_main]
 
+use std::sync::LazyLock;
+
+use chronodisk_store::squash::SquashOptions;
 use libfuzzer_sys::fuzz_target;
 
 mod squash;
@@ -12,14 +16,22 @@ mod squash;
 const CHANGED_BYTES: usize = 264;
 const CHECKSUM_AT: usize = 224;
 
+/// By name and by path.
+static NAMES: LazyLock<SquashOptions> = LazyLock::new(|| {
+    let names = ["*.db=keep", "/**/f*/*=keep"].map(|rule| rule.parse().expect("a rule")).into();
+    SquashOptions { names, ..SquashOptions::default() }
+});
+
 fuzz_target!(|input: &[u8]| {
+    let by_name = input.first().is_some_and(|byte| byte & 1 == 1);
     let (changes, records) = input.split_at(input.len().min(CHANGED_BYTES));
     let mut sector = superblock();
     sector.iter_mut().zip(changes).for_each(|(byte, change)| *byte ^= change);
+    sector[0] ^= u8::from(by_name);
     sector[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
     let checksum = crc32c::crc32c(&sector);
     sector[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-    let mut twin = squash::Twin::new();
+    let mut twin = if by_name { squash::Twin::with(&NAMES) } else { squash::Twin::new() };
     twin.change(3, 0, &sector);
     twin.play(records);
     twin.check();
@@ -34,12 +46,14 @@ fn superblock() -> Vec<u8> {
     put(8, &2048u64.to_be_bytes());
     put(32, &[0x5A; 16]);
     put(48, &(2u64 << 9 | 8).to_be_bytes());
+    put(56, &128u64.to_be_bytes());
     put(84, &512u32.to_be_bytes());
     put(88, &4u32.to_be_bytes());
     put(96, &256u32.to_be_bytes());
     put(100, &0xB4A5u16.to_be_bytes());
     put(102, &512u16.to_be_bytes());
     put(104, &512u16.to_be_bytes());
-    put(124, &[9]);
+    put(123, &[3, 9]);
+    put(219, &[1]);
     sector
 }

@@ -3,14 +3,16 @@
 //!
 //! Contents of files, which is what most writes are: of a file that ext4 has committed (dropped at once), of one
 //! that it has not (they wait, and are kept beyond the bound), of XFS (judged by their bytes) and of btrfs (where no
-//! chunk is yet, with their checksums). With
-//! `CHRONODISK_RECORDING=FILE` also what a guest wrote, as `chronodisk run --record-store FILE` records it.
+//! chunk is yet, with their checksums); the same where something goes by names, where notices are heard, and where
+//! everything is compressed, also of bytes that can't be. With `CHRONODISK_RECORDING=FILE` also what a guest wrote, as
+//! `chronodisk run --record-store FILE` records it.
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
-use chronodisk_store::squash::{SquashOptions, SquashStore};
+use chronodisk_sim::RandomStream;
+use chronodisk_store::squash::{SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{RamStore, Recording, Store};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -31,46 +33,66 @@ const FILE_BYTES: u64 = 128 << 20;
 const ROUNDS: u64 = 16;
 
 fn main() {
-    let full = rate(&mut RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES));
-    println!("full store in memory                 {full:6.2} GB/s");
-    let show = |name: &str, mut store: SquashStore| {
-        let rate = rate(&mut store);
+    let full = rate(&mut RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES), &contents());
+    println!("full store in memory                          {full:6.2} GB/s");
+    let show = |name: &str, options: &SquashOptions, pieces: Option<Pieces>, bytes: &[u8]| {
+        let Some(pieces) = pieces else { return };
+        let mut store = store_of(pieces, options);
+        let rate = rate(&mut store, bytes);
         let statistics = store.squash_statistics();
         let share = statistics.dropped_bytes as f64 / statistics.written_bytes as f64;
-        println!("{name:36} {rate:6.2} GB/s, {:.2} times as fast; {:.0} % dropped at once", rate / full, 100.0 * share);
+        println!("{name:45} {rate:6.2} GB/s, {:.2} times as fast; {:.0} % dropped at once", rate / full, 100.0 * share);
     };
-    if let Some(pieces) = ext4(true) {
-        show("ext4, mounted, contents of a file", store_of(pieces));
-    }
-    if let Some(pieces) = ext4(false) {
-        show("ext4, mounted, not committed yet", store_of(pieces));
-    }
-    if let Some(pieces) = made_by("mkfs.xfs") {
-        show("XFS, contents of a file", store_of(pieces));
-    }
-    if let Some(pieces) = made_by("mkfs.btrfs") {
-        show("btrfs, contents of a file", store_of(pieces));
-    }
+    let plain = SquashOptions::default();
+    show("ext4, mounted, contents of a file", &plain, ext4(true), &contents());
+    show("ext4, mounted, not committed yet", &plain, ext4(false), &contents());
+    show("XFS, contents of a file", &plain, made_by("mkfs.xfs"), &contents());
+    show("btrfs, contents of a file", &plain, made_by("mkfs.btrfs"), &contents());
+    let names = |rules: &[&str]| {
+        let names = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
+        SquashOptions { names, ..SquashOptions::default() }
+    };
+    let (kept, made_up) = (names(&["*.db=keep", "/etc/**=keep"]), names(&["*.gz=gzip", "/docs/**=pdf"]));
+    show("ext4, --keep, contents of a file", &kept, ext4(true), &contents());
+    show("ext4, --keep, not committed yet", &kept, ext4(false), &contents());
+    show("ext4, --content by name, contents of a file", &made_up, ext4(true), &contents());
+    show("XFS, --keep, not at its place yet", &kept, made_by("mkfs.xfs"), &contents());
+    show("btrfs, --keep, not committed yet", &kept, made_by("mkfs.btrfs"), &contents());
+    let notices = SquashOptions { notices: true, ..SquashOptions::default() };
+    show("ext4, --notices, contents of a file", &notices, ext4(true), &contents());
+    show("XFS, --notices, contents of a file", &notices, made_by("mkfs.xfs"), &contents());
+    let exact = SquashOptions { mode: SquashMode::Exact, ..SquashOptions::default() };
+    show("everything compressed", &exact, Some(Pieces::new()), &contents());
+    show("everything compressed, random bytes", &exact, Some(Pieces::new()), &random());
     if let Some(path) = std::env::var_os("CHRONODISK_RECORDING").map(PathBuf::from) {
         recorded(&path);
     }
 }
 
+/// Bytes that no metadata look like, and of which no block is zero.
+fn contents() -> Vec<u8> {
+    (0..WRITE_BYTES).map(|at| 0x80 | (at % 127) as u8).collect()
+}
+
+/// Bytes that can't be compressed.
+fn random() -> Vec<u8> {
+    let mut random = RandomStream::new(1, "classifier", "bytes");
+    (0..WRITE_BYTES).map(|_| random.below(256) as u8).collect()
+}
+
 /// Bytes per second of CPU time, in billions.
-fn rate(store: &mut dyn Store) -> f64 {
-    // No metadata look like this, and no block is zero.
-    let bytes: Vec<u8> = (0..WRITE_BYTES).map(|at| 0x80 | (at % 127) as u8).collect();
+fn rate(store: &mut dyn Store, bytes: &[u8]) -> f64 {
     let begun = cpu_seconds();
     for _ in 0..ROUNDS {
         for at in (FILE_START_BYTES..FILE_START_BYTES + FILE_BYTES).step_by(WRITE_BYTES as usize) {
-            store.write(at, &bytes).expect("it fits");
+            store.write(at, bytes).expect("it fits");
         }
     }
     (ROUNDS * FILE_BYTES) as f64 / (cpu_seconds() - begun) / 1e9
 }
 
-fn store_of(pieces: Pieces) -> SquashStore {
-    let mut store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &SquashOptions::default());
+fn store_of(pieces: Pieces, options: &SquashOptions) -> SquashStore {
+    let mut store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, options);
     for (offset_bytes, bytes) in pieces {
         store.write(offset_bytes, &bytes).expect("it fits");
     }

@@ -513,18 +513,12 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     }
     let names = squashed.as_ref().map_or(&[][..], |options| &options.names);
     let makes_up = names.iter().any(|rule| rule.treatment != Treatment::Keep);
-    let hides_names = match arguments.fs {
-        FileSystem::Xfs => !names.is_empty(),
-        FileSystem::Btrfs => makes_up,
-        _ => false,
-    };
-    if hides_names {
+    if makes_up && matches!(arguments.fs, FileSystem::Xfs | FileSystem::Btrfs) {
         return Err(Failure::usage(format!(
-            "{} by names, which are not read for that on {}",
-            if makes_up { "--content GLOB=KIND makes files up" } else { "--keep keeps files" },
+            "--content GLOB=KIND makes files up by names, which are not read for that on {}",
             arguments.fs.name()
         ))
-        .help("names are read on ext4, ext3 and ext2, for --keep on btrfs, too; without --squash everything is kept"));
+        .help("names are read on ext4, ext3 and ext2, for --keep also on btrfs and XFS; else leave --squash out"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store is of one device"));

@@ -217,6 +217,20 @@ impl Blocks {
         stored.all().map(|(from, to, ())| (from, to)).collect()
     }
 
+    /// Where from `start` on, before `end`, blocks are kept because they are of a class, in order.
+    pub(crate) fn pieces_of(&self, start: u64, end: u64, class: Class) -> Vec<(u64, u64)> {
+        let is_of = |block: Block| match block {
+            Block::Kept { class: of, .. } | Block::Packed { class: of, .. } => of == class,
+            Block::Zeroed | Block::Generated => false,
+        };
+        let mut found: RunMap<()> = RunMap::default();
+        for (first, last, at) in self.on_device(start, end) {
+            let pieces = self.map.pieces(at, at + last - first).filter(|piece| is_of(piece.2));
+            pieces.for_each(|(from, to, _)| found.set(from - at + first, to - at + first, ()));
+        }
+        found.all().map(|(from, to, ())| (from, to)).collect()
+    }
+
     /// Where from `start` on, before `end`, blocks are made up when they are read, in order.
     pub(crate) fn generated_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut generated: RunMap<()> = RunMap::default();

@@ -54,7 +54,6 @@ enum Occasion {
 /// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
 pub(crate) type Judged = (u64, u64, Verdict);
 
-const NAMES_HIDDEN: &str = "names of files are not read on XFS, and something goes by names";
 const KINDS_HIDDEN: &str = "files are made up by their names on ext2, ext3 and ext4 alone, and some are to be";
 
 /// Whatever part of it a superblock of a known kind may take, counted from a part's beginning.
@@ -139,6 +138,7 @@ impl Part {
         let (commits, scans, entries) = match &self.known {
             Known::Ext4(ext4) => (ext4.commits, ext4.scans, ext4.entries()),
             Known::Btrfs(btrfs) => (btrfs.commits, 0, btrfs.entries()),
+            Known::Xfs(xfs) => (0, 0, xfs.entries()),
             _ => (0, 0, 0),
         };
         (self.commits + commits, self.scans + scans, entries)
@@ -149,6 +149,7 @@ impl Part {
         match &self.known {
             Known::Ext4(ext4) => self.late_units + ext4.late_units(),
             Known::Btrfs(btrfs) => self.late_units + btrfs.late_units(),
+            Known::Xfs(xfs) => self.late_units + xfs.late_units(),
             _ => self.late_units,
         }
     }
@@ -158,7 +159,8 @@ impl Part {
         match &self.known {
             Known::Ext4(ext4) => ext4.memory_bytes(),
             Known::Btrfs(btrfs) => (btrfs.memory_bytes(), 0),
-            Known::Xfs(_) | Known::Nothing | Known::NotUnderstood => (0, 0),
+            Known::Xfs(xfs) => (xfs.memory_bytes(), 0),
+            Known::Nothing | Known::NotUnderstood => (0, 0),
         }
     }
 
@@ -221,6 +223,10 @@ impl Part {
         if let Some(notes) = notes {
             judged = notes.hear(unit, bytes, judged);
         }
+        let before = match &self.known {
+            Known::Xfs(xfs) => xfs.before_write(unit, bytes, &judged, blocks)?,
+            _ => Vec::new(),
+        };
         for &(from, to, verdict) in &judged {
             let part = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
             match verdict {
@@ -239,6 +245,9 @@ impl Part {
         if let Known::Btrfs(btrfs) = &mut self.known {
             btrfs.written(unit, bytes, &judged);
             btrfs.look_at(unit, bytes, blocks)?;
+        }
+        if let Known::Xfs(xfs) = &mut self.known {
+            xfs.written(unit, bytes, &before, &judged, blocks)?;
         }
         self.superblock_touched(offset_bytes, len_bytes, blocks)?;
         self.notice_doubts();
@@ -270,6 +279,9 @@ impl Part {
         }
         if let Known::Btrfs(btrfs) = &mut self.known {
             btrfs.cleared(offset_bytes, len_bytes);
+        }
+        if let Known::Xfs(xfs) = &mut self.known {
+            xfs.cleared(offset_bytes, len_bytes, discard);
         }
         self.superblock_touched(offset_bytes, len_bytes, blocks)
     }
@@ -326,6 +338,7 @@ impl Part {
         }
         match &mut self.known {
             Known::Btrfs(btrfs) => btrfs.close(blocks),
+            Known::Xfs(xfs) => xfs.close(self.end, blocks),
             _ => Ok(()),
         }
     }
@@ -394,15 +407,15 @@ impl Part {
                 None => Ok(Known::Ext4(Box::new(ext4))),
             });
         if matches!(known, Err(Refusal::Absent)) {
-            known = Xfs::find(blocks, start_bytes, end_bytes)?.map(|xfs| Known::Xfs(Box::new(xfs)));
+            let xfs = Xfs::find(blocks, start_bytes, end_bytes)?.map(|xfs| xfs.with_names(&self.names));
+            known = xfs.map(|xfs| Known::Xfs(Box::new(xfs)));
         }
         if matches!(known, Err(Refusal::Absent)) {
             let btrfs = Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| btrfs.with_names(&self.names));
             known = btrfs.map(|btrfs| Known::Btrfs(Box::new(btrfs)));
         }
         let hidden = match &known {
-            Ok(Known::Xfs(_)) if !self.names.is_empty() => Some(NAMES_HIDDEN),
-            Ok(Known::Btrfs(_)) if self.names.iter().any(|rule| rule.treatment != Treatment::Keep) => {
+            Ok(Known::Btrfs(_) | Known::Xfs(_)) if self.names.iter().any(|rule| rule.treatment != Treatment::Keep) => {
                 Some(KINDS_HIDDEN)
             }
             _ => None,
@@ -465,9 +478,12 @@ impl Part {
     /// Settles all that is stored by what the blocks say that they are.
     fn judge_again(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         let mut bytes = [0; UNIT_BYTES as usize];
+        let mut waiting = Vec::new();
+        let by_names = matches!(&self.known, Known::Xfs(xfs) if xfs.goes_by_names());
         for (from, to) in blocks.stored_pieces(self.start, self.end) {
             for unit in from..to {
-                if blocks.is_noted(unit) {
+                // A program asked for it; or an earlier run went by names, and this one does not.
+                if blocks.is_noted(unit) || blocks.is_raw(unit) && !by_names {
                     continue;
                 }
                 blocks.read(unit * UNIT_BYTES, &mut bytes)?;
@@ -475,12 +491,15 @@ impl Part {
                     match verdict {
                         Verdict::Keep(class) => blocks.settle(from, to, class)?,
                         Verdict::Drop => blocks.squash(from, to),
-                        Verdict::Wait => {}
+                        Verdict::Wait => waiting.push((from, to)),
                     }
                 }
             }
         }
-        Ok(())
+        match &mut self.known {
+            Known::Xfs(xfs) => xfs.begin_names(&waiting, self.end, blocks),
+            _ => Ok(()),
+        }
     }
 
     /// Reads all metadata, and settles every block that they tell of.

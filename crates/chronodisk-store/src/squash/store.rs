@@ -36,8 +36,8 @@ pub struct SquashOptions {
     /// original system compares itself with (figure 4).
     pub ignore_journal: bool,
     /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
-    /// on ext2, ext3 and ext4, and on btrfs for files that are kept; of other file systems everything is kept if there
-    /// are rules.
+    /// on ext2, ext3 and ext4, and on btrfs and XFS for files that are kept; where they are not, everything is kept if
+    /// there are rules.
     pub names: Vec<NameRule>,
     /// Pages that programs write as a [`super::Notice`] are heard: which pages are kept whatever they are, and which
     /// need not wait.

@@ -8,11 +8,17 @@
 //! asked, so that damaged metadata stay as they are. Data that look like that are kept without need. What was
 //! metadata and is free again takes space until it is overwritten or discarded.
 //!
+//! When something goes by [names], contents wait until it is known whose they are.
+//!
 //! Not understood, and so kept whole: version 4, a realtime section, blocks of more than 4 KiB, directories in
 //! blocks of several blocks, and features that are not known here.
 
+mod directory;
+mod inode;
+mod names;
 mod superblock;
 
+use self::names::Names;
 use self::superblock::{LEN_BYTES, Superblock, u64_at};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
@@ -28,6 +34,8 @@ const ADDRESS_BYTES: u64 = 512;
 pub(crate) struct Xfs {
     start_bytes: u64,
     superblock: Superblock,
+    /// If something goes by names.
+    names: Option<Box<Names>>,
 }
 
 /// Where a kind of block says whose it is.
@@ -86,7 +94,7 @@ impl Xfs {
         if available_bytes < LEN_BYTES as u64 || !blocks.read(start_bytes, &mut bytes)? {
             return Ok(Err(Refusal::Absent));
         }
-        Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Xfs { start_bytes, superblock }))
+        Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Xfs { start_bytes, superblock, names: None }))
     }
 
     /// Whether another one is the same file system in the same layout.
@@ -104,7 +112,7 @@ impl Xfs {
         let classes = bytes.chunks_exact(len).zip((from_bytes..).step_by(len));
         match classes.filter_map(|(block, at_bytes)| self.class_of(block, at_bytes)).next() {
             Some(class) => Verdict::Keep(class),
-            None => Verdict::Drop,
+            None => self.contents(unit),
         }
     }
 

@@ -12,6 +12,7 @@ const VERSION: u16 = 5;
 const CHECKSUM_AT: usize = 224;
 /// FTYPE, SPINODES, META_UUID, BIGTIME, NEEDSREPAIR, NREXT64, EXCHRANGE, PARENT.
 const INCOMPAT_KNOWN: u32 = 0xFF;
+const INCOMPAT_FTYPE: u32 = 0x1;
 const INCOMPAT_META_UUID: u32 = 0x4;
 
 /// What the classifier needs of a superblock.
@@ -26,11 +27,38 @@ pub(crate) struct Superblock {
     /// First block of the log and its length; no blocks if it is on another device.
     pub(crate) log_start: u64,
     pub(crate) log_blocks: u64,
+    /// Bits of a block's number that are its place in its group.
+    group_log: u32,
+    /// The number of the root directory.
+    pub(crate) root_inode: u64,
+    /// Bits of an inode's number that are its place in its block, in sectors of an inode's size.
+    inodes_log: u32,
+    /// Entries of directories say what their inodes are.
+    pub(crate) has_kinds: bool,
     /// As blocks carry it.
     pub(crate) uuid: [u8; 16],
 }
 
 impl Superblock {
+    /// 2,048 blocks of 4 KiB in four groups, with inodes of 512 bytes.
+    #[cfg(test)]
+    pub(crate) fn of_test(has_kinds: bool) -> Self {
+        Superblock {
+            block_bytes: 4096,
+            sector_bytes: 512,
+            inode_bytes: 512,
+            blocks_count: 2048,
+            group_blocks: 512,
+            log_start: 1032,
+            log_blocks: 256,
+            group_log: 9,
+            root_inode: 128,
+            inodes_log: 3,
+            has_kinds,
+            uuid: [0x5A; 16],
+        }
+    }
+
     /// Reads the superblock of a file system that may take `available_bytes`.
     pub(crate) fn parse(bytes: &[u8; LEN_BYTES], available_bytes: u64) -> Result<Self, Refusal> {
         let refuse = |reason: &str| Err(Refusal::NotUnderstood(reason.to_owned()));
@@ -67,11 +95,12 @@ impl Superblock {
             inode_bytes: usize::from(u16_at(104)),
             blocks_count: u64_at(bytes, 8),
             group_blocks,
-            // A number of a block is its group's number above its place in the group.
-            log_start: (log_start >> group_log.min(31))
-                .saturating_mul(group_blocks)
-                .saturating_add(log_start & ((1 << group_log.min(31)) - 1)),
+            log_start: block_of(log_start, group_log.min(31), group_blocks),
             log_blocks: if log_start == 0 { 0 } else { u64::from(u32_at(bytes, 96)) },
+            group_log: group_log.min(31),
+            root_inode: u64_at(bytes, 56),
+            inodes_log: u32::from(bytes[123]).min(6),
+            has_kinds: incompat & INCOMPAT_FTYPE != 0,
             uuid: bytes[uuid_at..uuid_at + 16].try_into().expect("sixteen bytes"),
         };
         let groups = u64::from(u32_at(bytes, 88));
@@ -82,6 +111,17 @@ impl Superblock {
             None if bytes[192] != 0 => refuse("directories in blocks of several blocks"),
             None => Ok(superblock),
         }
+    }
+
+    /// The place of the block that has this number, counted in blocks from the beginning; perhaps beyond the end.
+    pub(crate) fn block_of(&self, number: u64) -> u64 {
+        block_of(number, self.group_log, self.group_blocks)
+    }
+
+    /// Where the inode with this number lies: its block, and how many bytes into that.
+    pub(crate) fn place_of_inode(&self, number: u64) -> (u64, usize) {
+        let index = number & ((1 << self.inodes_log) - 1);
+        (self.block_of(number >> self.inodes_log), index as usize * self.inode_bytes)
     }
 
     /// What can't be so, if anything.
@@ -105,6 +145,11 @@ impl Superblock {
         }
         (self.blocks_count > available_bytes / self.block_bytes).then_some("the file system is larger than the device")
     }
+}
+
+/// A number of a block is its group's number above its place in the group.
+fn block_of(number: u64, group_log: u32, group_blocks: u64) -> u64 {
+    (number >> group_log).saturating_mul(group_blocks).saturating_add(number & ((1 << group_log) - 1))
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
