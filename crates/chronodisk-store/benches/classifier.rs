@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use chronodisk_sim::RandomStream;
-use chronodisk_store::squash::{SquashMode, SquashOptions, SquashStore};
+use chronodisk_store::squash::{Mark, Notice, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{RamStore, Recording, Store};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -38,6 +38,9 @@ fn main() {
     let show = |name: &str, options: &SquashOptions, pieces: Option<Pieces>, bytes: &[u8]| {
         let Some(pieces) = pieces else { return };
         let mut store = store_of(pieces, options);
+        if options.notices {
+            store.write(FILE_START_BYTES + FILE_BYTES, &notice()).expect("it fits");
+        }
         let rate = rate(&mut store, bytes);
         let statistics = store.squash_statistics();
         let share = statistics.dropped_bytes as f64 / statistics.written_bytes as f64;
@@ -60,6 +63,7 @@ fn main() {
     show("btrfs, --keep, not committed yet", &kept, made_by("mkfs.btrfs"), &contents());
     let notices = SquashOptions { notices: true, ..SquashOptions::default() };
     show("ext4, --notices, contents of a file", &notices, ext4(true), &contents());
+    show("ext4, --notices, not committed yet", &notices, ext4(false), &contents());
     show("XFS, --notices, contents of a file", &notices, made_by("mkfs.xfs"), &contents());
     let exact = SquashOptions { mode: SquashMode::Exact, ..SquashOptions::default() };
     show("everything compressed", &exact, Some(Pieces::new()), &contents());
@@ -78,6 +82,15 @@ fn contents() -> Vec<u8> {
 fn random() -> Vec<u8> {
     let mut random = RandomStream::new(1, "classifier", "bytes");
     (0..WRITE_BYTES).map(|_| random.below(256) as u8).collect()
+}
+
+/// Marks as many pages as one notice can, none of which is written, so that each page is looked for.
+fn notice() -> Vec<u8> {
+    let mut notice = Notice::new(Mark::Keep);
+    for index in 0..Notice::PAGES_MAX {
+        assert!(notice.add(&index.to_le_bytes()));
+    }
+    notice.page()
 }
 
 /// Bytes per second of CPU time, in billions.
