@@ -272,6 +272,15 @@ fn zones_over_and_over_take_what_the_flash_takes_and_erases_come_in_between() {
 }
 
 #[test]
+fn commands_after_data_are_refused_beside_what_says_otherwise() {
+    for other in ["cache-register", "commands-wait-for-bus"] {
+        let bus = format!("rate = \"400 MB/s\"\ncommand-after-data = true\n{other} = true");
+        let refused = Profile::parse(&small(&[("rate = \"400 MB/s\"", &bus)]), "both").unwrap_err().to_string();
+        assert!(refused.contains("neither cache-register"), "{refused}");
+    }
+}
+
+#[test]
 fn what_a_zoned_drive_can_not_have_is_refused() {
     let refused = |changes: &[(&str, &str)]| Profile::parse(&small(changes), "zones").unwrap_err().to_string();
     assert!(refused(&[ZONES]).contains("power-loss-protection"), "{}", refused(&[ZONES]));
@@ -566,6 +575,8 @@ drives_that_keep_the_contract! {
         &[("interface = \"nvme\"\nqueue-depth = 8", "interface = \"single-queue\"\nqueue-depth = 1")];
     commands_that_wait_for_the_bus: "ssd-gated", false,
         &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommands-wait-for-bus = true\ncache-register = true")];
+    commands_after_data: "ssd-commands-after-data", true,
+        &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommand-after-data = true")];
     logs: "ssd-logs", true, &[LOG_BLOCKS];
     zones: "ssd-zones", false, &[ZONES, PROTECTED];
     zones_of_two_dies_to_the_last_block: "ssd-zones-small", false,

@@ -215,10 +215,15 @@ fn read_bus(
         cache_register: fields.flag_or("cache-register", false)?,
         join_reads: fields.flag_or("join-reads", false)?,
         commands_wait_for_bus: fields.flag_or("commands-wait-for-bus", false)?,
+        command_after_data: fields.flag_or("command-after-data", false)?,
         program_suspend,
         erase_suspend,
         most_reads_in_a_row: fields.optional_count("most-reads-in-a-row", 1..=1_000_000)?.unwrap_or(DEFAULT_MOST_READS),
     };
+    if timing.command_after_data && (timing.cache_register || timing.commands_wait_for_bus) {
+        let problem = "expected neither cache-register nor commands-wait-for-bus beside it, which say otherwise";
+        return Err(fields.error_at("command-after-data", problem));
+    }
     fields.finish()?;
     Ok(timing)
 }

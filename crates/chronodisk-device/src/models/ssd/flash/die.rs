@@ -50,6 +50,8 @@ pub(super) struct Die {
     /// Times that what it does was suspended.
     pub(super) suspensions: u32,
     pub(super) reads_in_a_row: u32,
+    /// When the command of the next read has the bus, and for how long, if that is already reserved.
+    pub(super) command: Option<(Nanos, Nanos)>,
     /// What was suspended: transaction, class, time left.
     pub(super) suspended: Option<(u32, Class, Nanos)>,
     /// A bit for each class of which transactions wait.
@@ -77,6 +79,7 @@ impl Die {
             pages_left: 0,
             suspensions: 0,
             reads_in_a_row: 0,
+            command: None,
             suspended: None,
             waiting: 0,
             lines: [Line::EMPTY; CLASSES],

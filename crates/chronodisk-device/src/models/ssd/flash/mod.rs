@@ -82,6 +82,9 @@ const fn set_of(classes: &[Class]) -> u32 {
 /// Reads that somebody waits for: they may suspend a program or an erase.
 const AWAITED_READS: u32 = set_of(&[Class::MappingRead, Class::HostReadFirst, Class::HostRead]);
 
+/// All reads.
+const READS: u32 = AWAITED_READS | set_of(&[Class::ReadAhead, Class::CollectorRead]);
+
 /// All else, which such reads must not keep waiting for ever.
 const BACKGROUND: u32 = ((1 << CLASSES) - 1) & !AWAITED_READS;
 
@@ -155,6 +158,8 @@ pub(crate) struct FlashTiming {
     /// Whether the dies of a chip take commands only when all of it is idle, and a bus passes commands only when no
     /// data wait: the schedule of MQSim.
     pub(crate) commands_wait_for_bus: bool,
+    /// Whether the command of a die's next read has the bus right behind the data of the one before.
+    pub(crate) command_after_data: bool,
     /// Whether a command reads all pages of a row that wait at the same time, whoever asked for them.
     pub(crate) join_reads: bool,
     /// How a read suspends a program.
@@ -182,6 +187,10 @@ impl FlashTiming {
     /// The time in which bytes cross a bus, to the nearest nanosecond.
     pub(crate) fn transfer(&self, bytes: u32) -> Nanos {
         Nanos::from_nanos((u64::from(bytes) * 1_000_000_000 + self.bus_rate / 2) / self.bus_rate)
+    }
+
+    fn command_of_read(&self, pages: u32) -> Nanos {
+        times(self.read_command, self.read_command_plane, pages)
     }
 
     fn suspend(&self, work: Work) -> Option<&Suspend> {
@@ -405,9 +414,11 @@ impl<O: Copy> Flash<O> {
                     true => self.join(now, number),
                     false => (transaction.pages, transaction.array),
                 };
-                let timing = &self.timing;
-                let command = times(timing.read_command, timing.read_command_plane, pages);
-                let begun = self.reserve(now, now, channel, command, class);
+                let command = self.timing.command_of_read(pages);
+                let begun = match self.dies[die as usize].command.take() {
+                    Some(reserved) if reserved == (now, command) => now,
+                    _ => self.reserve(now, now, channel, command, class),
+                };
                 self.run_array(die, begun + command, array, events);
             }
             Work::Program => {
@@ -525,6 +536,7 @@ impl<O: Copy> Flash<O> {
         if transaction.work == Work::Read {
             let mut ready = now.max(register_free);
             let mut overhead = self.timing.data_out;
+            let command = self.command_after_data(die);
             let mut one = number;
             while one != NONE {
                 let Entry { transaction, next, .. } = self.pool[one as usize];
@@ -535,15 +547,18 @@ impl<O: Copy> Flash<O> {
                     sent = upto;
                     let length = overhead + self.timing.transfer(bytes);
                     overhead = self.timing.data_out_page;
-                    ready = self.reserve(now, ready, die % self.channels, length, transaction.class) + length;
                     let last = page == transaction.pages;
+                    let after = if last && next == NONE { command } else { Nanos::ZERO };
+                    ready = self.reserve(now, ready, die % self.channels, length + after, transaction.class) + length;
                     done.push(Done { owner: transaction.owner, at: ready, bytes, last });
                 }
                 self.give_back(one);
                 one = next;
             }
             free_at = if self.timing.cache_register { now.max(register_free) } else { ready };
-            self.dies[die as usize].register_free = ready;
+            let state = &mut self.dies[die as usize];
+            state.register_free = ready;
+            state.command = (command > Nanos::ZERO).then_some((ready, command));
         } else {
             done.push(Done { owner: transaction.owner, at: now, bytes: 0, last: true });
             self.give_back(number);
@@ -555,6 +570,26 @@ impl<O: Copy> Flash<O> {
         state.phase = if free_at > now { Phase::DataOut } else { Phase::Idle };
         if state.waiting != 0 || state.suspended.is_some() {
             self.consider(now, die, events);
+        }
+    }
+
+    /// For how long a die needs the bus after its data for the command of its next read; zero if none waits.
+    ///
+    /// It is reserved together with the data, if the profile says so. Where it has to wait for the bus once the data
+    /// have left, data of other dies go first, which are reserved as soon as they are ready: dies whose data meet once
+    /// begin their next reads together, when all data have left, and meet again, for as long as reads wait. They all
+    /// read at the pace of such a convoy, on one bus and not on another.
+    fn command_after_data(&self, die: DieIndex) -> Nanos {
+        let (timing, state) = (&self.timing, &self.dies[die as usize]);
+        if !timing.command_after_data || timing.cache_register || state.waiting & READS == 0 {
+            return Nanos::ZERO;
+        }
+        match state.next_class(timing.most_reads_in_a_row) {
+            Some(class) if READS & (1 << class as u32) != 0 => {
+                let next = state.lines[class as usize].first;
+                timing.command_of_read(self.pool[next as usize].transaction.pages)
+            }
+            _ => Nanos::ZERO,
         }
     }
 

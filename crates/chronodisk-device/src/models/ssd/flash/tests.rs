@@ -45,6 +45,7 @@ fn timing() -> FlashTiming {
         erase_command_plane: nanos(500 + 4 * 25 + 100),
         cache_register: false,
         commands_wait_for_bus: false,
+        command_after_data: false,
         join_reads: false,
         program_suspend: None,
         erase_suspend: None,
@@ -128,6 +129,24 @@ fn reads_of_one_die_follow_each_other_and_dies_of_one_bus_share_it() {
     let done = bench.finish();
     assert_eq!(done[..3], expected[..3]);
     assert_eq!(done[3], (1, second));
+}
+
+#[test]
+fn dies_whose_data_have_met_go_on_in_step_unless_commands_follow_data() {
+    const READS: u32 = 20;
+    let last = |command_after_data: bool| {
+        let mut bench = Bench::new(FlashTiming { command_after_data, ..timing() });
+        for number in 0..READS {
+            bench.read(2 * number, 0, 4_096);
+            bench.read(2 * number + 1, 2, 4_096);
+        }
+        bench.finish().last().map(|done| done.1)
+    };
+    let (reads, transfer) = (u64::from(READS), 30 + 12_288);
+    // The data of the second die wait once, for those of the first and the command behind them.
+    assert_eq!(last(true), Some(reads * IDLE_READ + transfer + 290));
+    // In step, each read takes the data of both.
+    assert_eq!(last(false), Some(reads * (IDLE_READ + transfer)));
 }
 
 #[test]
