@@ -1,7 +1,8 @@
 //! How far flash drives are from measured ones, told honestly: without a fit, and on rows that a fit has not seen.
 //!
 //! ```console
-//! $ cargo bench -p chronodisk-fit --bench measured_drives -- [PART..] [--start FILE] [--evaluations N] [--requests N]
+//! $ cargo bench -p chronodisk-fit --bench measured_drives -- \
+//!       [PART..] [--set NAME] [--start FILE] [--evaluations N] [--requests N]
 //! ```
 //!
 //! | part | what it prints for each row of `ssd/measured-drives.csv` |
@@ -12,12 +13,17 @@
 //! | `shipped` | the profiles as they are shipped, fitted to these rows |
 //! | `constants` | no row: what the constants are if a drive's rows are all fitted to |
 //!
-//! With `--start FILE` a profile of yours takes the place of the published one. Without a part it is `published` and
-//! `shipped`, which fit nothing and take seconds. For `sweeps` the two drives are one: no other sweep of the zoned drive
-//! tells what its flash takes to program, and the conventional one has a single sweep, so that each tells about the
-//! other what it can. Sweeps that say that the drive was preconditioned are simulated on one that was written twice from
-//! beginning to end, where each superblock that is filled takes an erase; zones are erased before. Rows that are not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the
-//! reference (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
+//! With `--set NAME` `sweeps` leaves out only those whose name contains it. With `--start FILE` a profile of yours
+//! takes the place of the published one. Without a part it is `published` and `shipped`, which fit nothing and take
+//! seconds.
+//!
+//! For `sweeps` the two drives are one: no other sweep of the zoned drive tells what its flash takes to program, and
+//! the conventional one has a single sweep, so that each tells about the other what it can. What it can't tell is told
+//! too: a row that follows a constant which no fitted row of the same drive follows (`DEPENDS`, `TELLS`) is left out
+//! of the second table. Sweeps that say that the drive was preconditioned are simulated on one that was written twice
+//! from beginning to end, where each superblock that is filled takes an erase; zones are erased before. Rows that are
+//! not monotone in depth are excluded by the rule of `chronodisk_fit::not_monotone`. Without the reference
+//! (`CHRONODISK_REFERENCE`, or `../shared/reference` beside the repository) it says what it skips.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -75,6 +81,7 @@ fn main() {
         let file = arguments.get(place + 1).expect("--start has a file behind it");
         std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"))
     });
+    let only = arguments.iter().position(|argument| argument == "--set").and_then(|place| arguments.get(place + 1));
     let named = |part: &str| arguments.iter().any(|argument| argument == part);
     let parts = ["published", "sweeps", "depths", "shipped", "constants"];
     let none = !parts.iter().any(|part| named(part));
@@ -83,11 +90,13 @@ fn main() {
     }
     if named("sweeps") {
         let mut held_out = Vec::new();
-        for set in sets(&points) {
+        for set in sets(&points).iter().filter(|set| only.is_none_or(|only| set.contains(only.as_str()))) {
             let selector = format!("set={set}").parse().expect("a condition");
             held_out.extend(fit_without(&start, &points, &[selector], search, conditions));
         }
         print_rows("each sweep by a fit to the others", &held_out);
+        held_out.retain(|row| row.told);
+        print_rows("of these, the rows that depend on nothing that only they tell of their drive", &held_out);
     }
     if named("depths") {
         let mut held_out = Vec::new();
@@ -158,17 +167,49 @@ fn compare(what: &str, text: &str, name: &str, points: Vec<Point>, conditions: C
     let in_use = preconditioned(text, name, &points);
     let problem = Problem { template, profile_file: name.to_owned(), points, conditions, capacity_bytes: None, in_use };
     let compared = problem.compare(&in_parallel).unwrap_or_else(|error| panic!("{error}"));
-    print_rows(what, &compared.fit.points);
+    let rows = compared.fit.points.into_iter().map(|point| Row { point, told: true });
+    print_rows(what, &rows.collect::<Vec<Row>>());
+}
+
+/// A row that was held out.
+struct Row {
+    point: SweepPoint,
+    /// Whether rows of the same drive that were fitted tell the constants that it depends on.
+    told: bool,
+}
+
+/// A row depends on a constant if its mean follows by this much (as a logarithm) when the constant is changed by a
+/// fifth: by a quarter of the change or more ...
+const DEPENDS: f64 = 0.05;
+/// ... and a row tells a constant if it follows by this.
+const TELLS: f64 = 0.01;
+
+/// Whether each of the points depends only on constants that a fitted point of its drive tells; prints those that none
+/// does. The rule was fixed before any of the results were known.
+fn told_by_fitted(problem: &Problem, values: &[f64]) -> Vec<bool> {
+    let followed = problem.sensitivities(values, 1.2, &in_parallel).unwrap_or_else(|error| panic!("{error}"));
+    let drive = |point: &Point| DRIVES.into_iter().find(|drive| point.set.starts_with(drive));
+    let mut told = vec![true; problem.points.len()];
+    for (constant, followed) in problem.template.constants().iter().zip(&followed) {
+        let mut untold = 0;
+        for (index, (point, _)) in problem.points.iter().enumerate() {
+            let tells = |(other, followed): (&(Point, PointUse), &f64)| {
+                other.1 == PointUse::Fitted && drive(&other.0) == drive(point) && followed.abs() >= TELLS
+            };
+            if followed[index].abs() >= DEPENDS && !problem.points.iter().zip(followed).any(tells) {
+                told[index] = false;
+                untold += 1;
+            }
+        }
+        if untold > 0 {
+            println!("  {} is told by no fitted row of the drive, and {untold} rows depend on it", constant.key);
+        }
+    }
+    told
 }
 
 /// Fits to the rows for which no condition holds, prints the constants, and returns the others' figures.
-fn fit_without(
-    start: &str,
-    points: &[Point],
-    out: &[Selector],
-    search: Search,
-    conditions: Conditions,
-) -> Vec<SweepPoint> {
+fn fit_without(start: &str, points: &[Point], out: &[Selector], search: Search, conditions: Conditions) -> Vec<Row> {
     let free: Vec<Free> = FREE.iter().map(|free| free.parse().expect("a key and bounds")).collect();
     let name = "zn540-as-published";
     let template = Template::new(start, name, &free, true).unwrap_or_else(|error| panic!("{error}"));
@@ -202,24 +243,28 @@ fn fit_without(
             percent(before.p99_percent)
         );
     }
+    let told = told_by_fitted(&problem, &fitted.values);
+    let told = told.into_iter().zip(&problem.points).filter(|(_, point)| point.1 != PointUse::Fitted);
+    let told: Vec<bool> = told.map(|(told, _)| told).collect();
     // What is told of the others is simulated at length.
     let text = problem.template.text(&fitted.values);
     problem.template = Template::new(&text, name, &[], true).unwrap_or_else(|error| panic!("{error}"));
     problem.points.retain(|(_, used)| *used != PointUse::Fitted);
     problem.conditions = conditions;
-    problem.compare(&in_parallel).unwrap_or_else(|error| panic!("{error}")).fit.points
+    let points = problem.compare(&in_parallel).unwrap_or_else(|error| panic!("{error}")).fit.points;
+    points.into_iter().zip(told).map(|(point, told)| Row { point, told }).collect()
 }
 
 /// Prints rows and the means of their errors; excluded ones are listed and don't count.
-fn print_rows(what: &str, rows: &[SweepPoint]) {
+fn print_rows(what: &str, rows: &[Row]) {
     println!("\n{what}");
     println!(
         "{:<42} {:>7} {:>5} {:>9} {:>9} {:>8} {:>9} {:>9} {:>8}",
         "sweep", "bytes", "depth", "mean us", "model", "error", "p99 us", "model", "error"
     );
-    let (mut means, mut p99s) = (Vec::new(), Vec::new());
+    let (mut means, mut p99s, mut counted) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = Vec::new();
-    for row in rows {
+    for Row { point: row, .. } in rows {
         // A row that is excluded is so in each of several fits.
         if seen.contains(&row.line) {
             continue;
@@ -248,9 +293,20 @@ fn print_rows(what: &str, rows: &[SweepPoint]) {
         if !excluded {
             means.push(mean.2.abs());
             p99s.push(p99.2.abs());
+            counted.push((row.set.as_str(), mean.2.abs(), p99.2.abs()));
         }
     }
+    let mut of_set = std::collections::BTreeMap::<&str, (Vec<f64>, Vec<f64>)>::new();
+    for (set, mean, p99) in &counted {
+        let (means, p99s) = of_set.entry(set).or_default();
+        means.push(*mean);
+        p99s.push(*p99);
+    }
     let average = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    for (set, (means, p99s)) in &of_set {
+        let set: String = set.chars().take(42).collect();
+        println!("{set:<42} {} rows: mean {:.1} %, p99 {:.1} %", means.len(), average(means), average(p99s));
+    }
     println!("{} rows: error of the mean {:.1} %, of the p99 {:.1} %", means.len(), average(&means), average(&p99s));
 }
 

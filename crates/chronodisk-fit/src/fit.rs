@@ -232,6 +232,41 @@ impl Problem {
         Ok(Fitted { fit, values })
     }
 
+    /// How far the mean latency of each point follows each constant by itself: for each constant and point the
+    /// logarithm of the new mean over that with `values`, with the constant at `ratio` (above one) times its value, or
+    /// at as small a part of it if its bounds leave more room there.
+    ///
+    /// # Errors
+    /// A profile or a point that can't be simulated.
+    ///
+    /// # Panics
+    /// Unless there is a value for each constant.
+    pub fn sensitivities(&self, values: &[f64], ratio: f64, run: &Runner<'_>) -> Result<Vec<Vec<f64>>, FitError> {
+        let constants = self.template.constants();
+        assert_eq!(values.len(), constants.len(), "a value for each constant");
+        let points: Vec<Point> = self.points.iter().map(|point| point.0.clone()).collect();
+        let moved = |(index, constant): (usize, &Constant)| {
+            let place = constant.place_of(values[index]);
+            let step = ratio.ln() * constant.place_per_ratio();
+            let mut moved = values.to_vec();
+            moved[index] = constant.value_at(if place <= 0.5 { place + step } else { place - step });
+            moved
+        };
+        let mut candidates = vec![values.to_vec()];
+        candidates.extend(constants.iter().enumerate().map(moved));
+        let mut figures =
+            self.candidates(&candidates, &points, self.conditions, None, run).into_iter().map(|simulated| {
+                simulated.map(|simulated| simulated.figures.expect("without a limit nothing is given up"))
+            });
+        let means = |figures: Vec<SweepFigures>| -> Vec<f64> {
+            figures.iter().map(|figures| figures.mean_us.expect("each point has a mean")).collect()
+        };
+        let before = means(figures.next().expect("a result for each candidate")?);
+        let followed =
+            |after: Vec<f64>| after.iter().zip(&before).map(|(after, before)| (after / before).ln()).collect();
+        figures.map(|figures| Ok(followed(means(figures?)))).collect()
+    }
+
     fn start(&self) -> Vec<f64> {
         self.template.constants().iter().map(|constant| constant.start).collect()
     }

@@ -251,6 +251,13 @@ impl Constant {
         }
     }
 
+    /// How far a place moves when the value grows by a small share of itself, per share; of the bounds if they begin at
+    /// zero.
+    #[must_use]
+    pub fn place_per_ratio(&self) -> f64 {
+        if self.low > 0.0 { 1.0 / (self.high / self.low).ln() } else { 1.0 }
+    }
+
     /// How far a place has to be from the start's to be another value for sure.
     #[must_use]
     pub fn smallest_place_step(&self) -> f64 {

@@ -80,6 +80,34 @@ fn known_constants_are_recovered() {
     assert!(Profile::parse(&documented, "p.toml").is_ok(), "{documented}");
 }
 
+/// With a constant of writing that is free too.
+fn with_a_constant_of_writing(text: &str) -> String {
+    text.replace("write-latency = \"1 us\"", "write-latency = \"1 us\" # fit: 0.2 us..9 us")
+}
+
+#[test]
+fn a_constant_without_influence_stays() {
+    let csv = sweep(&profile("3 us", "12 us", "0 us"), &[("randread", 4_096, 1), ("randread", 16_384, 4)]);
+    let problem = problem(&with_a_constant_of_writing(&profile("3 us", "5 us", "0 us")), &csv, &[], CONDITIONS);
+    let fitted = fit(&problem, false);
+    // The published overhead was right, so that it stays too although it could explain a part.
+    assert!(fitted.values[3] == 1.0 && (fitted.values[0] - 3.0).abs() < 0.2, "{fitted:?}");
+    assert!((fitted.values[1] / 12.0 - 1.0).abs() < 0.02, "{fitted:?}");
+}
+
+#[test]
+fn a_point_follows_the_constants_that_it_tells() {
+    let text = with_a_constant_of_writing(&profile("3 us", "12 us", "0 us"));
+    let problem = problem(&text, "workload,bs,qd,mean_us\nrandread,4096,1,1\nwrite,4096,1,1\n", &[], CONDITIONS);
+    let means: Vec<f64> =
+        problem.compare(&run).unwrap().fit.points.iter().map(|point| point.before.mean_us.unwrap()).collect();
+    let followed = problem.sensitivities(&[3.0, 12.0, 0.0, 1.0], 1.2, &run).unwrap();
+    // 12 us is nearer to its upper bound, so it goes down to 10 us.
+    assert!((followed[1][0] - ((means[0] - 2.0) / means[0]).ln()).abs() < 1e-3, "{followed:?} {means:?}");
+    assert!((followed[3][1] - ((means[1] + 0.2) / means[1]).ln()).abs() < 1e-3, "{followed:?} {means:?}");
+    assert_eq!((followed[3][0], followed[1][1]), (0.0, 0.0));
+}
+
 #[test]
 fn a_constant_device_comes_to_its_measured_time() {
     let text = include_str!("../../chronodisk-cli/tests/cmd/fit.in/drive.toml");
