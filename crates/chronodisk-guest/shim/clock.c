@@ -98,7 +98,7 @@ int is_guest_kernel(void)
 }
 
 /* Whether nothing of the host's may show in the guest's time: an exact clock on which computing takes none. */
-static int runs_repeat(void)
+int runs_repeat(void)
 {
 	return page && page->exact && page->cpu_base == CHRONODISK_CPU_ZERO;
 }

@@ -47,6 +47,7 @@ extern volatile int running_user_code;
 /* clock.c */
 void *next_symbol(const char *name);
 int is_guest_kernel(void);
+int runs_repeat(void);
 void take_completions(void);
 int interrupts_are_pending(void);
 int descriptors_are_ready(void);
@@ -74,6 +75,7 @@ uint64_t host_nanos(void);
 int time_is_the_hosts(void);
 uint64_t virtual_nanos(void);
 uint64_t latest_virtual_nanos(void);
+uint64_t next_interrupt(void);
 void arm_host_timer_for(uint64_t wait_nanos);
 void arm_host_timer(void);
 void stop_clock(void);

@@ -172,13 +172,21 @@ static uint64_t scale_of_work(void)
 #define WORK_MINIMUM_NANOS 50ull
 #define TSC_READ_NANOS 20ull
 
+/* So must a kernel that computes until its next tick, in one piece of work: at least this share of it counts. */
+#define WORK_SHARE 256
+
 static uint64_t charge_for_work(uint64_t cpu)
 {
-	if (!booted || work == CHRONODISK_WORK_OTHER)
-		return millionths(cpu, scale_of_work());
-	const struct chronodisk_cost *cost = &page->costs[work];
-	uint64_t charge = cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
-	return charge > WORK_MINIMUM_NANOS ? charge : WORK_MINIMUM_NANOS;
+	uint64_t least = cpu / WORK_SHARE;
+	uint64_t charge;
+	if (!booted || work == CHRONODISK_WORK_OTHER) {
+		charge = millionths(cpu, scale_of_work());
+	} else {
+		const struct chronodisk_cost *cost = &page->costs[work];
+		charge = cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
+		least = least > WORK_MINIMUM_NANOS ? least : WORK_MINIMUM_NANOS;
+	}
+	return charge > least ? charge : least;
 }
 
 /* How much of a stretch after a long stop is due to cold caches, if so much may be. */
@@ -285,6 +293,26 @@ void end_handler(void)
 /* A program that has computed for so long without coming back is taken to spin. */
 #define SPIN_CPU_NANOS 2000000000ull
 
+/* So is one that makes this many system calls while V stands still, waiting in a loop for another program, for
+ * example: about a second of them, but counted, so that runs repeat. */
+#define SPIN_CALLS 65536u
+
+static void look_for_spinning(void)
+{
+	static uint64_t still_at;
+	static unsigned calls;
+	if (!runs_repeat() || !kernel_now)
+		return;
+	if (*kernel_now != still_at) {
+		still_at = *kernel_now;
+		calls = 0;
+	}
+	if (++calls < SPIN_CALLS)
+		return;
+	calls = 0;
+	page->spins++;
+}
+
 static uint64_t base_of_free_computing(void)
 {
 	return page->tsc_reads * TSC_READ_NANOS + yields * YIELD_NANOS + page->spins * SPIN_NANOS;
@@ -317,6 +345,7 @@ static void begin_work(enum chronodisk_work next)
 /* The program is back for this system call (asm/unistd_64.h has the numbers). */
 void account_for_call(long number)
 {
+	look_for_spinning();
 	switch (number) {
 	case SYS_read: case SYS_write: case SYS_pread64: case SYS_pwrite64:
 	case SYS_readv: case SYS_writev: case SYS_preadv: case SYS_pwritev:
@@ -388,7 +417,7 @@ static void disarm_host_timer(void)
 }
 
 /* The virtual instant at which the guest must be interrupted. */
-static uint64_t next_interrupt(void)
+uint64_t next_interrupt(void)
 {
 	uint64_t bound = page->completion_bound;
 	if (page->exact)
@@ -683,7 +712,8 @@ void account_for_resume(pid_t pid, int user_code)
 	end_kernel_stretch();
 	if (user_code && pid != returned_pid && (work == CHRONODISK_WORK_CALL || work == CHRONODISK_WORK_COPY))
 		work = CHRONODISK_WORK_SWITCH;
-	close_accounts();
+	/* An alarm that comes from here on, before it is known who runs, is set again when the accounts are closed: a
+	 * program that spins would wait for it for ever. */
 	uint64_t target = next_interrupt();
 	if (page->exact) {
 		if (user_code && !stopped && host_timer_exists)
@@ -695,7 +725,6 @@ void account_for_resume(pid_t pid, int user_code)
 		if (wait < STRETCHES_AHEAD * longest_stretch_nanos && armed_until_host > host_nanos() + wait)
 			arm_host_timer_for(wait);
 	}
-	open_accounts();
 	running_since_cpu = cpu_nanos(cpu_clock_of(pid), 0);
 	running_user_code = user_code;
 	handled_nanos = 0;

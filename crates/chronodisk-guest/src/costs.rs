@@ -66,6 +66,8 @@ impl Work {
 /// What a piece of work counts at least, in nanoseconds: a program that waits for time to pass must see it pass, and no
 /// kernel carries out a system call in less. `shim/time.c` has the same.
 const WORK_NANOS_MIN: f64 = 50.0;
+/// At least one part in so many of its CPU time counts, so that a kernel that computes until its next tick sees it come.
+const WORK_SHARE_MIN: f64 = 256.0;
 
 /// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c - taken off), of which
 /// the difference is not below zero, but 50 ns at least.
@@ -85,7 +87,8 @@ impl WorkCost {
     pub fn counts_nanos(&self, worked: Worked) -> f64 {
         let count = worked.count as f64;
         let rest = (worked.cpu_nanos as f64 - count * self.taken_off_nanos as f64).max(0.0);
-        (count * self.added_nanos as f64 + rest * self.scale).max(count * WORK_NANOS_MIN)
+        let least = (count * WORK_NANOS_MIN).max(worked.cpu_nanos as f64 / WORK_SHARE_MIN);
+        (count * self.added_nanos as f64 + rest * self.scale).max(least)
     }
 }
 
@@ -153,5 +156,17 @@ impl Worked {
             count: self.count.saturating_sub(before.count),
             cpu_nanos: self.cpu_nanos.saturating_sub(before.cpu_nanos),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_taken_off_time_passes() {
+        let nothing = WorkCost { taken_off_nanos: 1_000_000_000, added_nanos: 0, scale: 0.0 };
+        assert!((nothing.counts_nanos(Worked { count: 10, cpu_nanos: 100_000 }) - 500.0).abs() < 1e-9);
+        assert!((nothing.counts_nanos(Worked { count: 1, cpu_nanos: 256_000_000 }) - 1e6).abs() < 1e-6);
     }
 }
