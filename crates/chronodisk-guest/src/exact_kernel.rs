@@ -30,6 +30,15 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("patch", "patch"),
     ("xz", "xz-utils"),
 ];
+/// GNU make reads it before the kernel's own Makefile. The name of a kernel, in which its builder and its date are, goes
+/// into its random numbers: two kernels that differ by a patch alone must not differ by that.
+const GNU_MAKEFILE: &str = "\
+export KBUILD_BUILD_TIMESTAMP := 1970-01-01
+export KBUILD_BUILD_USER := chronodisk
+export KBUILD_BUILD_HOST := chronodisk
+export KBUILD_BUILD_VERSION := 1
+include Makefile
+";
 /// Files that the compiler makes with this configuration, for the progress; found by counting.
 const COMPILED_FILES: u32 = 1_180;
 
@@ -147,6 +156,7 @@ pub fn build(
     fs::rename(&unpacked, &source).map_err(|error| BuildError::File { path: unpacked, source: error })?;
     let ours = work.path.join("time.patch");
     write(&ours, PATCH)?;
+    write(&source.join("GNUmakefile"), GNU_MAKEFILE)?;
     for patch in [&ours].into_iter().chain(&options.patches) {
         let input = File::open(patch).map_err(|source| BuildError::File { path: patch.clone(), source })?;
         let mut command = Command::new("patch");

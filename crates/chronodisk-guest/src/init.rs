@@ -288,7 +288,7 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     fs::create_dir_all(at).at(Stage::Mount, || format!("mount point {}", at.display()))?;
     // mount(8) knows which options are flags and which are the file system's.
     let mut command = Command::new("mount");
-    command.args(["-t", spec.file_system.name()]);
+    command.args(["-t", spec.mount_type.as_deref().unwrap_or(spec.file_system.name())]);
     let own = spec.file_system.mount_options(device_bytes(Stage::Mount)?);
     let options: Vec<&str> = own.into_iter().chain(spec.mount_options.as_deref()).collect();
     if !options.is_empty() {

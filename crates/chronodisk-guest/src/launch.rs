@@ -29,7 +29,7 @@ use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
 use crate::processes::{Backend, Guest, describe};
 use crate::root::RootChoice;
-use crate::signals::{Signals, TerminalGuard};
+use crate::signals::{Signals, TerminalGuard, asks_to_end};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 
 /// What to run, and on what.
@@ -54,6 +54,8 @@ pub struct RunOptions {
     pub mkfs_options: Vec<String>,
     /// For `mount -o`.
     pub mount_options: Option<String>,
+    /// For `mount -t`, instead of the file system's name: what a module of the user's own calls itself.
+    pub mount_type: Option<String>,
     /// Absolute path of the mount point in the guest.
     pub mount_point: String,
     /// The guest's I/O scheduler; its kernel's default if `None`.
@@ -90,6 +92,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
+    /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
+    pub ends_by_signal: bool,
 }
 
 impl RunOptions {
@@ -423,6 +427,7 @@ impl Run<'_> {
             file_system: options.file_system,
             mkfs_options: options.mkfs_options.clone(),
             mount_options: options.mount_options.clone(),
+            mount_type: options.mount_type.clone(),
             mount_point: options.mount_point.clone(),
             scheduler: options.scheduler.clone(),
             seed: options.seed,
@@ -734,9 +739,10 @@ impl Run<'_> {
             libc::SIGCHLD => return Ok(()),
             _ => {}
         }
-        let ends = matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT);
+        let ends = asks_to_end(signal);
         self.relay.interrupts += u32::from(ends);
-        if ends && (!self.runs() || self.relay.interrupts >= INTERRUPTS_TO_INSIST) {
+        let insists = self.options.ends_by_signal || self.relay.interrupts >= INTERRUPTS_TO_INSIST;
+        if ends && (!self.runs() || insists) {
             return Err(RunError::Interrupted { signal });
         }
         if self.runs() {

@@ -446,6 +446,7 @@ mod tests {
             file_system: FileSystem::Ext4,
             mkfs_options: Vec::new(),
             mount_options: None,
+            mount_type: None,
             mount_point: "/mnt".into(),
             scheduler: None,
             seed: 1,

@@ -17,6 +17,11 @@ const CAUGHT: [libc::c_int; 8] = [
     libc::SIGCHLD,
 ];
 
+/// Whether a signal asks its receiver to end.
+pub(crate) fn asks_to_end(signal: libc::c_int) -> bool {
+    matches!(signal, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
+}
+
 /// While this lives, the signals wait to be taken instead of acting.
 pub(crate) struct Signals {
     fd: OwnedFd,

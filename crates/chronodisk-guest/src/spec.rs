@@ -29,6 +29,8 @@ pub(crate) struct GuestSpec {
     pub file_system: FileSystem,
     pub mkfs_options: Vec<String>,
     pub mount_options: Option<String>,
+    /// For `mount -t`, instead of the file system's name.
+    pub mount_type: Option<String>,
     pub mount_point: String,
     pub scheduler: Option<String>,
     /// Seeds the file system's UUID and hash seed.

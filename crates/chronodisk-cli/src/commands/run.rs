@@ -84,6 +84,10 @@ pub struct Arguments {
     #[arg(long, value_name = "OPTIONS")]
     mount_options: Option<String>,
 
+    /// Mounts it as this type instead of what --fs says: the name of a changed file system that --module brings
+    #[arg(long, value_name = "NAME")]
+    mount_type: Option<String>,
+
     /// The guest's I/O scheduler
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: Scheduler,
@@ -370,9 +374,10 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
     }
-    if arguments.fs == FileSystem::None && (arguments.mkfs_options.is_some() || arguments.mount_options.is_some()) {
+    let for_mount = arguments.mount_options.is_some() || arguments.mount_type.is_some();
+    if arguments.fs == FileSystem::None && (arguments.mkfs_options.is_some() || for_mount) {
         return Err(Failure::usage(
-            "--fs none makes and mounts nothing; it takes no --mkfs-options or --mount-options",
+            "--fs none makes and mounts nothing; it takes no --mkfs-options, --mount-options or --mount-type",
         ));
     }
     let cpu = cpu_of(arguments);
@@ -419,6 +424,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         file_system: arguments.fs,
         mkfs_options: words.map(str::to_owned).collect(),
         mount_options: arguments.mount_options.clone(),
+        mount_type: arguments.mount_type.clone(),
         mount_point: arguments.mount.clone(),
         scheduler: Some(value_name(arguments.scheduler)),
         memory_bytes: arguments.memory,
@@ -448,6 +454,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         command: arguments.command.clone(),
         sample_every: arguments.sample_every,
         stdout_to_stderr: arguments.json,
+        ends_by_signal: false,
     })
 }
 
@@ -603,7 +610,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 33] = [
+    let entries: [(&str, Value); 34] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -616,6 +623,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("memory", json!(arguments.memory)),
         ("mkfs-options", json!(arguments.mkfs_options)),
         ("mount-options", json!(arguments.mount_options)),
+        ("mount-type", json!(arguments.mount_type)),
         ("scheduler", json!(options.scheduler)),
         ("reps", reps),
         ("clock", json!(value_name(arguments.clock))),

@@ -1,10 +1,13 @@
 //! What the guest's CPU time counts: as calibrated, by one factor, on a faster processor.
 
 use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::support::{Chronodisk, text};
+use super::support::{Chronodisk, processes_with, text};
 
 const SHELL_LOOP: [&str; 3] = ["sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"];
 
@@ -124,4 +127,29 @@ fn calibrating_finds_costs_and_keeps_them() {
     assert_eq!(again["costs"], found["costs"]);
     call(&["calibrate", "--forget"]);
     assert!(!kept.exists());
+}
+
+#[test]
+fn a_signal_ends_calibrating_and_checking_and_nothing_is_left() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let mark = chronodisk.results.path().to_str().unwrap();
+    // Here the program runs natively, and with two processes more in a guest, which are what works for it there.
+    for (arguments, processes) in [(&[][..], 2), (&[], 3), (&["--check", "--program", "tar"], 3)] {
+        let arguments = [&["calibrate", "--reps", "100"], arguments].concat();
+        let child = chronodisk.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        while processes_with(mark).len() < processes {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let pid = child.id();
+        // SAFETY: a system call without pointers, on a child that nobody has waited for.
+        unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(128 + libc::SIGTERM), "{arguments:?}: {}", text(&ended.stderr));
+        assert!(
+            !chronodisk.calibration().exists() && !Path::new(&format!("/dev/shm/chronodisk-native-{pid}")).exists()
+        );
+        while !processes_with(mark).is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

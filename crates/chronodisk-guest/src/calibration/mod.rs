@@ -18,12 +18,13 @@ use std::time::Duration;
 use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
-pub use native::{NativeFolder, NativeRun, Processors, native_run};
+pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::costs::{KernelCosts, Work, Worked};
 use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
+use crate::spec::Stage;
 
 /// Version of the file.
 pub const SCHEMA: &str = "chronodisk.calibration/3";
@@ -149,13 +150,17 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
         for _ in 0..reps.max(1) {
             let mut command = Command::new(&executable);
             command.args(probes::words(probe));
-            let took = native_run(&mut command, Processors::One)
-                .map_err(|source| RunError::Io { doing: "running a probe", source })?;
+            let took = native_run(&mut command, Processors::One)?;
             native = native.min(took.cpu());
             // Without anything taken off but what any stop takes, so that the rest is seen.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::default() };
             let run = RunOptions { command: words(probe), costs, ..options.clone() };
-            let seen = in_guest(probe, &crate::run(&run, &mut |_| {})?);
+            let outcome = crate::run(&run, &mut |_| {})?;
+            if outcome.exit_status != 0 {
+                let message = format!("the probe '{}' ended with status {}", probe.title, outcome.exit_status);
+                return Err(RunError::Stage(Stage::Command, message));
+            }
+            let seen = in_guest(probe, &outcome);
             if guest.as_ref().is_none_or(|best| cpu_nanos(&seen) < cpu_nanos(best)) {
                 guest = Some(seen);
             }

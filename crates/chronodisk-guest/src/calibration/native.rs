@@ -2,14 +2,35 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use rustix::thread::{CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity, unshare_unsafe};
 
 use crate::filesystem::FileSystem;
+use crate::launch::{Doing, RunError};
+use crate::signals::{Signals, asks_to_end};
+
+/// While this lives, signals that ask to end wait for the next run, natively or in a guest, and end that: in between
+/// there are folders and mounts that would stay.
+pub struct HeldSignals {
+    _signals: Signals,
+}
+
+impl HeldSignals {
+    /// Holds those of the calling thread.
+    ///
+    /// # Errors
+    /// Those of the host.
+    pub fn hold() -> io::Result<Self> {
+        Ok(HeldSignals { _signals: Signals::catch()? })
+    }
+}
 
 /// A folder in memory that goes with its owner.
 ///
@@ -120,20 +141,36 @@ pub enum Processors {
     All,
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end, or until a signal asks to end, which ends what the program has begun, too.
 ///
 /// # Errors
-/// When it can't be started, or ends with another status than 0.
-pub fn native_run(command: &mut Command, processors: Processors) -> io::Result<NativeRun> {
-    if processors == Processors::One {
-        let mut only = CpuSet::new();
-        only.set(sched_getcpu());
-        // SAFETY: one system call, which is safe between fork and exec.
-        unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &only)?)) };
-    }
+/// When it can't be started, ends with another status than 0, or is interrupted.
+pub fn native_run(command: &mut Command, processors: Processors) -> Result<NativeRun, RunError> {
+    let signals = Signals::catch().doing("catching signals")?;
+    let mut only = CpuSet::new();
+    only.set(sched_getcpu());
+    let prepare = move || {
+        // SAFETY: the set is initialised before use; nobody else's memory is touched.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        }
+        if processors == Processors::One { Ok(sched_setaffinity(None, &only)?) } else { Ok(()) }
+    };
+    // SAFETY: system calls only, which are safe between fork and exec.
+    unsafe { command.pre_exec(prepare) };
+    // A group of its own, so that all of its processes can be ended at once.
+    command.process_group(0);
     let begun = std::time::Instant::now();
-    let child = command.spawn()?;
+    let name = command.get_program().display().to_string();
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
+    let child = command.spawn().map_err(failed).doing("running a program")?;
     let pid = child.id() as libc::pid_t;
+    let interrupted_by = end_or_signal(pid, &signals).doing("waiting for a program")?;
+    if interrupted_by.is_some() {
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    }
     let mut status = 0;
     // SAFETY: a structure of numbers, for which zeros are fine.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -141,18 +178,40 @@ pub fn native_run(command: &mut Command, processors: Processors) -> io::Result<N
     while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+            return Err(error).doing("waiting for a program");
         }
+    }
+    if let Some(signal) = interrupted_by {
+        return Err(RunError::Interrupted { signal });
     }
     let wall = begun.elapsed();
     if !(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0) {
-        return Err(io::Error::other(format!("{} failed", command.get_program().display())));
+        return Err(io::Error::other(format!("{name} failed"))).doing("running a program");
     }
     let duration = |time: libc::timeval| {
         Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_micros(time.tv_usec.unsigned_abs())
     };
     let (user, system) = (duration(usage.ru_utime), duration(usage.ru_stime));
     Ok(NativeRun { user, system, faults: usage.ru_minflt.unsigned_abs(), wall })
+}
+
+/// Waits until a process has ended, or a signal asks to end.
+fn end_or_signal(pid: libc::pid_t, signals: &Signals) -> io::Result<Option<i32>> {
+    let process = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    loop {
+        let mut waits =
+            [PollFd::new(&process, PollFlags::IN), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        match poll(&mut waits, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ended = !waits[0].revents().is_empty();
+        let signal = signals.take().into_iter().find(|&signal| asks_to_end(signal));
+        if ended || signal.is_some() {
+            return Ok(signal);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +226,35 @@ mod tests {
         assert!(took.cpu() >= Duration::from_millis(2) && took.wall > Duration::ZERO, "{took:?}");
         assert!(took.faults > 0, "{took:?}");
         assert!(native_run(&mut Command::new("false"), Processors::One).is_err());
+    }
+
+    #[test]
+    fn a_signal_ends_a_native_run_with_all_that_it_began() {
+        let folder = tempfile::tempdir().unwrap();
+        let began = folder.path().join("began");
+        let mut endless = Command::new("sh");
+        endless.args(["-c", "sleep 1000 & echo $! > $0.part; mv $0.part $0; wait"]).arg(&began);
+        let held = HeldSignals::hold().unwrap();
+        let runner = rustix::thread::gettid();
+        let (ended, sleeper) = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                while !began.exists() {
+                    std::thread::yield_now();
+                }
+                // SAFETY: a system call without pointers; the thread outlives the scope.
+                unsafe {
+                    libc::syscall(libc::SYS_tgkill, libc::getpid(), runner.as_raw_nonzero().get(), libc::SIGTERM)
+                };
+                fs::read_to_string(&began).unwrap().trim().parse::<u32>().unwrap()
+            });
+            (native_run(&mut endless, Processors::All), sender.join().unwrap())
+        });
+        drop(held);
+        assert!(matches!(ended, Err(RunError::Interrupted { signal: libc::SIGTERM })), "{ended:?}");
+        // Nobody waits for it, so it may be a zombie until whoever took it over does.
+        let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+        let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+        assert!(state.is_empty() || state.starts_with(['Z', 'X']), "{stat}");
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use chronodisk_guest::calibration::{self, NativeFolder, NativeRun, Processors, native_run};
-use chronodisk_guest::{FileSystem, RunOutcome, Work};
+use chronodisk_guest::{FileSystem, RunError, RunOutcome, Stage, Work};
 use serde::Serialize;
 
-use super::{MOUNT_POINT, guest};
+use super::{MOUNT_POINT, guest, interrupted};
 use crate::commands::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
@@ -206,7 +206,11 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
             continue;
         }
         output::note(program.name);
-        report.programs.push(row(program, &folder, reps)?);
+        match row(program, &folder, reps) {
+            Ok(row) => report.programs.push(row),
+            Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
+            Err(error) => return Err(run::failure(error)),
+        }
     }
     if as_json {
         output::json(&report)?;
@@ -226,7 +230,7 @@ fn file_system_name(native: FileSystem) -> &'static str {
     if native == FileSystem::None { "tmpfs" } else { native.name() }
 }
 
-fn row(program: &Program, folder: &NativeFolder, reps: u32) -> Result<Row, Failure> {
+fn row(program: &Program, folder: &NativeFolder, reps: u32) -> Result<Row, RunError> {
     let (mut ones, mut alls, mut guests) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..reps {
         ones.push(natively(program, folder, Processors::One)?);
@@ -253,12 +257,11 @@ fn row(program: &Program, folder: &NativeFolder, reps: u32) -> Result<Row, Failu
     })
 }
 
-fn natively(program: &Program, folder: &NativeFolder, processors: Processors) -> Result<NativeRun, Failure> {
+fn natively(program: &Program, folder: &NativeFolder, processors: Processors) -> Result<NativeRun, RunError> {
     let work = folder.path().join("work");
-    fs::create_dir(&work).map_err(Failure::host)?;
-    let took = native_run(&mut native_command(program, &work), processors)
-        .map_err(|error| Failure::host(format!("{}: {error}", program.name)));
-    fs::remove_dir_all(&work).map_err(Failure::host)?;
+    fs::create_dir(&work).map_err(|source| RunError::Io { doing: "making a folder", source })?;
+    let took = native_run(&mut native_command(program, &work), processors);
+    fs::remove_dir_all(&work).map_err(|source| RunError::Io { doing: "emptying a folder", source })?;
     took
 }
 
@@ -275,13 +278,14 @@ fn native_command(program: &Program, work: &Path) -> Command {
     command
 }
 
-fn in_guest(program: &Program, native: FileSystem) -> Result<GuestRun, Failure> {
+fn in_guest(program: &Program, native: FileSystem) -> Result<GuestRun, RunError> {
     let work = if native == FileSystem::None { "/dev/shm" } else { MOUNT_POINT };
     let command = words(program, Path::new(work));
-    let outcome = chronodisk_guest::run(&guest(command, FileSystem::Ext4)?, &mut |_| {}).map_err(run::failure)?;
+    let options = guest(command, FileSystem::Ext4).map_err(|error| RunError::Device(error.to_string()))?;
+    let outcome = chronodisk_guest::run(&options, &mut |_| {})?;
     match outcome.exit_status {
         0 => Ok(GuestRun::of(&outcome)),
-        status => Err(Failure::host(format!("{} ended with status {status} in the guest", program.name))),
+        status => Err(RunError::Stage(Stage::Command, format!("{} ended with status {status}", program.name))),
     }
 }
 

@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use chronodisk_engine::remote::Patience;
-use chronodisk_guest::calibration::{self, Calibration, Measured, PROBES};
+use chronodisk_guest::calibration::{self, Calibration, HeldSignals, Measured, PROBES};
 use chronodisk_guest::{
-    CpuBase, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, ModelChoice, RootChoice, RunOptions,
-    StoreChoice, Work,
+    CpuBase, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, ModelChoice, RootChoice, RunError,
+    RunOptions, StoreChoice, Work,
 };
 use chronodisk_sim::Nanos;
 use clap::Args;
@@ -55,12 +55,16 @@ pub fn execute(arguments: Arguments) -> Outcome {
     if arguments.forget {
         return forget();
     }
+    let _held = HeldSignals::hold().map_err(Failure::host)?;
     if arguments.check {
         return check::execute(&arguments.program, arguments.reps, arguments.json);
     }
     let options = guest(Vec::new(), FileSystem::None)?;
-    let found = calibration::calibrate(&options, arguments.reps, &mut |title| output::note(title));
-    let calibration = found.map_err(run::failure)?;
+    let calibration = match calibration::calibrate(&options, arguments.reps, &mut |title| output::note(title)) {
+        Ok(calibration) => calibration,
+        Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
+        Err(error) => return Err(run::failure(error)),
+    };
     let file =
         calibration::keep(&calibration).map_err(|error| Failure::host(format!("keeping the result: {error}")))?;
     if arguments.json {
@@ -70,6 +74,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     output::note(format_args!("kept in {}", file.display()));
     Ok(status::FINE)
+}
+
+/// The status of a command that a signal has ended.
+fn interrupted(signal: i32) -> u8 {
+    output::note("interrupted; nothing was kept");
+    128 + signal as u8
 }
 
 fn forget() -> Outcome {
@@ -102,6 +112,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         file_system,
         mkfs_options: Vec::new(),
         mount_options: None,
+        mount_type: None,
         mount_point: MOUNT_POINT.to_owned(),
         scheduler: Some("none".to_owned()),
         memory_bytes: GUEST_MEMORY_BYTES,
@@ -119,6 +130,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         command,
         sample_every: None,
         stdout_to_stderr: true,
+        ends_by_signal: true,
     })
 }
 
