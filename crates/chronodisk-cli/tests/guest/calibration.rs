@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::support::{Chronodisk, processes_with, text};
+use super::support::{Chronodisk, counter_reader, processes_with, text};
 
 const SHELL_LOOP: [&str; 3] = ["sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"];
 
@@ -71,16 +71,6 @@ fn runs_count_what_was_calibrated_on_this_machine() {
     assert!(said.contains("kernel time × 0.1"), "{said}");
 }
 
-/// Reads the time stamp counter for ten million of its ticks, which are milliseconds.
-const COUNTER_READER: &str = r"
-import ctypes, mmap
-code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-code.write(bytes.fromhex('0f31 48c1e220 4809d0 c3'))  # rdtsc; shl $32, %rdx; or %rdx, %rax; ret
-read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
-end = read() + 10_000_000
-while read() < end: pass
-";
-
 #[test]
 fn time_passes_for_a_program_that_waits_for_it_whatever_is_taken_off() {
     let Some(chronodisk) = Chronodisk::new() else { return };
@@ -90,7 +80,7 @@ fn time_passes_for_a_program_that_waits_for_it_whatever_is_taken_off() {
     all_taken_off["costs"]["tsc_extra_nanos"] = 1_000_000_000.into();
     all_taken_off["costs"]["other_scale"] = 0.into();
     fs::write(chronodisk.calibration(), all_taken_off.to_string()).unwrap();
-    let result = chronodisk.run_json("null", &["--fs", "none"], &["python3", "-c", COUNTER_READER]);
+    let result = chronodisk.run_json("null", &["--fs", "none"], &["python3", "-c", &counter_reader(10_000_000)]);
     assert_eq!(result["clock"]["kernel_costs"]["call"]["taken_off_ns"], 1_000_000_000);
 }
 

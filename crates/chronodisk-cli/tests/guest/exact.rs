@@ -8,7 +8,7 @@ use chronodisk_report::read_log;
 use chronodisk_sim::Nanos;
 use serde_json::Value;
 
-use super::support::{Chronodisk, example, text};
+use super::support::{Chronodisk, counter_reader, example, text};
 
 fn exact() -> Option<Chronodisk> {
     let chronodisk = Chronodisk::new()?;
@@ -95,16 +95,6 @@ fn input_output_and_status_pass_through() {
     assert_eq!((text(&output.stdout).trim(), output.status.code()), ("300000", Some(7)));
 }
 
-/// Reads the time stamp counter for a hundred thousand of its ticks, at most 100 µs.
-const COUNTER_READER: &str = r"
-import ctypes, mmap
-code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-code.write(bytes.fromhex('0f31 48c1e220 4809d0 c3'))  # rdtsc; shl $32, %rdx; or %rdx, %rax; ret
-read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
-end = read() + 100_000
-while read() < end: pass
-";
-
 /// Waits for a child in a loop of calls that succeed at once.
 const ASKER: &str = r"
 import subprocess
@@ -115,7 +105,7 @@ while child.poll() is None: pass
 #[test]
 fn time_passes_for_programs_that_wait_for_it_in_loops_where_computing_is_free() {
     let Some(chronodisk) = exact() else { return };
-    for (program, nanos) in [(COUNTER_READER, 20_000..10_000_000), (ASKER, 1_000_000..100_000_000)] {
+    for (program, nanos) in [(&*counter_reader(100_000), 20_000..10_000_000), (ASKER, 1_000_000..100_000_000)] {
         let flags = ["--clock", "exact", "--fs", "none"];
         let result = chronodisk.run_json("null", &flags, &["python3", "-c", program]);
         assert!(nanos.contains(&run_time_ns(&result)), "{program}{result}");

@@ -95,6 +95,18 @@ pub fn example(name: &str) -> String {
     program.to_str().unwrap().to_owned()
 }
 
+/// A Python program that reads the time stamp counter for so many of its ticks.
+pub fn counter_reader(ticks: u64) -> String {
+    format!(
+        "import ctypes, mmap
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex('0f31 48c1e220 4809d0 c3'))  # rdtsc; shl $32, %rdx; or %rdx, %rax; ret
+read = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+end = read() + {ticks}
+while read() < end: pass"
+    )
+}
+
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -13,7 +13,7 @@ use super::tree::{EXTENT_DATA_BYTES, KEY_LAST, Key, Trees};
 use crate::StoreError;
 use crate::squash::UNIT_BYTES;
 use crate::squash::map_log::u64_at;
-use crate::squash::names::{NameRule, treatment_of};
+use crate::squash::names::{NameRule, PATH_MAX_BYTES, treatment_of};
 use crate::squash::runs::RunMap;
 
 const TYPE_INODE_REF: u8 = 12;
@@ -27,7 +27,6 @@ const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
 const ROOT_FOLDER: u64 = *OWN.start();
 /// What is deeper has no path that Linux would take.
 const DEPTH_MAX: usize = 2048;
-const PATH_MAX_BYTES: usize = 4096;
 
 /// What is known of names.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::squash::class::Class;
 use crate::squash::content::seed_of;
 use crate::squash::file_content::{FileKind, MadeUpFile};
 use crate::squash::map_log::u32_at;
-use crate::squash::names::{NameRule, Treatment, treatment_of};
+use crate::squash::names::{Link, NameRule, Treatment, path_of, treatment_of};
 use crate::squash::runs::{RunMap, RunValue};
 
 /// What is known of names.
@@ -30,7 +30,7 @@ pub(crate) struct Names {
     /// The inodes of directories by their blocks.
     directories: RunMap<DirectoryInode>,
     /// The parent of each directory, and its name there; only if some rule is of paths.
-    parents: HashMap<u64, (u64, Box<[u8]>)>,
+    parents: HashMap<u64, Link>,
     /// Files that match, by inode.
     matched: BTreeMap<u64, Matched>,
     /// Files whose contents are made up by their kind, and that changed.
@@ -92,8 +92,6 @@ enum Kind {
 }
 
 const ROOT: u64 = 2;
-/// Folders deeper than that have no path that Linux would take.
-const PATH_MAX_BYTES: usize = 4096;
 
 impl Names {
     pub(crate) fn new(rules: Arc<[NameRule]>) -> Self {
@@ -112,7 +110,7 @@ impl Names {
 
     /// Memory that it takes, in bytes, without names that are longer than a pointer.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let parents = self.parents.capacity() * (size_of::<(u64, (u64, Box<[u8]>))>() + 1);
+        let parents = self.parents.capacity() * (size_of::<(u64, Link)>() + 1);
         let matched = self.matched.len() * size_of::<(u64, Matched)>() * 3 / 2;
         self.directories.memory_bytes() + self.made_up.memory_bytes() + (parents + matched) as u64
     }
@@ -170,31 +168,10 @@ impl Names {
         self.parents.insert(directory, place).is_none_or(|old| old.0 != parent || *old.1 != *name)
     }
 
-    /// A directory's path from the root on, with a slash at its end unless it is the root; `None` if it hangs in the
-    /// air.
-    fn path_of(&self, directory: u64) -> Option<Vec<u8>> {
-        let (mut parts, mut len, mut at) = (Vec::new(), 0, directory);
-        while at != ROOT {
-            let (parent, name) = self.parents.get(&at)?;
-            len += name.len() + 1;
-            if len > PATH_MAX_BYTES {
-                return None;
-            }
-            parts.push(name);
-            at = *parent;
-        }
-        let mut path = Vec::with_capacity(len);
-        for name in parts.into_iter().rev() {
-            path.extend_from_slice(name);
-            path.push(b'/');
-        }
-        Some(path)
-    }
-
     /// Files of a directory that match, with what becomes of them.
     fn candidates(&self, directory: u64, entries: &[Entry], candidates: &mut BTreeMap<u64, Treatment>) {
         let mut path = match self.by_path {
-            true => match self.path_of(directory) {
+            true => match path_of(directory, ROOT, &self.parents) {
                 Some(path) => path,
                 None => return,
             },
@@ -521,9 +498,9 @@ mod tests {
         let mut names = Names::new([rule].into());
         assert!(names.place(12, ROOT, b"a") && names.place(13, 12, b"b"));
         assert!(!names.place(13, 12, b"b"));
-        assert_eq!(names.path_of(13).unwrap(), b"a/b/");
+        assert_eq!(path_of(13, ROOT, &names.parents).unwrap(), b"a/b/");
         names.place(12, 13, b"a");
-        assert_eq!(names.path_of(13), None);
-        assert_eq!(names.path_of(99), None);
+        assert_eq!(path_of(13, ROOT, &names.parents), None);
+        assert_eq!(path_of(99, ROOT, &names.parents), None);
     }
 }

@@ -20,12 +20,9 @@ use crate::StoreError;
 use crate::squash::UNIT_BYTES;
 use crate::squash::blocks::Blocks;
 use crate::squash::class::Class;
-use crate::squash::names::{NameRule, treatment_of};
+use crate::squash::names::{Link, NameRule, path_of, treatment_of};
 use crate::squash::part::{Judged, Verdict};
 use crate::squash::runs::{RunMap, RunValue};
-
-/// What Linux takes as a path.
-const PATH_MAX_BYTES: usize = 4096;
 
 /// What is known of names. Blocks are counted as the volume does.
 #[derive(Debug)]
@@ -53,9 +50,6 @@ pub(super) struct Names {
     late: RunMap<()>,
     late_units: u64,
 }
-
-/// An inode's number, and a name.
-type Link = (u64, Box<[u8]>);
 
 /// The inode that says that it has a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +114,7 @@ impl Names {
         if !matches!(entry.kind, Kind::Regular | Kind::Unknown) {
             return None;
         }
-        let folder_path = if self.by_path { self.path_of(folder) } else { Some(Vec::new()) };
+        let folder_path = if self.by_path { path_of(folder, self.root, &self.parents) } else { Some(Vec::new()) };
         let Some(mut path) = folder_path else {
             self.unplaced.entry(folder).or_default().push((entry.inode, entry.name));
             return None;
@@ -136,7 +130,7 @@ impl Names {
     /// Names the files whose directories have a path by now, and returns them.
     fn place_rest(&mut self) -> Vec<u64> {
         let mut folders: Vec<u64> = self.unplaced.keys().copied().collect();
-        folders.retain(|&folder| self.path_of(folder).is_some());
+        folders.retain(|&folder| path_of(folder, self.root, &self.parents).is_some());
         folders.sort_unstable();
         let mut placed = Vec::new();
         for folder in folders {
@@ -145,22 +139,6 @@ impl Names {
             }
         }
         placed
-    }
-
-    /// A directory's path from the root on, with a slash at its end unless it is the root; `None` if it hangs in the
-    /// air.
-    fn path_of(&self, folder: u64) -> Option<Vec<u8>> {
-        let (mut parts, mut len, mut at) = (Vec::new(), 0, folder);
-        while at != self.root {
-            let (parent, name) = self.parents.get(&at)?;
-            len += name.len() + 1;
-            if len > PATH_MAX_BYTES {
-                return None;
-            }
-            parts.push(name);
-            at = *parent;
-        }
-        Some(parts.into_iter().rev().flat_map(|name| [name, &b"/"[..]].concat()).collect())
     }
 
     /// An inode was written anew: true if it is another file's now.
@@ -667,7 +645,7 @@ mod tests {
         assert!(!names.files[&141].matches);
         // Folders in a circle have no path.
         names.named(130, entry(129, Kind::Directory, "a"));
-        assert_eq!(names.path_of(130), None);
+        assert_eq!(path_of(130, names.root, &names.parents), None);
     }
 
     #[test]
