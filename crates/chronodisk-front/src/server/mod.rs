@@ -81,7 +81,7 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// How long a client has for negotiation; one that takes longer is disconnected.
     pub handshake_max: Nanos,
-    /// Most requests that are at the host's disk at once.
+    /// Most requests that are at the host's disk at once; where the bytes are in memory, one helper copies.
     pub helpers_max: usize,
 }
 
@@ -189,13 +189,15 @@ impl Server {
         shadowing: Option<Shadowing>,
     ) -> io::Result<Self> {
         let cpus = real_host::usable_cpus();
+        let only_copy = shadowing.is_none() && matches!(store.second_way(), Ok(None));
+        let helpers_max = if only_copy { options.helpers_max.min(COPIERS) } else { options.helpers_max };
         let shared = Shared {
             host,
             device,
             options,
             core: InheritingMutex::new(Core::new(RealClock::new(engine))),
             store: InheritingMutex::new(store),
-            helpers: Helpers::new(options.helpers_max),
+            helpers: Helpers::new(helpers_max),
             shadowing,
             wake_at: AtomicU64::new(u64::MAX),
             peers: InheritingMutex::new(BTreeMap::new()),
@@ -402,6 +404,10 @@ struct Totals {
     first_store_error: Option<String>,
     dropped_completions: u64,
 }
+
+/// Helpers where all share the one way to the store: its bytes are in memory, so nothing is waited for but its lock,
+/// and more of them would only take CPUs from clients on this host.
+const COPIERS: usize = 1;
 
 impl Shared {
     fn now(&self) -> Nanos {
