@@ -146,6 +146,8 @@ impl NbdPeer {
                 // The client's kernel may wait for it with the rest; only TCP knows this.
                 let _ = set_tcp_quickack(&self.socket, true);
             }
+            // Before it is decided what to wait for: they may not fit into the socket.
+            worker.deliver_handed_over(&**self, &self.state);
             let (negotiated, moving);
             let descriptor_flags = {
                 let mut state = self.state();
@@ -173,7 +175,6 @@ impl NbdPeer {
                     return;
                 }
             }
-            worker.deliver_handed_over(&**self, &self.state);
             let only_client = worker.waits_for_client_only() && !moving;
             let alone = only_client && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
