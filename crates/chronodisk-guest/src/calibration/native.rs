@@ -104,7 +104,8 @@ impl Drop for NativeFolder {
     fn drop(&mut self) {
         // What fails here leaves at worst an empty folder in memory: the mount goes with this process.
         if self.file_system == FileSystem::Ext4 {
-            let _ = quietly(Command::new("umount").arg(&self.path));
+            // Lazily, because a killed program's processes may not be gone yet.
+            let _ = quietly(Command::new("umount").arg("-l").arg(&self.path));
         }
         let _ = fs::remove_dir_all(&self.path);
     }
@@ -251,10 +252,15 @@ mod tests {
         });
         drop(held);
         assert!(matches!(ended, Err(RunError::Interrupted { signal: libc::SIGTERM })), "{ended:?}");
-        // Nobody waits for it, so it may be a zombie until whoever took it over does.
-        let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
-        let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
-        assert!(state.is_empty() || state.starts_with(['Z', 'X']), "{stat}");
+        // A killed process dies when it is scheduled next, and nobody waits for it, so it may be a zombie until whoever
+        // took it over does. Without the kill it would sleep on for a quarter of an hour.
+        let lives = || {
+            let stat = fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
+            let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
+            !(state.is_empty() || state.starts_with(['Z', 'X']))
+        };
+        let looks = (0..1_000).take_while(|_| lives()).map(|_| std::thread::sleep(Duration::from_millis(20)));
+        assert!(looks.count() < 1_000, "{sleeper} lives");
     }
 
     #[test]
