@@ -160,13 +160,14 @@ fn touch(len_bytes: usize) -> io::Result<()> {
 fn forks(times: u32) -> io::Result<()> {
     for _ in 0..times {
         // SAFETY: this process has one thread, and the child does nothing but end.
-        match unsafe { libc::fork() } {
+        let child = match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             // SAFETY: as above.
             0 => unsafe { libc::_exit(0) },
-            _ => {}
-        }
-        rustix::process::wait(rustix::process::WaitOptions::empty())?;
+            child => rustix::process::Pid::from_raw(child),
+        };
+        // By name: a wait for any child would take those of others in this process.
+        rustix::process::waitpid(child, rustix::process::WaitOptions::empty())?;
     }
     Ok(())
 }
