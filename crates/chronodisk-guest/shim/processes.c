@@ -296,6 +296,10 @@ static int emulate_tsc_read(pid_t pid, const siginfo_t *information)
 	return 1;
 }
 
+/* Somebody on the host may stop a whole run and let it go on. Signals of the guest's own never reach a process as the
+ * host's, so a SIGSTOP or SIGCONT of one that runs is from out there; the guest's kernel would take it for a fault and
+ * end the program. With its tracer stopped, the process stands still until the tracer goes on. A process that begins
+ * stops itself, which the kernel waits for; it has not been resumed before. */
 pid_t waitpid(pid_t pid, int *status, int options)
 {
 	int ignored;
@@ -311,6 +315,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
 		stopped_at_call_pid = at_call ? stopped_pid : 0;
 		int signal = WIFSTOPPED(*status) ? WSTOPSIG(*status) : 0;
+		int hosts_job_control = stopped_pid == running_pid && (signal == SIGSTOP || signal == SIGCONT);
 		open_accounts();
 		siginfo_t information = { 0 };
 		int faulted = was_user_code && signal == SIGSEGV &&
@@ -323,6 +328,12 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		account_for_stop(stopped_pid, signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos + extra_nanos,
 				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
+		if (hosts_job_control) {
+			account_for_resume(stopped_pid, was_user_code);
+			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);
+			errno = saved_errno;
+			continue;
+		}
 		if (read_tsc) {
 			/* It may wait for another program, which the kernel lets run when its next tick is due. */
 			if (runs_repeat() && virtual_nanos() >= next_interrupt())

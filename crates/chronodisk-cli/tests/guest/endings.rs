@@ -67,7 +67,21 @@ fn wait_until_gone(mark: &str) -> Vec<u32> {
 }
 
 fn kill(pid: u32, signal: &str) {
-    let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+    kill_all(&[pid], signal);
+}
+
+fn kill_all(pids: &[u32], signal: &str) {
+    let _ = Command::new("kill").arg(signal).args(pids.iter().map(u32::to_string)).status();
+}
+
+fn descendants_of(pid: u32) -> Vec<u32> {
+    let mut found = children_of(pid);
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children_of(found[next]));
+        next += 1;
+    }
+    found
 }
 
 /// Names in the folders where temporary files and sockets are made.
@@ -159,6 +173,40 @@ fn an_interrupt_is_the_programs_to_handle() {
     while !ready.exists() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before the program ran");
         std::thread::sleep(Duration::from_millis(20));
+    }
+    kill(child.id(), "-INT");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "caught\n", "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(5));
+}
+
+/// Each process of a guest's program is stopped as well, which its kernel must not take for a fault of the program's.
+#[test]
+fn a_run_whose_processes_are_all_stopped_goes_on() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let ready = chronodisk.path("ready");
+    let script = format!(
+        "trap 'echo caught; exit 5' INT; touch {}; while :; do i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; \
+         echo $i > /mnt/f; cat /mnt/f > /dev/null; done",
+        ready.display()
+    );
+    let mut child = chronodisk
+        .command(&["run", "--device", "constant-1ms", "--host-writes", "--", "sh", "-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !ready.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before the program ran");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for _ in 0..20 {
+        let all = descendants_of(child.id());
+        assert!(all.len() > 2, "a guest and its backend, at least: {all:?}");
+        for signal in ["-STOP", "-CONT"] {
+            kill_all(&all, signal);
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
     kill(child.id(), "-INT");
     let output = child.wait_with_output().unwrap();
