@@ -8,11 +8,14 @@ time on this host has passed:
 * sqlite: transactions of one row each, and a check of the database.
 * fsync: four writers, each of which makes every block durable.
 * stress: stress-ng's stressors of clocks, timers and signals.
-* disturbed: the first, with random pauses around every entry of the guest's clock and in every call of the model.
+* disturbed: random reads and writes, verified, with random pauses around every entry of the guest's clock and in every
+  call of the model.
 
-A run fails if it does not end in time (a hang, which is also how a lost wakeup ends), ends with another status than 0,
-leaves a file system with faults, or its guest's kernel logged a warning. A wakeup that was lost and found again by the
-guest's next tick shows as lateness, which is reported.
+A run fails if it hangs, ends with another status than 0, leaves a file system with faults, or its guest's kernel logged
+a warning. What a hang is does not depend on how fast this host is or on what else it does: the guest's clock stands
+still for minutes of the run's own CPU time, or while nothing of the run wants to run; or it goes on far beyond what the
+load takes in the guest's time (which is how a lost wakeup ends: an idle guest's clock runs ahead). A wakeup that was
+lost and found again by the guest's next tick shows as lateness, which is reported.
 """
 
 import argparse
@@ -20,16 +23,20 @@ import json
 import os
 import pwd
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from common.command import executable, keep, note
 
-SCHEMA = "chronodisk.experiment.guest-soak/1"
+SCHEMA = "chronodisk.experiment.guest-soak/2"
 NAME = "guest-soak"
 CLOCKS: dict[str, list[str]] = {
     "guest": ["--clock", "guest"],
@@ -40,6 +47,19 @@ CLOCKS: dict[str, list[str]] = {
 #: Runs of a soak under root are this user's.
 NOBODY = "nobody"
 LATENCIES = ["p50", "p99", "max"]
+#: How the page that a run shares with its guest (`shim/page.h`) begins. It has the size in it: another layout is
+#: another size. In it are the clock when it last stopped, and what moves a clock between its stops where computing is
+#: free: reads of the time stamp counter, of so many nanoseconds each, and ticks.
+PAGE_MAGIC = 0x6368726F6E6F0000 | 544
+CLOCK_OFFSET_BYTES = 17 * 8
+COUNTER_READS_OFFSET_BYTES = 24 * 8
+SPINS_OFFSET_BYTES = 32 * 8
+COUNTER_READ_NS = 20
+SPIN_NS = 10_000_000
+#: How often a run's clock is looked at, and how much of the time between two looks counts: no more than that can have
+#: passed unless this process was stopped, too.
+LOOK_SECONDS = 2.0
+LOOK_SECONDS_MAX = 10.0
 
 FIO = """
 fio --name=mix --directory=/mnt --size=32m --rw=randrw --bsrange=4k-64k --ioengine=libaio --iodepth=16 --direct=1 \\
@@ -63,6 +83,12 @@ FSYNC = """
 fio --name=storm --directory=/mnt --size=4m --numjobs=4 --rw=write --bs=4k --ioengine=sync --fsync=1 --end_fsync=1 \\
     --number_ios=400 --output=/dev/null
 """
+#: Requests of 16 at a time, which is many for what they cost this host.
+DISTURBED = """
+fio --name=mix --directory=/mnt --size=64m --rw=randrw --bs=4k --ioengine=libaio --iodepth=16 \\
+    --iodepth_batch_submit=8 --iodepth_batch_complete_min=1 --direct=1 --number_ios={whole} --verify=crc32c \\
+    --verify_fatal=1 --randseed=$SEED --output=/dev/null
+"""
 #: A signal of an interval timer that counts CPU time comes with a tick of the guest's: 10 ms of calls that take less
 #: than a microsecond each, but many times that of the host.
 STRESS = """
@@ -83,6 +109,20 @@ NEEDS = {
 DISTURBANCE = ["--clock-disturbance", "100us", "--model-delay", "0us..300us"]
 
 
+class Stopwatch:
+    """Time on this host, without what passes while everything here is stopped."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._looked = time.monotonic()
+
+    def look(self) -> None:
+        """Count the time since the last look."""
+        now = time.monotonic()
+        self.seconds += min(now - self._looked, LOOK_SECONDS_MAX)
+        self._looked = now
+
+
 @dataclass
 class Soak:
     """What one load did on one clock."""
@@ -92,7 +132,9 @@ class Soak:
     runs: int = 0
     requests: int = 0
     host_seconds: float = 0.0
-    hangs: int = 0
+    guest_seconds: float = 0.0
+    ended: bool = False
+    hangs: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     lateness_us: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LATENCIES, 0.0))
@@ -101,6 +143,7 @@ class Soak:
         """Take note of a run that ended well."""
         [rep] = result["reps"]
         self.requests += rep["summary"]["requests"]
+        self.guest_seconds = round(self.guest_seconds + rep["run_time_ns"] / 1e9, 3)
         self.warnings += result["warnings"]
         late = rep["summary"]["lateness_us"]
         self.lateness_us = {name: max(self.lateness_us[name], late[name]) for name in LATENCIES}
@@ -137,47 +180,127 @@ def write_inputs(folder: Path) -> None:
 
 def script(folder: Path, load: str, requests: int) -> str:
     """Give the shell's text of a load."""
-    texts = {"fio": FIO, "disturbed": FIO, "build": BUILD, "sqlite": SQLITE, "fsync": FSYNC, "stress": STRESS}
-    return "set -e" + texts[load].format(folder=folder, half=requests // 2)
+    texts = {"fio": FIO, "disturbed": DISTURBED, "build": BUILD, "sqlite": SQLITE, "fsync": FSYNC, "stress": STRESS}
+    return "set -e" + texts[load].format(folder=folder, half=requests // 2, whole=requests)
 
 
-def command(folder: Path, clock: str, kernel: str, load: str, requests: int, seed: int) -> list[str]:
-    """Give the call of one run."""
-    call = [*user()[0], "env", f"XDG_STATE_HOME={folder}/state", f"SEED={seed}", str(executable()), "run", "--json"]
+def command(folder: Path, home: Path, clock: str, kernel: str, load: str, requests: int, seed: int) -> list[str]:
+    """Give the call of one run, whose state is in `home`."""
+    call = [*user()[0], "env", f"XDG_STATE_HOME={home}", f"SEED={seed}", str(executable()), "run", "--json"]
     call += ["--device", "constant-1ms", "--capacity", "1GiB", "--check", "--seed", str(seed), *CLOCKS[clock]]
     call += ["--kernel", kernel] if clock.startswith("exact") else []
-    call += ["--output", f"{folder}/state/result", *(DISTURBANCE if load == "disturbed" else [])]
+    call += ["--output", f"{home}/result", *(DISTURBANCE if load == "disturbed" else [])]
     return [*call, "--", "sh", "-c", script(folder, load, requests)]
 
 
-def soak(folder: Path, clock: str, kernel: str, load: str, chosen: argparse.Namespace) -> Soak:
+def guest_clock_ns(command: int) -> int | None:
+    """Read what moves on with the clock of the guest that this process runs, and no slower; nothing before it has one,
+    and once it has ended."""
+    try:
+        for entry in Path(f"/proc/{command}/fd").iterdir():
+            if "chronodisk-clock" not in str(entry.readlink()) or "chronodisk-clock.so" in str(entry.readlink()):
+                continue
+            page = entry.read_bytes()
+            (magic,) = struct.unpack_from("<Q", page)
+            if magic not in (0, PAGE_MAGIC):
+                raise SystemExit("the page that is shared with a guest has another layout than this script knows")
+            clock_ns, reads, spins = (
+                struct.unpack_from("<Q", page, offset)[0]
+                for offset in (CLOCK_OFFSET_BYTES, COUNTER_READS_OFFSET_BYTES, SPINS_OFFSET_BYTES)
+            )
+            return int(clock_ns + reads * COUNTER_READ_NS + spins * SPIN_NS)
+    except OSError:
+        pass
+    return None
+
+
+@dataclass
+class State:
+    """What a process does."""
+
+    text: str
+    cpu_seconds: float = 0.0
+    wants_to_run: bool = False
+
+
+def state_of(process: int) -> State | None:
+    """Tell what a process does: its state, seconds of CPU time with those of its ended children, what it waits for."""
+    try:
+        name, rest = Path(f"/proc/{process}/stat").read_text().split("(", 1)[1].rsplit(") ", 1)
+        waits = Path(f"/proc/{process}/wchan").read_text()
+    except OSError:
+        return None
+    fields = rest.split()
+    cpu_seconds = sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    # One that is stopped may be let go on.
+    return State(f"{process} {name} {fields[0]} {cpu_seconds:.0f} s {waits}", cpu_seconds, fields[0] in "RDT")
+
+
+def hang_of(process: subprocess.Popen[str], home: Path, watch: Stopwatch, chosen: argparse.Namespace) -> str | None:
+    """Wait for the end of a run. If it hangs, say how it was found and end it."""
+    clock_ns, cpu_at, quiet_since = 0, 0.0, watch.seconds
+    while True:
+        try:
+            process.wait(LOOK_SECONDS)
+            return None
+        except subprocess.TimeoutExpired:
+            now_ns = guest_clock_ns(process.pid) or clock_ns
+        finally:
+            watch.look()
+        states = [state for process in processes_of(home) if (state := state_of(process))]
+        cpu_seconds = sum(state.cpu_seconds for state in states)
+        moved = now_ns != clock_ns
+        if moved:
+            clock_ns, cpu_at = now_ns, cpu_seconds
+        if moved or any(state.wants_to_run for state in states):
+            quiet_since = watch.seconds
+        computed, quiet = cpu_seconds - cpu_at, watch.seconds - quiet_since
+        if computed < chosen.hang_cpu_seconds and quiet < chosen.hang_seconds and clock_ns < chosen.guest_seconds * 1e9:
+            continue
+        found = (
+            f"the guest's clock at {clock_ns / 1e9:.6f} s, for {computed:.0f} s of CPU time, quiet for {quiet:.0f} s; "
+        )
+        # What it has started ends with it.
+        process.kill()
+        process.wait()
+        return found + "; ".join(state.text for state in states)
+
+
+def soak(found: Soak, folder: Path, kernel: str, chosen: argparse.Namespace, after_run: Callable[[], None]) -> None:
     """Run a load until its time has passed; the disturbed one until it has made its requests, too."""
-    found = Soak(clock, load)
-    begun = time.monotonic()
+    clock, load = found.clock, found.load
+    home = folder / f"{clock}-{load}"
+    home.mkdir()
+    home.chmod(0o777)
+    watch = Stopwatch()
     wanted = chosen.requests if load == "disturbed" else 0
-    while found.runs == 0 or time.monotonic() - begun < chosen.seconds or found.requests < wanted:
-        shutil.rmtree(folder / "state" / "result", ignore_errors=True)
-        call = command(folder, clock, kernel, load, chosen.requests_each, found.runs + 1)
+    while found.runs == 0 or watch.seconds < chosen.seconds or found.requests < wanted:
+        shutil.rmtree(home / "result", ignore_errors=True)
         found.runs += 1
-        with subprocess.Popen(
-            call, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
-        ) as process:
-            try:
-                said, words = process.communicate(timeout=chosen.hang_seconds)
-            except subprocess.TimeoutExpired:
-                # What it has started ends with it.
-                process.kill()
-                process.communicate()
-                found.hangs += 1
+        call = command(folder, home, clock, kernel, load, chosen.requests_each, found.runs)
+        with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as words:
+            with subprocess.Popen(
+                call, stdin=subprocess.DEVNULL, stdout=said, stderr=words, text=True, cwd="/"
+            ) as process:
+                hang = hang_of(process, home, watch, chosen)
+            for stream in (said, words):
+                stream.seek(0)
+            if hang is not None:
+                found.hangs.append(f"run {found.runs}: {hang}")
                 break
-        if process.returncode == 0:
-            found.add(json.loads(said))
-        else:
-            found.failures.append(f"run {found.runs}: status {process.returncode}: {words[-2000:]}")
+            if process.returncode == 0:
+                found.add(json.load(said))
+            else:
+                found.failures.append(f"run {found.runs}: status {process.returncode}: {words.read()[-2000:]}")
+        found.host_seconds = round(watch.seconds, 1)
+        after_run()
         if len(found.failures) >= 3:
             break
-    found.host_seconds = round(time.monotonic() - begun, 1)
-    return found
+    found.failures += [f"left behind: {state}" for state in left_behind(home)]
+    found.host_seconds = round(watch.seconds, 1)
+    found.ended = True
+    shutil.rmtree(home, ignore_errors=True)
+    after_run()
 
 
 def kernel_of_exact_clock(folder: Path) -> str:
@@ -188,27 +311,31 @@ def kernel_of_exact_clock(folder: Path) -> str:
     return str(shutil.copy2(done.stdout.strip(), folder / "linux"))
 
 
-def left_behind(folder: Path) -> list[str]:
+def left_behind(home: Path) -> list[str]:
     """Look for processes of a run that outlive it; one that was killed has a while to end what it began."""
     for _ in range(100):
-        left = processes_of(folder)
+        left = processes_of(home)
         if not left:
             break
         time.sleep(0.1)
-    return left
+    return [state.text for process in left if (state := state_of(process))]
 
 
-def processes_of(folder: Path) -> list[str]:
-    """List the processes with the folder's name in their environments."""
-    left = []
+def processes_of(home: Path) -> list[int]:
+    """List the processes with the folder's name in their environments, and those that they began."""
+    parents: dict[int, int] = {}
+    found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if str(folder).encode() in (process / "environ").read_bytes() and int(process.name) != os.getpid():
-                left.append((process / "comm").read_text().strip())
+            parents[int(process.name)] = int((process / "stat").read_text().rsplit(") ", 1)[1].split()[1])
+            if f"XDG_STATE_HOME={home}\0".encode() in (process / "environ").read_bytes():
+                found.add(int(process.name))
         except OSError:
             # It ended meanwhile, or is another user's.
             continue
-    return left
+    while begun := {process for process, parent in parents.items() if parent in found} - found:
+        found |= begun
+    return sorted(found)
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -217,7 +344,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
     text += f"{'late p50 us':>13}{'p99':>11}{'max':>11}\n"
     for row in rows:
         late = row["lateness_us"]
-        text += f"{row['clock']:<16}{row['load']:<11}{row['runs']:>6}{row['requests']:>10}{row['hangs']:>7}"
+        text += f"{row['clock']:<16}{row['load']:<11}{row['runs']:>6}{row['requests']:>10}{len(row['hangs']):>7}"
         text += f"{len(row['failures']):>8}{len(row['warnings']):>8}"
         text += f"{late['p50']:>13.1f}{late['p99']:>11.1f}{late['max']:>11.1f}\n"
     return text
@@ -229,19 +356,29 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1800, help="of this host, for each load on each clock (1800)")
     parser.add_argument("--requests", type=int, default=1_000_000, help="that disturbed makes at least (1000000)")
     parser.add_argument("--requests-each", type=int, default=20_000, help="of one run of fio (20000)")
-    parser.add_argument("--hang-seconds", type=float, default=900, help="after which a run is taken to hang (900)")
+    parser.add_argument(
+        "--hang-cpu-seconds", type=float, default=300, help="of a run while its guest's clock stands still (300)"
+    )
+    parser.add_argument(
+        "--hang-seconds", type=float, default=300, help="of this host in which nothing of a run wants to run (300)"
+    )
+    parser.add_argument(
+        "--guest-seconds", type=float, default=36_000, help="a run that takes longer in its guest hangs (36000)"
+    )
+    parser.add_argument("--name", default=NAME, help=f"of the result ({NAME})")
+    parser.add_argument("--jobs", type=int, default=1, help="loads at a time (1)")
     parser.add_argument("--clocks", nargs="+", choices=CLOCKS, default=list(CLOCKS), metavar="CLOCK")
     parser.add_argument("--loads", nargs="+", choices=NEEDS, default=list(NEEDS), metavar="LOAD")
     chosen = parser.parse_args()
     rows: list[dict[str, Any]] = []
     skipped: list[str] = []
+    lock = Lock()
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="chronodisk-soak-") as directory:
         folder = Path(directory)
         folder.chmod(0o755)
         write_inputs(folder)
-        (folder / "state").mkdir()
-        (folder / "state").chmod(0o777)
         kernel = kernel_of_exact_clock(folder)
+        soaks = []
         for clock in chosen.clocks:
             if clock.startswith("exact") and not kernel:
                 skipped.append(f"{clock}: nobody has built its kernel here (chronodisk kernel build)")
@@ -250,15 +387,26 @@ def main() -> None:
                 if missing := [program for program in NEEDS[load] if not shutil.which(program)]:
                     skipped.append(f"{clock}, {load}: no {', '.join(missing)} on this host")
                     continue
-                note(f"{clock}: {load}")
-                found = soak(folder, clock, kernel, load, chosen)
-                found.failures += [f"left behind: {name}" for name in left_behind(folder)]
-                rows.append({**vars(found), "fine": found.is_fine()})
-                # After every load, so that what ends this leaves what was found.
-                keep(NAME, {"schema": SCHEMA, "user": user()[1], "soaks": rows, "skipped": skipped})
+                soaks.append(Soak(clock, load))
+
+        def save() -> None:
+            with lock:
+                rows[:] = [{**vars(found), "fine": found.is_fine()} for found in soaks if found.runs]
+                # After every run, so that what ends this leaves what was found.
+                keep(
+                    chosen.name,
+                    {"schema": SCHEMA, "user": user()[1], "jobs": chosen.jobs, "soaks": rows, "skipped": skipped},
+                )
+
+        def soaked(found: Soak) -> None:
+            note(f"{found.clock}: {found.load}")
+            soak(found, folder, kernel, chosen, save)
+
+        with ThreadPoolExecutor(chosen.jobs) as pool:
+            list(pool.map(soaked, soaks))
     print(summary(rows), end="")
     for row in rows:
-        for trouble in [*row["failures"], *row["warnings"]]:
+        for trouble in [*row["hangs"], *row["failures"], *row["warnings"]]:
             print(f"{row['clock']}, {row['load']}: {trouble}")
     for reason in skipped:
         print(f"SKIPPED {reason}")
