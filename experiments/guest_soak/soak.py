@@ -23,7 +23,6 @@ import json
 import os
 import pwd
 import shutil
-import struct
 import subprocess
 import tempfile
 import time
@@ -48,11 +47,14 @@ CLOCKS: dict[str, list[str]] = {
 NOBODY = "nobody"
 LATENCIES = ["p50", "p99", "max"]
 #: How the page that a run shares with its guest (`shim/page.h`) begins. It has the size in it: another layout is
-#: another size. In it are the clock when it last stopped, and what moves a clock between its stops where computing is
-#: free: reads of the time stamp counter, of so many nanoseconds each, and ticks.
+#: another size. In it are the clock when it last stopped, and what moves it between its stops: a program's CPU time
+#: where that counts; else reads of the time stamp counter, of so many nanoseconds each, and ticks.
 PAGE_MAGIC = 0x6368726F6E6F0000 | 544
+CPU_BASE_OFFSET_BYTES = 1 * 8
+CPU_MEASURED = 1
 CLOCK_OFFSET_BYTES = 17 * 8
 COUNTER_READS_OFFSET_BYTES = 24 * 8
+USER_CPU_OFFSET_BYTES = 27 * 8
 SPINS_OFFSET_BYTES = 32 * 8
 COUNTER_READ_NS = 20
 SPIN_NS = 10_000_000
@@ -193,6 +195,11 @@ def command(folder: Path, home: Path, clock: str, kernel: str, load: str, reques
     return [*call, "--", "sh", "-c", script(folder, load, requests)]
 
 
+def word(page: bytes, offset_bytes: int) -> int:
+    """Read a number of the page."""
+    return int.from_bytes(page[offset_bytes : offset_bytes + 8], "little")
+
+
 def guest_clock_ns(command: int) -> int | None:
     """Read what moves on with the clock of the guest that this process runs, and no slower; nothing before it has one,
     and once it has ended."""
@@ -201,14 +208,14 @@ def guest_clock_ns(command: int) -> int | None:
             if "chronodisk-clock" not in str(entry.readlink()) or "chronodisk-clock.so" in str(entry.readlink()):
                 continue
             page = entry.read_bytes()
-            (magic,) = struct.unpack_from("<Q", page)
+            magic = word(page, 0)
             if magic not in (0, PAGE_MAGIC):
                 raise SystemExit("the page that is shared with a guest has another layout than this script knows")
-            clock_ns, reads, spins = (
-                struct.unpack_from("<Q", page, offset)[0]
-                for offset in (CLOCK_OFFSET_BYTES, COUNTER_READS_OFFSET_BYTES, SPINS_OFFSET_BYTES)
-            )
-            return int(clock_ns + reads * COUNTER_READ_NS + spins * SPIN_NS)
+            clock_ns = word(page, CLOCK_OFFSET_BYTES)
+            if word(page, CPU_BASE_OFFSET_BYTES) == CPU_MEASURED:
+                return clock_ns + word(page, USER_CPU_OFFSET_BYTES)
+            reads, spins = word(page, COUNTER_READS_OFFSET_BYTES), word(page, SPINS_OFFSET_BYTES)
+            return clock_ns + reads * COUNTER_READ_NS + spins * SPIN_NS
     except OSError:
         pass
     return None
@@ -238,7 +245,8 @@ def state_of(process: int) -> State | None:
 
 def hang_of(process: subprocess.Popen[str], home: Path, watch: Stopwatch, chosen: argparse.Namespace) -> str | None:
     """Wait for the end of a run. If it hangs, say how it was found and end it."""
-    clock_ns, cpu_at, quiet_since = 0, 0.0, watch.seconds
+    clock_ns, quiet_since = 0, watch.seconds
+    cpu_seconds_before: float | None = None
     while True:
         try:
             process.wait(LOOK_SECONDS)
@@ -247,14 +255,18 @@ def hang_of(process: subprocess.Popen[str], home: Path, watch: Stopwatch, chosen
             now_ns = guest_clock_ns(process.pid) or clock_ns
         finally:
             watch.look()
+        goes_on = clock_ns < now_ns < chosen.guest_seconds * 1e9
+        clock_ns = now_ns
+        if goes_on:
+            cpu_seconds_before, quiet_since = None, watch.seconds
+            continue
         states = [state for process in processes_of(home) if (state := state_of(process))]
         cpu_seconds = sum(state.cpu_seconds for state in states)
-        moved = now_ns != clock_ns
-        if moved:
-            clock_ns, cpu_at = now_ns, cpu_seconds
-        if moved or any(state.wants_to_run for state in states):
+        if cpu_seconds_before is None:
+            cpu_seconds_before = cpu_seconds
+        if any(state.wants_to_run for state in states):
             quiet_since = watch.seconds
-        computed, quiet = cpu_seconds - cpu_at, watch.seconds - quiet_since
+        computed, quiet = cpu_seconds - cpu_seconds_before, watch.seconds - quiet_since
         if computed < chosen.hang_cpu_seconds and quiet < chosen.hang_seconds and clock_ns < chosen.guest_seconds * 1e9:
             continue
         found = (
