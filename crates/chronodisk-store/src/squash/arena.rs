@@ -8,6 +8,9 @@ use super::places::Places;
 pub(crate) struct Arena {
     places: Places,
     chunks: Vec<Chunk>,
+    /// Chunks without a used slot, for the next ones: the host takes as long to give memory anew as to copy into it.
+    spare: Vec<Box<[u8]>>,
+    spare_chunks_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -22,7 +25,13 @@ const CHUNK_BYTES: usize = (CHUNK_SLOTS * SLOT_BYTES) as usize;
 impl Arena {
     /// At most `budget_bytes`, but for the rest of a chunk.
     pub(crate) fn new(budget_bytes: u64) -> Self {
-        Arena { places: Places::new(budget_bytes / SLOT_BYTES), chunks: Vec::new() }
+        let places = Places::new(budget_bytes / SLOT_BYTES);
+        Arena { places, chunks: Vec::new(), spare: Vec::new(), spare_chunks_max: 0 }
+    }
+
+    /// The same, which holds on to so much memory that is not used.
+    pub(crate) fn with_spare(self, spare_bytes: u64) -> Self {
+        Arena { spare_chunks_max: spare_bytes as usize / CHUNK_BYTES, ..self }
     }
 
     /// Like [`Places::take`].
@@ -34,7 +43,7 @@ impl Arena {
             }
             let chunk = &mut self.chunks[index];
             chunk.used += count;
-            chunk.bytes.get_or_insert_with(|| vec![0; CHUNK_BYTES].into());
+            chunk.bytes.get_or_insert_with(|| self.spare.pop().unwrap_or_else(|| vec![0; CHUNK_BYTES].into()));
         }
         Some((start, len))
     }
@@ -45,8 +54,11 @@ impl Arena {
         for (index, count) in by_chunk(start, len) {
             let chunk = &mut self.chunks[index];
             chunk.used -= count;
-            if chunk.used == 0 {
-                chunk.bytes = None;
+            if chunk.used == 0
+                && let Some(bytes) = chunk.bytes.take()
+                && self.spare.len() < self.spare_chunks_max
+            {
+                self.spare.push(bytes);
             }
         }
     }
@@ -92,7 +104,8 @@ impl Arena {
 
     /// Memory that is taken from the host, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.chunks.iter().filter(|chunk| chunk.bytes.is_some()).count() * CHUNK_BYTES) as u64
+        let used = self.chunks.iter().filter(|chunk| chunk.bytes.is_some()).count();
+        ((used + self.spare.len()) * CHUNK_BYTES) as u64
     }
 
     pub(crate) fn places(&self) -> &Places {
@@ -133,5 +146,19 @@ mod tests {
         assert!(arena.chunks[0].bytes.is_some());
         arena.give(place, len);
         assert!(arena.chunks.iter().all(|chunk| chunk.bytes.is_none()));
+    }
+
+    #[test]
+    fn as_much_memory_is_held_on_to_as_is_said() {
+        let mut arena = Arena::new(8 << 20).with_spare(2 << 20);
+        let (place, len) = arena.take(3 * CHUNK_SLOTS, 8).unwrap();
+        arena.write(place, &[7; 4096]);
+        assert_eq!(arena.memory_bytes(), 3 << 20);
+        arena.give(place, len);
+        assert_eq!(arena.memory_bytes(), 2 << 20);
+        let (place, _) = arena.take(CHUNK_SLOTS, 8).unwrap();
+        assert_eq!(arena.memory_bytes(), 2 << 20, "one of the spare ones is used");
+        arena.write(place, &[8; 4096]);
+        assert!(arena.holds(place, &[8; 4096]));
     }
 }

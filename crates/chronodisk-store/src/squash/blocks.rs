@@ -100,7 +100,7 @@ impl Blocks {
             lens: None,
             map,
             waiting: RunMap::default(),
-            arena: Arena::new(waiting_bytes),
+            arena: Arena::new(waiting_bytes).with_spare(SPARE_BYTES),
             backing,
             content,
             changed: RunMap::default(),
@@ -732,6 +732,9 @@ impl Blocks {
         }
     }
 }
+
+/// Memory that is held on to from one commit to the next for blocks that wait: as much as a guest of 512 MiB lets wait.
+const SPARE_BYTES: u64 = 192 << 20;
 
 /// Most blocks that are moved at a time.
 const SETTLED_UNITS: u64 = 256;
