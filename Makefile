@@ -6,7 +6,7 @@ help:
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
 	@echo "make test        every check and every test"
 	@echo "make soak        the guest tests with 100 kills of each process at random moments"
-	@echo "make squash-soak 50 histories, each cut at 50 places, on a squashing store and on a full one"
+	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
@@ -21,9 +21,13 @@ test:
 soak:
 	CHRONODISK_SOAK_KILLS=100 cargo test --locked --package chronodisk-cli --test guest -- endings --nocapture
 
+# Optimised, and in memory if the host has such a folder: each cut writes and reads two devices several times. Less:
+# CHRONODISK_SOAK_FILE_SYSTEM=xfs CHRONODISK_SOAK_HISTORIES=5 CHRONODISK_SOAK_CUTS=20, from CHRONODISK_SOAK_FIRST on.
+SOAK_FOLDER := $(firstword $(wildcard /dev/shm) /tmp)
 squash-soak:
-	cargo build --locked --package chronodisk-cli --examples
-	cargo test --locked --package chronodisk-cli --test guest -- twins_agree_for_long --ignored --nocapture
+	cargo build --release --locked --package chronodisk-cli --examples
+	TMPDIR=$(SOAK_FOLDER) cargo test --release --locked --package chronodisk-cli --test guest -- \
+		twins_agree_for_long --ignored --nocapture
 
 bench:
 	scripts/bench

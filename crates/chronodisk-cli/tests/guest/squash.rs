@@ -10,8 +10,11 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::num::NonZero;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 
 use chronodisk_sim::RandomStream;
 use chronodisk_store::squash::{ContentKind, SquashOptions, SquashStore};
@@ -63,15 +66,43 @@ impl Twin {
         Twin { file_system, full: RamStore::new(capacity_bytes, 2 * capacity_bytes), squashed }
     }
 
-    /// Both as files, read as they are, compared, repaired, and compared again.
-    fn compare(&mut self, folder: &Path, what: &str) {
-        let (full, squashed) = (folder.join("full"), folder.join("squashed"));
-        export(&mut self.full, &full);
-        export(&mut self.squashed, &squashed);
+    /// Both as files in a new folder.
+    fn export(&mut self, folder: PathBuf, what: String) -> Cut {
+        std::fs::create_dir(&folder).unwrap();
+        export(&mut self.full, &folder.join("full"));
+        export(&mut self.squashed, &folder.join("squashed"));
+        Cut { file_system: self.file_system, folder, what }
+    }
+}
+
+/// What twins held at one moment, as files.
+struct Cut {
+    file_system: &'static str,
+    folder: PathBuf,
+    what: String,
+}
+
+impl Cut {
+    /// Read as they are, compared, repaired, and compared again.
+    fn compare(self) {
+        let (full, squashed) = (self.folder.join("full"), self.folder.join("squashed"));
         match self.file_system {
-            "xfs" => compare_xfs(&full, &squashed, what),
-            "btrfs" => compare_btrfs(&full, &squashed, what),
-            _ => compare_ext(&full, &squashed, what),
+            "xfs" => compare_xfs(&full, &squashed, &self.what),
+            "btrfs" => compare_btrfs(&full, &squashed, &self.what),
+            _ => compare_ext(&full, &squashed, &self.what),
+        }
+        std::fs::remove_dir_all(self.folder).unwrap();
+    }
+}
+
+/// Compares cuts as they come, several at a time.
+fn compare_all(cuts: Arc<Mutex<Receiver<Cut>>>) {
+    loop {
+        // Not held while it compares.
+        let next = cuts.lock().unwrap().recv();
+        match next {
+            Ok(cut) => cut.compare(),
+            Err(_) => return,
         }
     }
 }
@@ -126,10 +157,20 @@ fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
     }
 }
 
+/// A history that a guest ran, and what it did to its device.
+struct History<'a> {
+    chronodisk: &'a Chronodisk,
+    file_system: &'static str,
+    seed: u64,
+    what: String,
+    recording: PathBuf,
+}
+
 /// Runs a history in a guest, and compares the twins at so many cuts.
 fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], seed: u64, steps: u32, cuts: u64) {
-    let (recording, image) = (chronodisk.path("recording"), chronodisk.path("image"));
+    let recording = chronodisk.path("recording");
     let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
+    let what = format!("{file_system} {flags:?} seed {seed}");
     let flags = [
         &["--fs", file_system, "--capacity", &capacity, "--squash", "--content", "random", "--check"][..],
         &["--record-store", recording.to_str().unwrap()],
@@ -139,39 +180,62 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let (seed_text, steps_text) = (seed.to_string(), steps.to_string());
     let program = [&*example("file_history"), "/mnt", &seed_text, &steps_text];
     let output = chronodisk.run("constant-100us", &flags, &program);
-    assert!(output.status.success(), "{file_system} {seed}: {}", text(&output.stderr));
+    assert!(output.status.success(), "{what}: {}", text(&output.stderr));
+    History { chronodisk, file_system, seed, what, recording }.replay(cuts);
+}
 
-    let count = Recording::open(&recording).unwrap().count() as u64;
-    let mut random = RandomStream::new(seed, "squash", "cuts");
-    let mut cut_at: Vec<u64> = (1..cuts).map(|_| random.below(count)).collect();
-    cut_at.sort_unstable();
-    let mut twin = Twin::new(file_system, &image, seed);
-    for (change, index) in Recording::open(&recording).unwrap().zip(0u64..) {
-        let change: Change = change.unwrap();
-        change.apply(&mut twin.full).unwrap();
-        change.apply(&mut twin.squashed).unwrap();
-        if cut_at.binary_search(&index).is_ok() {
-            twin.compare(chronodisk.results.path(), &format!("{file_system} {flags:?} seed {seed} cut at {index}"));
-        }
+impl History<'_> {
+    /// Does the same to both twins, and compares them at so many cuts, and at the end.
+    fn replay(self, cuts: u64) {
+        let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+        // Of the cuts that wait there is one at most, because each takes as much room as two devices.
+        let (sender, receiver) = sync_channel(1);
+        let receiver = Arc::new(Mutex::new(receiver));
+        // Each side has its end of the channel, so that a panic of one ends the other.
+        std::thread::scope(|scope| {
+            let (sender, receiver) = (sender, receiver);
+            for _ in 0..workers {
+                let receiver = receiver.clone();
+                scope.spawn(move || compare_all(receiver));
+            }
+            drop(receiver);
+            self.cut(cuts, &sender);
+        });
+        std::fs::remove_file(&self.recording).unwrap();
     }
-    // Closed, and opened again.
-    twin.squashed.close().unwrap();
-    let statistics = twin.squashed.squash_statistics();
-    println!("{file_system} {flags:?} seed {seed}, {count} changes: {statistics:?}");
-    let Twin { full, squashed, .. } = twin;
-    let mut squashed = if image.exists() {
-        drop(squashed);
-        SquashStore::open(&image, capacity_bytes(file_system), &SquashOptions::default()).unwrap()
-    } else {
-        squashed
-    };
-    let mut end = Twin { file_system, full, squashed };
-    end.compare(chronodisk.results.path(), &format!("{file_system} {flags:?} seed {seed} at its end"));
-    squashed = end.squashed;
-    assert!(squashed.squash_statistics().generated_bytes > 0);
-    drop(squashed);
-    for path in [recording, image.clone(), image.with_extension("map")] {
-        let _ = std::fs::remove_file(path);
+
+    fn cut(&self, cuts: u64, compared: &SyncSender<Cut>) {
+        let count = Recording::open(&self.recording).unwrap().count() as u64;
+        let mut random = RandomStream::new(self.seed, "squash", "cuts");
+        let mut cut_at: Vec<u64> = (1..cuts).map(|_| random.below(count)).collect();
+        cut_at.sort_unstable();
+        let image = self.chronodisk.path("image");
+        let mut twin = Twin::new(self.file_system, &image, self.seed);
+        for (change, index) in Recording::open(&self.recording).unwrap().zip(0u64..) {
+            let change: Change = change.unwrap();
+            change.apply(&mut twin.full).unwrap();
+            change.apply(&mut twin.squashed).unwrap();
+            if cut_at.binary_search(&index).is_ok() {
+                let folder = self.chronodisk.path(&format!("cut-{index}"));
+                compared.send(twin.export(folder, format!("{} cut at {index}", self.what))).unwrap();
+            }
+        }
+        // Closed, and opened again.
+        twin.squashed.close().unwrap();
+        let statistics = twin.squashed.squash_statistics();
+        println!("{}, {count} changes: {statistics:?}", self.what);
+        if image.exists() {
+            // Only one at a time may have it open.
+            drop(twin.squashed);
+            let options = SquashOptions::default();
+            twin.squashed = SquashStore::open(&image, capacity_bytes(self.file_system), &options).unwrap();
+        }
+        compared.send(twin.export(self.chronodisk.path("end"), format!("{} at its end", self.what))).unwrap();
+        assert!(twin.squashed.squash_statistics().generated_bytes > 0);
+        drop(twin);
+        for path in [image.clone(), image.with_extension("map")] {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -555,36 +619,52 @@ fn samples_tell_what_each_component_takes() {
     assert!(undecided(&unread[count - 1]) > 20 << 20, "without it nothing does: {}", unread[count - 1]);
 }
 
-/// Many histories on every layout, with as many cuts as the environment asks for.
+/// The ways in which each file system is made and mounted.
+const SETTINGS: [(&str, &[&[&str]]); 5] = [
+    (
+        "ext4",
+        &[
+            &[],
+            &["--mount-options", "data=journal"],
+            &["--mount-options", "data=writeback,discard"],
+            &["--mkfs-options", "-b 1024"],
+            &["--mkfs-options", "-O fast_commit"],
+            &["--mkfs-options", "-O ^metadata_csum,^64bit"],
+            &["--mkfs-options", "-O ea_inode,inline_data,quota"],
+            &["--mkfs-options", "-O ^has_journal"],
+            &["--mount-options", "journal_async_commit"],
+        ],
+    ),
+    ("ext3", &[&[], &["--mkfs-options", "-b 1024"]]),
+    ("ext2", &[&[], &["--mkfs-options", "-b 1024"]]),
+    ("xfs", &[&[], &["--mkfs-options", "-m rmapbt=1,reflink=1 -i size=1024", "--mount-options", "uquota,discard"]]),
+    (
+        "btrfs",
+        &[
+            &[],
+            &["--mkfs-options", "-n 4096", "--mount-options", "discard=sync"],
+            &["--mkfs-options", "-R ^free-space-tree", "--mount-options", "space_cache=v1,commit=1"],
+            &["--mount-options", "compress=zlib"],
+        ],
+    ),
+];
+
+/// Many histories of each file system in turn, or of one, with as many cuts as the environment asks for.
 #[test]
 #[ignore = "hours long; make squash-soak"]
 fn twins_agree_for_long() {
-    let Some(chronodisk) = here() else { return };
+    let Some(chronodisk) = here().filter(|_| xfsprogs_are_here() && btrfsprogs_are_here()) else { return };
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (first, histories) = (number("CHRONODISK_SOAK_FIRST", 1), number("CHRONODISK_SOAK_HISTORIES", 50));
     let cuts = number("CHRONODISK_SOAK_CUTS", 50);
-    const SETTINGS: [(&str, &[&str]); 18] = [
-        ("ext4", &[]),
-        ("ext4", &["--mount-options", "data=journal"]),
-        ("ext4", &["--mount-options", "data=writeback,discard"]),
-        ("ext4", &["--mkfs-options", "-b 1024"]),
-        ("ext4", &["--mkfs-options", "-O fast_commit"]),
-        ("ext4", &["--mkfs-options", "-O ^metadata_csum,^64bit"]),
-        ("ext4", &["--mkfs-options", "-O ea_inode,inline_data,quota"]),
-        ("ext4", &["--mkfs-options", "-O ^has_journal"]),
-        ("ext4", &["--mount-options", "journal_async_commit"]),
-        ("ext3", &[]),
-        ("ext3", &["--mkfs-options", "-b 1024"]),
-        ("ext2", &[]),
-        ("xfs", &[]),
-        ("xfs", &["--mkfs-options", "-m rmapbt=1,reflink=1 -i size=1024", "--mount-options", "uquota,discard"]),
-        ("btrfs", &[]),
-        ("btrfs", &["--mkfs-options", "-n 4096", "--mount-options", "discard=sync"]),
-        ("btrfs", &["--mkfs-options", "-R ^free-space-tree", "--mount-options", "space_cache=v1,commit=1"]),
-        ("btrfs", &["--mount-options", "compress=zlib"]),
-    ];
+    let only = std::env::var("CHRONODISK_SOAK_FILE_SYSTEM").unwrap_or_default();
+    let wanted: Vec<_> = SETTINGS.iter().filter(|settings| only.is_empty() || settings.0 == only).collect();
+    assert!(!wanted.is_empty(), "CHRONODISK_SOAK_FILE_SYSTEM={only}");
+    // One of each after the other, so that a soak that is cut short has had all of them.
     for seed in first..first + histories {
-        let (file_system, flags) = SETTINGS[seed as usize % SETTINGS.len()];
-        history(&chronodisk, file_system, flags, seed, 400, cuts);
+        for &&(file_system, settings) in &wanted {
+            history(&chronodisk, file_system, settings[seed as usize % settings.len()], seed, 400, cuts);
+            println!("{file_system}: {} of {histories} histories, {cuts} cuts each", seed - first + 1);
+        }
     }
 }
