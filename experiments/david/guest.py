@@ -25,6 +25,8 @@ class Run:
 
     #: Time in the guest by phase; of the whole command, if it told of none.
     seconds: dict[str, float]
+    #: As far as a tree of files says so.
+    written_bytes: int | None
     host_seconds: float
     capacity_bytes: int
     store_bytes: int
@@ -50,8 +52,10 @@ def run(clock: str, file_system: str, command: list[str], name: str, *options: s
         log = parquet.read_table(output / rep["log_file"]).drop_columns(HOSTS_COLUMNS)
     begun = next(phase["start_ns"] for phase in rep["phases"] if phase["name"] == "command")
     phases = {match[1]: float(match[2]) for match in re.finditer(r"^PHASE (\S+) (\S+)$", done.stderr, re.M)}
+    written = re.search(r"^WRITTEN (\d+)$", done.stderr, re.M)
     return Run(
         phases or {name: rep["run_time_ns"] / 1e9},
+        int(written[1]) if written else None,
         rep["host_time_ns"] / 1e9,
         result["device"]["capacity_bytes"],
         rep["store_bytes"],

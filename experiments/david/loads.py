@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ FILES_PER_DIRECTORY = 5
 #: A request to the bare device, and the part of it that they go to.
 BLOCK, RANGE = 4_096, 64 << 30
 CHUNK = b"The quick brown fox jumps over the lazy dog, and writes it down.\n" * 16_384
+#: A write past the caches.
+DIRECT = 16 << 20
 #: Filebench's personalities: mean size of a file, and bytes of an append; pages and mails.
 SIZE_MEAN, APPEND, PAGES, MAILS = 16_384, 16_384, 4_000, 1_000
 
@@ -39,15 +42,45 @@ def write(path: Path, size: int) -> None:
             file.write(CHUNK[: size - at])
 
 
+def write_past_caches(path: Path, size: int, piece: mmap.mmap) -> None:
+    """Make a file of whole blocks without a copy of it in the guest's memory."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o644)
+    for at in range(0, size, len(piece)):
+        part = memoryview(piece)[: size - at]
+        if os.pwrite(file, part, at) != len(part):
+            sys.exit(f"loads.py: {path} was not written whole at {at}")
+    os.close(file)
+
+
+def text_for_direct_writes() -> mmap.mmap:
+    """Return text where the kernel can take it from, in as many bytes as go into a few requests."""
+    piece = mmap.mmap(-1, DIRECT)
+    piece.write((CHUNK * (DIRECT // len(CHUNK) + 1))[:DIRECT])
+    return piece
+
+
+@dataclass
+class Interruption:
+    """Whether somebody wants an end."""
+
+    asked: bool = False
+
+    def ask(self, *_: object) -> None:
+        """Hear a signal."""
+        self.asked = True
+
+
 @dataclass(frozen=True)
 class Tree:
-    """How a tree is drawn; it ends when there are so many bytes, or files."""
+    """How a tree is drawn; it ends when there are so many bytes, or files, or somebody interrupts it."""
 
     bytes: int
     files: int
     mu: float
     sigma: float
     size_max: int
+    #: Whole blocks are written past the guest's caches.
+    direct: bool
 
 
 def tree(root: Path, shape: Tree, draw: random.Random) -> None:
@@ -57,7 +90,10 @@ def tree(root: Path, shape: Tree, draw: random.Random) -> None:
     # A directory twice, and once more for each of its own.
     parents = [root, root]
     files, left = 0, shape.bytes
-    while left > 0 and files < shape.files:
+    piece = text_for_direct_writes() if shape.direct else None
+    interruption = Interruption()
+    signal.signal(signal.SIGINT, interruption.ask)
+    while left > 0 and files < shape.files and not interruption.asked:
         if files % FILES_PER_DIRECTORY == 0:
             parent = draw.choice(parents)
             directory = parent / f"d{len(directories)}"
@@ -65,9 +101,14 @@ def tree(root: Path, shape: Tree, draw: random.Random) -> None:
             directories.append(directory)
             parents += [parent, directory, directory]
         size = min(int(draw.lognormvariate(shape.mu, shape.sigma)), shape.size_max, left)
-        write(draw.choice(directories) / f"f{files}", size)
+        path = draw.choice(directories) / f"f{files}"
+        if piece and size % BLOCK == 0:
+            write_past_caches(path, size, piece)
+        else:
+            write(path, size)
         files += 1
         left -= size
+    print(f"WRITTEN {shape.bytes - left}", file=sys.stderr, flush=True)
 
 
 def gamma(draw: random.Random) -> int:
@@ -154,13 +195,15 @@ def main() -> None:
     parser.add_argument("--sigma", type=float, default=SIZE_SIGMA, help="its standard deviation")
     parser.add_argument("--files", type=int, default=1 << 40, help="of a tree at most")
     parser.add_argument("--size-max", type=int, default=1 << 30, help="of a file of a tree, in bytes")
+    parser.add_argument("--direct", action="store_true", help="files of whole blocks are written past the caches")
     arguments = parser.parse_args()
     draw, root = random.Random(arguments.seed), Path(arguments.root)
     match arguments.load:
         case "phases":
             phases(json.loads(arguments.root))
         case "tree":
-            shape = Tree(arguments.amount, arguments.files, arguments.mu, arguments.sigma, arguments.size_max)
+            given = arguments
+            shape = Tree(given.amount, given.files, given.mu, given.sigma, given.size_max, given.direct)
             tree(root, shape, draw)
         case "webserver":
             webserver(root, arguments.amount, draw)
