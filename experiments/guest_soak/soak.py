@@ -33,7 +33,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from common.command import executable, keep, note
+from common.command import RESULTS, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.guest-soak/2"
 NAME = "guest-soak"
@@ -93,9 +93,10 @@ fio --name=mix --directory=/mnt --size=64m --rw=randrw --bs=4k --ioengine=libaio
 """
 #: A signal of an interval timer that counts CPU time comes with a tick of the guest's: 10 ms of calls that take less
 #: than a microsecond each, but many times that of the host.
+#: Where computing is free a tick comes after 65,536 calls, which the host needs two seconds of CPU time for.
 STRESS = """
 stress-ng --quiet --temp-path /mnt --clock 1 --clock-ops 200 --timer 1 --timer-ops 2000 --timerfd 1 \\
-    --timerfd-ops 2000 --itimer 1 --itimer-ops 50 --sigq 1 --sigq-ops 5000 --sigfd 1 --sigfd-ops 2000 \\
+    --timerfd-ops 2000 --itimer 1 --itimer-ops 10 --sigq 1 --sigq-ops 5000 --sigfd 1 --sigfd-ops 2000 \\
     --signal 1 --signal-ops 5000 --sigsuspend 1 --sigsuspend-ops 2000 --nanosleep 1 --nanosleep-ops 20 \\
     --timeout 20
 """
@@ -133,6 +134,7 @@ class Soak:
     load: str
     runs: int = 0
     requests: int = 0
+    jobs: int = 1
     host_seconds: float = 0.0
     guest_seconds: float = 0.0
     ended: bool = False
@@ -378,6 +380,7 @@ def main() -> None:
         "--guest-seconds", type=float, default=36_000, help="a run that takes longer in its guest hangs (36000)"
     )
     parser.add_argument("--name", default=NAME, help=f"of the result ({NAME})")
+    parser.add_argument("--merge", action="store_true", help="keep what the last result has of other loads and clocks")
     parser.add_argument("--jobs", type=int, default=1, help="loads at a time (1)")
     parser.add_argument("--clocks", nargs="+", choices=CLOCKS, default=list(CLOCKS), metavar="CLOCK")
     parser.add_argument("--loads", nargs="+", choices=NEEDS, default=list(NEEDS), metavar="LOAD")
@@ -399,15 +402,24 @@ def main() -> None:
                 if missing := [program for program in NEEDS[load] if not shutil.which(program)]:
                     skipped.append(f"{clock}, {load}: no {', '.join(missing)} on this host")
                     continue
-                soaks.append(Soak(clock, load))
+                soaks.append(Soak(clock, load, jobs=chosen.jobs))
+
+        chosen_pairs = {(found.clock, found.load) for found in soaks}
+        last = RESULTS / f"{chosen.name}.json"
+        kept = json.loads(last.read_text())["soaks"] if chosen.merge and last.exists() else []
+        kept = [row for row in kept if (row["clock"], row["load"]) not in chosen_pairs]
+
+        def place(row: dict[str, Any]) -> tuple[int, int]:
+            return list(CLOCKS).index(row["clock"]), list(NEEDS).index(row["load"])
 
         def save() -> None:
             with lock:
-                rows[:] = [{**vars(found), "fine": found.is_fine()} for found in soaks if found.runs]
+                found_rows = [{**vars(found), "fine": found.is_fine()} for found in soaks if found.runs]
+                rows[:] = sorted(kept + found_rows, key=place)
                 # After every run, so that what ends this leaves what was found.
                 keep(
                     chosen.name,
-                    {"schema": SCHEMA, "user": user()[1], "jobs": chosen.jobs, "soaks": rows, "skipped": skipped},
+                    {"schema": SCHEMA, "user": user()[1], "soaks": rows, "skipped": skipped},
                 )
 
         def soaked(found: Soak) -> None:
