@@ -636,7 +636,10 @@ const SETTINGS: [(&str, &[&[&str]]); 5] = [
         ],
     ),
     ("ext3", &[&[], &["--mkfs-options", "-b 1024"]]),
-    ("ext2", &[&[], &["--mkfs-options", "-b 1024"]]),
+    // Without a journal a cut may fall between an inode and a block of its map, at whose place the full store has an
+    // earlier file's contents and the other one what it made up: e2fsck names other blocks then. Blocks of 1 KiB make
+    // that frequent.
+    ("ext2", &[&[]]),
     ("xfs", &[&[], &["--mkfs-options", "-m rmapbt=1,reflink=1 -i size=1024", "--mount-options", "uquota,discard"]]),
     (
         "btrfs",
