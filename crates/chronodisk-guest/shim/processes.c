@@ -297,9 +297,26 @@ static int emulate_tsc_read(pid_t pid, const siginfo_t *information)
 }
 
 /* Somebody on the host may stop a whole run and let it go on. Signals of the guest's own never reach a process as the
- * host's, so a SIGSTOP or SIGCONT of one that runs is from out there; the guest's kernel would take it for a fault and
- * end the program. With its tracer stopped, the process stands still until the tracer goes on. A process that begins
- * stops itself, which the kernel waits for; it has not been resumed before. */
+ * host's, so the signals of job control of one that runs are from out there; the guest's kernel would take them for a
+ * fault and end the program. With its tracer stopped, the process stands still until the tracer goes on. */
+static int is_job_control(int signal)
+{
+	return signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU || signal == SIGCONT;
+}
+
+/* The same for a process that begins: it has not been resumed by the kernel, which waits until it stops itself. */
+static int begins_after_hosts_stop(pid_t pid, int signal)
+{
+	siginfo_t information;
+	if (pid == running_pid || !is_job_control(signal))
+		return 0;
+	if (real_ptrace(PTRACE_GETSIGINFO, pid, NULL, &information) != 0)
+		return kill(pid, SIGCONT) == 0; /* not traced yet */
+	if (signal == SIGSTOP && information.si_pid == pid)
+		return 0;
+	return real_ptrace(PTRACE_CONT, pid, NULL, NULL) == 0;
+}
+
 pid_t waitpid(pid_t pid, int *status, int options)
 {
 	int ignored;
@@ -310,12 +327,16 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		if (stopped_pid <= 0 || !page)
 			return stopped_pid;
 		int saved_errno = errno;
+		if (WIFSTOPPED(*status) && begins_after_hosts_stop(stopped_pid, WSTOPSIG(*status))) {
+			errno = saved_errno;
+			continue;
+		}
 		disturb();
 		int was_user_code = stopped_pid == running_pid && running_user_code;
 		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
 		stopped_at_call_pid = at_call ? stopped_pid : 0;
 		int signal = WIFSTOPPED(*status) ? WSTOPSIG(*status) : 0;
-		int hosts_job_control = stopped_pid == running_pid && (signal == SIGSTOP || signal == SIGCONT);
+		int hosts_job_control = stopped_pid == running_pid && is_job_control(signal);
 		open_accounts();
 		siginfo_t information = { 0 };
 		int faulted = was_user_code && signal == SIGSEGV &&
