@@ -30,10 +30,11 @@ fn metadata_of(image: &Path) -> Vec<u8> {
     bytes
 }
 
-/// What xfs_repair says, by its words in alphabetical order, and its status. Its threads speak at once, even within a
-/// line, and it tells the addresses in its own code that found faults, which are others in each run.
+/// What xfs_repair says, by its words in alphabetical order, and its status. Without the threads that read ahead (`-P`),
+/// which speak within the lines of others; and it tells the addresses in its own code that found faults, which are
+/// others in each run.
 pub fn verdict(flag: &str, image: &Path) -> (Option<i32>, Vec<String>) {
-    let checked = tool("xfs_repair", &[flag, image.to_str().unwrap()]);
+    let checked = tool("xfs_repair", &["-P", flag, image.to_str().unwrap()]);
     let text = [checked.stdout, checked.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     let text = text.replace(image.to_str().unwrap(), "IMAGE");
     let mut words: Vec<String> = text.split_whitespace().filter(|word| !is_address(word)).map(str::to_owned).collect();
