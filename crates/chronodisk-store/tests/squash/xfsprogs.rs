@@ -30,8 +30,8 @@ fn metadata_of(image: &Path) -> Vec<u8> {
     bytes
 }
 
-/// What xfs_repair says, by its words in alphabetical order, and its status. Without the threads that read ahead (`-P`),
-/// which speak within the lines of others; and it tells the addresses in its own code that found faults, which are
+/// What xfs_repair says, by its words in alphabetical order, and its status. Without the threads that read ahead
+/// (`-P`), which speak within the lines of others; and without the addresses in its own code that it tells, which are
 /// others in each run.
 pub fn verdict(flag: &str, image: &Path) -> (Option<i32>, Vec<String>) {
     let checked = tool("xfs_repair", &["-P", flag, image.to_str().unwrap()]);
