@@ -162,17 +162,23 @@ fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
 /// checker that follows the metadata around it reads them, and they need not be the same in both.
 fn blank_contents(full: &Path, squashed: &Path) {
     let open = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
-    let (full, squashed) = (open(full), open(squashed));
-    let mut blocks = vec![0; 256 * BLOCK_BYTES];
+    let files = [open(full), open(squashed)];
+    let blank = |offset: u64, len: usize| {
+        files.iter().for_each(|file| file.write_all_at(&[0; UNIT_BYTES][..len], offset).unwrap());
+    };
+    let mut units = vec![0; 256 * UNIT_BYTES];
     let mut at = 0;
     loop {
-        let len = full.read_at(&mut blocks, at).unwrap();
-        for (block, offset) in blocks[..len].chunks(BLOCK_BYTES).zip((at..).step_by(BLOCK_BYTES)) {
-            if block != &[0; BLOCK_BYTES][..block.len()] && are_contents(block) {
-                for file in [&full, &squashed] {
-                    file.write_all_at(&[0; BLOCK_BYTES][..block.len()], offset).unwrap();
-                }
+        let len = files[0].read_at(&mut units, at).unwrap();
+        let nonzero = |unit: &&[u8]| unit != &&[0; UNIT_BYTES][..unit.len()];
+        let in_units = units[..len].chunks(UNIT_BYTES).zip((at..).step_by(UNIT_BYTES));
+        for (unit, offset) in in_units.filter(|(unit, _)| nonzero(unit)) {
+            if are_contents(unit) {
+                blank(offset, unit.len());
+                continue;
             }
+            let blocks = unit.chunks(BLOCK_BYTES_MIN).zip((offset..).step_by(BLOCK_BYTES_MIN));
+            blocks.filter(|(block, _)| are_contents(block)).for_each(|(block, offset)| blank(offset, block.len()));
         }
         if len == 0 {
             return;
@@ -181,7 +187,9 @@ fn blank_contents(full: &Path, squashed: &Path) {
     }
 }
 
-const BLOCK_BYTES: usize = 4096;
+/// What a squashing store keeps or drops as a whole, and the smallest block of a file system.
+const UNIT_BYTES: usize = 4096;
+const BLOCK_BYTES_MIN: usize = 1024;
 
 /// Whether a block is contents as `file_history` writes them, with the highest bit of each byte set. So may a bitmap's
 /// be, but not in many different ways.
@@ -192,12 +200,12 @@ fn are_contents(block: &[u8]) -> bool {
 
 #[test]
 fn contents_are_told_from_metadata() {
-    let mut block = [0; BLOCK_BYTES];
+    let mut block = [0; UNIT_BYTES];
     block[..16].copy_from_slice(&std::array::from_fn::<u8, 16, _>(|at| 0x80 + 7 * at as u8));
     assert!(are_contents(&block));
-    block[BLOCK_BYTES - 1] = b'x';
+    block[UNIT_BYTES - 1] = b'x';
     assert!(!are_contents(&block), "a name in it");
-    assert!(!are_contents(&[0xF0; BLOCK_BYTES]) && !are_contents(&[0; BLOCK_BYTES]), "a bitmap");
+    assert!(!are_contents(&[0xF0; UNIT_BYTES]) && !are_contents(&[0; UNIT_BYTES]), "a bitmap");
 }
 
 /// A history that a guest ran, and what it did to its device.
