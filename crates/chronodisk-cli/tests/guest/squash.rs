@@ -16,10 +16,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use chronodisk_sim::RandomStream;
 use chronodisk_store::squash::{ContentKind, SquashOptions, SquashStore};
-use chronodisk_store::{Change, RamStore, Recording, Store};
+use chronodisk_store::{Change, RamStore, Recording, Store, StoreError};
 use serde_json::Value;
 
 use super::support::{Chronodisk, example, text};
@@ -156,6 +157,19 @@ fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
     }
 }
 
+/// Opens an image that was just closed. A process that another thread begins has its lock, too, until it is a program
+/// of its own.
+fn open_again(image: &Path, capacity_bytes: u64) -> SquashStore {
+    let mut tries = 1_000;
+    loop {
+        match SquashStore::open(image, capacity_bytes, &SquashOptions::default()) {
+            Err(StoreError::InUse { .. }) if tries > 0 => tries -= 1,
+            opened => return opened.unwrap(),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Makes zeros of contents, in both as the full one has them.
 ///
 /// Where a block of metadata was not written to its place before a cut, an earlier file's contents may be there. A
@@ -278,8 +292,7 @@ impl History<'_> {
         if image.exists() {
             // Only one at a time may have it open.
             drop(twin.squashed);
-            let options = SquashOptions::default();
-            twin.squashed = SquashStore::open(&image, capacity_bytes(self.file_system), &options).unwrap();
+            twin.squashed = open_again(&image, capacity_bytes(self.file_system));
         }
         compared.send(twin.export(self.chronodisk.path("end"), format!("{} at its end", self.what))).unwrap();
         assert!(twin.squashed.squash_statistics().generated_bytes > 0);
