@@ -19,9 +19,11 @@ lost and found again by the guest's next tick shows as lateness, which is report
 """
 
 import argparse
+import itertools
 import json
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import tempfile
@@ -33,7 +35,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from common.command import RESULTS, executable, keep, note
+from common.command import RESULTS, ROOT, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.guest-soak/2"
 NAME = "guest-soak"
@@ -46,16 +48,11 @@ CLOCKS: dict[str, list[str]] = {
 #: Runs of a soak under root are this user's.
 NOBODY = "nobody"
 LATENCIES = ["p50", "p99", "max"]
-#: How the page that a run shares with its guest (`shim/page.h`) begins. It has the size in it: another layout is
-#: another size. In it are the clock when it last stopped, and what moves it between its stops: a program's CPU time
-#: where that counts; else reads of the time stamp counter, of so many nanoseconds each, and ticks.
-PAGE_MAGIC = 0x6368726F6E6F0000 | 544
-CPU_BASE_OFFSET_BYTES = 1 * 8
+#: The page that a run shares with its guest. In it are the clock when it last stopped, and what moves it between its
+#: stops: a program's CPU time where that counts; else reads of the time stamp counter, of so many nanoseconds each, and
+#: ticks.
+PAGE_SOURCE = ROOT / "crates/chronodisk-guest/shim/page.h"
 CPU_MEASURED = 1
-CLOCK_OFFSET_BYTES = 17 * 8
-COUNTER_READS_OFFSET_BYTES = 24 * 8
-USER_CPU_OFFSET_BYTES = 27 * 8
-SPINS_OFFSET_BYTES = 32 * 8
 COUNTER_READ_NS = 20
 SPIN_NS = 10_000_000
 #: How often a run's clock is looked at, and how much of the time between two looks counts: no more than that can have
@@ -197,9 +194,26 @@ def command(folder: Path, home: Path, clock: str, kernel: str, load: str, reques
     return [*call, "--", "sh", "-c", script(folder, load, requests)]
 
 
-def word(page: bytes, offset_bytes: int) -> int:
-    """Read a number of the page."""
-    return int.from_bytes(page[offset_bytes : offset_bytes + 8], "little")
+class Page:
+    """Where the numbers of the page are, and how it begins: it has its size in it."""
+
+    def __init__(self) -> None:
+        source = PAGE_SOURCE.read_text()
+        body = source.split("struct chronodisk_page {")[1]
+        fields = re.findall(r"^\t(?:volatile )?([\w ]+) (\w+)(?:\[|;)", body, re.M)
+        words = itertools.takewhile(lambda field: field[0] == "uint64_t", fields)
+        self._offsets = {name: 8 * at for at, (_, name) in enumerate(words)}
+        size = re.search(r"sizeof\(struct chronodisk_page\) == (\d+)", source)
+        if not size:
+            raise SystemExit(f"{PAGE_SOURCE}: no size of struct chronodisk_page")
+        self.magic = 0x6368726F6E6F0000 | int(size[1])
+
+    def word(self, page: bytes, name: str) -> int:
+        """Read a number."""
+        return int.from_bytes(page[self._offsets[name] :][:8], "little")
+
+
+PAGE = Page()
 
 
 def guest_clock_ns(command: int) -> int | None:
@@ -210,13 +224,12 @@ def guest_clock_ns(command: int) -> int | None:
             if "chronodisk-clock" not in str(entry.readlink()) or "chronodisk-clock.so" in str(entry.readlink()):
                 continue
             page = entry.read_bytes()
-            magic = word(page, 0)
-            if magic not in (0, PAGE_MAGIC):
-                raise SystemExit("the page that is shared with a guest has another layout than this script knows")
-            clock_ns = word(page, CLOCK_OFFSET_BYTES)
-            if word(page, CPU_BASE_OFFSET_BYTES) == CPU_MEASURED:
-                return clock_ns + word(page, USER_CPU_OFFSET_BYTES)
-            reads, spins = word(page, COUNTER_READS_OFFSET_BYTES), word(page, SPINS_OFFSET_BYTES)
+            if PAGE.word(page, "magic") not in (0, PAGE.magic):
+                raise SystemExit(f"the page that is shared with a guest has another layout than {PAGE_SOURCE}")
+            clock_ns = PAGE.word(page, "virtual_now")
+            if PAGE.word(page, "cpu_base") == CPU_MEASURED:
+                return clock_ns + PAGE.word(page, "user_cpu_nanos")
+            reads, spins = PAGE.word(page, "tsc_reads"), PAGE.word(page, "spins")
             return clock_ns + reads * COUNTER_READ_NS + spins * SPIN_NS
     except OSError:
         pass

@@ -170,15 +170,10 @@ fn the_user_is_told_when_the_guest_is_killed() {
     assert!(runs_kept(&chronodisk).is_empty(), "{:?}", runs_kept(&chronodisk));
 }
 
-#[test]
-fn an_interrupt_is_the_programs_to_handle() {
-    let Some(chronodisk) = Chronodisk::new() else { return };
+/// A run that repeats a command until it is interrupted, once its program runs.
+fn repeats(chronodisk: &Chronodisk, command: &str) -> Child {
     let ready = chronodisk.path("ready");
-    let script = format!(
-        "trap 'echo caught; exit 5' INT; touch {}; while :; do dd if=/dev/zero of=/mnt/f bs=4k count=8 conv=fsync \
-         2>/dev/null; done",
-        ready.display()
-    );
+    let script = format!("trap 'echo caught; exit 5' INT; touch {}; while :; do {command}; done", ready.display());
     let mut child = chronodisk
         .command(&["run", "--device", "constant-1ms", "--host-writes", "--", "sh", "-c", &script])
         .stdout(Stdio::piped())
@@ -189,32 +184,30 @@ fn an_interrupt_is_the_programs_to_handle() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before the program ran");
         std::thread::sleep(Duration::from_millis(20));
     }
+    child
+}
+
+/// Interrupts it; its program must hear that, and the run end as it says.
+fn ends_when_interrupted(child: Child) {
     kill(child.id(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "caught\n", "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(5));
 }
 
+#[test]
+fn an_interrupt_is_the_programs_to_handle() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let child = repeats(&chronodisk, "dd if=/dev/zero of=/mnt/f bs=4k count=8 conv=fsync 2>/dev/null");
+    ends_when_interrupted(child);
+}
+
 /// Each process of a guest's program is stopped as well, which its kernel must not take for a fault of the program's.
 #[test]
 fn a_run_whose_processes_are_all_stopped_goes_on() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    let ready = chronodisk.path("ready");
-    let script = format!(
-        "trap 'echo caught; exit 5' INT; touch {}; while :; do i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; \
-         echo $i > /mnt/f; cat /mnt/f > /dev/null; done",
-        ready.display()
-    );
-    let mut child = chronodisk
-        .command(&["run", "--device", "constant-1ms", "--host-writes", "--", "sh", "-c", &script])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    while !ready.exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before the program ran");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let computes = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done";
+    let child = repeats(&chronodisk, &format!("{computes}; echo $i > /mnt/f; cat /mnt/f > /dev/null"));
     for _ in 0..20 {
         let all = descendants_of(child.id());
         assert!(all.len() > 2, "a guest and its backend, at least: {all:?}");
@@ -223,10 +216,7 @@ fn a_run_whose_processes_are_all_stopped_goes_on() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
-    kill(child.id(), "-INT");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(text(&output.stdout), "caught\n", "{}", text(&output.stderr));
-    assert_eq!(output.status.code(), Some(5));
+    ends_when_interrupted(child);
 }
 
 #[test]

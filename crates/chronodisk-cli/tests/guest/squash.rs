@@ -5,8 +5,8 @@
 //! finds is equal, and with them names, sizes, modes, link counts and attributes; e2fsck says and does the same;
 //! and after its repairs every metadata block is equal again. XFS: the same as it is cut, log and all, and
 //! the same verdicts of xfs_repair, also after it threw the log away, which only a kernel can replay.
-//! btrfs: as it is cut, every node and superblock is equal in each copy, and btrfs check says the same of metadata
-//! and of the checksums of contents.
+//! Contents, which need not be equal, are zeros to all of these. btrfs: as it is cut, every node and superblock is
+//! equal in each copy, and btrfs check says the same of metadata and of the checksums of contents.
 
 use std::collections::HashSet;
 use std::fs::File;
