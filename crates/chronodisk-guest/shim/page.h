@@ -32,8 +32,9 @@ enum chronodisk_work {
 	CHRONODISK_WORK_MAP = 3,     /* one that changes the program's memory */
 	CHRONODISK_WORK_PROCESS = 4, /* one that begins or ends processes */
 	CHRONODISK_WORK_SWITCH = 5,  /* one after which another program runs */
-	CHRONODISK_WORKS = 6,
-	CHRONODISK_WORK_OTHER = 6,
+	CHRONODISK_WORK_LOOK_UP = 6, /* one that looks a name up and changes nothing */
+	CHRONODISK_WORKS = 7,
+	CHRONODISK_WORK_OTHER = 7,
 };
 
 /* What work of CPU time c costs: added + scale * (c less what is taken off), at least WORK_MINIMUM_NANOS of `time.c`. */
@@ -102,7 +103,7 @@ struct chronodisk_page {
 	volatile uint64_t new_faults; /* first page faults of new address spaces */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 544, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 584, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -41,7 +41,7 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 {
 	if (registers->orig_rax == SYS_read && registers->rdi == 0)
 		readers[pid % READERS_MAX] = pid;
-	account_for_call((long)registers->orig_rax);
+	account_for_call(registers);
 	if (registers->orig_rax == SYS_sched_yield)
 		account_for_yield();
 	if (registers->orig_rax == SYS_getppid && registers->rdi == PROBE_MARK)

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/user.h>
 #include <time.h>
 
 #include "page.h"
@@ -87,7 +88,7 @@ void open_accounts(void);
 void close_accounts(void);
 void account_for_resume(pid_t pid, int user_code);
 void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work work);
-void account_for_call(long number);
+void account_for_call(const struct user_regs_struct *registers);
 void account_for_yield(void);
 void account_for_host_call(uint64_t since_host);
 void begin_handler(void);

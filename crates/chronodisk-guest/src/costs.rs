@@ -41,13 +41,16 @@ pub enum Work {
     Process,
     /// A system call after which another program runs.
     Switch,
+    /// A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is there.
+    LookUp,
 }
 
 impl Work {
     /// How many there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// All of them, in the order of the page.
-    pub const ALL: [Work; Work::COUNT] = [Work::Call, Work::Copy, Work::Fault, Work::Map, Work::Process, Work::Switch];
+    pub const ALL: [Work; Work::COUNT] =
+        [Work::Call, Work::Copy, Work::Fault, Work::Map, Work::Process, Work::Switch, Work::LookUp];
 
     /// As it is written.
     #[must_use]
@@ -59,6 +62,7 @@ impl Work {
             Work::Map => "map",
             Work::Process => "process",
             Work::Switch => "switch",
+            Work::LookUp => "look-up",
         }
     }
 }

@@ -23,17 +23,23 @@ fn a_faster_processor_takes_less_time() {
     assert_eq!((&slow["clock"]["cpu_speed"], &fast["clock"]["cpu_speed"]), (&Value::Null, &json!(10.0)));
 }
 
+/// Kinds of work, in the order of the file: plain calls, copies, faults, maps, processes, switches, look-ups.
+const KINDS: usize = 7;
+
 /// A calibration of this machine in which every plain system call counts a millisecond.
 fn slow_calls(host_kernel: &str) -> Value {
-    let cost = |added_nanos: u64| json!({ "taken_off_nanos": 0, "added_nanos": added_nanos, "scale": 0.1 });
-    calibration(host_kernel, [1_000_000, 0, 0, 0, 0, 0].map(cost))
+    calibration(host_kernel, [1_000_000, 0, 0, 0, 0, 0, 0].map(adding))
 }
 
-fn calibration(host_kernel: &str, works: [Value; 6]) -> Value {
+fn adding(nanos: u64) -> Value {
+    json!({ "taken_off_nanos": 0, "added_nanos": nanos, "scale": 0.1 })
+}
+
+fn calibration(host_kernel: &str, works: [Value; KINDS]) -> Value {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap();
     let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     json!({
-        "schema": "chronodisk.calibration/3",
+        "schema": "chronodisk.calibration/4",
         "machine": {
             "processor": model.map_or("unknown", |(_, model)| model.trim()),
             "host_kernel": host_kernel,
@@ -72,10 +78,34 @@ fn runs_count_what_was_calibrated_on_this_machine() {
 }
 
 #[test]
+fn calls_that_look_up_are_told_from_those_that_make_something() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let slow_look_ups = calibration(release.trim(), [0, 0, 0, 0, 0, 0, 1_000_000].map(adding));
+    fs::write(chronodisk.calibration(), slow_look_ups.to_string()).unwrap();
+    let program = r#"
+import os, time
+own = os.open('/dev/shm/own', os.O_CREAT | os.O_RDWR)
+looks_up = [lambda: os.stat('/dev/shm/own'), lambda: os.access('/dev/shm', os.R_OK), lambda: os.path.exists('/none'),
+            lambda: os.readlink('/proc/self/exe'), lambda: os.close(os.open('/dev/shm/own', os.O_RDONLY))]
+others = [lambda: os.close(os.open('/dev/shm/own', os.O_RDWR | os.O_CREAT)), lambda: os.utime('/dev/shm/own'),
+          lambda: os.fstat(own), lambda: os.close(os.open('/dev/shm/own', os.O_RDWR | os.O_TRUNC)), lambda: os.getppid()]
+def took(call):
+    begin = time.monotonic()
+    for _ in range(100):
+        call()
+    return time.monotonic() - begin
+looks_up, others = [[took(call) for call in calls] for calls in (looks_up, others)]
+assert min(looks_up) > 0.1 > 0.05 > max(others), (looks_up, others)
+"#;
+    chronodisk.run_json("null", &["--fs", "none"], &["python3", "-c", program]);
+}
+
+#[test]
 fn time_passes_for_a_program_that_waits_for_it_whatever_is_taken_off() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let nothing = [(); 6].map(|()| json!({ "taken_off_nanos": 1_000_000_000, "added_nanos": 0, "scale": 0.0 }));
+    let nothing = [(); KINDS].map(|()| json!({ "taken_off_nanos": 1_000_000_000, "added_nanos": 0, "scale": 0.0 }));
     let mut all_taken_off = calibration(release.trim(), nothing);
     all_taken_off["costs"]["tsc_extra_nanos"] = 1_000_000_000.into();
     all_taken_off["costs"]["other_scale"] = 0.into();
@@ -94,7 +124,7 @@ fn calibrating_finds_costs_and_keeps_them() {
     };
     let found: Value = serde_json::from_slice(&call(&["calibrate", "--reps", "1", "--json"])).unwrap();
     let probes = found["probes"].as_array().unwrap();
-    assert_eq!(probes.len(), 10);
+    assert_eq!(probes.len(), 12);
     let mut fitted = Vec::new();
     for probe in probes {
         // Kinds of work that others are solved before hold only as far as these leave room.

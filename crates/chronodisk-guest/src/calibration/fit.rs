@@ -28,7 +28,11 @@ pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
     costs.tsc_extra_nanos = (read.guest_user_nanos / read.guest_tsc_reads.max(1) as f64) as u64;
     costs.fault_extra_nanos = (fault.guest_user_nanos / faults(fault).max(1.0)) as u64;
 
-    for (work, small, large) in [(Work::Call, "empty-call", "create-unlink"), (Work::Copy, "copy-4k", "copy-256k")] {
+    for (work, small, large) in [
+        (Work::Call, "empty-call", "create-unlink"),
+        (Work::LookUp, "look-up", "look-up-path"),
+        (Work::Copy, "copy-4k", "copy-256k"),
+    ] {
         let points = [small, large].map(|name| point(of(name), work, &costs));
         costs.works[work as usize] = line(points);
     }
@@ -99,8 +103,14 @@ pub(super) fn charged(probe: &Measured, costs: &KernelCosts) -> f64 {
 /// The line through a small piece and a large one.
 fn line([small, large]: [Point; 2]) -> WorkCost {
     let grows = large.cpu_nanos - small.cpu_nanos;
-    if grows <= 0.0 || large.target_nanos <= small.target_nanos {
+    if grows <= 0.0 {
         return share(&[small, large]);
+    }
+    // What the guest's kernel does more for the large piece is its emulation's alone.
+    if large.target_nanos <= small.target_nanos {
+        let target_nanos = small.count * small.target_nanos + large.count * large.target_nanos;
+        let added_nanos = (target_nanos / (small.count + large.count)) as u64;
+        return WorkCost { taken_off_nanos: 0, added_nanos, scale: 0.0 };
     }
     let scale = (large.target_nanos - small.target_nanos) / grows;
     let at_zero = small.target_nanos - scale * small.cpu_nanos;
@@ -158,15 +168,17 @@ mod tests {
     #[test]
     fn costs_are_found_again() {
         let cost = |taken_off_nanos, added_nanos, scale| WorkCost { taken_off_nanos, added_nanos, scale };
-        let works = [
+        let mut works = [
             cost(7_000, 0, 0.25),
             cost(0, 150, 0.8),
             cost(0, 0, 0.3),
             cost(0, 0, 0.1),
             cost(0, 0, 0.05),
             cost(0, 0, 0.2),
+            cost(0, 500, 0.02),
         ];
-        for new_fault_extra_nanos in [0, 1_400] {
+        for (new_fault_extra_nanos, look_up_scale) in [(0, 0.02), (1_400, 0.0)] {
+            works[Work::LookUp as usize].scale = look_up_scale;
             let extras = KernelCosts { fault_extra_nanos: 3_300, tsc_extra_nanos: 2_100, ..KernelCosts::default() };
             costs_are_those(&KernelCosts { new_fault_extra_nanos, works, ..extras });
         }
@@ -188,6 +200,13 @@ mod tests {
             let error = charged(probe, &found) / probe.native_nanos - 1.0;
             assert!(error.abs() < 0.01, "{}: {error}", probe.name);
         }
+    }
+
+    #[test]
+    fn what_takes_a_guest_longer_but_no_native_kernel_counts_the_same() {
+        let point = |cpu_nanos, target_nanos, count| Point { cpu_nanos, target_nanos, count };
+        let cost = line([point(10_000.0, 1_000.0, 1.0), point(30_000.0, 800.0, 3.0)]);
+        assert_eq!(cost, WorkCost { taken_off_nanos: 0, added_nanos: 850, scale: 0.0 });
     }
 
     #[test]

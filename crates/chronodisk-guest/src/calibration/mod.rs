@@ -27,7 +27,7 @@ use crate::launch::{RunError, RunOptions, RunOutcome};
 use crate::spec::Stage;
 
 /// Version of the file.
-pub const SCHEMA: &str = "chronodisk.calibration/3";
+pub const SCHEMA: &str = "chronodisk.calibration/4";
 
 /// What was found, and for which machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -29,16 +29,24 @@ pub(crate) const NOTHING: Probe =
     Probe { name: "nothing", title: "begins and ends", work: Work::Process, times: 1, act: |_| Ok(()) };
 
 /// All others.
-pub const PROBES: [Probe; 10] = [
+pub const PROBES: [Probe; 12] = [
     Probe { name: "time-stamp", title: "time stamp counter read", work: Work::Call, times: 20_000, act: time_stamps },
     Probe { name: "empty-call", title: "system call without work", work: Work::Call, times: 30_000, act: empty_calls },
-    Probe { name: "create-unlink", title: "create, close, unlink", work: Work::Call, times: 3_000, act: creations },
+    Probe { name: "create-unlink", title: "create, close, unlink", work: Work::Call, times: 6_000, act: creations },
+    Probe { name: "look-up", title: "stat of a file in memory", work: Work::LookUp, times: 10_000, act: look_ups },
+    Probe {
+        name: "look-up-path",
+        title: "stat and open a program, stat a missing one",
+        work: Work::LookUp,
+        times: 4_000,
+        act: path_look_ups,
+    },
     Probe { name: "copy-4k", title: "pread and pwrite of 4 KiB", work: Work::Copy, times: 8_000, act: small_copies },
     Probe { name: "copy-256k", title: "pread and pwrite of 256 KiB", work: Work::Copy, times: 400, act: large_copies },
-    Probe { name: "fault", title: "4 MiB mapped, touched, unmapped", work: Work::Fault, times: 12, act: faults },
-    Probe { name: "map", title: "one page mapped, touched, unmapped", work: Work::Map, times: 3_000, act: maps },
-    Probe { name: "fork", title: "fork, exit, wait", work: Work::Process, times: 60, act: forks },
-    Probe { name: "exec", title: "fork, exec, exit, wait", work: Work::Process, times: 30, act: executions },
+    Probe { name: "fault", title: "4 MiB mapped, touched, unmapped", work: Work::Fault, times: 24, act: faults },
+    Probe { name: "map", title: "one page mapped, touched, unmapped", work: Work::Map, times: 6_000, act: maps },
+    Probe { name: "fork", title: "fork, exit, wait", work: Work::Process, times: 240, act: forks },
+    Probe { name: "exec", title: "fork, exec, exit, wait", work: Work::Process, times: 120, act: executions },
     Probe {
         name: "switch",
         title: "a byte to another process and back",
@@ -122,6 +130,26 @@ fn creations(times: u32) -> io::Result<()> {
     Ok(())
 }
 
+fn look_ups(times: u32) -> io::Result<()> {
+    let scratch = Scratch::new(1)?;
+    for _ in 0..times {
+        std::hint::black_box(fs::metadata(&scratch.path)?);
+    }
+    Ok(())
+}
+
+/// In the tree of the host, where a guest's kernel asks that for each name.
+fn path_look_ups(times: u32) -> io::Result<()> {
+    for _ in 0..times {
+        std::hint::black_box(fs::metadata(EXECUTED)?);
+        drop(File::open(EXECUTED)?);
+        if fs::exists(MISSING)? {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MISSING} is there")));
+        }
+    }
+    Ok(())
+}
+
 fn small_copies(times: u32) -> io::Result<()> {
     copies(times, 4 << 10)
 }
@@ -181,6 +209,8 @@ fn executions(times: u32) -> io::Result<()> {
 
 /// A small program of the system.
 const EXECUTED: &str = "/bin/true";
+/// Beside it, and not there.
+const MISSING: &str = "/bin/chronodisk-missing";
 
 /// A byte goes to a process that sends it back.
 fn switches(times: u32) -> io::Result<()> {
