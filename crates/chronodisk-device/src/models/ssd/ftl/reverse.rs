@@ -195,6 +195,7 @@ mod tests {
     use super::super::VictimPolicy;
     use super::super::tests::parameters;
     use super::*;
+    use crate::contract::cases;
 
     #[test]
     fn bits_are_those_of_the_numbers_unless_the_spare_is_large() {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(cases(32)))]
 
         #[test]
         fn a_slot_holds_the_unit_that_is_mapped_to_it(

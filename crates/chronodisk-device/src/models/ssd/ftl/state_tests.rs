@@ -10,6 +10,7 @@ use super::ageing::{AgeingOptions, age};
 use super::state::{Resting, StateError, reseal_state};
 use super::tests::{parameters, saved_and_loaded, with_logs};
 use super::*;
+use crate::contract::cases;
 
 fn aged(parameters: &Arc<FtlParameters>) -> Ftl {
     age(parameters, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap().0
@@ -188,7 +189,7 @@ fn units_beyond_the_cells_of_a_superblock_with_one_bit_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(cases(100)))]
 
     #[test]
     fn a_changed_state_is_refused_or_works(changes in prop::collection::vec((any::<u32>(), any::<u8>()), 1..6)) {

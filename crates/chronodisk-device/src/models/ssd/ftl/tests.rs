@@ -11,6 +11,7 @@ use super::ageing::{AgeingOptions, AgeingWorkload, age};
 use super::mapping_cache::{MappingAccess, TranslationUnit};
 use super::state::Resting;
 use super::*;
+use crate::contract::cases;
 
 /// Two channels of two dies with few small superblocks: 24 units in a superpage, 96 in a superblock.
 pub(super) fn small_geometry() -> super::super::geometry::Geometry {
@@ -166,7 +167,7 @@ fn check_logs(ftl: &Ftl, die: DieIndex) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(cases(16)))]
 
     #[test]
     fn each_unit_is_where_it_was_written_last(

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::tests::{parameters, small_geometry};
 use super::zones::ZoneState;
 use super::*;
+use crate::contract::cases;
 
 /// Zones of 15 program units on two or four of the four dies, of which so many can be open and active.
 fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlParameters {
@@ -187,7 +188,7 @@ fn check(ftl: &Ftl, shadows: &Shadows) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
     #[test]
     fn zones_are_what_the_specification_says_and_each_unit_is_where_it_was_written(
