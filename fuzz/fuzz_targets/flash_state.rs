@@ -1,5 +1,5 @@
-//! Changed bytes of a saved state of a small flash drive, mapped by page or by block, with right checksums: refused, or
-//! a drive that works.
+//! Changed bytes of a saved state of a small flash drive, mapped by page, by block or by zone, with right checksums:
+//! refused, or a drive that works.
 #![no_main]
 
 use std::ops::ControlFlow;
@@ -12,18 +12,30 @@ use libfuzzer_sys::fuzz_target;
 const PAGES: &str = "allocation = \"dynamic\"\nmapping-cache-entries = 16\ncollector = \"greedy\"\n";
 const BLOCKS: &str = "allocation = \"log-block\"\nopen-logs = 2\n";
 
-/// A small drive of kind `ssd`, and its state after random writes; one that maps pages, or blocks with logs.
-fn drive(logs: bool) -> &'static (Profile, Vec<u8>) {
-    static DRIVES: [OnceLock<(Profile, Vec<u8>)>; 2] = [OnceLock::new(), OnceLock::new()];
-    DRIVES[usize::from(logs)].get_or_init(|| {
-        let mut text = include_str!("../small-ssd.toml").to_owned();
-        if logs {
-            text = text.replace(PAGES, BLOCKS);
-            assert!(text.contains(BLOCKS));
+const ZONES: &str = "allocation = \"zones\"\nzone-size = \"128 KiB\"\nzone-capacity = \"96 KiB\"\nactive-zones = 4\n";
+/// What else is other where there are zones.
+const FOR_ZONES: [(&str, &str); 2] =
+    [("[buffer]\n", "[buffer]\npower-loss-protection = true\n"), ("collect-below = 3\n", "")];
+
+/// What maps pages, blocks with logs, and zones.
+const TRANSLATIONS: [&str; 3] = [PAGES, BLOCKS, ZONES];
+
+/// A small drive of kind `ssd`, and its state after random writes.
+fn drive(translation: usize) -> &'static (Profile, Vec<u8>) {
+    static DRIVES: [OnceLock<(Profile, Vec<u8>)>; 3] = [const { OnceLock::new() }; 3];
+    DRIVES[translation].get_or_init(|| {
+        let translation = TRANSLATIONS[translation];
+        let mut text = include_str!("../small-ssd.toml").replace(PAGES, translation);
+        assert!(text.contains(translation));
+        if translation == ZONES {
+            FOR_ZONES.iter().for_each(|(from, to)| text = text.replace(from, to));
         }
         let profile = Profile::parse(&text, "small-ssd.toml").expect("the profile is sound");
         let build = BuildOptions::default();
-        let aged = profile.age(&build, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
+        // Of zones some stay empty.
+        let ageing =
+            AgeingOptions { occupied: if translation == ZONES { 0.5 } else { 1.0 }, ..AgeingOptions::default() };
+        let aged = profile.age(&build, &ageing, &mut |_| ControlFlow::Continue(()));
         let (state, _) = aged.expect("it is a flash drive").expect("nobody ended it");
         let mut bytes = Vec::new();
         let written: Result<(), ()> = state.write(&mut |piece| {
@@ -35,9 +47,10 @@ fn drive(logs: bool) -> &'static (Profile, Vec<u8>) {
     })
 }
 
-fuzz_target!(|input: (bool, Vec<(u32, u8)>)| {
-    let (logs, changes) = input;
-    let (profile, sound) = drive(logs);
+fuzz_target!(|input: (u8, Vec<(u32, u8)>)| {
+    let (translation, changes) = input;
+    let translation = usize::from(translation) % TRANSLATIONS.len();
+    let (profile, sound) = drive(translation);
     let mut bytes = sound.clone();
     for (place, byte) in changes {
         // Half of the changes go where the small sections are.
@@ -49,11 +62,20 @@ fuzz_target!(|input: (bool, Vec<(u32, u8)>)| {
     let Ok(state) = profile.read_state(&build, bytes.as_slice()) else { return };
     let mut device = profile.build_from_state(&build, state).expect("it is of this profile");
     let blocks = device.info().capacity_sectors / 8;
+    let zones = device.info().zones;
     let mut completed = Vec::new();
     for id in 0..200 {
         let lba = id * 2_654_435_761 % blocks * 8;
-        let op = if id % 16 == 0 { Op::Discard } else { Op::Write };
-        device.submit(Request::new(id, op, lba, 8));
+        let request = match (zones, id % 16) {
+            (None, 0) => Request::new(id, Op::Discard, lba, 8),
+            (None, _) => Request::new(id, Op::Write, lba, 8),
+            (Some(zones), rest) => {
+                let op =
+                    [Op::ZoneReset, Op::ZoneFinish, Op::Read].get(rest as usize).copied().unwrap_or(Op::ZoneAppend);
+                Request::new(id, op, lba / zones.size_sectors * zones.size_sectors, 8 * (1 + rest as u32 / 4))
+            }
+        };
+        device.submit(request);
         while device.outstanding() > 0 {
             device.step(Nanos::MAX, &mut completed);
         }

@@ -28,6 +28,24 @@ fn json(arguments: &[&str]) -> serde_json::Value {
 }
 
 #[test]
+fn a_drive_with_zones_in_use_is_reset_before_it_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("zones.state");
+    let state = state.to_str().unwrap();
+    let device = ["--device", "wd-zn540-zones", "--capacity", "4GiB", "--json"];
+    let age = ["age", "--workload", "sequential", "--output", state];
+    let report = json(&[&age[..], &device].concat());
+    assert_eq!((&report["steady"], &report["write_amplification"]), (&true.into(), &1.0.into()));
+    assert_eq!(report["state_bytes"], std::fs::metadata(state).unwrap().len());
+    let simulate = |options: &[&str]| json(&[&["simulate", "--requests", "100"], options, &device].concat());
+    let write = ["--workload", "seq-write", "--block-size", "64KiB", "--depth", "8"];
+    let written = simulate(&[&write[..], &["--state", state]].concat());
+    assert_eq!(written["summary"]["failed"], 0, "{written}");
+    assert_eq!(written["summary"]["by_op"]["zone-reset"]["requests"], 1, "{written}");
+    assert_eq!(simulate(&write)["summary"]["by_op"]["zone-reset"], serde_json::Value::Null);
+}
+
+#[test]
 fn json_is_one_document_with_a_schema() {
     let device = json(&["devices", "show", "first-disk", "--json"]);
     assert_eq!(device["schema"], "chronodisk.device/1");

@@ -24,7 +24,7 @@ use crate::Workload;
 /// - A range that would leave the device is moved back until it lies inside.
 /// - On a device with zones all this is about the sectors that can be written, one zone's after the other; a range that
 ///   would leave its zone's capacity is moved back. Sequential writes and appends go on with the next zone where a
-///   request does not fit any more, and reset it first if it was written in a round before.
+///   request does not fit any more, and reset it first if it was written in a round before, or before all that.
 /// - Sizes, positions and operations come from random streams of their own.
 #[derive(Clone, Debug)]
 pub struct Generator {
@@ -75,6 +75,8 @@ pub struct Zones {
     pub size_sectors: u64,
     /// Sectors of a zone that can be written, from its beginning on; at most its size.
     pub capacity_sectors: u64,
+    /// Whether they may have been written before the first request, so that the first round resets them too.
+    pub written: bool,
 }
 
 impl GeneratorOptions {
@@ -182,7 +184,7 @@ impl Generator {
         Ok(Generator {
             remaining: options.requests,
             previous: None,
-            again: false,
+            again: options.zones.is_some_and(|zones| zones.written),
             is_reset: false,
             kinds: stream("kind"),
             sizes: stream("size"),
@@ -261,9 +263,12 @@ impl Generator {
         if !matches!(self.options.workload, Workload::SequentialWrite | Workload::ZoneAppend) {
             return None;
         }
-        let (lba, sectors) = self.previous?;
         let block = (self.options.block_bytes / SECTOR_BYTES) as u32;
-        let next = self.next_that_fits(lba + u64::from(sectors), block);
+        let next = match self.previous {
+            Some((lba, sectors)) => self.next_that_fits(lba + u64::from(sectors), block),
+            None if self.again => 0,
+            None => return None,
+        };
         let wraps = next + u64::from(block) > self.options.writable_sectors();
         let next = if wraps { 0 } else { next };
         if !next.is_multiple_of(zones.capacity_sectors) || std::mem::take(&mut self.is_reset) {
@@ -369,7 +374,7 @@ mod tests {
     fn requests(workload: Workload, count: u64, change: impl Fn(&mut GeneratorOptions)) -> Vec<(Op, u64, u32)> {
         // Three zones of 1,024 sectors, of which 96 can be written: in requests of 40 sectors two.
         let mut options = GeneratorOptions {
-            zones: Some(Zones { size_sectors: 1_024, capacity_sectors: 96 }),
+            zones: Some(Zones { size_sectors: 1_024, capacity_sectors: 96, written: false }),
             block_bytes: 40 * SECTOR_BYTES,
             align_sectors: 8,
             ..GeneratorOptions::new(workload, 3 * 1_024, 1, count)
@@ -393,6 +398,20 @@ mod tests {
     }
 
     #[test]
+    fn zones_that_were_written_before_are_reset_in_the_first_round_too() {
+        let written = |options: &mut GeneratorOptions| options.zones.as_mut().expect("there are zones").written = true;
+        for (workload, op) in [(Workload::SequentialWrite, Op::Write), (Workload::ZoneAppend, Op::ZoneAppend)] {
+            let seen = requests(workload, 12, written);
+            let (resets, writes): (Vec<_>, Vec<_>) = seen.into_iter().partition(|(op, ..)| *op == Op::ZoneReset);
+            assert_eq!(resets, [0, 1_024, 2_048, 0].map(|lba| (Op::ZoneReset, lba, 8)));
+            assert!(writes.len() == 8 && writes.iter().all(|write| write.0 == op), "{writes:?}");
+            assert_eq!(requests(workload, 2, written)[0].0, Op::ZoneReset);
+        }
+        let reads = requests(Workload::SequentialRead, 3, written);
+        assert!(reads.iter().all(|(op, ..)| *op == Op::Read), "{reads:?}");
+    }
+
+    #[test]
     fn one_zone_is_reset_each_time() {
         let ops = requests(Workload::SequentialWrite, 6, |options| options.capacity_sectors = 1_024);
         let ops: Vec<Op> = ops.into_iter().map(|(op, ..)| op).collect();
@@ -411,7 +430,7 @@ mod tests {
 
     #[test]
     fn zones_that_hold_no_request_are_refused() {
-        let zones = Some(Zones { size_sectors: 1_024, capacity_sectors: 4 });
+        let zones = Some(Zones { size_sectors: 1_024, capacity_sectors: 4, written: false });
         let options = GeneratorOptions { zones, ..GeneratorOptions::new(Workload::RandomRead, 1_024, 1, 1) };
         assert!(Generator::new(options).unwrap_err().contains("zones of 1024 sectors"));
         let options = GeneratorOptions::new(Workload::ZoneAppend, 1_024, 1, 1);

@@ -164,9 +164,11 @@ fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failur
         read_share: arguments.read_share.unwrap_or(defaults.read_share),
         align_sectors: info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32,
         think_max: arguments.think_max,
-        zones: info
-            .zones
-            .map(|zones| Zones { size_sectors: zones.size_sectors, capacity_sectors: zones.capacity_sectors }),
+        zones: info.zones.map(|zones| Zones {
+            size_sectors: zones.size_sectors,
+            capacity_sectors: zones.capacity_sectors,
+            written: device.state_file().is_some(),
+        }),
         ..defaults
     };
     Generator::new(options).map_err(Failure::usage)

@@ -312,10 +312,6 @@ impl Profile {
     /// The device as a flash drive, if it is one.
     pub(crate) fn flash_drive(&self) -> Result<&dyn FlashDrive, ProfileError> {
         let problem = || format!("a device of kind \"{}\" has no state of flash; expected kind \"ssd\"", self.kind());
-        if self.0.info.zones.is_some() {
-            // Its collector is the host, so there is nothing to age.
-            return Err(self.refusal("a device with zones has no state that can be made or kept".to_owned()));
-        }
         self.0.blueprint.flash.as_deref().ok_or_else(|| self.refusal(problem()))
     }
 

@@ -292,8 +292,53 @@ fn what_a_zoned_drive_can_not_have_is_refused() {
     let options = BuildOptions { capacity_bytes: Some(3 << 19), ..BuildOptions::default() };
     let Err(error) = profile.build(&options) else { panic!("a zone and a half") };
     assert!(error.to_string().contains("size of a zone, 1 MiB"), "{error}");
-    let aged = profile.age(&BuildOptions::default(), &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
-    assert!(aged.unwrap_err().to_string().contains("zones"));
+}
+
+/// A drive with zones that is in use, as it is when its state was saved and loaded.
+fn zones_from_state(seed: u64, saved: bool) -> Box<dyn DeviceModel> {
+    let profile = Profile::parse(&small(&[ZONES, PROTECTED]), "zones").unwrap();
+    let options = BuildOptions { seed, ..BuildOptions::default() };
+    let ageing = AgeingOptions { occupied: 0.5, ..AgeingOptions::default() };
+    let aged = profile.age(&options, &ageing, &mut |_| ControlFlow::Continue(()));
+    let (mut state, _) = aged.unwrap().expect("nobody ended it");
+    if saved {
+        let mut bytes = Vec::new();
+        let written: Result<(), ()> = state.write(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        written.unwrap();
+        assert_eq!(bytes.len() as u64, state.len_bytes());
+        state = profile.read_state(&options, bytes.as_slice()).unwrap();
+    }
+    profile.build_from_state(&options, state).unwrap()
+}
+
+#[test]
+fn zones_go_on_from_a_saved_state_as_from_the_one_that_was_saved() {
+    let ends_of = |saved| {
+        let mut drive = zones_from_state(3, saved);
+        assert_eq!(ends(drive.as_mut(), Request::new(0, Op::Write, 0, 8)), Status::ZoneFull);
+        assert_eq!(ends(drive.as_mut(), Request::new(0, Op::Write, 11 * 2_048, 8)), Status::Ok, "half of 22 are full");
+        let mut stream = RandomStream::new(1, "test", "zones");
+        let outcome = closed_loop(drive.as_mut(), 8, 600, |id| {
+            let zone = stream.below(22) * 2_048;
+            match stream.below(6) {
+                0 => Request::new(id, Op::ZoneReset, zone, 8),
+                1 | 2 => Request::new(id, Op::Read, zone + stream.below(170) * 8, 16),
+                _ => Request::new(id, Op::ZoneAppend, zone, 96),
+            }
+        });
+        (outcome.response_times, counter(drive.as_ref(), "flash-erases"))
+    };
+    let (unsaved, saved) = (ends_of(false), ends_of(true));
+    assert!(unsaved.1 > 20, "{} erases", unsaved.1);
+    assert_eq!(unsaved, saved);
+}
+
+#[test]
+fn contract_of_zones_from_a_state() {
+    contract::check("ssd-zones-from-state", contract::cases(3), &|seed| zones_from_state(seed, true));
 }
 
 #[test]

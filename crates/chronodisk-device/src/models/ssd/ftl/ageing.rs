@@ -16,6 +16,9 @@
 //! The fixed point is that of uniform random writes, from which it is drawn for other workloads too: those take more
 //! rounds from there, and what decides that they are steady is the real collector. Which unit is in which valid slot is
 //! a random order, as it is after uniform random writes; after hot and cold ones it is the rounds' doing alone.
+//!
+//! A drive with zones is aged in whole zones, which the host resets and writes again: there is nothing to draw, and its
+//! write amplification is 1 from the beginning. What becomes old is where its zones are and how worn its superblocks.
 
 use std::fmt;
 use std::ops::{ControlFlow, Range};
@@ -27,7 +30,7 @@ use super::fixed_point::FixedPoint;
 use super::permutation::Permutation;
 use super::reverse::Reverse;
 use super::state::{Counts, Resting, RestingBlock};
-use super::{Allocation, BlockUse, Ftl, FtlParameters, Unit, Untimed};
+use super::{Allocation, BlockUse, Ftl, FtlParameters, Unit, Untimed, ZoneIndex, ZoneParameters};
 use crate::flat_table::FlatTable;
 
 /// What was written to an aged drive.
@@ -155,6 +158,9 @@ pub(crate) fn age(
     options: &AgeingOptions,
     report: &mut Report<'_>,
 ) -> Option<(Ftl, AgeingReport)> {
+    if let Some(zone) = parameters.zones() {
+        return age_zones(parameters, zone, options, report);
+    }
     let occupied = ((f64::from(parameters.logical_units) * options.occupied) as u32).clamp(1, parameters.logical_units);
     let mut random = RandomStream::new(options.seed, "ageing", "workload");
     let sequential = matches!(options.workload, AgeingWorkload::Sequential | AgeingWorkload::SequentialTwice);
@@ -195,7 +201,72 @@ pub(crate) fn age(
         steady = is_steady(&rounds);
     }
     drive.settle();
-    let ftl = drive.into_ftl();
+    Some(finished(drive.into_ftl(), rounds, steady, predicted, options.seed))
+}
+
+/// The same for a drive with zones, of which whole ones are written.
+fn age_zones(
+    parameters: &Arc<FtlParameters>,
+    zone: ZoneParameters,
+    options: &AgeingOptions,
+    report: &mut Report<'_>,
+) -> Option<(Ftl, AgeingReport)> {
+    let all = parameters.logical_units / zone.size_units;
+    let occupied = ((f64::from(all) * options.occupied) as u32).clamp(1, all);
+    let mut random = RandomStream::new(options.seed, "ageing", "workload");
+    let mut drive = Untimed::new(Ftl::new(Arc::clone(parameters), options.seed));
+    rewrite_zones(AgeingStage::Fill, &mut drive, zone, 0..occupied, report)?;
+    let (mut rounds, mut steady) = (Vec::new(), true);
+    match options.workload {
+        AgeingWorkload::Sequential => {}
+        AgeingWorkload::SequentialTwice => {
+            rewrite_zones(AgeingStage::FillAgain, &mut drive, zone, 0..occupied, report)?;
+        }
+        workload => {
+            let count = (f64::from(occupied) * WRITTEN_ROUND).ceil() as usize;
+            steady = false;
+            for number in 1..=ROUNDS_MOST {
+                if steady {
+                    break;
+                }
+                let before = *drive.ftl().counters();
+                let drawn: Vec<ZoneIndex> = (0..count).map(|_| next_unit(workload, occupied, &mut random)).collect();
+                rewrite_zones(AgeingStage::Round(number), &mut drive, zone, drawn.into_iter(), report)?;
+                rounds.push(drive.ftl().counters().since(&before).write_amplification());
+                steady = is_steady(&rounds);
+            }
+        }
+    }
+    Some(finished(drive.into_ftl(), rounds, steady, None, options.seed))
+}
+
+/// Resets and writes these zones.
+fn rewrite_zones(
+    stage: AgeingStage,
+    drive: &mut Untimed,
+    zone: ZoneParameters,
+    zones: impl ExactSizeIterator<Item = ZoneIndex>,
+    report: &mut Report<'_>,
+) -> Option<()> {
+    let units = u64::from(zone.capacity_units);
+    let total = zones.len() as u64 * units;
+    for (done, number) in (0..).step_by(zone.capacity_units as usize).zip(zones) {
+        if report(AgeingProgress { stage, done, total, write_amplification: None }).is_break() {
+            return None;
+        }
+        drive.rewrite_zone(number);
+    }
+    Some(())
+}
+
+/// What comes of an aged drive at rest.
+fn finished(
+    ftl: Ftl,
+    rounds: Vec<f64>,
+    steady: bool,
+    predicted_write_amplification: Option<f64>,
+    seed: u64,
+) -> (Ftl, AgeingReport) {
     let last = &rounds[rounds.len().saturating_sub(WINDOW)..];
     let write_amplification = if last.is_empty() {
         ftl.counters().write_amplification()
@@ -203,12 +274,11 @@ pub(crate) fn age(
         last.iter().sum::<f64>() / last.len() as f64
     };
     let valid_share = valid_share(&ftl);
-    let report =
-        AgeingReport { rounds, steady, write_amplification, predicted_write_amplification: predicted, valid_share };
+    let report = AgeingReport { rounds, steady, write_amplification, predicted_write_amplification, valid_share };
     // What comes from here is the same as what comes from a saved state.
     let counts = Counts::by(&ftl);
-    let ftl = Ftl::from_counted(Resting::of(ftl), counts, options.seed).expect("a drive at rest is consistent");
-    Some((ftl, report))
+    let ftl = Ftl::from_counted(Resting::of(ftl), counts, seed).expect("a drive at rest is consistent");
+    (ftl, report)
 }
 
 /// Whether the last rounds are a steady state.
@@ -376,6 +446,7 @@ fn draw(parameters: &Arc<FtlParameters>, seed: u64, occupied: u32, report: &mut 
         blocks,
         frontiers: vec![Default::default(); geometry.dies() as usize],
         counters: Default::default(),
+        zones: None,
     };
     let translation = parameters.logical_units..parameters.addressed_units();
     let counts = Counts::of_mapped([0..occupied, translation], parameters.addressed_units(), valid_by_superblock);

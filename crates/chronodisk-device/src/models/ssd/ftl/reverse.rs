@@ -94,15 +94,8 @@ impl Entry {
 impl Reverse {
     /// Nothing is in any slot that the map would say so of.
     pub(super) fn new(parameters: &FtlParameters) -> Self {
-        let entry = Entry::of(parameters);
-        Reverse {
-            words: FlatTable::new(match parameters.zones() {
-                None => entry.words(parameters.geometry.slots()),
-                Some(_) => 0,
-            }),
-            entry,
-            units: parameters.addressed_units(),
-        }
+        let words = FlatTable::new(Reverse::bytes(parameters) / 4);
+        Reverse { words, entry: Entry::of(parameters), units: parameters.addressed_units() }
     }
 
     /// The same for a table that is about to be written all over.
@@ -118,9 +111,12 @@ impl Reverse {
         Reverse { words: FlatTable::in_memory(memory), entry, units: parameters.addressed_units() }
     }
 
-    /// Bytes of the table.
+    /// Bytes of the table; none where there are zones, whose slots' units follow from their places.
     pub(super) fn bytes(parameters: &FtlParameters) -> u64 {
-        Entry::of(parameters).words(parameters.geometry.slots()) * 4
+        match parameters.zones() {
+            None => Entry::of(parameters).words(parameters.geometry.slots()) * 4,
+            Some(_) => 0,
+        }
     }
 
     /// The table as it is kept.

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //!  header (4 KiB) │ dies and counters │ superblocks │ map: unit → slot │ reverse: slot → unit
+//!                                                    │ with zones: zones │ nothing
 //! ```
 //!
 //! Sections begin at multiples of 4 KiB, so that the maps can be mapped copy-on-write. All numbers are little-endian.
@@ -24,6 +25,7 @@ use super::log_blocks::{self, LogBlocks};
 use super::mapping_cache::MappingCache;
 use super::reverse::Reverse;
 use super::victims::Victims;
+use super::zones::{RestingZones, Zones};
 use super::{BlockUse, Die, Frontier, Ftl, FtlCounters, FtlParameters, REGION_UNITS, Sizes, Stream, Unit, regions_of};
 use crate::flat_table::{FlatTable, TableMemory};
 
@@ -36,6 +38,8 @@ pub(crate) struct Resting {
     /// By die and stream.
     pub(super) frontiers: Vec<[Option<Frontier>; Stream::ALL.len()]>,
     pub(super) counters: FtlCounters,
+    /// Of a drive that has zones, whose maps have no entries.
+    pub(super) zones: Option<RestingZones>,
 }
 
 /// A superblock of a drive at rest.
@@ -150,14 +154,15 @@ impl Resting {
             blocks: blocks.collect(),
             frontiers: ftl.dies.iter().map(|die| die.frontiers).collect(),
             counters: ftl.counters,
+            zones: ftl.zones.as_ref().map(Zones::at_rest),
             map: ftl.map,
             reverse: ftl.reverse,
             parameters: ftl.parameters,
         }
     }
 
-    /// The small sections: dies with counters, and superblocks.
-    fn small_sections(&self) -> [Vec<u8>; 2] {
+    /// The small sections: dies with counters, superblocks, and zones if there are such.
+    fn small_sections(&self) -> Vec<Vec<u8>> {
         let mut dies = Vec::with_capacity(self.frontiers.len() * DIE_BYTES + FtlCounters::WORDS * 8);
         for frontier in self.frontiers.iter().flatten() {
             let words = frontier.map_or([0, 0], |frontier| [frontier.superblock + 1, frontier.appended]);
@@ -169,7 +174,8 @@ impl Resting {
             let words = [block.state as u32, block.closing, block.erases, block.home, block.in_order];
             blocks.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         }
-        [dies, blocks]
+        let zones = self.zones.iter().map(|zones| zones.words().flat_map(u32::to_le_bytes).collect());
+        [dies, blocks].into_iter().chain(zones).collect()
     }
 
     /// Bytes of a saved state.
@@ -186,17 +192,18 @@ impl Resting {
         let small = self.small_sections();
         let lengths = section_lengths(&self.parameters);
         let tables = [&self.map, self.reverse.words()];
+        let table_of = |section: usize| tables[section + tables.len() - SECTIONS];
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(MAGIC);
         header.extend(VERSION.to_le_bytes());
         header.extend((HEADER_BYTES as u32).to_le_bytes());
         header.extend(device.to_le_bytes());
-        for section in 0..SECTIONS {
+        for (section, length) in lengths.into_iter().enumerate() {
             let checksum = match small.get(section) {
                 Some(bytes) => XxHash64::oneshot(CHECKSUM_SEED, bytes),
-                None => checksum_of_table(tables[section - small.len()]),
+                None => checksum_of_table(table_of(section)),
             };
-            header.extend(lengths[section].to_le_bytes());
+            header.extend(length.to_le_bytes());
             header.extend(checksum.to_le_bytes());
         }
         header.resize(HEADER_BYTES - 8, 0);
@@ -205,7 +212,7 @@ impl Resting {
         for (section, length) in lengths.into_iter().enumerate() {
             match small.get(section) {
                 Some(bytes) => sink(bytes)?,
-                None => tables[section - small.len()].write(sink)?,
+                None => table_of(section).write(sink)?,
             }
             sink(&[0; HEADER_BYTES][..padding(length)])?;
         }
@@ -282,9 +289,12 @@ impl Resting {
             let (home, in_order) = (numbers.u32(), numbers.u32());
             read_blocks.push(RestingBlock { state, closing, erases, home, in_order });
         }
+        let zones = parameters.zones().map(|zone| RestingZones::of_words(zone, words_of((*map).as_ref())));
+        let map = if zones.is_some() { FlatTable::new(0) } else { FlatTable::in_memory(map) };
         let resting = Resting {
             parameters: Arc::clone(parameters),
-            map: FlatTable::in_memory(map),
+            zones: zones.transpose().or_else(damaged)?,
+            map,
             reverse: Reverse::in_memory(reverse, parameters),
             blocks: read_blocks,
             frontiers,
@@ -300,17 +310,20 @@ impl Ftl {
     /// # Errors
     /// What is inconsistent in the state.
     pub(crate) fn from_resting(resting: Resting, seed: u64) -> Result<Ftl, StateError> {
-        let counts = Counts::of(&resting.map, &resting.reverse, &resting.parameters)?;
+        let counts = match &resting.zones {
+            Some(zones) => Counts {
+                valid: zones.valid(&resting.parameters, &resting.blocks).or_else(damaged)?,
+                regions: FlatTable::new(0),
+            },
+            None => Counts::of(&resting.map, &resting.reverse, &resting.parameters)?,
+        };
         Ftl::from_counted(resting, counts, seed)
     }
 
     /// The same for a state whose counts are known, and its maps agree.
     pub(super) fn from_counted(resting: Resting, counts: Counts, seed: u64) -> Result<Ftl, StateError> {
         let Counts { valid, regions } = counts;
-        let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters } = resting;
-        if parameters.zones().is_some() {
-            return damaged("a drive with zones has none");
-        }
+        let Resting { parameters, map, reverse, blocks: resting_blocks, frontiers, counters, zones } = resting;
         let geometry = parameters.geometry;
         let sizes = Sizes::of(&parameters);
         let mut blocks = Blocks::in_use(&geometry, sizes.slc_superblocks);
@@ -318,8 +331,13 @@ impl Ftl {
         let mut slc_victims = Victims::of_slc(&parameters);
         let homes = resting_blocks.iter().map(|block| (block.state, block.home, block.in_order));
         let logs = log_blocks::with_homes(&parameters, homes, &map).or_else(damaged)?;
-        if logs.is_some() && frontiers.iter().flatten().any(Option::is_some) {
-            return damaged("a log is open in a drive at rest");
+        if frontiers.iter().flatten().any(Option::is_some) {
+            if logs.is_some() {
+                return damaged("a log is open in a drive at rest");
+            }
+            if zones.is_some() {
+                return damaged("a superblock is open for no zone");
+            }
         }
         for (superblock, resting) in (0..).zip(&resting_blocks) {
             blocks.set(superblock, Field::Valid, valid[superblock as usize]);
@@ -334,7 +352,9 @@ impl Ftl {
             if of_die.clone().any(|superblock| resting_blocks[superblock as usize].state == BlockUse::Victim) {
                 return damaged("a superblock is being collected");
             }
-            check_frontiers(&frontiers, of_die.clone(), &resting_blocks, &sizes, blocks.pools())?;
+            if zones.is_none() {
+                check_frontiers(&frontiers, of_die.clone(), &resting_blocks, &sizes, blocks.pools())?;
+            }
             // From the last to the first, so that the first is taken first.
             for superblock in of_die.clone().rev() {
                 match resting_blocks[superblock as usize].state {
@@ -355,12 +375,17 @@ impl Ftl {
                 let pool = blocks.pools().of(die, superblock);
                 blocks.close(pool, superblock);
                 match &mut slc_victims {
+                    // The host is the one that empties zones.
+                    _ if zones.is_some() && valid[superblock as usize] > 0 => {}
                     Some(victims) if pool != die => victims.add(&mut blocks, die, superblock),
                     _ => victims.add(&mut blocks, die, superblock),
                 }
             }
         }
-        check_room(&blocks, &dies, &sizes, logs.as_ref())?;
+        if zones.is_none() {
+            check_room(&blocks, &dies, &sizes, logs.as_ref())?;
+        }
+        let zones = zones.and_then(|zones| Zones::from_rest(&parameters, &zones));
         let cache = MappingCache::new(&parameters);
         Ok(Ftl {
             parameters,
@@ -372,7 +397,7 @@ impl Ftl {
             victims,
             slc_victims,
             logs,
-            zones: None,
+            zones,
             dies,
             cache,
             counters,
@@ -495,10 +520,11 @@ fn check_room(blocks: &Blocks, dies: &[Die], sizes: &Sizes, logs: Option<&LogBlo
 /// Bytes of each section.
 fn section_lengths(parameters: &FtlParameters) -> [u64; SECTIONS] {
     let geometry = &parameters.geometry;
+    let zones = parameters.zones().map(|zone| RestingZones::word_count(zone, parameters.logical_units) * 4);
     [
         u64::from(geometry.dies()) * DIE_BYTES as u64 + FtlCounters::WORDS as u64 * 8,
         u64::from(geometry.superblocks()) * BLOCK_BYTES as u64,
-        u64::from(parameters.addressed_units()) * 4,
+        zones.unwrap_or(u64::from(parameters.mapped_units()) * 4),
         Reverse::bytes(parameters),
     ]
 }
@@ -518,6 +544,11 @@ fn checksum_of_table(table: &FlatTable) -> u64 {
     match hashed {
         Ok(()) => hasher.finish(),
     }
+}
+
+/// The words of a section.
+fn words_of(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|word| Numbers(word).u32()).collect()
 }
 
 /// Numbers one after the other, in bytes known to be long enough.

@@ -3,12 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use chronodisk_sim::RandomStream;
+use chronodisk_sim::{Op, RandomStream};
 use proptest::prelude::*;
 
-use super::ageing::{AgeingOptions, age};
+use super::ageing::{AgeingOptions, AgeingWorkload, age};
 use super::state::{Resting, StateError, reseal_state};
 use super::tests::{parameters, saved_and_loaded, with_logs};
+use super::zones::ZoneState;
+use super::zones_tests::{Drive, with_zones};
 use super::*;
 use crate::contract::cases;
 
@@ -171,6 +173,122 @@ fn units_in_order_are_believed_only_where_they_are() {
     }
 }
 
+/// Zones empty, closed and full, one of these finished early, and a superblock that is to be erased.
+fn zones_in_use(parameters: &Arc<FtlParameters>) -> Ftl {
+    let mut drive = Drive(Ftl::new(Arc::clone(parameters), 0));
+    drive.write(5 * 512, 7 * 24, false).unwrap();
+    drive.manage(5, Op::ZoneReset).unwrap();
+    drive.write(0, 7 * 24, false).unwrap();
+    drive.write(512, 5 * 24, false).unwrap();
+    drive.write(2 * 512, 24, false).unwrap();
+    drive.write(3 * 512, 30, false).unwrap();
+    drive.manage(3, Op::ZoneFinish).unwrap();
+    drive.manage(4, Op::ZoneOpen).unwrap();
+    drive.0
+}
+
+/// Appends to zones, resets and finishes them.
+fn exercise_zones(ftl: Ftl, zones: u32) -> Vec<Option<u32>> {
+    let mut drive = Drive(ftl);
+    let mut random = RandomStream::new(3, "test", "zones");
+    let mut outcomes = Vec::new();
+    for _ in 0..400 {
+        let zone = random.below(u64::from(zones)) as u32;
+        match random.below(8) {
+            0 => drive.manage(zone, Op::ZoneReset).unwrap(),
+            1 => drive.manage(zone, Op::ZoneFinish).unwrap(),
+            _ => {
+                let place = drive.write(zone * 512, 1 + random.below(60) as u32, true).ok();
+                outcomes.push(place.and_then(|place| drive.0.lookup(place)));
+            }
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn a_loaded_state_with_zones_goes_on_as_the_saved_one() {
+    for dies in [2, 4] {
+        let parameters = Arc::new(with_zones(dies, 2, 4));
+        let ftl = zones_in_use(&parameters);
+        let rested = Ftl::from_resting(Resting::of(ftl.clone()), 5).unwrap();
+        let loaded = saved_and_loaded(ftl);
+        assert_eq!(loaded.zones_in_use(), Some((0, 2)), "zones 1 and 2 are closed, and zone 4 is empty again");
+        let outcomes = exercise_zones(rested, 12);
+        assert!(outcomes.iter().flatten().count() > 60, "{outcomes:?}");
+        assert_eq!(outcomes, exercise_zones(loaded, 12));
+    }
+}
+
+#[test]
+fn an_aged_drive_with_zones_has_written_whole_ones() {
+    let parameters = Arc::new(with_zones(4, 2, 4));
+    let by = |workload| {
+        let options = AgeingOptions { workload, occupied: 0.5, ..AgeingOptions::default() };
+        age(&parameters, &options, &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    for (workload, written, rounds) in [
+        (AgeingWorkload::Sequential, 12, 0),
+        (AgeingWorkload::SequentialTwice, 24, 0),
+        (AgeingWorkload::Random, 12 + 5 * 3, 5),
+        (AgeingWorkload::HotCold { hot_units: 0.2, hot_writes: 0.9 }, 12 + 5 * 3, 5),
+    ] {
+        let (ftl, report) = by(workload);
+        assert_eq!((report.steady, report.write_amplification, report.rounds.len()), (true, 1.0, rounds));
+        assert_eq!(ftl.counters().host_units, written * 7 * 24);
+        assert_eq!(ftl.counters().erases, (written - 12) * 4);
+        let full = (0..24).filter(|&zone| ftl.zone_state(zone) == ZoneState::Full).count();
+        assert_eq!(full, 12);
+        assert!((0..24).all(|zone| ftl.lookup(zone * 512 + 167).is_some() == (zone < 12)));
+    }
+    let mut told = 0;
+    let ended = age(&parameters, &AgeingOptions::default(), &mut |progress| {
+        told += 1;
+        assert!(progress.done < progress.total, "{progress:?}");
+        if told == 30 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(ended.is_none());
+}
+
+#[test]
+fn zones_that_superblocks_do_not_bear_out_are_refused() {
+    let parameters = Arc::new(with_zones(4, 2, 3));
+    let bytes = bytes_of(&zones_in_use(&parameters));
+    assert!(load(&parameters, &bytes).is_ok());
+    let fewer = load(&Arc::new(with_zones(4, 1, 1)), &bytes).map(drop).unwrap_err().to_string();
+    assert!(fewer.contains("more zones are active than can be"), "{fewer}");
+    const ZONES: usize = 3 * 4_096;
+    const ZONE_BYTES: usize = 6 * 4;
+    let of_zone = |zone: usize, word: usize| ZONES + zone * ZONE_BYTES + word * 4;
+    let of_block = |word: usize| 2 * 4_096 + word * 4;
+    let word_at = |place: usize| u32::from_le_bytes(bytes[place..place + 4].try_into().unwrap());
+    let used_by_zone_1 = word_at(of_zone(1, 2)) as usize - 1;
+    for (place, word, expected) in [
+        (of_zone(0, 0), 9, "no known state"),
+        (of_zone(1, 0), ZoneState::ImplicitlyOpen as u32, "no state that it could be in at rest"),
+        (of_zone(1, 1), 5 * 24 + 1, "no state that it could be in at rest"),
+        (of_zone(1, 1), 7 * 24, "no state that it could be in at rest"),
+        (of_zone(0, 1), 7 * 24 + 1, "no state that it could be in at rest"),
+        (of_zone(6, 1), 24, "no state that it could be in at rest"),
+        (of_zone(6, 0), ZoneState::Closed as u32, "no state that it could be in at rest"),
+        (of_zone(0, 2), 0, "no superblock where it was written"),
+        (of_zone(0, 2), word_at(of_zone(1, 2)), "no zone that it could be of"),
+        (of_zone(0, 2), word_at(of_zone(0, 3)), "no zone that it could be of"),
+        (of_zone(0, 2), u32::MAX, "no zone that it could be of"),
+        (of_zone(2, 3), 24 + 20, "no zone that it could be of"),
+        (of_block(used_by_zone_1 * 5), BlockUse::Free as u32, "no zone that it could be of"),
+        (of_block(20 * 5), BlockUse::Open as u32, "open for no zone"),
+        (of_block(20 * 5), BlockUse::Victim as u32, "being collected"),
+        (4_096, 21, "open for no zone"),
+    ] {
+        let mut changed = bytes.clone();
+        changed[place..place + 4].copy_from_slice(&word.to_le_bytes());
+        reseal_state(&mut changed);
+        let reason = load(&parameters, &changed).map(drop).unwrap_err().to_string();
+        assert!(reason.contains(expected), "word {word} at {place}: {reason}; expected {expected}");
+    }
+}
+
 #[test]
 fn units_beyond_the_cells_of_a_superblock_with_one_bit_are_refused() {
     let slc_cache = Some(SlcCache { superblocks: 3, empty_below: 1 });
@@ -212,6 +330,30 @@ proptest! {
             reseal_state(&mut changed);
             if let Ok(ftl) = load(parameters, &changed) {
                 exercise(ftl);
+            }
+        });
+    }
+
+    #[test]
+    fn a_changed_state_with_zones_is_refused_or_works(
+        changes in prop::collection::vec((any::<u32>(), 0u32..200), 1..4)
+    ) {
+        thread_local!(static BYTES: (Arc<FtlParameters>, Vec<u8>) = {
+            let parameters = Arc::new(with_zones(4, 2, 4));
+            let bytes = bytes_of(&zones_in_use(&parameters));
+            (parameters, bytes)
+        });
+        BYTES.with(|(parameters, bytes)| {
+            let mut changed = bytes.clone();
+            for (place, word) in changes {
+                // Superblocks, and zones: the two sections that have to agree.
+                let first = [2 * 4_096, 3 * 4_096][place as usize % 2];
+                let place = first + place as usize / 2 % 144 * 4;
+                changed[place..place + 4].copy_from_slice(&word.to_le_bytes());
+            }
+            reseal_state(&mut changed);
+            if let Ok(ftl) = load(parameters, &changed) {
+                exercise_zones(ftl, 24);
             }
         });
     }

@@ -1,7 +1,7 @@
 //! A flash translation layer driven as fast as it goes: every program and erase ends at once.
 
 use super::super::geometry::DieIndex;
-use super::{Appended, Ftl, Move, Stream, Unit, Urgency};
+use super::{Appended, Ftl, Move, Stream, Unit, Urgency, ZoneIndex};
 
 /// Writes for the host, and collects whenever the thresholds ask for it.
 #[derive(Clone, Debug)]
@@ -63,6 +63,20 @@ impl Untimed {
         let stream = self.ftl.host_stream_for(die, unit).expect("the collector keeps room");
         self.put_on(stream, die, unit);
         self.die = if self.ftl.begun(stream, die) == 0 { (die + 1) % self.ftl.dies() } else { die };
+    }
+
+    /// The host resets a zone and writes all of it. No more than one zone fewer than can be is active.
+    pub(crate) fn rewrite_zone(&mut self, zone: ZoneIndex) {
+        self.ftl.reset_zone(zone);
+        self.ftl.dies_of_zone(zone).for_each(|die| self.collect(die));
+        let units = self.ftl.units_of_zone(zone);
+        let count = units.end - units.start;
+        self.ftl.write_to_zone(units.start, count, false).expect("the zone is empty, and can be active");
+        self.ftl.arrived_in_zone(units.start, count);
+        for unit in units {
+            let appended = self.ftl.append_to_zone(unit).expect("a die has a superblock for each of its zones");
+            self.end_program(appended);
+        }
     }
 
     /// What a change of a unit's place does to the mapping cache.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use chronodisk_sim::{Op, RandomStream, Status};
 use proptest::prelude::*;
 
-use super::tests::{parameters, small_geometry};
+use super::tests::{parameters, saved_and_loaded, small_geometry};
 use super::zones::ZoneState;
 use super::*;
 use crate::contract::cases;
 
 /// Zones of 15 program units on two or four of the four dies, of which so many can be open and active.
-fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlParameters {
+pub(super) fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlParameters {
     let zone = ZoneParameters { size_units: 512, capacity_units: 7 * 24, dies, most_open, most_active };
     FtlParameters {
         allocation: Allocation::Zones(zone),
@@ -24,10 +24,10 @@ fn with_zones(dies: u32, most_open: u32, most_active: u32) -> FtlParameters {
 
 /// A drive whose programs end at once, and whose erases end when somebody waits for one.
 #[derive(Clone)]
-struct Drive(Ftl);
+pub(super) struct Drive(pub(super) Ftl);
 
 impl Drive {
-    fn write(&mut self, first: Unit, units: u32, append: bool) -> Result<Unit, Status> {
+    pub(super) fn write(&mut self, first: Unit, units: u32, append: bool) -> Result<Unit, Status> {
         let place = self.0.write_to_zone(first, units, append)?;
         self.0.arrived_in_zone(place, units);
         for unit in place..place + units {
@@ -56,7 +56,35 @@ impl Drive {
         }
     }
 
-    fn manage(&mut self, zone: ZoneIndex, op: Op) -> Result<(), Status> {
+    /// Puts the drive to rest, and saves and loads it: an active zone whose program unit is begun is written on to its
+    /// end, or finished where it can't be.
+    fn rest(&mut self, shadows: &mut Shadows) {
+        for zone in 0..self.0.parameters().logical_units / 512 {
+            let written = shadows.get(zone).written;
+            let (begun, active) =
+                (written % 24, !matches!(shadows.get(zone).state, ZoneState::Empty | ZoneState::Full));
+            if begun > 0 && active {
+                let outcome = self.write(zone * 512, 24 - begun, true);
+                assert_eq!(outcome, shadows.write(zone, None, 24 - begun));
+                if outcome.is_err() {
+                    self.manage(zone, Op::ZoneFinish).unwrap();
+                    shadows.manage(zone, Op::ZoneFinish).unwrap();
+                }
+            }
+        }
+        let before = self.0.clone();
+        self.0 = saved_and_loaded(self.0.clone());
+        let units = 0..before.parameters().logical_units;
+        assert!(units.clone().all(|unit| before.lookup(unit) == self.0.lookup(unit)));
+        assert!((0..before.dies()).all(|die| before.urgency(die) == self.0.urgency(die)));
+        shadows.zones.retain(|_, zone| zone.state == ZoneState::Full || zone.written > 0);
+        shadows.zones.values_mut().filter(|zone| zone.state != ZoneState::Full).for_each(|zone| {
+            zone.state = ZoneState::Closed;
+        });
+        assert_eq!(self.0.zones_in_use().unwrap(), (0, shadows.count(&[ZoneState::Closed])));
+    }
+
+    pub(super) fn manage(&mut self, zone: ZoneIndex, op: Op) -> Result<(), Status> {
         match op {
             Op::ZoneOpen => return self.0.open_zone(zone),
             Op::ZoneClose => return self.0.close_zone(zone),
@@ -230,6 +258,9 @@ proptest! {
             check(&kept.0.0, &kept.1);
             if random.chance(0.3) {
                 (drive, shadows) = kept;
+            } else if random.chance(0.4) {
+                drive.rest(&mut shadows);
+                check(&drive.0, &shadows);
             }
         }
     }
