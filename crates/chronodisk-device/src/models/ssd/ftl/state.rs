@@ -315,7 +315,10 @@ impl Ftl {
                 valid: zones.valid(&resting.parameters, &resting.blocks).or_else(damaged)?,
                 regions: FlatTable::new(0),
             },
-            None => Counts::of(&resting.map, &resting.reverse, &resting.parameters)?,
+            None => {
+                check_unwritten(&resting)?;
+                Counts::of(&resting.map, &resting.reverse, &resting.parameters)?
+            }
         };
         Ftl::from_counted(resting, counts, seed)
     }
@@ -478,6 +481,21 @@ impl Counts {
         }
         Counts { valid, regions }
     }
+}
+
+/// That nothing is mapped to what an open superblock was not written to: it would be written there again.
+fn check_unwritten(resting: &Resting) -> Result<(), StateError> {
+    let geometry = &resting.parameters.geometry;
+    // Whether a superblock could be open at all is checked elsewhere.
+    let open = resting.frontiers.iter().flatten().flatten().filter(|open| open.superblock < geometry.superblocks());
+    for Frontier { superblock, appended } in open {
+        let first = geometry.first_slot(*superblock);
+        let mut unwritten = (*appended..geometry.units_per_superblock()).map(|place| first + place);
+        if unwritten.any(|slot| resting.reverse.look(&resting.map, slot).1) {
+            return damaged("a unit is mapped to a slot that was not written");
+        }
+    }
+    Ok(())
 }
 
 /// That each open superblock is open for one stream, and in a place where its next superpage begins.

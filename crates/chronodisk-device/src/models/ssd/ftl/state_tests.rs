@@ -108,6 +108,18 @@ fn two_units_of_one_slot_are_found_where_a_slot_keeps_only_a_part_of_its_units_n
 }
 
 #[test]
+fn units_beyond_what_was_written_to_an_open_superblock_are_refused() {
+    let parameters = Arc::new(parameters(VictimPolicy::Greedy));
+    let resting = || Resting::of(aged(&parameters));
+    assert!(Ftl::from_resting(resting(), 5).is_ok());
+    let mut changed = resting();
+    let open = changed.frontiers.iter_mut().flatten().flatten().find(|open| open.appended > 24);
+    open.expect("a superblock is open").appended = 24;
+    let reason = Ftl::from_resting(changed, 5).unwrap_err().to_string();
+    assert!(reason.contains("a unit is mapped to a slot that was not written"), "{reason}");
+}
+
+#[test]
 fn a_loaded_state_with_logs_goes_on_as_the_saved_one() {
     let parameters = Arc::new(with_logs(parameters(VictimPolicy::Greedy), 3));
     let mut drive = exercise(aged(&parameters));
