@@ -1,6 +1,7 @@
 //! The two streams: data on standard output, words for people on standard error.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -31,6 +32,20 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Writes a line for people to standard error, which may be closed.
 pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Refuses a place where no file can be made, as far as that can be told before the work whose result goes there.
+pub fn expect_place(file: &Path) -> Result<(), Failure> {
+    let shown = file.display();
+    if file.is_dir() {
+        return Err(Failure::usage(format!("{shown} is a folder; expected the name of a file")));
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!("{shown} can't be written: there is no folder {}", folder.display())));
+    }
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
+        .map_err(|error| Failure::host(format!("{shown} can't be written: {}: {error}", folder.display())))
 }
 
 /// Renders a failure on standard error.

@@ -43,6 +43,11 @@ fn a_drive_with_zones_in_use_is_reset_before_it_is_written() {
     assert_eq!(written["summary"]["failed"], 0, "{written}");
     assert_eq!(written["summary"]["by_op"]["zone-reset"]["requests"], 1, "{written}");
     assert_eq!(simulate(&write)["summary"]["by_op"]["zone-reset"], serde_json::Value::Null);
+
+    let random = ["simulate", "--device", "wd-zn540-zones", "--workload", "random-write", "--requests", "100"];
+    let output = Command::new(env!("CARGO_BIN_EXE_chronodisk")).args(random).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("warning: 100 of 100 requests failed: zone-invalid-write 100"), "{told}");
 }
 
 #[test]

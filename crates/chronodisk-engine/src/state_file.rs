@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::{
@@ -59,11 +60,12 @@ pub fn load(profile: &Profile, options: &BuildOptions, path: &Path) -> Result<Fl
     profile.read_state(options, &file).map_err(|error| BuildError::State { path: path.to_owned(), error })
 }
 
-/// Writes a state to a file that takes its name only when it is whole; `advance` is told of bytes written.
+/// Writes a state to a file that takes its name only when it is whole; `advance` is told of bytes written, and may end
+/// it.
 ///
 /// # Errors
-/// What the system says; nothing is left behind then.
-pub fn save(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
+/// What the system says, or `Interrupted` if `advance` ended it; nothing is left behind then.
+pub fn save(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64) -> ControlFlow<()>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let unfinished = path.with_file_name(name);
@@ -75,11 +77,11 @@ pub fn save(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64)) -> io
     written
 }
 
-fn write(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64)) -> io::Result<()> {
+fn write(state: &FlashState, path: &Path, advance: &mut dyn FnMut(u64) -> ControlFlow<()>) -> io::Result<()> {
     let mut file = File::create_new(path)?;
-    state.write(&mut |piece| {
-        advance(piece.len() as u64);
-        file.write_all(piece)
+    state.write(&mut |piece| match advance(piece.len() as u64) {
+        ControlFlow::Continue(()) => file.write_all(piece),
+        ControlFlow::Break(()) => Err(io::ErrorKind::Interrupted.into()),
     })
 }
 

@@ -1,5 +1,6 @@
 //! `chronodisk age`: the state of a flash drive that has been in use for long, in a file.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,13 +45,13 @@ pub struct Arguments {
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = positive_share)]
     occupied: f64,
 
-    /// Share of the written part that is hot, for hot-cold
-    #[arg(long, value_name = "SHARE", default_value = "0.2", value_parser = positive_share)]
-    hot_share: f64,
+    /// Share of the written part that is hot, for hot-cold; 0.2 if not given
+    #[arg(long, value_name = "SHARE", value_parser = positive_share)]
+    hot_share: Option<f64>,
 
-    /// Share of the writes that goes there, for hot-cold
-    #[arg(long, value_name = "SHARE", default_value = "0.8", value_parser = quantity::share)]
-    hot_writes: f64,
+    /// Share of the writes that goes there, for hot-cold; 0.8 if not given
+    #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
+    hot_writes: Option<f64>,
 
     /// Seed of what is drawn and written
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -121,7 +122,14 @@ const SCHEMA: &str = "chronodisk.age/1";
 
 /// Ages, and writes the state.
 pub fn execute(arguments: Arguments) -> Outcome {
+    let hot = arguments.hot_share.is_some() || arguments.hot_writes.is_some();
+    if hot && !matches!(arguments.workload, WorkloadName::HotCold) {
+        let workload = name_of(arguments.workload);
+        return Err(Failure::usage(format!("workload {workload} takes no --hot-share and no --hot-writes"))
+            .help("for hot and cold units, use --workload hot-cold"));
+    }
     let profile = device::find(&arguments.device)?;
+    output::expect_place(&arguments.output)?;
     let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
     let interrupted = Arc::new(AtomicBool::new(false));
     // A second Ctrl-C ends the process at once, should the first not get through.
@@ -135,14 +143,19 @@ pub fn execute(arguments: Arguments) -> Outcome {
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     stages.finish();
-    let Some((state, report)) = aged.map_err(device::failure)? else {
-        output::note("interrupted; no state was written");
-        return Ok(status::INTERRUPTED);
-    };
+    let Some((state, report)) = aged.map_err(device::failure)? else { return Ok(told_of_interruption()) };
     let progress = output::Progress::new(state.len_bytes(), "bytes written");
-    let saved = state_file::save(&state, &arguments.output, &mut |bytes| progress.advance(bytes));
+    let saved = state_file::save(&state, &arguments.output, &mut |bytes| {
+        progress.advance(bytes);
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
     progress.finish();
-    saved.map_err(|error| Failure::host(format!("can't write {}: {error}", arguments.output.display())))?;
+    match saved {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(told_of_interruption()),
+        saved => {
+            saved.map_err(|error| Failure::host(format!("can't write {}: {error}", arguments.output.display())))?
+        }
+    }
     let host_seconds = begun.elapsed().as_secs_f64();
     output::note(summary(&arguments, &report, state.len_bytes(), host_seconds));
     if arguments.json {
@@ -167,6 +180,11 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
+fn told_of_interruption() -> u8 {
+    output::note("interrupted; no state was written");
+    status::INTERRUPTED
+}
+
 fn options(arguments: &Arguments) -> AgeingOptions {
     AgeingOptions {
         workload: match arguments.workload {
@@ -174,7 +192,8 @@ fn options(arguments: &Arguments) -> AgeingOptions {
             WorkloadName::SequentialTwice => AgeingWorkload::SequentialTwice,
             WorkloadName::Random => AgeingWorkload::Random,
             WorkloadName::HotCold => {
-                AgeingWorkload::HotCold { hot_units: arguments.hot_share, hot_writes: arguments.hot_writes }
+                let (hot_units, hot_writes) = (arguments.hot_share.unwrap_or(0.2), arguments.hot_writes.unwrap_or(0.8));
+                AgeingWorkload::HotCold { hot_units, hot_writes }
             }
         },
         method: match arguments.method {

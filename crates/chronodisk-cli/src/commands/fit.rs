@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -152,6 +152,9 @@ pub fn execute(arguments: Arguments) -> Outcome {
         let message = format!("{} is there already", path.display());
         return Err(Failure::usage(message).help("choose another name, or replace it with --force"));
     }
+    for path in arguments.output.iter().chain(&arguments.plot) {
+        output::expect_place(path)?;
+    }
     let points = points(&arguments)?;
     tell(&points);
     let problem = Problem {
@@ -201,7 +204,7 @@ fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
     let mut points = Vec::new();
     for path in &arguments.data {
         let file = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
+        let text = read_text(path).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
         points.extend(read_sweep(&text, &file, &arguments.workload).map_err(failure)?);
     }
     points.retain(|point| arguments.only.iter().all(|selector| selector.holds(point)));
@@ -210,6 +213,19 @@ fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
         false => Ok(points),
     }
 }
+
+/// The text of a file that may be anything, even one without an end.
+fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(DATA_BYTES_MOST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > DATA_BYTES_MOST {
+        true => Err(io::Error::other("longer than 256 MiB, which no sweep is")),
+        false => Ok(text),
+    }
+}
+
+/// Thousands of times what a sweep takes.
+const DATA_BYTES_MOST: u64 = 256 << 20;
 
 /// Says what was understood of the sets, so that a wrong reading is seen.
 fn tell(points: &[Point]) {

@@ -11,7 +11,7 @@ use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
 use chronodisk_report::{SIMULATION_SCHEMA, Simulation, StreamedSummary, render_simulation};
-use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_trace::{Generator, GeneratorOptions, Workload, Zones};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -140,6 +140,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     } else {
         format!("{} requests", simulation.requests)
     };
+    tell_of_failures(&simulated.failures, simulation.requests);
     let per_second = simulation.requests as f64 / simulated.host_seconds.max(1e-9);
     output::note(format_args!("{done}, simulated in {:.3} s: {per_second:.0} requests/s", simulated.host_seconds));
     Ok(if simulated.interrupted { status::INTERRUPTED } else { status::FINE })
@@ -211,6 +212,8 @@ struct Simulated {
     summary: StreamedSummary,
     /// The log, if it is to be kept.
     records: Vec<RequestRecord>,
+    /// Requests that the device answered with an error, by its name.
+    failures: BTreeMap<&'static str, u64>,
     interrupted: bool,
     host_seconds: f64,
 }
@@ -228,11 +231,15 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
     let keep = arguments.output.is_some();
     let mut records = Vec::new();
     let mut summary = StreamedSummary::default();
+    let mut failures = BTreeMap::new();
     let progress = output::Progress::new(arguments.requests, "requests");
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
     closed_loop_streaming_at(&mut port, requests, arguments.depth, |record| {
         summary.add(record);
+        if record.status != Status::Ok {
+            *failures.entry(record.status.name()).or_default() += 1;
+        }
         if keep {
             records.push(*record);
         }
@@ -255,7 +262,17 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
         tell_of_link(model, summary.requests());
     }
     let interrupted = summary.requests() < arguments.requests;
-    Ok(Simulated { summary, records, interrupted, host_seconds })
+    Ok(Simulated { summary, records, failures, interrupted, host_seconds })
+}
+
+/// Which errors the device answered with: figures of requests that failed are none of its work.
+fn tell_of_failures(failures: &BTreeMap<&'static str, u64>, requests: u64) {
+    if failures.is_empty() {
+        return;
+    }
+    let failed: u64 = failures.values().sum();
+    let by_error: Vec<String> = failures.iter().map(|(error, count)| format!("{error} {count}")).collect();
+    output::note(format_args!("warning: {failed} of {requests} requests failed: {}", by_error.join(", ")));
 }
 
 /// What the connection to a model that is elsewhere cost.
