@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use chronodisk_device::DeviceModel;
 use chronodisk_engine::sim::{Issue, closed_loop_streaming};
 use chronodisk_report::{Distribution, SweepFigures};
-use chronodisk_sim::{Nanos, RequestId, SECTOR_BYTES};
-use chronodisk_trace::{Generator, GeneratorOptions};
+use chronodisk_sim::{Nanos, RequestId, SECTOR_BYTES, Status};
+use chronodisk_trace::{Generator, GeneratorOptions, Zones};
 
 use crate::{FitError, Point};
 
@@ -46,6 +46,12 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
         block_bytes: point.block_bytes,
         read_share: point.access.read_share,
         align_sectors: info.logical_block_bytes / SECTOR_BYTES as u32,
+        // A drive in use has written its zones.
+        zones: info.zones.map(|zones| Zones {
+            size_sectors: zones.size_sectors,
+            capacity_sectors: zones.capacity_sectors,
+            written: true,
+        }),
         ..GeneratorOptions::new(
             workload,
             region.unwrap_or(u64::MAX).min(info.capacity_sectors),
@@ -58,9 +64,14 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
     let issues = generator.map(|generated| Issue { request: generated.request(RequestId(0)), think });
     let mut times = Vec::with_capacity(conditions.requests as usize);
     let (mut seen, mut first, mut last) = (0u64, Nanos::ZERO, Nanos::ZERO);
+    let mut refused = None;
     closed_loop_streaming(model, issues, point.depth, |record| {
         seen += 1;
-        if seen > warm_up && point.only.is_none_or(|op| op == record.op) {
+        if record.status != Status::Ok {
+            refused = Some((record.op, record.status));
+            return ControlFlow::Break(());
+        }
+        if seen > warm_up && !record.op.is_for_zones() && point.only.is_none_or(|op| op == record.op) {
             if times.is_empty() {
                 first = record.arrival;
             }
@@ -70,6 +81,9 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
         ControlFlow::Continue(())
     })
     .map_err(|error| failed(error.to_string()))?;
+    if let Some((op, status)) = refused {
+        return Err(failed(format!("the device refuses a {} of this workload: {}", op.name(), status.name())));
+    }
     let intervals = times.len().saturating_sub(1) as f64;
     let span = last.saturating_sub(first).as_secs_f64();
     let distribution = Distribution::of(times);
@@ -120,6 +134,21 @@ mod tests {
         let figures = simulated("read,4096,1,8000,100");
         assert!((figures.iops.unwrap() - 8_000.0).abs() < 1e-6, "{figures:?}");
         assert_eq!(figures.mean_us, Some(100.0));
+    }
+
+    #[test]
+    fn zones_are_written_in_order_or_not_at_all() {
+        let zones = |row: &str| {
+            let point = &read_sweep(&format!("workload,bs,qd,mean_us\n{row}\n"), "a.csv", &[]).unwrap()[0];
+            let profile = Profile::find("wd-zn540-zones").unwrap();
+            // Two zones, of which the writes come to the first again.
+            let options = BuildOptions { capacity_bytes: Some(4 << 30), ..BuildOptions::default() };
+            simulate(profile.build(&options).unwrap().as_mut(), point, &CONDITIONS)
+        };
+        let written = zones("write,1048576,4,50").unwrap();
+        assert!(written.mean_us.unwrap() > 100.0, "{written:?}");
+        let refused = zones("randwrite,4096,4,50").unwrap_err().to_string();
+        assert!(refused.contains("the device refuses a write of this workload: zone-invalid-write"), "{refused}");
     }
 
     #[test]
