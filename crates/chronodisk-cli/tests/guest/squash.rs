@@ -85,6 +85,25 @@ struct Cut {
 }
 
 impl Cut {
+    /// Bytes of files' contents that the squashing store has as they were written: without need, but in a journal of
+    /// contents and where everything is kept.
+    fn kept_contents_bytes(&self) -> u64 {
+        let [full, squashed] = ["full", "squashed"].map(|name| File::open(self.folder.join(name)).unwrap());
+        let (mut units, mut others) = (vec![0; 256 * UNIT_BYTES], vec![0; 256 * UNIT_BYTES]);
+        let (mut kept_bytes, mut at) = (0, 0);
+        loop {
+            let len = full.read_at(&mut units, at).unwrap();
+            if len == 0 {
+                return kept_bytes;
+            }
+            squashed.read_exact_at(&mut others[..len], at).unwrap();
+            let pairs = units[..len].chunks(UNIT_BYTES).zip(others.chunks(UNIT_BYTES));
+            let kept = pairs.filter(|(unit, other)| unit == &&other[..unit.len()] && are_contents(unit));
+            kept_bytes += kept.map(|(unit, _)| unit.len() as u64).sum::<u64>();
+            at += len as u64;
+        }
+    }
+
     /// Read as they are, compared, repaired, and compared again.
     fn compare(self) {
         let (full, squashed) = (self.folder.join("full"), self.folder.join("squashed"));
@@ -117,10 +136,18 @@ fn compare_ext(full: &Path, squashed: &Path, what: &str) {
     }
     // What is at its place before recovery is of several moments: a directory whose removal is committed may
     // be there still, and need not be.
-    if text(&header.stdout).contains("needs_recovery") {
+    let header = text(&header.stdout);
+    if header.contains("needs_recovery") {
+        if header.contains("fast_commit") {
+            assert!(journal_of(full) == journal_of(squashed), "{what}: the journals differ");
+            [full, squashed].into_iter().for_each(|path| blank_fast_commits(path, &header));
+        }
         for path in [full, squashed] {
             let recovered = tool("e2fsck", &["-E", "journal_only", "-y", path.to_str().unwrap()]);
-            assert!(recovered.status.code() < Some(4), "{what}: {}", text(&recovered.stdout));
+            let said = text(&recovered.stdout) + &text(&recovered.stderr);
+            // It goes on after a recovery that failed, with status 0.
+            let whole = recovered.status.code() < Some(4) && !said.contains("while recovering journal");
+            assert!(whole, "{what}: {said}");
         }
     }
     blank_contents(full, squashed);
@@ -131,6 +158,36 @@ fn compare_ext(full: &Path, squashed: &Path, what: &str) {
     };
     assert_eq!(repair(full), repair(squashed), "{what}");
     e2fsprogs::compare_files(full, squashed, &format!("{what}, repaired"));
+}
+
+/// Leaves whole commits alone in the journal.
+///
+/// A fast commit names blocks of directories and links that were not written yet: a checker reads there what an earlier
+/// owner left, which need not be the same. And where fast commits are of an earlier transaction than the last whole one,
+/// e2fsck 1.47.0 gives up its recovery half done ("Invalid argument").
+fn blank_fast_commits(image: &Path, header: &str) {
+    let number = |label: &str| -> u64 {
+        let line = header.lines().find(|line| line.starts_with(label)).expect(label);
+        line[label.len()..].trim().parse().expect(label)
+    };
+    let (count, block_bytes) = (number("Fast commit length:"), number("Block size:"));
+    let blocks = text(&tool("debugfs", &["-c", "-R", "blocks <8>", image.to_str().unwrap()]).stdout);
+    let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
+    let file = File::options().write(true).open(image).unwrap();
+    for block in &blocks[blocks.len() - count as usize..] {
+        file.write_all_at(&vec![0; block_bytes as usize], block * block_bytes).unwrap();
+    }
+}
+
+/// The bytes of the journal, fast commits and all, whatever the bitmaps are like.
+fn journal_of(image: &Path) -> Vec<u8> {
+    let file = image.with_extension("journal");
+    let dump = format!("dump <8> {}", file.display());
+    let dumped = tool("debugfs", &["-c", "-R", &dump, image.to_str().unwrap()]);
+    let bytes = std::fs::read(&file).unwrap();
+    assert!(!bytes.is_empty(), "{}", text(&dumped.stderr));
+    std::fs::remove_file(file).unwrap();
+    bytes
 }
 
 fn compare_xfs(full: &Path, squashed: &Path, what: &str) {
@@ -236,10 +293,12 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let recording = chronodisk.path("recording");
     let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
     let what = format!("{file_system} {flags:?} seed {seed}");
+    let modules = if flags.iter().any(|flag| flag.ends_with(",quota")) { quota_modules() } else { Vec::new() };
     let flags = [
         &["--fs", file_system, "--capacity", &capacity, "--squash", "--content", "random", "--check"][..],
         &["--record-store", recording.to_str().unwrap()],
         flags,
+        &modules.iter().flat_map(|module| ["--module", module]).collect::<Vec<_>>(),
     ]
     .concat();
     let (seed_text, steps_text) = (seed.to_string(), steps.to_string());
@@ -247,6 +306,13 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let output = chronodisk.run("constant-100us", &flags, &program);
     assert!(output.status.success(), "{what}: {}", text(&output.stderr));
     History { chronodisk, file_system, seed, what, recording }.replay(cuts);
+}
+
+/// What the kernel needs for quotas of ext4, and modprobe does not find in a guest.
+fn quota_modules() -> Vec<String> {
+    let folder = std::fs::read_dir("/usr/lib/uml/modules").unwrap().next().expect("a kernel's modules").unwrap().path();
+    let module = |name: &str| folder.join("kernel/fs/quota").join(name).to_str().unwrap().to_owned();
+    ["quota_tree.ko", "quota_v2.ko"].map(module).into()
 }
 
 impl History<'_> {
@@ -294,7 +360,9 @@ impl History<'_> {
             drop(twin.squashed);
             twin.squashed = open_again(&image, capacity_bytes(self.file_system));
         }
-        compared.send(twin.export(self.chronodisk.path("end"), format!("{} at its end", self.what))).unwrap();
+        let end = twin.export(self.chronodisk.path("end"), format!("{} at its end", self.what));
+        println!("{}: {} bytes of contents are kept", self.what, end.kept_contents_bytes());
+        compared.send(end).unwrap();
         assert!(twin.squashed.squash_statistics().generated_bytes > 0);
         drop(twin);
         for path in [image.clone(), image.with_extension("map")] {
