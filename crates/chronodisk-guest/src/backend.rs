@@ -2,6 +2,7 @@
 //! clock, the models and the stores, or the links to where these are. One per guest; it ends when the
 //! guest does.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -113,10 +114,12 @@ impl Backend {
         engine.set_model_delay(delay_min..=delay_max, spec.seed);
         let mut sessions = Vec::new();
         let mut model_bytes = 0;
-        let joint = joint_memory(&spec.devices);
-        for (index, device) in spec.devices.iter().enumerate() {
+        let ports = spec.devices.iter().map(|device| open_model(device, spec, &mut model_bytes));
+        let ports: Vec<ModelPort> = ports.collect::<Result<_, _>>()?;
+        let mut joint = Joint::of(&spec.devices, &ports, spec.seed)?;
+        for (index, (device, port)) in spec.devices.iter().zip(ports).enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
-            let (port, store) = open_device(device, spec, joint.as_ref(), &mut model_bytes)?;
+            let store = open_store(device, &port, spec, &mut joint)?;
             sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
             engine.attach_port(port);
         }
@@ -335,14 +338,12 @@ pub(crate) fn obey(session: &mut Session, arrivals: &mut dyn RequestHandler) -> 
     }
 }
 
-/// A device's model and its bytes, wherever they are. What the model takes of this host's memory is added to
-/// `model_bytes`.
-fn open_device(
+/// A device's model, wherever it is. What it takes of this host's memory is added to `model_bytes`.
+fn open_model(
     device: &DeviceOptions,
     spec: &BackendSpec,
-    joint: Option<&JointMemory>,
     model_bytes: &mut u64,
-) -> Result<(ModelPort, Box<dyn Store>), Box<dyn std::error::Error>> {
+) -> Result<ModelPort, Box<dyn std::error::Error>> {
     let patience = Patience { answer: spec.patience.0, reconnect: spec.patience.1 };
     let tell: Tell = Box::new(|text| eprintln!("chronodisk: {text}"));
     let reset = Reset {
@@ -351,7 +352,7 @@ fn open_device(
         speculate: true,
         ..Reset::default()
     };
-    let port = match &device.model {
+    Ok(match &device.model {
         ModelChoice::Profile { text, label } => {
             let profile = Profile::parse(text, label)?;
             let options = BuildOptions { capacity_bytes: device.capacity_bytes, seed: spec.seed };
@@ -370,15 +371,27 @@ fn open_device(
             remote::open_server(address, reset, patience, tell)?.into()
         }
         ModelChoice::Program { command } => remote::open_program(command, reset, patience, tell)?.into(),
-    };
-    let capacity_bytes = port.info().capacity_sectors * SECTOR_BYTES;
-    let elsewhere = match &port {
+    })
+}
+
+fn capacity_bytes(port: &ModelPort) -> u64 {
+    port.info().capacity_sectors * SECTOR_BYTES
+}
+
+/// A device's bytes, wherever they are.
+fn open_store(
+    device: &DeviceOptions,
+    port: &ModelPort,
+    spec: &BackendSpec,
+    joint: &mut Joint,
+) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
+    let elsewhere = match port {
         ModelPort::Remote(model) => model.store(),
         ModelPort::Local(_) => None,
     };
     let store = match elsewhere {
         Some(store) => Box::new(store),
-        None => open_store(&device.store, capacity_bytes, spec.seed, joint)?,
+        None => open_here(&device.store, capacity_bytes(port), spec.seed, joint)?,
     };
     let store = match &device.store_recording {
         Some(path) => Box::new(RecordingStore::new(store, path)?),
@@ -391,7 +404,7 @@ fn open_device(
     if spec.sample_every.is_some() {
         store.measure_cpu(Box::new(ThreadCpuClock));
     }
-    Ok((port, store))
+    Ok(store)
 }
 
 fn blk_config(info: &DeviceInfo) -> BlkConfig {
@@ -407,21 +420,67 @@ fn blk_config(info: &DeviceInfo) -> BlkConfig {
     }
 }
 
-/// Memory for squashed devices, if there are several, so that mirrors among them are there once.
-fn joint_memory(devices: &[DeviceOptions]) -> Option<JointMemory> {
-    let budgets = devices.iter().filter_map(|device| match &device.store {
-        StoreChoice::Squashed { image: None, budget_bytes, .. } => Some(*budget_bytes),
-        _ => None,
-    });
-    let budgets: Vec<u64> = budgets.collect();
-    (budgets.len() > 1).then(|| JointMemory::new(budgets.into_iter().fold(0, u64::saturating_add)))
+/// What squashed devices have together, if there are several, so that mirrors among them are there once.
+enum Joint {
+    Nothing,
+    Memory(JointMemory),
+    /// A store for each device that is not opened yet, in order.
+    Image(VecDeque<SquashStore>),
 }
 
-fn open_store(
+impl Joint {
+    /// An image is of all devices together if it is given for each.
+    fn of(devices: &[DeviceOptions], ports: &[ModelPort], seed: u64) -> Result<Self, Box<dyn std::error::Error>> {
+        let choices = devices.iter().filter_map(|device| match &device.store {
+            StoreChoice::Squashed { image, budget_bytes, .. } => Some((image.as_deref(), *budget_bytes)),
+            StoreChoice::Ram { .. } | StoreChoice::File { .. } => None,
+        });
+        let choices: Vec<_> = choices.collect();
+        if choices.len() < 2 || choices.len() < devices.len() {
+            return Ok(Joint::Nothing);
+        }
+        let image = choices[0].0;
+        if choices.iter().any(|choice| choice.0 != image) {
+            return Ok(Joint::Nothing);
+        }
+        let Some(path) = image else {
+            let budget_bytes = choices.iter().fold(0_u64, |sum, choice| sum.saturating_add(choice.1));
+            return Ok(Joint::Memory(JointMemory::new(budget_bytes)));
+        };
+        let options = squash_options(&devices[0].store, seed)?;
+        let capacities_bytes: Vec<u64> = ports.iter().map(capacity_bytes).collect();
+        let stores = match path.exists() {
+            true => SquashStore::open_joint(path, &capacities_bytes, &options)?,
+            false => SquashStore::create_joint(path, &capacities_bytes, &options)?,
+        };
+        Ok(Joint::Image(stores.into()))
+    }
+}
+
+/// How a squashing store behaves, if it is chosen.
+fn squash_options(choice: &StoreChoice, seed: u64) -> Result<SquashOptions, Box<dyn std::error::Error>> {
+    let StoreChoice::Squashed { exact, content, unclassified_bytes, ignore_journal, names, notices, .. } = choice
+    else {
+        return Err("the store is none that squashes".into());
+    };
+    let content = ContentKind::ALL.into_iter().find(|kind| kind.name() == content);
+    Ok(SquashOptions {
+        mode: if *exact { SquashMode::Exact } else { SquashMode::Classified },
+        content: content.ok_or("a kind of content that is not known")?,
+        seed,
+        unclassified_bytes: *unclassified_bytes,
+        durable: false,
+        ignore_journal: *ignore_journal,
+        names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
+        notices: *notices,
+    })
+}
+
+fn open_here(
     choice: &StoreChoice,
     capacity_bytes: u64,
     seed: u64,
-    joint: Option<&JointMemory>,
+    joint: &mut Joint,
 ) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
     Ok(match choice {
         StoreChoice::Ram { budget_bytes } => Box::new(RamStore::new(capacity_bytes, *budget_bytes)),
@@ -429,30 +488,12 @@ fn open_store(
             Box::new(FileStore::open(path, capacity_bytes, false)?)
         }
         StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, false)?),
-        StoreChoice::Squashed {
-            image,
-            budget_bytes,
-            exact,
-            content,
-            unclassified_bytes,
-            ignore_journal,
-            names,
-            notices,
-        } => {
-            let content = ContentKind::ALL.into_iter().find(|kind| kind.name() == content);
-            let options = SquashOptions {
-                mode: if *exact { SquashMode::Exact } else { SquashMode::Classified },
-                content: content.ok_or("a kind of content that is not known")?,
-                seed,
-                unclassified_bytes: *unclassified_bytes,
-                durable: false,
-                ignore_journal: *ignore_journal,
-                names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
-                notices: *notices,
-            };
+        StoreChoice::Squashed { image, budget_bytes, .. } => {
+            let options = squash_options(choice, seed)?;
             Box::new(match (image, joint) {
-                (None, Some(memory)) => SquashStore::in_joint_memory(capacity_bytes, memory, &options),
-                (None, None) => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),
+                (_, Joint::Image(stores)) => stores.pop_front().ok_or("more devices than the image has")?,
+                (None, Joint::Memory(memory)) => SquashStore::in_joint_memory(capacity_bytes, memory, &options),
+                (None, Joint::Nothing) => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),
                 (Some(path), _) if path.exists() => SquashStore::open(path, capacity_bytes, &options)?,
                 (Some(path), _) => SquashStore::create(path, capacity_bytes, &options)?,
             })

@@ -69,7 +69,7 @@ fn without_a_file_system_everything_is_kept_and_comes_back() {
             }
         }
         drop(store);
-        let info = ImageInfo::read(&path).unwrap();
+        let info = ImageInfo::read(&path).unwrap().remove(0);
         assert_eq!((info.capacity_bytes, info.mode, info.generated_bytes), (CAPACITY_BYTES, mode, 0));
         let kept: u64 = info.kept_bytes.iter().map(|(_, bytes)| bytes).sum();
         let smaller = info.stored_bytes < kept;

@@ -27,7 +27,7 @@ enum ImageCommand {
 /// The whole map is read and checked; an image that is damaged is refused with the reason.
 #[derive(Debug, Args)]
 struct InfoArguments {
-    /// The image; its map lies beside it, with .map appended to its name
+    /// The image; its map lies beside it, with .map appended to its name (of several devices .0.map, .1.map and on)
     #[arg(value_name = "FILE")]
     image: PathBuf,
 
@@ -42,24 +42,41 @@ const SCHEMA: &str = "chronodisk/image/1";
 /// Does what was asked.
 pub fn execute(arguments: Arguments) -> Outcome {
     let ImageCommand::Info(arguments) = arguments.command;
-    let info = ImageInfo::read(&arguments.image).map_err(|error| match error {
+    let devices = ImageInfo::read(&arguments.image).map_err(|error| match error {
         StoreError::Io { .. } => Failure::host(error),
         error => Failure::usage(error),
     })?;
     if arguments.json {
-        output::data(&to_json(&arguments.image, &info))?
+        output::data(&to_json(&arguments.image, &devices))?
     } else {
-        output::data(&to_text(&info))?
+        output::data(&to_text(&devices))?
     }
     Ok(status::FINE)
 }
 
-fn to_json(path: &Path, info: &ImageInfo) -> String {
+fn to_json(path: &Path, devices: &[ImageInfo]) -> String {
+    let mut value = json!({ "schema": SCHEMA, "image": path.to_string_lossy() });
+    let object = value.as_object_mut().expect("an object");
+    match devices {
+        [info] => object.extend(fields(info)),
+        several => {
+            let several = several.iter().map(|info| {
+                let mut fields = fields(info);
+                fields.insert("shared_bytes".to_owned(), json!(info.shared_bytes));
+                Value::Object(fields)
+            });
+            object.insert("devices".to_owned(), several.collect());
+        }
+    }
+    let mut text = serde_json::to_string_pretty(&value).expect("plain data");
+    text.push('\n');
+    text
+}
+
+fn fields(info: &ImageInfo) -> Map<String, Value> {
     let kept: Map<String, Value> =
         info.kept_bytes.iter().map(|(class, bytes)| (class.name().to_owned(), json!(bytes))).collect();
-    let value = json!({
-        "schema": SCHEMA,
-        "image": path.to_string_lossy(),
+    let fields = json!({
         "capacity_bytes": info.capacity_bytes,
         "mode": info.mode.name(),
         "content": info.content.name(),
@@ -71,12 +88,22 @@ fn to_json(path: &Path, info: &ImageInfo) -> String {
         "stored_bytes": info.stored_bytes,
         "savings": info.savings(),
     });
-    let mut text = serde_json::to_string_pretty(&value).expect("plain data");
-    text.push('\n');
-    text
+    let Value::Object(fields) = fields else { unreachable!("it was made as one") };
+    fields
 }
 
-fn to_text(info: &ImageInfo) -> String {
+fn to_text(devices: &[ImageInfo]) -> String {
+    let texts = devices.iter().zip(0..).map(|(info, index)| match devices.len() {
+        1 => device_text(info),
+        _ => {
+            let shared = format!("shared      {:>20} bytes\n", info.shared_bytes);
+            format!("device {index} of {}\n{}{shared}", devices.len(), device_text(info))
+        }
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+fn device_text(info: &ImageInfo) -> String {
     let mut lines = vec![
         format!("device      {:>20} bytes", info.capacity_bytes),
         format!("mode        {:>20}", info.mode.name()),

@@ -136,7 +136,7 @@ pub struct Arguments {
     start_time: Option<u64>,
 
     /// Where the device's bytes are: ram, or a file that keeps them (with several devices FILE.vda, FILE.vdb
-    /// and on)
+    /// and on; with --squash one image of all)
     #[arg(long, value_name = "ram|FILE", default_value = "ram")]
     store: OsString,
 
@@ -503,16 +503,19 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         (None, Some(_)) => 0,
         (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
     };
-    let store = |index: usize| match (in_memory, devices.len()) {
-        (true, _) => StoreChoice::Ram { budget_bytes },
-        (false, 1) => StoreChoice::File { path: PathBuf::from(&arguments.store) },
-        (false, _) => {
-            let mut path = arguments.store.clone();
-            path.push(format!(".vd{}", char::from(b'a' + index as u8)));
-            StoreChoice::File { path: PathBuf::from(path) }
-        }
-    };
     let squashed = arguments.squash.options(arguments.seed, false);
+    let path_of = |index: usize| {
+        let mut path = arguments.store.clone();
+        path.push(format!(".vd{}", char::from(b'a' + index as u8)));
+        PathBuf::from(path)
+    };
+    // An image of each device by itself, as they were made before there were images of several, stays that.
+    let together = devices.len() == 1 || squashed.is_some() && !path_of(0).exists();
+    let store = |index: usize| match (in_memory, together) {
+        (true, _) => StoreChoice::Ram { budget_bytes },
+        (false, true) => StoreChoice::File { path: PathBuf::from(&arguments.store) },
+        (false, false) => StoreChoice::File { path: path_of(index) },
+    };
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage(
             "--squash is of bytes on this machine; with --server they are in the server's memory",

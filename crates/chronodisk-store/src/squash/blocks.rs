@@ -173,7 +173,7 @@ impl Blocks {
     /// Bytes of kept blocks that other devices have, too, and of these how many are not to be counted here, if each
     /// of the devices counts an equal part.
     pub(crate) fn shared_bytes(&self) -> (u64, u64) {
-        self.backing.joint().map_or((0, 0), |memory| memory.shared_bytes(&self.map))
+        self.backing.joint().map_or((0, 0), |joint| joint.shared_bytes(&self.map))
     }
 
     pub(crate) fn waiting_bytes(&self) -> u64 {
@@ -412,22 +412,25 @@ impl Blocks {
         Ok(())
     }
 
-    /// Keeps blocks none of which is known to be zero, in memory that other devices' blocks are in, too.
+    /// Keeps blocks none of which is known to be zero, where other devices' blocks are, too.
     fn keep_jointly(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
             let own = self.map.at(unit, unit + 1).0;
-            let Some(memory) = self.backing.joint() else { return Ok(()) };
-            let block = match (memory.join(unit, bytes), own) {
+            let Some(joint) = self.backing.joint() else { return Ok(()) };
+            let block = match (joint.join(unit, bytes)?, own) {
                 (Some(Block::Kept { place, .. }), _) => Block::Kept { place, class },
                 // Nobody else has what is overwritten.
-                (_, Some(Block::Kept { place, .. })) if !memory.is_shared(place) => {
-                    memory.write(place, bytes);
+                (_, Some(Block::Kept { place, .. })) if !joint.is_shared(place) => {
+                    joint.write(place, bytes)?;
                     Block::Kept { place, class }
                 }
                 _ => {
-                    let taken = memory.take(UNIT_SLOTS, UNIT_SLOTS);
+                    let taken = joint.take(UNIT_SLOTS, UNIT_SLOTS);
                     let (place, _) = taken.ok_or_else(|| self.no_room(unit * UNIT_BYTES, UNIT_BYTES))?;
-                    memory.write(place, bytes);
+                    if let Err(error) = joint.write(place, bytes) {
+                        joint.give(place, UNIT_SLOTS);
+                        return Err(error);
+                    }
                     Block::Kept { place, class }
                 }
             };
@@ -448,8 +451,8 @@ impl Blocks {
         } else {
             self.stop_waiting(unit, unit + 1);
         }
-        if let Some(memory) = self.backing.joint() {
-            memory.note(unit, block);
+        if let Some(joint) = self.backing.joint() {
+            joint.note(unit, block);
         }
     }
 
@@ -471,9 +474,10 @@ impl Blocks {
                 continue;
             }
             let own = self.map.at(unit, unit + 1).0;
-            let joined = self.backing.joint().and_then(|memory| memory.join(unit, &packed[..len]));
-            if let Some(block) = joined {
-                self.put(unit, own, block);
+            let joined = self.backing.joint().map(|joint| joint.join(unit, &packed[..len])).transpose()?.flatten();
+            if let Some(Block::Packed { place, stored_bytes, .. }) = joined {
+                // Why another device keeps it is its own affair.
+                self.put(unit, own, Block::Packed { place, stored_bytes, class });
                 continue;
             }
             let slots = (len as u64).div_ceil(SLOT_BYTES);
@@ -488,8 +492,8 @@ impl Blocks {
             self.backing.write(place, &packed[..len])?;
             let block = Block::Packed { place, stored_bytes: len as u16, class };
             self.set(unit, unit + 1, Some(block));
-            if let Some(memory) = self.backing.joint() {
-                memory.note(unit, block);
+            if let Some(joint) = self.backing.joint() {
+                joint.note(unit, block);
             }
         }
         Ok(())
@@ -505,7 +509,7 @@ impl Blocks {
         let Some(&(first, _)) = parts.first() else { return Ok(()) };
         let units = parts.iter().flat_map(|(unit, bytes)| bytes.chunks_exact(UNIT_BYTES as usize).zip(*unit..));
         let new = |unit: u64| match (self.map.at(unit, unit + 1).0, self.backing.joint()) {
-            (Some(Block::Kept { place, .. }), Some(memory)) => memory.is_shared(place),
+            (Some(Block::Kept { place, .. }), Some(joint)) => joint.is_shared(place),
             (Some(Block::Kept { .. }), None) => false,
             _ => true,
         };

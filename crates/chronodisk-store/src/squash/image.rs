@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::backing::ImageFile;
+use super::backing::{Header, ImageFile, SlotFile};
 use super::blocks::Block;
+use super::joint::{self, Member};
 use super::runs::RunMap;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, slots_of};
-use crate::{FileOperation, StoreError};
+use crate::StoreError;
 
 /// Sizes of a squashed image.
 #[derive(Clone, Debug)]
@@ -28,34 +29,53 @@ pub struct ImageInfo {
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
-    /// What the image takes on the host: kept blocks, compressed or not, and the map.
+    /// What the image takes on the host: kept blocks, compressed or not, and the map; of what other devices of the image
+    /// have, too, an equal part.
     pub stored_bytes: u64,
+    /// Bytes of kept blocks that other devices of the image have, too, and that are there once.
+    pub shared_bytes: u64,
 }
 
 impl ImageInfo {
-    /// Reads the map of an image that nobody has open for writing.
+    /// Reads the maps of an image that nobody has open for writing: what it holds of each of its devices.
     ///
     /// # Errors
     /// [`StoreError::Image`] says what is wrong with the image; [`StoreError::InUse`], [`StoreError::Io`].
-    pub fn read(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
-        let (image, header, map) = ImageFile::open(path, false, false)?;
-        let log_path = super::map_log::append_name(path, ".map");
-        let log_bytes = std::fs::metadata(&log_path)
-            .map_err(|source| crate::file::io_error(&log_path, FileOperation::Stat, 0, 0, source))?
-            .len();
-        let sizes = Sizes::of(&map);
-        Ok(ImageInfo {
-            capacity_bytes: header.capacity_bytes,
+        let (file, header) = SlotFile::open(path, false, false)?;
+        if let &[capacity_bytes] = &header.capacities_bytes[..] {
+            let (image, map) = ImageFile::open(file, &header, capacity_bytes, false)?;
+            let (log_bytes, generation) = (image.log_bytes(), image.generation());
+            return Ok(vec![ImageInfo::of(&header, capacity_bytes, &map, generation).with(log_bytes, (0, 0))]);
+        }
+        let members = joint::open(path, file, &header, false)?;
+        let info = |(capacity_bytes, (member, map)): (&u64, &(Member, RunMap<Block>))| {
+            ImageInfo::of(&header, *capacity_bytes, map, member.generation())
+                .with(member.log_bytes(), member.shared_bytes(map))
+        };
+        Ok(header.capacities_bytes.iter().zip(&members).map(info).collect())
+    }
+
+    fn of(header: &Header, capacity_bytes: u64, map: &RunMap<Block>, generation: u64) -> Self {
+        let sizes = Sizes::of(map);
+        ImageInfo {
+            capacity_bytes,
             mode: header.mode,
             content: header.content.kind,
             seed: header.content.seed,
-            generation: image.generation(),
+            generation,
             kept_bytes: sizes.kept_bytes,
             generated_bytes: sizes.generated_bytes,
             zeroed_bytes: sizes.zeroed_bytes,
-            stored_bytes: sizes.stored_bytes + log_bytes,
-        })
+            stored_bytes: sizes.stored_bytes,
+            shared_bytes: 0,
+        }
+    }
+
+    /// The same, with a map of so many bytes, and what is shared with others: its bytes, and how many are not its part.
+    fn with(self, map_bytes: u64, (shared_bytes, of_others_bytes): (u64, u64)) -> Self {
+        ImageInfo { stored_bytes: self.stored_bytes + map_bytes - of_others_bytes, shared_bytes, ..self }
     }
 
     /// The share of what a full store would take that this one does not; `None` if that were nothing.

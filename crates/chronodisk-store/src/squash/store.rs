@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::backing::{Backing, ImageFile};
+use super::backing::{Backing, DEVICES_MAX, Header, ImageFile, SlotFile};
 use super::blocks::{Block, Blocks};
 use super::content::Content;
 use super::image::{Sizes, savings};
-use super::joint::JointMemory;
+use super::joint::{self, JointMemory};
 use super::meter::Worker;
 use super::names::NameRule;
 use super::notes::{MARKS_MAX, Notes};
@@ -166,6 +166,28 @@ fn places_of(parts: &[Part]) -> RunMap<PlaceInPart> {
     places
 }
 
+fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
+    let content = Content { kind: options.content, seed: options.seed };
+    Header { capacities_bytes, content, mode: options.mode, identity: 0 }
+}
+
+/// An error if an image is not of devices of these capacities.
+fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<(), StoreError> {
+    let held = &header.capacities_bytes;
+    if held.len() != expected.len() {
+        let of = |count: usize| if count == 1 { "one device".to_owned() } else { format!("{count} devices") };
+        let reason = format!("the image is of {}, expected {}", of(held.len()), of(expected.len()));
+        return Err(image_error(path, reason));
+    }
+    match held.iter().zip(expected).find(|(held, expected)| held != expected) {
+        None => Ok(()),
+        Some((held, expected)) => {
+            let reason = format!("the image is of a device of {held} bytes, expected {expected}");
+            Err(image_error(path, reason))
+        }
+    }
+}
+
 impl SquashStore {
     /// A store in memory that takes at most `budget_bytes`, besides what waits and the tables.
     #[must_use]
@@ -194,10 +216,34 @@ impl SquashStore {
     /// # Errors
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
-        let content = Content { kind: options.content, seed: options.seed };
-        let image = ImageFile::create(path.as_ref(), capacity_bytes, content, options.mode, options.durable)?;
-        let backing = Backing::File(Box::new(image));
-        Ok(SquashStore::new(capacity_bytes, options.mode, RunMap::default(), backing, content, options))
+        let mut header = new_header(vec![capacity_bytes], options);
+        let backing = Backing::File(Box::new(ImageFile::create(path.as_ref(), &mut header, options.durable)?));
+        Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
+    }
+
+    /// A new image of several devices, of two at least, with a store for each: what is equal at equal addresses is there
+    /// once.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there are too many.
+    pub fn create_joint(
+        path: impl AsRef<Path>,
+        capacities_bytes: &[u64],
+        options: &SquashOptions,
+    ) -> Result<Vec<Self>, StoreError> {
+        let path = path.as_ref();
+        let count = capacities_bytes.len();
+        if !(2..=DEVICES_MAX).contains(&count) {
+            let reason = format!("an image of {count} devices together, expected 2 to {DEVICES_MAX}");
+            return Err(image_error(path, reason));
+        }
+        let mut header = new_header(capacities_bytes.to_vec(), options);
+        let members = joint::create(path, &mut header, options.durable)?;
+        let store = |(member, &capacity_bytes)| {
+            let backing = Backing::Joint(member);
+            SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
+        };
+        Ok(members.into_iter().zip(capacities_bytes).map(store).collect())
     }
 
     /// Opens an image of a device of `capacity_bytes`.
@@ -206,13 +252,39 @@ impl SquashStore {
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let (image, header, map) = ImageFile::open(path, true, options.durable)?;
-        if header.capacity_bytes != capacity_bytes {
-            let held = header.capacity_bytes;
-            let reason = format!("the image is of a device of {held} bytes, expected {capacity_bytes}");
-            return Err(image_error(path, reason));
-        }
-        let backing = Backing::File(Box::new(image));
+        let (file, header) = SlotFile::open(path, true, options.durable)?;
+        check_capacities(path, &header, &[capacity_bytes])?;
+        let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
+        SquashStore::with_map(capacity_bytes, &header, map, Backing::File(Box::new(image)), options)
+    }
+
+    /// Opens an image of several devices of these capacities.
+    ///
+    /// # Errors
+    /// As [`SquashStore::open`].
+    pub fn open_joint(
+        path: impl AsRef<Path>,
+        capacities_bytes: &[u64],
+        options: &SquashOptions,
+    ) -> Result<Vec<Self>, StoreError> {
+        let path = path.as_ref();
+        let (file, header) = SlotFile::open(path, true, options.durable)?;
+        check_capacities(path, &header, capacities_bytes)?;
+        let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
+        let store = |((member, map), &capacity_bytes)| {
+            SquashStore::with_map(capacity_bytes, &header, map, Backing::Joint(member), options)
+        };
+        members.map(store).collect()
+    }
+
+    /// A store of what a map says.
+    fn with_map(
+        capacity_bytes: u64,
+        header: &Header,
+        map: RunMap<Block>,
+        backing: Backing,
+        options: &SquashOptions,
+    ) -> Result<Self, StoreError> {
         let mut store = SquashStore::new(capacity_bytes, header.mode, map, backing, header.content, options);
         if store.mode == SquashMode::Classified {
             store.look_for_volumes()?;
