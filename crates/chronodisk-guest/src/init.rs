@@ -129,6 +129,12 @@ fn prepare(spec: &GuestSpec) -> Result<OwnedFd, Failure> {
     if spec.file_system != FileSystem::None {
         load(spec.file_system.name())?;
     }
+    if matches!(spec.file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
+        // What a mount with quotas asks the loader of modules for, which looks among the host's.
+        for format in ["quota_v1", "quota_v2"] {
+            load(format)?;
+        }
+    }
     if spec.devices > 1 {
         // The command may make an array of them, and has no way to load these by itself.
         for level in ["raid0", "raid1", "raid10", "raid456"] {

@@ -46,3 +46,12 @@ fn xfs() {
 fn btrfs() {
     works("btrfs", "none");
 }
+
+#[test]
+fn ext4_that_counts_quotas() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let flags = ["--fs", "ext4", "--capacity", "64MiB", "--mkfs-options", "-O quota", "--check"];
+    let output = chronodisk.run("null", &flags, &["sh", "-c", "echo 1 > /mnt/file; chown 1 /mnt/file"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("found faults"), "{}", text(&output.stderr));
+}
