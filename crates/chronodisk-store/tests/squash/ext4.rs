@@ -2,7 +2,7 @@
 //! as e2fsprogs read them, and the data are not.
 
 use super::e2fsprogs::tool;
-use super::e2fsprogs::{compare_files, e2fsprogs_are_here};
+use super::e2fsprogs::{compare_files, e2fsprogs_are_here, metadata_of};
 use super::export::export;
 use super::ext4_image;
 use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
@@ -176,4 +176,33 @@ fn what_is_not_understood_is_kept_whole() {
         let image = ext4_image::make(&options, 24 << 20);
         is_kept_whole(pieces_of(&image.path), image.capacity_bytes, reason);
     }
+}
+
+/// e2image refuses a tree that is damaged, as one is that a cut left without a block.
+#[test]
+fn what_e2image_refuses_is_compared_as_far_as_e2fsck_tells() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, twin, input) = (folder.path().join("image"), folder.path().join("twin"), folder.path().join("input"));
+    std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    std::fs::write(&input, [7; 40 << 10]).unwrap();
+    let path = image.to_str().unwrap();
+    assert!(tool("mke2fs", &["-q", "-F", "-t", "ext4", "-b", "1024", path]).status.success());
+    let debugfs = |request: &str| {
+        let ran = tool("debugfs", &["-w", "-R", request, path]);
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    debugfs(&format!("write {} file", input.display()));
+    // Holes, so that the extents fill a block.
+    (1..12).step_by(2).for_each(|at| drop(debugfs(&format!("punch file {at} {at}"))));
+    let extents = debugfs("extents file");
+    let node: usize = extents.lines().nth(1).unwrap().split_whitespace().nth(7).unwrap().parse().unwrap();
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[node * 1024..][..1024].fill(0);
+    std::fs::write(&image, &bytes).unwrap();
+    std::fs::write(&twin, &bytes).unwrap();
+    assert!(metadata_of(&image).unwrap_err().contains("Corrupt extent header"));
+    compare_files(&image, &twin, "equally damaged");
 }
