@@ -293,12 +293,10 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let recording = chronodisk.path("recording");
     let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
     let what = format!("{file_system} {flags:?} seed {seed}");
-    let modules = if flags.iter().any(|flag| flag.ends_with(",quota")) { quota_modules() } else { Vec::new() };
     let flags = [
         &["--fs", file_system, "--capacity", &capacity, "--squash", "--content", "random", "--check"][..],
         &["--record-store", recording.to_str().unwrap()],
         flags,
-        &modules.iter().flat_map(|module| ["--module", module]).collect::<Vec<_>>(),
     ]
     .concat();
     let (seed_text, steps_text) = (seed.to_string(), steps.to_string());
@@ -306,13 +304,6 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let output = chronodisk.run("constant-100us", &flags, &program);
     assert!(output.status.success(), "{what}: {}", text(&output.stderr));
     History { chronodisk, file_system, seed, what, recording }.replay(cuts);
-}
-
-/// What the kernel needs for quotas of ext4, and modprobe does not find in a guest.
-fn quota_modules() -> Vec<String> {
-    let folder = std::fs::read_dir("/usr/lib/uml/modules").unwrap().next().expect("a kernel's modules").unwrap().path();
-    let module = |name: &str| folder.join("kernel/fs/quota").join(name).to_str().unwrap().to_owned();
-    ["quota_tree.ko", "quota_v2.ko"].map(module).into()
 }
 
 impl History<'_> {
