@@ -785,7 +785,7 @@ const SETTINGS: [(&str, &[&[&str]]); 5] = [
             &["--mkfs-options", "-O ^metadata_csum,^64bit"],
             &["--mkfs-options", "-O ea_inode,inline_data,quota"],
             &["--mkfs-options", "-O ^has_journal"],
-            &["--mount-options", "journal_async_commit"],
+            &["--mount-options", "journal_async_commit,data=writeback"],
         ],
     ),
     ("ext3", &[&[], &["--mkfs-options", "-b 1024"]]),
