@@ -6,8 +6,8 @@
 //! the map's, or that of the whole input.
 #![no_main]
 
-use chronodisk_store::squash::{ImageInfo, SquashOptions, SquashStore};
 use chronodisk_store::Store;
+use chronodisk_store::squash::{ImageInfo, SquashOptions, SquashStore};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
