@@ -44,7 +44,18 @@ pub fn metadata_of(image: &Path) -> Result<Vec<u8>, String> {
 pub fn verdict(image: &Path) -> (Option<i32>, String) {
     let checked = tool("e2fsck", &["-f", "-n", image.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&checked.stdout).replace(image.to_str().unwrap(), "IMAGE");
-    (checked.status.code(), text)
+    (checked.status.code(), without_addresses(&text))
+}
+
+/// Where an inode of ext2 claims a file of more bytes than there can be, e2fsck 1.47.0 tells its blocks by a number with
+/// one of its own addresses in it, another in each run; numbers on these images are shorter.
+fn without_addresses(text: &str) -> String {
+    let parts = text.split_inclusive(|letter: char| !letter.is_ascii_digit());
+    let parts = parts.map(|part| match part.trim_start_matches(|letter: char| letter.is_ascii_digit()) {
+        rest if part.len() - rest.len() > 12 => format!("NUMBER{rest}"),
+        _ => part.to_owned(),
+    });
+    parts.collect()
 }
 
 /// e2fsck says the same of two images, and every metadata block is equal; or both are too damaged to tell.
@@ -58,4 +69,10 @@ pub fn compare_files(full: &Path, squashed: &Path, what: &str) {
     let differing: Vec<usize> =
         pairs.filter(|(_, (expected, found))| expected != found).map(|(index, _)| index).collect();
     assert!(differing.is_empty(), "{what}: blocks {differing:?} differ");
+}
+
+#[test]
+fn numbers_of_a_checker_are_kept_but_its_addresses() {
+    let said = "i_blocks is 4, should be 566203359375458.  Fix? 123456789012";
+    assert_eq!(without_addresses(said), "i_blocks is 4, should be NUMBER.  Fix? 123456789012");
 }
