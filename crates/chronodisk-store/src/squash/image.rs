@@ -29,8 +29,8 @@ pub struct ImageInfo {
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
-    /// What the image takes on the host: kept blocks, compressed or not, and the map; of what other devices of the image
-    /// have, too, an equal part.
+    /// What the image takes on the host: kept blocks, compressed or not, and the map; of what other devices of the
+    /// image have, too, an equal part.
     pub stored_bytes: u64,
     /// Bytes of kept blocks that other devices of the image have, too, and that are there once.
     pub shared_bytes: u64,

@@ -5,8 +5,8 @@
 //! has its own copy.
 //!
 //! In a file each device has a map of its own. A place that a device no longer needs is its own still until its map says
-//! so: what another device has there, too, is neither overwritten nor given away before, so each map that a kill leaves
-//! behind finds its bytes.
+//! so: what another device has there, too, is neither overwritten nor given away before, so each map that a kill
+//! leaves behind finds its bytes.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -221,8 +221,8 @@ impl SquashStore {
         Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
     }
 
-    /// A new image of several devices, of two at least, with a store for each: what is equal at equal addresses is there
-    /// once.
+    /// A new image of several devices, of two at least, with a store for each: what is equal at equal addresses is
+    /// there once.
     ///
     /// # Errors
     /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there are too many.

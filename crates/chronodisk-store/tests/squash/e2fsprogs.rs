@@ -47,8 +47,8 @@ pub fn verdict(image: &Path) -> (Option<i32>, String) {
     (checked.status.code(), without_addresses(&text))
 }
 
-/// Where an inode of ext2 claims a file of more bytes than there can be, e2fsck 1.47.0 tells its blocks by a number with
-/// one of its own addresses in it, another in each run; numbers on these images are shorter.
+/// Where an inode of ext2 claims a file of more bytes than there can be, e2fsck 1.47.0 tells its blocks by a number
+/// with one of its own addresses in it, another in each run; numbers on these images are shorter.
 fn without_addresses(text: &str) -> String {
     let parts = text.split_inclusive(|letter: char| !letter.is_ascii_digit());
     let parts = parts.map(|part| match part.trim_start_matches(|letter: char| letter.is_ascii_digit()) {

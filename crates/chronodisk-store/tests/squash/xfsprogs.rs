@@ -30,9 +30,9 @@ fn metadata_of(image: &Path) -> Vec<u8> {
     bytes
 }
 
-/// What xfs_repair says, without repairing, by its words in alphabetical order, and its status. Without the threads that
-/// read ahead (`-P`), which speak within the lines of others; and without the addresses in its own code that it tells,
-/// which are others in each run.
+/// What xfs_repair says, without repairing, by its words in alphabetical order, and its status. Without the threads
+/// that read ahead (`-P`), which speak within the lines of others; and without the addresses in its own code that it
+/// tells, which are others in each run.
 fn verdict(image: &Path) -> (Option<i32>, Vec<String>) {
     let checked = tool("xfs_repair", &["-P", "-n", image.to_str().unwrap()]);
     let text = [checked.stdout, checked.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
