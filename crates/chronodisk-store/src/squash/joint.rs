@@ -4,8 +4,8 @@
 //! by byte, with what the others have at that address; so no pair of devices need be named, and a member that differs
 //! has its own copy.
 //!
-//! In a file each device has a map of its own. A place that a device no longer needs is its own still until its map says
-//! so: what another device has there, too, is neither overwritten nor given away before, so each map that a kill
+//! In a file each device has a map of its own. A place that a device no longer needs is its own still until its map
+//! says so: what another device has there, too, is neither overwritten nor given away before, so each map that a kill
 //! leaves behind finds its bytes.
 
 use std::path::Path;
