@@ -12,10 +12,11 @@ time on this host has passed:
   call of the model.
 
 A run fails if it hangs, ends with another status than 0, leaves a file system with faults, or its guest's kernel logged
-a warning. What a hang is does not depend on how fast this host is or on what else it does: the guest's clock stands
-still for minutes of the run's own CPU time, or while nothing of the run wants to run; or it goes on far beyond what the
-load takes in the guest's time (which is how a lost wakeup ends: an idle guest's clock runs ahead). A wakeup that was
-lost and found again by the guest's next tick shows as lateness, which is reported.
+a warning; on the clocks that are not the host's, any other warning of the result's counts, too. What a hang is does not
+depend on how fast this host is or on what else it does: the guest's clock stands still for minutes of the run's own CPU
+time, or while nothing of the run wants to run; or it goes on far beyond what the load takes in the guest's time (which
+is how a lost wakeup ends: an idle guest's clock runs ahead). A wakeup that was lost and found again by the guest's next
+tick shows as lateness, which is reported.
 """
 
 import argparse
@@ -48,6 +49,8 @@ CLOCKS: dict[str, list[str]] = {
 #: Runs of a soak under root are this user's.
 NOBODY = "nobody"
 LATENCIES = ["p50", "p99", "max"]
+#: What the result's warnings of the guest's kernel have in them.
+KERNEL_WARNING = "the guest's kernel logged"
 #: The page that a run shares with its guest. In it are the clock when it last stopped, and what moves it between its
 #: stops: a program's CPU time where that counts; else reads of the time stamp counter, of so many nanoseconds each, and
 #: ticks.
@@ -91,9 +94,11 @@ fio --name=mix --directory=/mnt --size=64m --rw=randrw --bs=4k --ioengine=libaio
 #: A signal of an interval timer that counts CPU time comes with a tick of the guest's: 10 ms of calls that take less
 #: than a microsecond each, but many times that of the host.
 #: Where computing is free a tick comes after 65,536 calls, which the host needs two seconds of CPU time for.
+#: Signals wait in a queue that a guest of this size bounds to 1,970: with more of sigq's in it another stressor can't
+#: make a timer, and fails.
 STRESS = """
 stress-ng --quiet --temp-path /mnt --clock 1 --clock-ops 200 --timer 1 --timer-ops 2000 --timerfd 1 \\
-    --timerfd-ops 2000 --itimer 1 --itimer-ops 10 --sigq 1 --sigq-ops 5000 --sigfd 1 --sigfd-ops 2000 \\
+    --timerfd-ops 2000 --itimer 1 --itimer-ops 10 --sigq 1 --sigq-ops 1500 --sigfd 1 --sigfd-ops 2000 \\
     --signal 1 --signal-ops 5000 --sigsuspend 1 --sigsuspend-ops 2000 --nanosleep 1 --nanosleep-ops 20 \\
     --timeout 20
 """
@@ -145,7 +150,9 @@ class Soak:
         [rep] = result["reps"]
         self.requests += rep["summary"]["requests"]
         self.guest_seconds = round(self.guest_seconds + rep["run_time_ns"] / 1e9, 3)
-        self.warnings += result["warnings"]
+        told = result["warnings"]
+        # That this host is too slow for a clock of its own is no fault of the guest's.
+        self.warnings += [text for text in told if KERNEL_WARNING in text] if self.clock == "real" else told
         late = rep["summary"]["lateness_us"]
         self.lateness_us = {name: max(self.lateness_us[name], late[name]) for name in LATENCIES}
 
