@@ -3,7 +3,8 @@
 //! with the same checksum.
 //!
 //! The input begins with what is combined, by exclusive or, with the superblock and each node; a list of records
-//! follows, see [`squash::Twin::play`]. If its first byte is odd, which changes nothing else, files are kept by name.
+//! follows, see [`squash::Twin::play`]. The lowest bits of the first byte change nothing else: if it is odd, files are
+//! made up by their names, and some are kept unless the next bit is there, too.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -32,16 +33,19 @@ const CHECKSUM_TREE: u64 = ROOT_TREE + SECTOR_BYTES as u64;
 const FREE_SPACE_TREE: u64 = CHECKSUM_TREE + SECTOR_BYTES as u64;
 const FILES: u64 = FREE_SPACE_TREE + SECTOR_BYTES as u64;
 
-/// By name and by path.
-static NAMES: LazyLock<SquashOptions> = LazyLock::new(|| {
-    let names = ["*.db=keep", "/**/f*/*=keep"].map(|rule| rule.parse().expect("a rule")).into();
-    SquashOptions { names, ..SquashOptions::default() }
+/// By name and by path, with and without files that are kept; what is made up is zeros, as without names.
+static NAMES: LazyLock<[SquashOptions; 2]> = LazyLock::new(|| {
+    [&["*.db=keep", "/**/f*/*=zeros"][..], &["*.db=zeros", "/**/f*/*=zeros"]].map(|rules| SquashOptions {
+        names: rules.iter().map(|rule| rule.parse().expect("a rule")).collect(),
+        ..SquashOptions::default()
+    })
 });
 
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;
-    let by_name = input.first().is_some_and(|byte| byte & 1 == 1);
-    let mut twin = if by_name { squash::Twin::with(&NAMES) } else { squash::Twin::new() };
+    let choice = input.first().map_or(0, |byte| byte & 3);
+    let by_name = choice & 1 == 1;
+    let mut twin = if by_name { squash::Twin::with(&NAMES[usize::from(choice / 2)]) } else { squash::Twin::new() };
     let chunk_items = [SYSTEM, NODES, DATA].map(|chunk| ((256, 228, chunk[0]), chunk_item(chunk)));
     let root_items = [(5, FILES), (7, CHECKSUM_TREE), (10, FREE_SPACE_TREE)];
     let root_items = &root_items[usize::from(!by_name)..];
@@ -52,8 +56,10 @@ fuzz_target!(|input: &[u8]| {
     let file_items = [
         ((256, 12, 256), name("..")),
         ((257, 12, 256), name("folder")),
+        ((258, 1, 0), inode(60 << 10)),
         ((258, 12, 257), name("file")),
         ((258, 108, 0), extent(DATA[0], 64 << 10)),
+        ((259, 1, 0), inode(36 << 10)),
         ((259, 12, 256), name("a.db")),
         ((259, 108, 4096), extent(DATA[0] + (128 << 10), 32 << 10)),
     ];
@@ -156,6 +162,10 @@ fn extent(logical: u64, len_bytes: u64) -> Vec<u8> {
         put(&mut item, at, &number.to_le_bytes());
     }
     item
+}
+
+fn inode(len_bytes: u64) -> Vec<u8> {
+    [GENERATION, GENERATION, len_bytes].map(u64::to_le_bytes).concat()
 }
 
 fn root_item(logical: u64) -> Vec<u8> {

@@ -1,8 +1,9 @@
 //! XFS on a device whose superblock is a small one's but for what the input changes in it, with the right checksum:
 //! as `squash_ext4` otherwise.
 //!
-//! The input's first bytes are combined with the superblock's by exclusive or; a list of records follows. If the first
-//! of all is odd, which changes nothing else, files are kept by name.
+//! The input's first bytes are combined with the superblock's by exclusive or; a list of records follows. The lowest
+//! bits of the first of all change nothing else: if it is odd, files are made up by their names, and some are kept
+//! unless the next bit is there, too.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -16,22 +17,27 @@ mod squash;
 const CHANGED_BYTES: usize = 264;
 const CHECKSUM_AT: usize = 224;
 
-/// By name and by path.
-static NAMES: LazyLock<SquashOptions> = LazyLock::new(|| {
-    let names = ["*.db=keep", "/**/f*/*=keep"].map(|rule| rule.parse().expect("a rule")).into();
-    SquashOptions { names, ..SquashOptions::default() }
+/// By name and by path, with and without files that are kept; what is made up is zeros, as without names.
+static NAMES: LazyLock<[SquashOptions; 2]> = LazyLock::new(|| {
+    [&["*.db=keep", "/**/f*/*=zeros"][..], &["*.db=zeros", "/**/f*/*=zeros"]].map(|rules| SquashOptions {
+        names: rules.iter().map(|rule| rule.parse().expect("a rule")).collect(),
+        ..SquashOptions::default()
+    })
 });
 
 fuzz_target!(|input: &[u8]| {
-    let by_name = input.first().is_some_and(|byte| byte & 1 == 1);
+    let choice = input.first().map_or(0, |byte| byte & 3);
     let (changes, records) = input.split_at(input.len().min(CHANGED_BYTES));
     let mut sector = superblock();
     sector.iter_mut().zip(changes).for_each(|(byte, change)| *byte ^= change);
-    sector[0] ^= u8::from(by_name);
+    sector[0] ^= choice;
     sector[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
     let checksum = crc32c::crc32c(&sector);
     sector[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-    let mut twin = if by_name { squash::Twin::with(&NAMES) } else { squash::Twin::new() };
+    let mut twin = match choice {
+        1 | 3 => squash::Twin::with(&NAMES[usize::from(choice / 2)]),
+        _ => squash::Twin::new(),
+    };
     twin.change(3, 0, &sector);
     twin.play(records);
     twin.check();

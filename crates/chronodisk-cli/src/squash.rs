@@ -12,9 +12,9 @@ use crate::quantity;
 /// Flags of every command that gives a device bytes.
 #[derive(Debug, Args)]
 pub struct SquashArguments {
-    /// Keeps the metadata of file systems (ext2, ext3, ext4) and makes up the contents of files, so
-    /// that the device may be far larger than this host; --store then is ram or an image. With
-    /// =exact everything is kept, compressed
+    /// Keeps the metadata of file systems (ext2, ext3, ext4, XFS, btrfs) and makes up the contents of
+    /// files, so that the device may be far larger than this host; --store then is ram or an image.
+    /// With =exact everything is kept, compressed
     #[arg(
         long,
         value_name = "classified|exact",
@@ -25,12 +25,12 @@ pub struct SquashArguments {
     squash: Option<Mode>,
 
     /// What contents that were not kept read as: zeros (if not given), random or text. With GLOB= before it, those of
-    /// files whose names match (ext2, ext3, ext4), which may be pdf and gzip, too; may be given again
+    /// files whose names match, which may be pdf and gzip, too; may be given again
     #[arg(long, value_name = "[GLOB=]KIND", requires = "squash")]
     content: Vec<Content>,
 
     /// Keeps files whose names match exactly, from the first commit under that name on; with a slash in GLOB their
-    /// paths in the file system count (ext2, ext3, ext4; may be given again)
+    /// paths in the file system count; may be given again
     #[arg(long, value_name = "GLOB", requires = "squash")]
     keep: Vec<Glob>,
 

@@ -12,7 +12,7 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
-use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions, Treatment};
+use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -520,15 +520,6 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         return Err(Failure::usage(
             "--squash is of bytes on this machine; with --server they are in the server's memory",
         ));
-    }
-    let names = squashed.as_ref().map_or(&[][..], |options| &options.names);
-    let makes_up = names.iter().any(|rule| rule.treatment != Treatment::Keep);
-    if makes_up && matches!(arguments.fs, FileSystem::Xfs | FileSystem::Btrfs) {
-        return Err(Failure::usage(format!(
-            "--content GLOB=KIND makes files up by names, which are not read for that on {}",
-            arguments.fs.name()
-        ))
-        .help("names are read on ext4, ext3 and ext2, for --keep also on btrfs and XFS; else leave --squash out"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store is of one device"));

@@ -650,12 +650,20 @@ impl Blocks {
     /// What was written between two, zeros among it, is made up from now on.
     pub(crate) fn squash_written(&mut self, start: u64, end: u64) {
         let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
+        self.squash_where(start, end, |block| block != Block::Generated && !asked_for(block));
+    }
+
+    /// Zeros that were written between two are made up from now on.
+    pub(crate) fn squash_zeros(&mut self, start: u64, end: u64) {
+        self.squash_where(start, end, |block| block == Block::Zeroed);
+    }
+
+    fn squash_where(&mut self, start: u64, end: u64, is_meant: impl Fn(Block) -> bool) {
         let device = self.on_device(start, end).map(|(from, to, at)| (at, at + to - from));
         let pieces = device.flat_map(|(start, end)| self.map.pieces(start, end));
-        let written = pieces.filter(|piece| piece.2 != Block::Generated && !asked_for(piece.2));
-        let written: Vec<_> = written.map(|piece| (piece.0, piece.1)).collect();
+        let meant: Vec<_> = pieces.filter(|piece| is_meant(piece.2)).map(|piece| (piece.0, piece.1)).collect();
         self.work(Worker::Remap, |blocks| {
-            written.into_iter().for_each(|(from, to)| blocks.set(from, to, Some(Block::Generated)));
+            meant.into_iter().for_each(|(from, to)| blocks.set(from, to, Some(Block::Generated)));
         });
     }
 

@@ -17,6 +17,34 @@ pub(crate) fn forge(bytes: &mut [u8], sum: u32) {
     *tail = (!crc32c::crc32c(head) ^ wanted).to_le_bytes();
 }
 
+/// Bits of which `crc` is an affine function, as CRCs are of the bytes, so that it is `sum`; `None` if no `count` (at most
+/// 64) of them do that.
+pub(crate) fn solve(count: u32, crc: impl Fn(u64) -> u32, sum: u32) -> Option<u64> {
+    let without = crc(0);
+    // For each highest bit a change of the checksum that has it, and the bits that make it.
+    let mut basis = [(0, 0); 32];
+    for bit in (0..count).map(|index| 1 << index) {
+        let reduced = reduce((crc(bit) ^ without, bit), &basis);
+        if reduced.0 != 0 {
+            basis[reduced.0.ilog2() as usize] = reduced;
+        }
+    }
+    let (rest, bits) = reduce((sum ^ without, 0), &basis);
+    (rest == 0).then_some(bits)
+}
+
+/// What is left of a change without those of a basis.
+fn reduce((mut change, mut bits): (u32, u64), basis: &[(u32, u64); 32]) -> (u32, u64) {
+    while let Some(&(other, other_bits)) = change.checked_ilog2().map(|highest| &basis[highest as usize]) {
+        if other == 0 {
+            break;
+        }
+        change ^= other;
+        bits ^= other_bits;
+    }
+    (change, bits)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -28,6 +56,12 @@ mod tests {
         let mut bytes = *b"123456789";
         forge(&mut bytes, 0xE306_9283);
         assert_eq!(&bytes, b"123456789");
+    }
+
+    #[test]
+    fn bits_that_change_nothing_don_t_solve_anything() {
+        assert_eq!(solve(8, |bits| bits as u32 & 6 ^ 1, 3), Some(2));
+        assert_eq!(solve(8, |bits| bits as u32 & 6 ^ 1, 8), None);
     }
 
     proptest! {

@@ -4,7 +4,9 @@
 //! where they like. The length is the file's own, so a file that grows gets another end.
 
 use super::UNIT_BYTES;
+use super::checksum::{forge, solve};
 use super::content::{Content, ContentKind};
+use super::runs::RunValue;
 
 /// A type of files whose contents are made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,20 @@ impl FileKind {
     }
 }
 
+/// Where in a file a block of 4 KiB lies whose contents are made up by the file's kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FilePart {
+    /// The file's number, as the file system or its classifier counts them.
+    pub(crate) file: u64,
+    pub(crate) offset_bytes: u64,
+}
+
+impl RunValue for FilePart {
+    fn advanced(self, by: u64) -> Self {
+        FilePart { offset_bytes: self.offset_bytes.wrapping_add(by.wrapping_mul(UNIT_BYTES)), ..self }
+    }
+}
+
 /// A file that is made up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MadeUpFile {
@@ -79,6 +95,24 @@ impl MadeUpFile {
         }
     }
 
+    /// Fills a sector, 4 KiB of the file, so that its CRC-32C is `sum`.
+    pub(crate) fn fill_checked(&self, number: u64, sector: &mut Sector, sum: u32) {
+        let begin = number * UNIT_BYTES;
+        self.fill(begin, sector);
+        let ends_before = self.len_bytes.saturating_sub(begin) <= UNIT_BYTES - FORGED_BYTES;
+        let MadeUpFile { seed, len_bytes, .. } = *self;
+        match self.kind {
+            FileKind::Text if !ends_before => spell(sector, UNIT_BYTES as usize - 1 - LETTERS, sum),
+            FileKind::Pdf if !ends_before => {
+                let at = Pdf { seed, len_bytes }.last_words_before(begin + UNIT_BYTES) - begin;
+                spell(sector, at as usize, sum);
+            }
+            FileKind::Gzip if !ends_before => Gzip { seed, len_bytes }.check(number, sector, sum),
+            // Where nobody reads them, or where any bytes will do.
+            _ => forge(sector, sum),
+        }
+    }
+
     fn fill_pages(&self, kind: ContentKind, offset_bytes: u64, bytes: &mut [u8]) {
         let content = Content { kind, seed: self.seed };
         let mut done = 0;
@@ -89,6 +123,21 @@ impl MadeUpFile {
             content.fill(at / UNIT_BYTES, skip, &mut bytes[done..done + len]);
             done += len;
         }
+    }
+}
+
+/// What [`forge`] sets.
+const FORGED_BYTES: u64 = 4;
+/// More than enough letters of three bits each for the 32 of a checksum.
+const LETTERS: usize = 12;
+
+/// Lets a sector have a CRC-32C by letters, from `h` to `o`, from `at` on.
+fn spell(sector: &mut Sector, at: usize, sum: u32) {
+    let letters = |bits: u64| -> [u8; LETTERS] { std::array::from_fn(|index| b'h' | (bits >> (3 * index) & 7) as u8) };
+    let (head, rest) = (crc32c::crc32c(&sector[..at]), &sector[at + LETTERS..]);
+    let crc = |bits| crc32c::crc32c_append(crc32c::crc32c_append(head, &letters(bits)), rest);
+    if let Some(bits) = solve(3 * LETTERS as u32, crc, sum) {
+        sector[at..at + LETTERS].copy_from_slice(&letters(bits));
     }
 }
 
@@ -119,15 +168,15 @@ impl Window<'_> {
     }
 }
 
-type Page = [u8; UNIT_BYTES as usize];
+type Sector = [u8; UNIT_BYTES as usize];
 
-fn text_page(seed: u64, number: u64) -> Page {
+fn text_page(seed: u64, number: u64) -> Sector {
     let mut page = [0; UNIT_BYTES as usize];
     Content { kind: ContentKind::Text, seed }.fill(number, 0, &mut page);
     page
 }
 
-/// A member whose text is in stored blocks.
+/// A member whose text is in stored blocks, each of which ends where 64 KiB of the file do.
 struct Gzip {
     seed: u64,
     len_bytes: u64,
@@ -138,81 +187,94 @@ impl Gzip {
     const HEADER: [u8; 10] = [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 0xFF];
     const TRAILER_BYTES: u64 = 8;
     const BLOCK_HEADER_BYTES: u64 = 5;
-    /// A stored block of the most that it can hold, with its header.
-    const BLOCK_BYTES: u64 = Gzip::BLOCK_HEADER_BYTES + 0xFFFF;
+    /// Of the file, from the header of one block to that of the next.
+    const BLOCK_BYTES: u64 = 64 << 10;
     const LEN_BYTES_MIN: u64 = Gzip::HEADER.len() as u64 + Gzip::BLOCK_HEADER_BYTES + Gzip::TRAILER_BYTES;
+    /// At the end of each sector's text: four bytes that are free, and four that make the checksum's register zero, so
+    /// that a long text's checksum follows from its last sector alone.
+    const RESET_BYTES: usize = 8;
 
     fn fill(&self, window: &mut Window<'_>) {
-        let start = Gzip::HEADER.len() as u64;
-        let end = self.len_bytes - Gzip::TRAILER_BYTES;
-        let count = (end - start).div_ceil(Gzip::BLOCK_BYTES);
         window.put(0, &Gzip::HEADER);
-        let (from, to) = window.part(start, end);
-        // One block more on either side, because the last one may begin a little earlier than it would.
-        let first = (from - start.min(from)) / Gzip::BLOCK_BYTES;
-        let last = (to - start.min(to)).div_ceil(Gzip::BLOCK_BYTES) + 1;
-        for block in first..last.min(count) {
-            self.fill_block(block, count, window);
+        let end = self.text_end();
+        let (from, to) = window.part(0, end);
+        // The last block may begin a little later than it would.
+        for block in from / Gzip::BLOCK_BYTES..to.div_ceil(Gzip::BLOCK_BYTES).min(self.blocks()) {
+            let (at, next) = (self.block_at(block), self.block_at(block + 1));
+            let [low, high] = ((next - at - Gzip::BLOCK_HEADER_BYTES) as u16).to_le_bytes();
+            window.put(at, &[u8::from(block + 1 == self.blocks()), low, high, !low, !high]);
         }
-        let text_len = end - start - count * Gzip::BLOCK_HEADER_BYTES;
+        for sector in from / UNIT_BYTES..to.div_ceil(UNIT_BYTES) {
+            let (at, text) = self.text(sector);
+            window.put(at, &text);
+        }
         if window.end_bytes() > end {
-            let crc = self.crc_of_text(text_len);
-            window.put(end, &[crc.to_le_bytes(), (text_len as u32).to_le_bytes()].concat());
+            let last = (end - 1) / UNIT_BYTES;
+            let crc = crc32_after(Gzip::crc_before(last), &self.text(last).1);
+            let text_bytes = end - Gzip::HEADER.len() as u64 - self.blocks() * Gzip::BLOCK_HEADER_BYTES;
+            window.put(end, &[crc.to_le_bytes(), (text_bytes as u32).to_le_bytes()].concat());
         }
+    }
+
+    fn text_end(&self) -> u64 {
+        self.len_bytes - Gzip::TRAILER_BYTES
+    }
+
+    /// Count of blocks. What would be too short for a header belongs to the block before.
+    fn blocks(&self) -> u64 {
+        (self.text_end() - Gzip::BLOCK_HEADER_BYTES) / Gzip::BLOCK_BYTES + 1
     }
 
     /// First byte of a block.
-    fn block_at(&self, block: u64, count: u64) -> u64 {
-        let start = Gzip::HEADER.len() as u64;
-        let end = self.len_bytes - Gzip::TRAILER_BYTES;
+    fn block_at(&self, block: u64) -> u64 {
         match block {
-            _ if block == count => end,
-            // The last block needs room for its header.
-            _ if block + 1 == count && block > 0 => {
-                (start + block * Gzip::BLOCK_BYTES).min(end - Gzip::BLOCK_HEADER_BYTES)
-            }
-            _ => start + block * Gzip::BLOCK_BYTES,
+            0 => Gzip::HEADER.len() as u64,
+            _ if block == self.blocks() => self.text_end(),
+            _ => block * Gzip::BLOCK_BYTES,
         }
     }
 
-    fn fill_block(&self, block: u64, count: u64, window: &mut Window<'_>) {
-        let (at, end) = (self.block_at(block, count), self.block_at(block + 1, count));
-        let len = (end - at - Gzip::BLOCK_HEADER_BYTES) as u16;
-        let [low, high] = len.to_le_bytes();
-        window.put(at, &[u8::from(block + 1 == count), low, high, !low, !high]);
-        let text_at = at + Gzip::BLOCK_HEADER_BYTES;
-        // What of the text came before.
-        let before = at - Gzip::HEADER.len() as u64 - block * Gzip::BLOCK_HEADER_BYTES;
-        let (from, to) = window.part(text_at, end);
-        let mut at = from;
-        while at < to {
-            let text = before + at - text_at;
-            let skip = text % UNIT_BYTES;
-            let len = (UNIT_BYTES - skip).min(to - at);
-            window.put(at, &self.page(text / UNIT_BYTES)[skip as usize..(skip + len) as usize]);
-            at += len;
+    /// The text in a sector, and where it begins in the file.
+    fn text(&self, sector: u64) -> (u64, Vec<u8>) {
+        let begin = sector * UNIT_BYTES;
+        let (block, within) = (begin / Gzip::BLOCK_BYTES, begin % Gzip::BLOCK_BYTES);
+        let has_header = within == 0 && block < self.blocks();
+        let from = if has_header { self.block_at(block) + Gzip::BLOCK_HEADER_BYTES } else { begin };
+        let to = (begin + UNIT_BYTES).min(self.text_end()).max(from);
+        let mut text = text_page(self.seed, sector)[..(to - from) as usize].to_vec();
+        if let Some((words, end)) = text.split_last_chunk_mut() {
+            *end = Gzip::reset(crc32_after(Gzip::crc_before(sector), words), 0);
         }
+        (from, text)
     }
 
-    /// A page of the text. It ends with four bytes that make the checksum's register zero, so that a long text's
-    /// checksum follows from its last page alone.
-    fn page(&self, number: u64) -> Page {
-        let mut page = text_page(self.seed, number);
-        let (text, end) = page.split_at_mut(UNIT_BYTES as usize - 4);
+    /// The last bytes of a sector's text, from the CRC before them.
+    fn reset(before: u32, free: u32) -> [u8; Gzip::RESET_BYTES] {
+        let free = free.to_le_bytes();
         // What the register of the CRC holds, the CRC's complement, makes it zero.
-        end.copy_from_slice(&(!crc32_after(Gzip::crc_before(number), text)).to_le_bytes());
-        page
+        let zeroing = (!crc32_after(before, &free)).to_le_bytes();
+        let mut bytes = [0; Gzip::RESET_BYTES];
+        bytes[..4].copy_from_slice(&free);
+        bytes[4..].copy_from_slice(&zeroing);
+        bytes
     }
 
-    /// The CRC of the pages before one.
-    fn crc_before(page: u64) -> u32 {
-        if page == 0 { 0 } else { !0 }
+    /// The CRC of the text before a sector.
+    fn crc_before(sector: u64) -> u32 {
+        if sector == 0 { 0 } else { !0 }
     }
 
-    fn crc_of_text(&self, len_bytes: u64) -> u32 {
-        let last = len_bytes / UNIT_BYTES;
-        let rest = &self.page(last)[..(len_bytes % UNIT_BYTES) as usize];
-        crc32_after(Gzip::crc_before(last), rest)
+    /// Lets a whole sector of the file have a CRC-32C, by the free bytes.
+    fn check(&self, number: u64, sector: &mut Sector, sum: u32) {
+        let (from, text) = self.text(number);
+        let Some((words, _)) = text.split_last_chunk::<{ Gzip::RESET_BYTES }>() else { return };
+        let at = (from - number * UNIT_BYTES) as usize + words.len();
+        let before = crc32_after(Gzip::crc_before(number), words);
+        let (head, rest) = (crc32c::crc32c(&sector[..at]), &sector[at + Gzip::RESET_BYTES..]);
+        let crc = |free| crc32c::crc32c_append(crc32c::crc32c_append(head, &Gzip::reset(before, free as u32)), rest);
+        if let Some(free) = solve(32, crc, sum) {
+            sector[at..at + Gzip::RESET_BYTES].copy_from_slice(&Gzip::reset(before, free as u32));
+        }
     }
 }
 
@@ -284,10 +346,9 @@ impl Pdf {
         let stream_at = head.len() as u64;
         window.put(0, &head);
         window.put(stream_at, Pdf::BEGIN_TEXT);
-        let lines_at = stream_at + Pdf::BEGIN_TEXT.len() as u64;
         let end_at = stream_end - Pdf::END_TEXT.len() as u64;
         // Between the last line and the end are line feeds, with which the window was filled.
-        let count = (end_at - lines_at) / Pdf::LINE_BYTES;
+        let (lines_at, count) = self.lines(stream_at);
         let (from, to) = window.part(lines_at, lines_at + count * Pdf::LINE_BYTES);
         if from < to {
             let (first, last) = ((from - lines_at) / Pdf::LINE_BYTES, (to - lines_at).div_ceil(Pdf::LINE_BYTES));
@@ -295,6 +356,18 @@ impl Pdf {
         }
         window.put(end_at, Pdf::END_TEXT);
         window.put(stream_end, &Pdf::tail(&places, stream_end));
+    }
+
+    /// Where lines begin, if the stream begins at `stream_at`, and how many there are.
+    fn lines(&self, stream_at: u64) -> (u64, u64) {
+        let lines_at = stream_at + Pdf::BEGIN_TEXT.len() as u64;
+        (lines_at, (self.len_bytes - Pdf::LEN_BYTES_MIN) / Pdf::LINE_BYTES)
+    }
+
+    /// The last line that ends before a place, behind its parenthesis.
+    fn last_words_before(&self, end: u64) -> u64 {
+        let (lines_at, count) = self.lines(Pdf::head(0).0.len() as u64);
+        lines_at + (count.min((end - lines_at) / Pdf::LINE_BYTES) - 1) * Pdf::LINE_BYTES + 1
     }
 
     fn fill_lines(&self, first: u64, last: u64, lines_at: u64, window: &mut Window<'_>) {
@@ -327,7 +400,8 @@ mod tests {
         bytes
     }
 
-    const LENGTHS: [u64; 12] = [23, 24, 27, 4096, 4119, 65_558, 65_559, 65_562, 65_563, 131_098, 131_101, 1_000_000];
+    const LENGTHS: [u64; 13] =
+        [23, 24, 35, 4095, 4096, 4104, 65_543, 65_544, 65_548, 65_549, 131_084, 131_085, 1_000_000];
 
     /// The text of a member whose blocks are all stored.
     fn unpacked(member: &[u8]) -> Vec<u8> {
@@ -354,8 +428,36 @@ mod tests {
         for len_bytes in LENGTHS {
             let member = whole(FileKind::Gzip, len_bytes);
             assert!(member.starts_with(&Gzip::HEADER));
-            let blocks = (len_bytes - 18).div_ceil(Gzip::BLOCK_BYTES);
+            let blocks = (len_bytes - 13) / Gzip::BLOCK_BYTES + 1;
             assert_eq!(unpacked(&member).len() as u64, len_bytes - 18 - 5 * blocks);
+        }
+    }
+
+    /// A file of whole sectors, each with a checksum of its own.
+    fn checked(kind: FileKind, len_bytes: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in 0..len_bytes.div_ceil(UNIT_BYTES) {
+            let (mut sector, sum) = ([3; UNIT_BYTES as usize], (number as u32 + 1).wrapping_mul(0x9E37_79B9));
+            MadeUpFile { kind, seed: 7, len_bytes }.fill_checked(number, &mut sector, sum);
+            assert_eq!(crc32c::crc32c(&sector), sum, "{kind:?} of {len_bytes}, sector {number}");
+            bytes.extend(sector);
+        }
+        bytes.truncate(len_bytes as usize);
+        bytes
+    }
+
+    #[test]
+    fn files_whose_sectors_pass_checksums_are_of_their_kind_too() {
+        for len_bytes in LENGTHS.into_iter().chain([4093, 8185, 8191, 8193, 65_540, 131_072]) {
+            unpacked(&checked(FileKind::Gzip, len_bytes));
+            let text = checked(FileKind::Text, len_bytes);
+            assert!(text.iter().all(|byte| byte.is_ascii_lowercase() || b" \n".contains(byte)), "{len_bytes}");
+            checked(FileKind::Random, len_bytes);
+            checked(FileKind::Zeros, len_bytes);
+            let differing = checked(FileKind::Pdf, len_bytes).into_iter().zip(whole(FileKind::Pdf, len_bytes));
+            for (byte, plain) in differing.filter(|(byte, plain)| byte != plain) {
+                assert!(byte.is_ascii_lowercase() && (plain.is_ascii_lowercase() || plain == b' '), "{len_bytes}");
+            }
         }
     }
 
@@ -397,10 +499,26 @@ mod tests {
     }
 
     proptest! {
+        /// As damaged inodes and trees may have them.
+        #[test]
+        fn any_length_and_any_place_are_borne(
+            kind in prop::sample::select(&FileKind::ALL[..]),
+            len_bytes in prop_oneof![any::<u64>(), 0..8192u64, u64::MAX - 70_000..=u64::MAX],
+            number in prop_oneof![0..1u64 << 51, 0..3u64],
+            behind_bytes in 0..4096u64,
+        ) {
+            let mut sector = [0; UNIT_BYTES as usize];
+            for number in [number, len_bytes / UNIT_BYTES % (1 << 51)] {
+                MadeUpFile { kind, seed: 7, len_bytes }.fill(number * UNIT_BYTES + behind_bytes, &mut sector);
+                MadeUpFile { kind, seed: 7, len_bytes }.fill_checked(number, &mut sector, 9);
+                prop_assert_eq!(crc32c::crc32c(&sector), 9);
+            }
+        }
+
         #[test]
         fn parts_are_those_of_the_whole(
             kind in prop::sample::select(&FileKind::ALL[..]),
-            len_bytes in 0..200_000u64,
+            len_bytes in prop_oneof![0..200_000u64, 65_520..65_560u64, 131_060..131_090u64],
             start in 0..200_000u64,
             part_len in 0..10_000u64,
         ) {

@@ -16,6 +16,7 @@ mod arena;
 mod backing;
 mod blocks;
 mod btrfs;
+mod checksum;
 mod class;
 mod content;
 mod ext4;

@@ -140,6 +140,11 @@ pub(crate) fn treatment_of(rules: &[NameRule], path: &[u8]) -> Option<Treatment>
     rules.iter().find(|rule| rule.names.matches(path)).map(|rule| rule.treatment)
 }
 
+/// Whether some rule keeps files.
+pub(crate) fn keeps_some(rules: &[NameRule]) -> bool {
+    rules.iter().any(|rule| rule.treatment == Treatment::Keep)
+}
+
 /// What Linux takes as a path.
 pub(super) const PATH_MAX_BYTES: usize = 4096;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::blocks::Blocks;
 use super::btrfs::Btrfs;
 use super::ext4::{Ext4, News};
-use super::names::{NameRule, Treatment};
+use super::names::NameRule;
 use super::notes::Notes;
 use super::runs::RunMap;
 use super::volume::{Lens, Volume};
@@ -53,8 +53,6 @@ enum Occasion {
 
 /// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
 pub(crate) type Judged = (u64, u64, Verdict);
-
-const KINDS_HIDDEN: &str = "files are made up by their names on ext2, ext3 and ext4 alone, and some are to be";
 
 /// Whatever part of it a superblock of a known kind may take, counted from a part's beginning.
 const SUPERBLOCK_BYTES: u64 = 4096;
@@ -301,6 +299,7 @@ impl Part {
                 ext4.correct((start, end), offset_bytes, bytes, blocks);
                 Ok(())
             }
+            Known::Xfs(xfs) => xfs.correct((start, end), offset_bytes, bytes, blocks),
             _ => Ok(()),
         }
     }
@@ -411,17 +410,9 @@ impl Part {
             known = xfs.map(|xfs| Known::Xfs(Box::new(xfs)));
         }
         if matches!(known, Err(Refusal::Absent)) {
-            let btrfs = Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| btrfs.with_names(&self.names));
+            let btrfs =
+                Btrfs::find(blocks, start_bytes, end_bytes)?.map(|btrfs| btrfs.with_names(&self.names, blocks.seed()));
             known = btrfs.map(|btrfs| Known::Btrfs(Box::new(btrfs)));
-        }
-        let hidden = match &known {
-            Ok(Known::Btrfs(_) | Known::Xfs(_)) if self.names.iter().any(|rule| rule.treatment != Treatment::Keep) => {
-                Some(KINDS_HIDDEN)
-            }
-            _ => None,
-        };
-        if let Some(reason) = hidden {
-            known = Err(Refusal::NotUnderstood(reason.to_owned()));
         }
         self.found(known, blocks)
     }
@@ -479,7 +470,7 @@ impl Part {
     fn judge_again(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         let mut bytes = [0; UNIT_BYTES as usize];
         let mut waiting = Vec::new();
-        let by_names = matches!(&self.known, Known::Xfs(xfs) if xfs.goes_by_names());
+        let by_names = matches!(&self.known, Known::Xfs(xfs) if xfs.keeps_by_names());
         for (from, to) in blocks.stored_pieces(self.start, self.end) {
             for unit in from..to {
                 // A program asked for it; or an earlier run went by names, and this one does not.
@@ -609,7 +600,7 @@ fn drop_units(ext4: &Ext4, blocks: &mut Blocks, start: u64, end: u64, guarded: b
     for (from, to) in blocks.stored_pieces(start, end) {
         for unit in from..to {
             // A program asked for it; or an earlier run went by names, and this one does not.
-            if blocks.is_noted(unit) || blocks.is_raw(unit) && !ext4.goes_by_names() {
+            if blocks.is_noted(unit) || blocks.is_raw(unit) && !ext4.keeps_by_names() {
                 continue;
             }
             if guarded || blocks.is_kept_metadata(unit) {

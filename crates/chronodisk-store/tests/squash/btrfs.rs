@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::btrfs_image::{self, CAPACITY_BYTES};
 use super::btrfsprogs::{btrfsprogs_are_here, compare_files, tool};
 use super::export::export;
+use super::image::is_fine;
 use super::replay::{Order, PIECE_BYTES, Pieces, is_kept_whole, pieces_of, replay, replay_with};
 
 const LAYOUTS: [(&str, &[&str]); 6] = [
@@ -100,6 +101,44 @@ fn files_are_kept_by_their_names() {
         let raw = statistics.kept_bytes.iter().find(|(class, _)| *class == Class::Raw).map_or(0, |kept| kept.1);
         assert!((kept_bytes..kept_bytes + 40_000).contains(&raw), "{what}: {raw} of {kept_bytes}");
         assert!(statistics.generated_bytes > image.data_bytes * 8 / 10, "{what}: {statistics:?}");
+    }
+}
+
+#[test]
+fn squashed_files_have_the_kind_that_their_names_say() {
+    if !btrfsprogs_are_here() {
+        return;
+    }
+    let names = ["/folder1/*=gzip", "*-number-[23]??=pdf", "*-number-0=text"].map(|rule| rule.parse().unwrap());
+    let kept = NameRule { names: "*-number-398".parse().unwrap(), treatment: Treatment::Keep };
+    for (index, (name, layout)) in LAYOUTS.iter().enumerate() {
+        let image = btrfs_image::make(layout);
+        let order = Order::ALL[index % Order::ALL.len()];
+        // Contents are dropped when they come, or wait for names.
+        let also_kept = index % 2 == 1;
+        let names = also_kept.then(|| kept.clone()).into_iter().chain(names.clone()).collect();
+        let options = SquashOptions { content: ContentKind::Random, names, ..SquashOptions::default() };
+        let mut store = replay_with(&options, pieces_of(&image.path), CAPACITY_BYTES, order, index as u64);
+        store.close().unwrap();
+        let what = format!("{name} {order:?}");
+        let squashed = image.path.with_extension("squashed");
+        export(&mut store, &squashed);
+        // Checksums of contents among them.
+        compare_files(&image.path, &squashed, &what);
+        let (files, said) = (files(&squashed), squashed.with_extension("file"));
+        let file = |number: usize| {
+            let name = format!("folder{}/a-rather-long-name-of-a-file-number-{number}", number % 3);
+            fs::read(files.path().join(name)).unwrap()
+        };
+        assert!(file(0).iter().all(|byte| byte.is_ascii_lowercase() || b" \n".contains(byte)), "{what}");
+        // Short ones are in metadata, and stay as they are.
+        for (number, contents) in (1..400).map(|number| (number, file(number))).filter(|(_, file)| file.len() > 4096) {
+            match number {
+                _ if number % 3 == 1 => is_fine("gzip", &["-t", "-S", ".file"], &contents, &said, &what),
+                200.. if number % 7 == 0 => is_fine("qpdf", &["--check"], &contents, &said, &what),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -5,11 +5,11 @@ use super::e2fsprogs::tool;
 use super::e2fsprogs::{compare_files, e2fsprogs_are_here, metadata_of};
 use super::export::export;
 use super::ext4_image;
+use super::image::is_fine;
 use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
 use chronodisk_store::Store;
 use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, SquashStore, Treatment};
 use std::path::Path;
-use std::process::Command;
 
 /// Layouts that differ in where metadata are and how they are found: options of mke2fs.
 const LAYOUTS: [(&str, &[&str]); 9] = [
@@ -112,15 +112,6 @@ fn files_are_kept_by_their_names() {
     }
 }
 
-/// What a program says of a file; `None`, and a word about it, if there is no such program.
-fn judged(program: &str, arguments: &[&str], file: &Path) -> Option<(bool, String)> {
-    let Ok(ran) = Command::new(program).args(arguments).arg(file).output() else {
-        println!("SKIPPED: no {program} in PATH");
-        return None;
-    };
-    Some((ran.status.success(), String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()))
-}
-
 #[test]
 fn squashed_files_have_the_kind_that_their_names_say() {
     if !e2fsprogs_are_here() {
@@ -140,10 +131,7 @@ fn squashed_files_have_the_kind_that_their_names_say() {
         compare_files(&image.path, &squashed, &format!("{name} {order:?}"));
         let file = squashed.with_extension("file");
         let fine = |program: &str, arguments: &[&str], contents: &[u8]| {
-            std::fs::write(&file, contents).unwrap();
-            if let Some((fine, said)) = judged(program, arguments, &file) {
-                assert!(fine && !said.contains("WARNING"), "{name} {order:?}: {said}");
-            }
+            is_fine(program, arguments, contents, &file, &format!("{name} {order:?}"));
         };
         fine("qpdf", &["--check"], &contents(&squashed, "/bigger"));
         for number in [10, 19, 123, 239] {

@@ -1,8 +1,8 @@
 //! Images of file systems that their own tools make.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
@@ -30,4 +30,15 @@ impl Image {
 /// The tool did what it was asked to.
 pub fn succeeded(ran: &Output) {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// A program that reads files of some kind, if it is here, has nothing to say against a file with these contents.
+pub fn is_fine(program: &str, arguments: &[&str], contents: &[u8], file: &Path, what: &str) {
+    fs::write(file, contents).unwrap();
+    let Ok(ran) = Command::new(program).args(arguments).arg(file).output() else {
+        println!("SKIPPED: no {program} in PATH");
+        return;
+    };
+    let said = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
+    assert!(ran.status.success() && !said.contains("WARNING"), "{what}: {said}");
 }

@@ -9,6 +9,7 @@ use chronodisk_store::Store;
 use chronodisk_store::squash::{Class, ContentKind, NameRule, SquashOptions, Treatment};
 
 use super::export::export;
+use super::image::is_fine;
 use super::replay::{Order, is_kept_whole, pieces_of, replay, replay_with};
 use super::xfs_image::{self, CAPACITY_BYTES};
 use super::xfsprogs::{compare_files, tool, xfsprogs_are_here};
@@ -96,6 +97,45 @@ fn files_are_kept_by_their_names() {
             assert_eq!(raw, 13 * 40_960, "{what}: {statistics:?}");
             assert!(statistics.generated_bytes > image.data_bytes * 9 / 10, "{what}: {statistics:?}");
             assert_eq!(statistics.late_bytes, 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn squashed_files_have_the_kind_that_their_names_say() {
+    if !xfsprogs_are_here() {
+        return;
+    }
+    let names = ["*-number-7=gzip", "/folder1/*-number-1?=pdf", "*-number-2=text"].map(|rule| rule.parse().unwrap());
+    let kept = NameRule { names: "*-number-17".parse().unwrap(), treatment: Treatment::Keep };
+    for (index, (name, layout)) in LAYOUTS.iter().enumerate() {
+        let image = xfs_image::make(layout);
+        let pieces = pieces_of(&image.path);
+        for order in if index == 0 { &Order::ALL[..] } else { &Order::ALL[index..=index] } {
+            // Contents are dropped when they come, or wait for names.
+            for also_kept in [false, true] {
+                let what = format!("{name} {order:?} {also_kept}");
+                let names = also_kept.then(|| kept.clone()).into_iter().chain(names.clone()).collect();
+                let options = SquashOptions { content: ContentKind::Random, names, ..SquashOptions::default() };
+                let mut store = replay_with(&options, pieces.clone(), CAPACITY_BYTES, *order, index as u64);
+                store.close().unwrap();
+                let squashed = image.path.with_extension("squashed");
+                export(&mut store, &squashed);
+                compare_files(&image.path, &squashed, &what);
+                let contents = |file: &str| {
+                    let file = file.replace('#', "a-rather-long-name-of-a-file-number-");
+                    contents(&squashed, &file)[..40_000].to_vec()
+                };
+                let said = squashed.with_extension("file");
+                for folder in 0..3 {
+                    is_fine("gzip", &["-t", "-S", ".file"], &contents(&format!("/folder{folder}/#7")), &said, &what);
+                    let text = contents(&format!("/folder{folder}/#2"));
+                    assert!(text.is_ascii(), "{what}");
+                }
+                is_fine("qpdf", &["--check"], &contents("/folder1/#13"), &said, &what);
+                assert!(!contents("/folder2/#13").is_ascii(), "{what}");
+                assert_eq!(store.squash_statistics().late_bytes, 0, "{what}");
+            }
         }
     }
 }

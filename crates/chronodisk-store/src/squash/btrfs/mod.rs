@@ -14,10 +14,9 @@
 //!
 //! Not understood, and so kept whole: other checksums than CRC-32C, sectors of other sizes than 4 KiB, striped
 //! chunks, several devices that don't each have all nodes, zones, verity, and features that are not known here.
-//! When there are compressed files, contents are kept. When something goes by [names], all contents wait for the
-//! second commit, as they do with the space cache of version 1.
+//! When there are compressed files, contents are kept. When something is kept by [names], all contents wait
+//! for the second commit, as they do with the space cache of version 1.
 
-mod checksum;
 mod chunks;
 mod names;
 mod sums;
@@ -26,7 +25,6 @@ mod tree;
 
 use std::sync::Arc;
 
-use self::checksum::forge;
 use self::chunks::{Chunks, Kind, Place};
 use self::names::Names;
 use self::sums::Sums;
@@ -34,7 +32,9 @@ use self::superblock::{LEN_BYTES, PLACES_BYTES, Root, Superblock};
 use self::tree::{CHECKSUM_BYTES, NodeCache, Trees, class_of, generation_of, has_encoded_extent, is_node, logical_of};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
+use super::checksum::forge;
 use super::class::Class;
+use super::file_content::MadeUpFile;
 use super::map_log::u32_at;
 use super::names::NameRule;
 use super::part::{Judged, Refusal, Verdict};
@@ -110,10 +110,15 @@ impl Btrfs {
         }))
     }
 
-    /// The same, where files are kept by their names.
-    pub(crate) fn with_names(self, rules: &Arc<[NameRule]>) -> Self {
-        let names = (!rules.is_empty()).then(|| Box::new(Names::new(Arc::clone(rules))));
+    /// The same, where files are treated by their names; what is made up for them follows from a seed.
+    pub(crate) fn with_names(self, rules: &Arc<[NameRule]>, seed: u64) -> Self {
+        let names = (!rules.is_empty()).then(|| Box::new(Names::new(Arc::clone(rules), seed)));
         Btrfs { names, ..self }
+    }
+
+    /// Some files are kept by their names.
+    fn keeps_by_names(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| names.keeps_some())
     }
 
     /// Blocks of files to be kept that were squashed before their names were known.
@@ -160,7 +165,7 @@ impl Btrfs {
         if may_be_compressed(bytes) {
             return (Verdict::Wait, COMPRESSED_UNITS as u64);
         }
-        if !self.superblock.free_space_tree || self.compressed || self.names.is_some() || self.sums.is_full() {
+        if !self.superblock.free_space_tree || self.compressed || self.keeps_by_names() || self.sums.is_full() {
             return (Verdict::Wait, 1);
         }
         match place {
@@ -399,15 +404,18 @@ impl Btrfs {
         let mut trees = self.trees(chunks, blocks);
         let Some(new) = names.read(&mut trees)? else { return Ok(false) };
         let free_space = if trees.superblock.free_space_valid { trees.free_space_root()? } else { None };
-        let mut freed = Vec::new();
+        let (mut freed, mut no_longer_made_up) = (Vec::new(), Vec::new());
         for (start, end) in chunks.ranges() {
             let Some(root) = free_space else { break };
-            if names.kept(start / UNIT_BYTES, end / UNIT_BYTES).next().is_none() {
+            let (first, last) = (start / UNIT_BYTES, end / UNIT_BYTES);
+            if names.kept(first, last).chain(names.made_up_pieces(first, last)).next().is_none() {
                 continue;
             }
             let mut visit = |logical: u64, len_bytes: u64| {
                 let last = logical.saturating_add(len_bytes).min(end) / UNIT_BYTES;
-                freed.extend(names.kept(logical.div_ceil(UNIT_BYTES), last));
+                let first = logical.div_ceil(UNIT_BYTES);
+                freed.extend(names.kept(first, last));
+                no_longer_made_up.extend(names.made_up_pieces(first, last));
             };
             if !trees.free_ranges(root, start, end, UNIT_BYTES, &mut visit)? {
                 return Ok(false);
@@ -418,6 +426,7 @@ impl Btrfs {
             let starts = chunks.copies(first * UNIT_BYTES, len_bytes).map(|at| at / UNIT_BYTES);
             starts.map(move |at| (at, at + last - first)).collect::<Vec<_>>()
         };
+        no_longer_made_up.into_iter().for_each(|(first, last)| names.forget_made_up(first, last));
         for (first, last) in freed {
             names.forget(first, last);
             // A later transaction may have begun to use them again.
@@ -471,7 +480,7 @@ impl Btrfs {
                 }
             }
         }
-        if self.names.is_some() {
+        if self.keeps_by_names() {
             // What was written since the last commits may be of files whose names they don't have yet; and so may all
             // be if there is a log.
             for waiting in [&self.fresh, &self.older] {
@@ -504,6 +513,10 @@ impl Btrfs {
                         blocks.settle(unit, unit + 1, Class::Superblock)?;
                         continue;
                     }
+                    // A program asked for it; or an earlier run went by names, and this one does not.
+                    if blocks.is_noted(unit) || blocks.is_raw(unit) && !self.keeps_by_names() {
+                        continue;
+                    }
                     let place = self.chunks.as_ref().and_then(|chunks| chunks.at(inside, inside + 1).0);
                     let Some(Place { kind, logical }) = place else {
                         rest.set(inside, inside + 1, ());
@@ -528,8 +541,22 @@ impl Btrfs {
                     }
                 }
             }
+            if !self.compressed {
+                self.squash_zeros_of_files(first, last, blocks);
+            }
         }
         Ok(rest)
+    }
+
+    /// Drops zeros between two blocks that are contents of files which are made up, and would have a hole there.
+    fn squash_zeros_of_files(&self, first: u64, last: u64, blocks: &mut Blocks) {
+        let (Some(names), Some(chunks)) = (&self.names, &self.chunks) else { return };
+        for (from, to, place) in chunks.pieces(first, last) {
+            for (start, end) in names.made_up_pieces(place.logical, place.logical + (to - from)) {
+                let on_device = |logical| self.start + from + (logical - place.logical);
+                blocks.squash_zeros(on_device(start), on_device(end));
+            }
+        }
     }
 
     /// The root of the checksum tree, as the last commit has it.
@@ -588,23 +615,36 @@ impl Btrfs {
         for (from, to) in blocks.generated_pieces(start, end) {
             let sums = self.sums_of(from - self.start, to - self.start, blocks)?;
             for (unit, sum) in (from..to).zip(sums) {
-                let Some(sum) = sum else { continue };
+                let file = self.made_up_file(unit - self.start);
                 let unit_bytes = unit * UNIT_BYTES;
                 let skip = offset_bytes.saturating_sub(unit_bytes) as usize;
                 let at = unit_bytes.saturating_sub(offset_bytes) as usize;
                 let len = (UNIT_BYTES as usize - skip).min(bytes.len() - at);
                 let target = &mut bytes[at..at + len];
-                if let Ok(sector) = <&mut [u8; UNIT_BYTES as usize]>::try_from(&mut *target) {
-                    forge(sector, sum);
-                    continue;
-                }
                 let mut sector = [0; UNIT_BYTES as usize];
-                blocks.read(unit_bytes, &mut sector)?;
-                forge(&mut sector, sum);
+                match (file, sum) {
+                    (Some((file, number)), Some(sum)) => file.fill_checked(number, &mut sector, sum),
+                    (Some((file, number)), None) => file.fill(number * UNIT_BYTES, &mut sector),
+                    (None, Some(sum)) if len == sector.len() => {
+                        forge(target, sum);
+                        continue;
+                    }
+                    (None, Some(sum)) => {
+                        blocks.read(unit_bytes, &mut sector)?;
+                        forge(&mut sector, sum);
+                    }
+                    (None, None) => continue,
+                }
                 target.copy_from_slice(&sector[skip..skip + len]);
             }
         }
         Ok(())
+    }
+
+    /// The file that a block is made up for, and the number of its sector in it.
+    fn made_up_file(&self, inside: u64) -> Option<(&MadeUpFile, u64)> {
+        let (names, chunks) = (self.names.as_ref()?, self.chunks.as_ref()?);
+        names.made_up(chunks.at(inside, inside + 1).0?.logical)
     }
 
     /// The checksums of blocks between two, as far as there are any.

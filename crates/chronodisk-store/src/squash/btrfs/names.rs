@@ -1,9 +1,9 @@
-//! Names of files on btrfs, for those that are kept by them.
+//! Names of files on btrfs, for those that are kept or made up by them.
 //!
 //! An inode says its names itself (`INODE_REF`). At each commit the leaves that are new in the trees of files are read,
-//! and where the contents lie of the inodes that they tell of and whose names match. Contents wait until they were
-//! committed, so none of them is lost. A file that is renamed later, itself or a folder above it, may have been
-//! squashed.
+//! and where the contents lie of the inodes that they tell of and whose names match. Where some are kept, contents wait
+//! until they were committed, so none of them is lost. A file that is renamed later, itself or a folder above it, may
+//! have been squashed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,13 @@ use super::superblock::Root;
 use super::tree::{EXTENT_DATA_BYTES, KEY_LAST, Key, Trees};
 use crate::StoreError;
 use crate::squash::UNIT_BYTES;
+use crate::squash::content::seed_of;
+use crate::squash::file_content::{FilePart, MadeUpFile};
 use crate::squash::map_log::u64_at;
-use crate::squash::names::{NameRule, PATH_MAX_BYTES, treatment_of};
+use crate::squash::names::{NameRule, PATH_MAX_BYTES, Treatment, keeps_some, treatment_of};
 use crate::squash::runs::RunMap;
 
+const TYPE_INODE_ITEM: u8 = 1;
 const TYPE_INODE_REF: u8 = 12;
 const TYPE_INODE_EXTREF: u8 = 13;
 const TYPE_EXTENT_DATA: u8 = 108;
@@ -25,6 +28,8 @@ const TREE_OF_FILES: u64 = 5;
 /// Subvolumes and snapshots have numbers in here, and the files of each tree begin there, its root with the first.
 const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
 const ROOT_FOLDER: u64 = *OWN.start();
+/// What Linux takes as a place in a file (`MAX_LFS_FILESIZE`).
+const FILE_MAX_BYTES: u64 = i64::MAX as u64;
 /// What is deeper has no path that Linux would take.
 const DEPTH_MAX: usize = 2048;
 
@@ -34,8 +39,14 @@ pub(crate) struct Names {
     rules: Arc<[NameRule]>,
     /// Some rule is of paths.
     by_path: bool,
-    /// Contents of files that match, by logical block.
+    /// Contents of files that are kept, by logical block.
     kept: RunMap<()>,
+    /// Contents that are made up by their file's kind, by logical block, and these files.
+    made_up: RunMap<FilePart>,
+    files: Vec<MadeUpFile>,
+    numbers: HashMap<Folder, u64>,
+    /// What the seeds of these files follow from.
+    seed: u64,
     /// The last transaction whose leaves were read.
     generation: u64,
     /// Blocks of files to be kept that were squashed before their names were known.
@@ -49,19 +60,35 @@ type Folder = (u64, u64);
 type Found<T> = Result<Option<T>, StoreError>;
 
 impl Names {
-    pub(crate) fn new(rules: Arc<[NameRule]>) -> Self {
-        let by_path = rules.iter().any(|rule| rule.names.is_by_path());
-        Names { rules, by_path, kept: RunMap::default(), generation: 0, late_units: 0 }
+    pub(crate) fn new(rules: Arc<[NameRule]>, seed: u64) -> Self {
+        Names {
+            by_path: rules.iter().any(|rule| rule.names.is_by_path()),
+            rules,
+            kept: RunMap::default(),
+            made_up: RunMap::default(),
+            files: Vec::new(),
+            numbers: HashMap::new(),
+            seed,
+            generation: 0,
+            late_units: 0,
+        }
+    }
+
+    /// Some files are kept by their names.
+    pub(crate) fn keeps_some(&self) -> bool {
+        keeps_some(&self.rules)
     }
 
     /// Memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.kept.memory_bytes()
+        let files = self.files.capacity() * size_of::<MadeUpFile>();
+        let numbers = self.numbers.capacity() * (size_of::<(Folder, u64)>() + 1);
+        self.kept.memory_bytes() + self.made_up.memory_bytes() + (files + numbers) as u64
     }
 
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> u64 {
-        self.kept.len() as u64
+        (self.kept.len() + self.made_up.len() + self.files.len()) as u64
     }
 
     /// Whether a logical block is of a file that is kept.
@@ -72,6 +99,23 @@ impl Names {
     /// Logical blocks were given back.
     pub(crate) fn forget(&mut self, first: u64, last: u64) {
         self.kept.remove(first, last);
+        self.made_up.remove(first, last);
+    }
+
+    /// Logical blocks are no longer those of a file that is made up by its kind.
+    pub(crate) fn forget_made_up(&mut self, first: u64, last: u64) {
+        self.made_up.remove(first, last);
+    }
+
+    /// The file that a logical block is made up for, and the number of the block's sector in it.
+    pub(crate) fn made_up(&self, logical: u64) -> Option<(&MadeUpFile, u64)> {
+        let part = self.made_up.at(logical, logical + 1).0?;
+        Some((&self.files[part.file as usize], part.offset_bytes / UNIT_BYTES))
+    }
+
+    /// Contents that are made up by their file's kind, between two logical blocks.
+    pub(crate) fn made_up_pieces(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.made_up.pieces(first, last).map(|(first, last, _)| (first, last))
     }
 
     /// Contents of files that are kept, between two logical blocks.
@@ -92,9 +136,22 @@ impl Names {
         for (tree, root) in roots {
             let Some(inodes) = self.new_inodes(root, trees)? else { return Ok(None) };
             for inode in inodes {
-                let Some(matches) = self.matches((tree, inode), root, &mut paths, trees)? else { return Ok(None) };
-                if matches && !extents(inode, root, &mut kept, trees)? {
-                    return Ok(None);
+                let file = (tree, inode);
+                let Some(treatment) = self.treatment(file, root, &mut paths, trees)? else { return Ok(None) };
+                let Some(extents) = extents(inode, root, trees)? else { return Ok(None) };
+                if let Some(Treatment::MakeUp(kind)) = treatment {
+                    let Some((generation, len_bytes)) = generation_and_len(inode, root, trees)? else {
+                        return Ok(None);
+                    };
+                    let seed = seed_of(seed_of(self.seed, inode), generation);
+                    self.make_up(file, MadeUpFile { kind, seed, len_bytes }, &extents);
+                    continue;
+                }
+                for extent in extents {
+                    self.made_up.remove(extent.first, extent.end);
+                    if treatment == Some(Treatment::Keep) {
+                        kept.set(extent.first, extent.end, ());
+                    }
                 }
             }
         }
@@ -123,7 +180,8 @@ impl Names {
     fn new_inodes(&self, root: Root, trees: &mut Trees<'_>) -> Found<Vec<u64>> {
         let mut inodes: Vec<u64> = Vec::new();
         let whole = trees.walk_new(root, self.generation, Key::new(ROOT_FOLDER, 0, 0), KEY_LAST, &mut |key, _| {
-            let tells = matches!(key.kind, TYPE_INODE_REF | TYPE_INODE_EXTREF | TYPE_EXTENT_DATA);
+            let of_names = matches!(key.kind, TYPE_INODE_REF | TYPE_INODE_EXTREF);
+            let tells = of_names || matches!(key.kind, TYPE_INODE_ITEM | TYPE_EXTENT_DATA);
             if tells && OWN.contains(&key.object) && inodes.last() != Some(&key.object) {
                 inodes.push(key.object);
             }
@@ -131,8 +189,31 @@ impl Names {
         Ok(whole.then_some(inodes))
     }
 
-    /// Whether one of a file's names matches.
-    fn matches(&self, file: Folder, root: Root, paths: &mut Paths, trees: &mut Trees<'_>) -> Found<bool> {
+    /// Blocks of a file are made up from now on.
+    fn make_up(&mut self, file: Folder, made_up: MadeUpFile, extents: &[Extent]) {
+        let number = *self.numbers.entry(file).or_insert(self.files.len() as u64);
+        if number == self.files.len() as u64 {
+            self.files.push(made_up);
+        }
+        self.files[number as usize] = made_up;
+        for extent in extents {
+            match extent.offset_bytes.filter(|offset_bytes| offset_bytes.is_multiple_of(UNIT_BYTES)) {
+                Some(offset_bytes) => {
+                    self.made_up.set(extent.first, extent.end, FilePart { file: number, offset_bytes });
+                }
+                None => self.made_up.remove(extent.first, extent.end),
+            }
+        }
+    }
+
+    /// What becomes of a file by its names.
+    fn treatment(
+        &self,
+        file: Folder,
+        root: Root,
+        paths: &mut Paths,
+        trees: &mut Trees<'_>,
+    ) -> Found<Option<Treatment>> {
         let Some(names) = names_of(file.1, root, trees)? else { return Ok(None) };
         for (parent, name) in names {
             let mut path = match self.by_path {
@@ -143,11 +224,12 @@ impl Names {
                 },
             };
             path.extend_from_slice(&name);
-            if treatment_of(&self.rules, &path).is_some() {
-                return Ok(Some(true));
+            let treatment = treatment_of(&self.rules, &path);
+            if treatment.is_some() {
+                return Ok(Some(treatment));
             }
         }
-        Ok(Some(false))
+        Ok(Some(None))
     }
 }
 
@@ -171,20 +253,44 @@ fn names_of(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<(u64, Ve
     Ok(whole.then_some(names))
 }
 
-/// Adds where the contents of a file lie, in logical blocks. False if not all could be read.
-fn extents(inode: u64, root: Root, kept: &mut RunMap<()>, trees: &mut Trees<'_>) -> Result<bool, StoreError> {
+/// Logical blocks in a row that hold contents of a file.
+struct Extent {
+    first: u64,
+    end: u64,
+    /// Where the first one lies in the file; nothing of encoded contents.
+    offset_bytes: Option<u64>,
+}
+
+/// Where the contents of a file lie. `None` if not all could be read.
+fn extents(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Extent>> {
+    let mut extents = Vec::new();
     let (from, to) = (Key::new(inode, TYPE_EXTENT_DATA, 0), Key::new(inode, TYPE_EXTENT_DATA, u64::MAX));
-    trees.walk(root, from, to, &mut |_, item| {
+    let whole = trees.walk(root, from, to, &mut |key, item| {
         if item.len() < EXTENT_DATA_BYTES || item[20] == 0 || u64_at(item, 21) == 0 {
             // Within the inode, or a hole.
             return;
         }
         let (disk, skip, len) = (u64_at(item, 21), u64_at(item, 37), u64_at(item, 45));
+        let is_plain = item[16..20] == [0; 4] && key.offset <= FILE_MAX_BYTES;
         let end = disk.checked_add(skip).and_then(|start| start.checked_add(len)).map(|end| end.div_ceil(UNIT_BYTES));
         if let Some(end) = end {
-            kept.set((disk + skip) / UNIT_BYTES, end, ());
+            let offset_bytes = is_plain.then_some(key.offset);
+            extents.push(Extent { first: (disk + skip) / UNIT_BYTES, end, offset_bytes });
         }
-    })
+    })?;
+    Ok(whole.then_some(extents))
+}
+
+/// The transaction that made an inode, and the file's length in bytes. `None` if not all could be read.
+fn generation_and_len(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<(u64, u64)> {
+    let mut found = (0, 0);
+    let key = Key::new(inode, TYPE_INODE_ITEM, 0);
+    let whole = trees.walk(root, key, key, &mut |_, item| {
+        if item.len() >= 24 {
+            found = (u64_at(item, 0), u64_at(item, 16));
+        }
+    })?;
+    Ok(whole.then_some(found))
 }
 
 /// Paths of folders from the root of the file system on, each with a slash behind it but for the root's, which is

@@ -18,7 +18,7 @@ use crate::squash::class::Class;
 use crate::squash::content::seed_of;
 use crate::squash::file_content::{FileKind, MadeUpFile};
 use crate::squash::map_log::u32_at;
-use crate::squash::names::{Link, NameRule, Treatment, path_of, treatment_of};
+use crate::squash::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
 use crate::squash::runs::{RunMap, RunValue};
 
 /// What is known of names.
@@ -236,6 +236,11 @@ impl Ext4 {
     /// Some treatment goes by names.
     pub(crate) fn goes_by_names(&self) -> bool {
         self.names.is_some()
+    }
+
+    /// Some files are kept by their names.
+    pub(crate) fn keeps_by_names(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| keeps_some(&names.rules))
     }
 
     /// Units of files to be kept that were squashed before their names were known.

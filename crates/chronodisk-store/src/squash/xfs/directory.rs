@@ -155,7 +155,7 @@ mod tests {
                 bytes[40..56].copy_from_slice(&superblock.uuid);
                 if let Some((node, _)) = tree_block(&bytes, None, &superblock) {
                     let end = superblock.blocks_count;
-                    prop_assert!(node.extents.iter().all(|&(first, last)| first < last && last <= end));
+                    prop_assert!(node.extents.iter().all(|extent| extent.first < extent.end && extent.end <= end));
                     prop_assert!(node.children.iter().all(|(block, _)| *block < superblock.blocks_count));
                 }
                 bytes[..5].copy_from_slice(&[b'I', b'N', 0x41, 0, 3]);

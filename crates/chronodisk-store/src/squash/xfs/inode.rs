@@ -24,14 +24,21 @@ const LEVEL_MAX: u16 = 9;
 #[derive(Clone, Copy)]
 pub(super) struct Inode<'a>(&'a [u8]);
 
-/// Blocks of the file system: the first, and the one behind the last.
-pub(super) type Blocks = (u64, u64);
+/// Blocks of the file system in a row that a file has in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) first: u64,
+    /// The one behind the last.
+    pub(super) end: u64,
+    /// Place of the first one in the file, in blocks.
+    pub(super) place: u64,
+}
 
 /// What a part of a tree of extents says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Node {
     /// Blocks that hold contents: without those that were only set aside.
-    pub(super) extents: Vec<Blocks>,
+    pub(super) extents: Vec<Extent>,
     /// Blocks of the tree below, and their level.
     pub(super) children: Vec<(u64, u16)>,
 }
@@ -53,6 +60,10 @@ impl<'a> Inode<'a> {
     /// Tells it from a later file with the same number.
     pub(super) fn generation(self) -> u32 {
         u32_at(self.0, 92)
+    }
+
+    pub(super) fn len_bytes(self) -> u64 {
+        u64_at(self.0, 56)
     }
 
     fn file_type(self) -> u16 {
@@ -139,15 +150,16 @@ pub(super) fn tree_block(bytes: &[u8], level: Option<u16>, superblock: &Superblo
 }
 
 /// The blocks that records of extents name, without those that hold no contents yet.
-fn extents(records: &[u8], superblock: &Superblock) -> Vec<Blocks> {
+fn extents(records: &[u8], superblock: &Superblock) -> Vec<Extent> {
     let blocks = records.chunks_exact(RECORD_BYTES).filter_map(|record| {
         // From the highest bit on: one that says that nothing was written there, 54 of the place in the file, 52 of
         // the block's number, 21 of the length.
         let (high, low) = (u64_at(record, 0), u64_at(record, 8));
         let (start, len) = ((high & 0x1FF) << 43 | low >> 21, low & 0x1F_FFFF);
         let first = superblock.block_of(start);
-        let last = first.checked_add(len)?;
-        (high >> 63 == 0 && len > 0 && last <= superblock.blocks_count).then_some((first, last))
+        let end = first.checked_add(len)?;
+        let extent = Extent { first, end, place: high << 1 >> 10 };
+        (high >> 63 == 0 && len > 0 && end <= superblock.blocks_count).then_some(extent)
     });
     blocks.collect()
 }

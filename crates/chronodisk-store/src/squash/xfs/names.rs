@@ -1,10 +1,11 @@
-//! Names of files on XFS, for those that are kept by them.
+//! Names of files on XFS, for those that are kept or made up by them.
 //!
 //! The kernel changes metadata in its log first, which is not read here, and writes them to their places later, in any
 //! order. So contents wait: until an inode that was just written to its place says that it has them, and a block of a
 //! directory has said what it is called. Extents that are only set aside say nothing, because an extent of new contents
 //! is that until they are on the device. When the store is closed and the log says that all is at its place, everything
-//! is read again and the rest is decided.
+//! is read again and the rest is decided. Where names only say what contents read as, nothing waits: contents take
+//! their file's form once it is known.
 //!
 //! A file that is renamed after its old name was written to its place may have been squashed; a folder's new name
 //! counts for what it gets from then on.
@@ -14,15 +15,17 @@ use std::sync::Arc;
 
 use super::Xfs;
 use super::directory::{self, Entry, Kind};
-use super::inode::{self, Inode, Node, tree_block};
+use super::inode::{Extent, Inode, Node, tree_block};
 use super::superblock::{u32_at, u64_at};
-use crate::StoreError;
 use crate::squash::UNIT_BYTES;
 use crate::squash::blocks::Blocks;
 use crate::squash::class::Class;
-use crate::squash::names::{Link, NameRule, path_of, treatment_of};
+use crate::squash::content::seed_of;
+use crate::squash::file_content::{FilePart, MadeUpFile};
+use crate::squash::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
 use crate::squash::part::{Judged, Verdict};
 use crate::squash::runs::{RunMap, RunValue};
+use crate::{StoreError, len_of};
 
 /// What is known of names. Blocks are counted as the volume does.
 #[derive(Debug)]
@@ -37,8 +40,10 @@ pub(super) struct Names {
     /// Those of them that a file has whose name is not known yet, and by such a file.
     claimed: RunMap<Claim>,
     claims: HashMap<u64, Vec<(u64, u64)>>,
-    /// Contents of files that match.
+    /// Contents of files that are kept.
     kept: RunMap<()>,
+    /// Contents that are made up by their file's kind, once they are squashed.
+    made_up: RunMap<FilePart>,
     /// Files with names, by inode.
     files: HashMap<u64, Known>,
     /// The parent of each directory, and its name there; only if some rule is of paths.
@@ -64,7 +69,7 @@ impl RunValue for Claim {
 /// What is known of a file with a name.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    matches: bool,
+    treatment: Option<Treatment>,
     /// The name came after the inode was last written, so the next one may be another file's.
     newer: bool,
 }
@@ -79,6 +84,7 @@ impl Names {
             claimed: RunMap::default(),
             claims: HashMap::new(),
             kept: RunMap::default(),
+            made_up: RunMap::default(),
             files: HashMap::new(),
             parents: HashMap::new(),
             unplaced: HashMap::new(),
@@ -98,6 +104,7 @@ impl Names {
     fn forget(&mut self, from: u64, to: u64) {
         self.decided(from, to);
         self.kept.remove(from, to);
+        self.made_up.remove(from, to);
     }
 
     fn decided(&mut self, from: u64, to: u64) {
@@ -121,9 +128,9 @@ impl Names {
         };
         path.extend_from_slice(&entry.name);
         // What matched once does so until it is deleted.
-        let before = self.files.get(&entry.inode).is_some_and(|known| known.matches);
-        let matches = before || treatment_of(&self.rules, &path).is_some();
-        self.files.insert(entry.inode, Known { matches, newer: true });
+        let before = self.treatment(entry.inode).flatten();
+        let treatment = before.or_else(|| treatment_of(&self.rules, &path));
+        self.files.insert(entry.inode, Known { treatment, newer: true });
         Some(entry.inode)
     }
 
@@ -139,6 +146,11 @@ impl Names {
             }
         }
         placed
+    }
+
+    /// What becomes of a file by its name, if that is known.
+    fn treatment(&self, inode: u64) -> Option<Option<Treatment>> {
+        self.files.get(&inode).map(|known| known.treatment)
     }
 
     /// An inode was written anew: true if it is another file's now.
@@ -163,18 +175,19 @@ impl Names {
         self.claims.clear();
         self.claimed.clear();
         self.kept.clear();
+        self.made_up.clear();
     }
 
     fn memory_bytes(&self) -> u64 {
         let files = self.files.capacity() * (size_of::<(u64, Known)>() + 1);
         let parents = self.parents.capacity() * (size_of::<(u64, Link)>() + 1);
         let sets = self.undecided.memory_bytes() + self.claimed.memory_bytes() + self.kept.memory_bytes();
-        let sets = sets + self.late.memory_bytes();
+        let sets = sets + self.made_up.memory_bytes() + self.late.memory_bytes();
         sets + (files + parents) as u64
     }
 
     fn entries(&self) -> u64 {
-        let sets = self.undecided.len() + self.claimed.len() + self.kept.len() + self.late.len();
+        let sets = self.undecided.len() + self.claimed.len() + self.kept.len() + self.made_up.len() + self.late.len();
         (sets + self.files.len() + self.parents.len() + self.unplaced.len() + self.claims.len()) as u64
     }
 }
@@ -186,9 +199,9 @@ impl Xfs {
         Xfs { names, ..self }
     }
 
-    /// Some treatment goes by names.
-    pub(crate) fn goes_by_names(&self) -> bool {
-        self.names.is_some()
+    /// Some files are kept by their names.
+    pub(crate) fn keeps_by_names(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| keeps_some(&names.rules))
     }
 
     /// Blocks of files to be kept that were squashed before their names were known.
@@ -211,7 +224,8 @@ impl Xfs {
         match &self.names {
             None => Verdict::Drop,
             Some(names) if names.kept.at(unit, unit + 1).0.is_some() => Verdict::Keep(Class::Raw),
-            Some(_) => Verdict::Wait,
+            Some(names) if keeps_some(&names.rules) => Verdict::Wait,
+            Some(_) => Verdict::Drop,
         }
     }
 
@@ -288,6 +302,35 @@ impl Xfs {
         self.with(|xfs, names| if xfs.log_is_clean(blocks)? { xfs.read_all(names, end, true, blocks) } else { Ok(()) })
     }
 
+    /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the
+    /// device from `offset_bytes` on.
+    pub(crate) fn correct(
+        &self,
+        (start, end): (u64, u64),
+        offset_bytes: u64,
+        bytes: &mut [u8],
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        let Some(names) = &self.names else { return Ok(()) };
+        for (from, to) in blocks.generated_pieces(start, end) {
+            for (from, to, part) in names.made_up.pieces(from, to) {
+                let Some(Some(Treatment::MakeUp(kind))) = names.treatment(part.file) else { continue };
+                let inode_bytes = self.bytes_of_inode(part.file, blocks)?;
+                let Some(inode) = self.file_in(&inode_bytes, part.file) else { continue };
+                // Numbers of inodes have 64 bits here.
+                let seed = seed_of(seed_of(blocks.seed(), part.file), u64::from(inode.generation()));
+                let file = MadeUpFile { kind, seed, len_bytes: inode.len_bytes() };
+                let from_bytes = (from * UNIT_BYTES).max(offset_bytes);
+                let to_bytes = (to * UNIT_BYTES).min(offset_bytes + len_of(bytes));
+                if from_bytes < to_bytes {
+                    let target = &mut bytes[(from_bytes - offset_bytes) as usize..(to_bytes - offset_bytes) as usize];
+                    file.fill(part.offset_bytes + (from_bytes - from * UNIT_BYTES), target);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn with(&mut self, work: impl FnOnce(&Self, &mut Names) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let Some(mut names) = self.names.take() else { return Ok(()) };
         let done = work(self, &mut names);
@@ -321,9 +364,12 @@ impl Xfs {
             let another = before.is_some_and(|before| before.generation() != inode.generation());
             names.renewed(number, another || !inode.is_regular());
             if let Some(before) = before.filter(|before| before.is_regular()) {
-                for (first, last) in self.extents_of(before, blocks)? {
-                    let (from, to) = self.units_around(first, last);
+                for extent in self.extents_of(before, blocks)? {
+                    let (from, to) = self.units_around(extent.first, extent.end);
                     names.kept.remove(from, to);
+                    let own = names.made_up.pieces(from, to).filter(|piece| piece.2.file == number);
+                    let own: Vec<_> = own.map(|piece| (piece.0, piece.1)).collect();
+                    own.into_iter().for_each(|(from, to)| names.made_up.remove(from, to));
                 }
             }
             if inode.is_directory() {
@@ -359,10 +405,10 @@ impl Xfs {
             named.extend(names.place_rest());
         }
         for number in named {
-            if names.files.get(&number).is_some_and(|known| known.matches) {
-                // Whatever is at its place: to keep too much does no harm.
+            if let Some(Some(treatment)) = names.treatment(number) {
+                // Whatever is at its place: to keep too much does no harm, but no more may be squashed than was claimed.
                 let extents = self.extents_of_file(number, blocks)?;
-                self.decide(names, number, &extents, true, blocks)?;
+                self.decide(names, number, &extents, treatment == Treatment::Keep, blocks)?;
             }
             for (from, to) in names.claims.remove(&number).unwrap_or_default() {
                 let still = names.claimed.pieces(from, to).filter(|piece| piece.2 == Claim(number));
@@ -379,14 +425,24 @@ impl Xfs {
         &self,
         names: &mut Names,
         number: u64,
-        extents: &[inode::Blocks],
+        extents: &[Extent],
         may_squash: bool,
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
-        let matches = names.files.get(&number).is_some_and(|known| known.matches);
-        for &(first, last) in extents {
+        let treatment = names.treatment(number).flatten();
+        for extent in extents {
             // Of a unit of several blocks, all is kept if one of them is, and squashed if all are.
-            let (from, to) = if matches { self.units_around(first, last) } else { self.units_within(first, last) };
+            let around = self.units_around(extent.first, extent.end);
+            let within = self.units_within(extent.first, extent.end);
+            match extent.place.checked_mul(self.superblock.block_bytes).filter(|&bytes| bytes <= FILE_MAX_BYTES) {
+                Some(place_bytes) if matches!(treatment, Some(Treatment::MakeUp(_))) => {
+                    let skipped_bytes = within.0 * UNIT_BYTES - self.bytes_of(extent.first, extent.end).0;
+                    let part = FilePart { file: number, offset_bytes: place_bytes + skipped_bytes };
+                    names.made_up.set(within.0, within.1, part);
+                }
+                _ => names.made_up.remove(around.0, around.1),
+            }
+            let (from, to) = if treatment == Some(Treatment::Keep) { around } else { within };
             if from < to {
                 self.decide_units(names, number, (from, to), may_squash, blocks)?;
             }
@@ -403,8 +459,8 @@ impl Xfs {
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
         let waiting: Vec<_> = names.undecided.pieces(from, to).map(|piece| (piece.0, piece.1)).collect();
-        match names.files.get(&number).map(|known| known.matches) {
-            Some(true) => {
+        match names.treatment(number) {
+            Some(Some(Treatment::Keep)) => {
                 let mut squashed: RunMap<()> = RunMap::default();
                 blocks.generated_pieces(from, to).into_iter().for_each(|(from, to)| squashed.set(from, to, ()));
                 names.late.pieces(from, to).for_each(|(from, to, ())| squashed.remove(from, to));
@@ -418,13 +474,13 @@ impl Xfs {
                     names.late_units += to - from;
                 }
             }
-            Some(false) if may_squash => {
+            Some(None | Some(Treatment::MakeUp(_))) if may_squash => {
                 for (from, to) in waiting {
                     blocks.squash(from, to);
                     names.decided(from, to);
                 }
             }
-            Some(false) => {}
+            Some(_) => {}
             None => {
                 for (from, to) in waiting {
                     names.claimed.set(from, to, Claim(number));
@@ -495,12 +551,12 @@ impl Xfs {
             names.named(folder, entry);
         }
         let mut bytes = vec![0; self.superblock.block_bytes as usize];
-        for (first, last) in self.extents_of(inode, blocks)? {
-            let (from, to) = self.units_around(first, last);
+        for Extent { first, end, .. } in self.extents_of(inode, blocks)? {
+            let (from, to) = self.units_around(first, end);
             for (from, to) in blocks.stored_pieces(from, to) {
                 let from_block = (from * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
                 let to_block = (to * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
-                for block in first.max(from_block)..last.min(to_block) {
+                for block in first.max(from_block)..end.min(to_block) {
                     if visited.at(block, block + 1).0.is_some() {
                         continue;
                     }
@@ -524,20 +580,30 @@ impl Xfs {
     }
 
     /// The blocks of a regular file, as the inode at its place says.
-    fn extents_of_file(&self, number: u64, blocks: &mut Blocks) -> Result<Vec<inode::Blocks>, StoreError> {
+    fn extents_of_file(&self, number: u64, blocks: &mut Blocks) -> Result<Vec<Extent>, StoreError> {
+        let bytes = self.bytes_of_inode(number, blocks)?;
+        self.file_in(&bytes, number).map_or(Ok(Vec::new()), |inode| self.extents_of(inode, blocks))
+    }
+
+    /// The bytes at an inode's place, if there is one.
+    fn bytes_of_inode(&self, number: u64, blocks: &mut Blocks) -> Result<Vec<u8>, StoreError> {
         let (block, offset) = self.superblock.place_of_inode(number);
         if block >= self.superblock.blocks_count {
             return Ok(Vec::new());
         }
         let mut bytes = vec![0; self.superblock.inode_bytes];
         blocks.read(self.start_bytes + block * self.superblock.block_bytes + offset as u64, &mut bytes)?;
-        let inode =
-            self.inode_in(&bytes, (block, offset)).filter(|inode| inode.is_regular() && inode.number() == number);
-        inode.map_or(Ok(Vec::new()), |inode| self.extents_of(inode, blocks))
+        Ok(bytes)
+    }
+
+    /// The regular file's inode of this number in the bytes at its place.
+    fn file_in<'a>(&self, bytes: &'a [u8], number: u64) -> Option<Inode<'a>> {
+        let inode = self.inode_in(bytes, self.superblock.place_of_inode(number))?;
+        (inode.is_regular() && inode.number() == number).then_some(inode)
     }
 
     /// The blocks that an inode says it has, and the tree below it; each block of that is read once.
-    fn extents_of(&self, inode: Inode<'_>, blocks: &mut Blocks) -> Result<Vec<inode::Blocks>, StoreError> {
+    fn extents_of(&self, inode: Inode<'_>, blocks: &mut Blocks) -> Result<Vec<Extent>, StoreError> {
         let Node { mut extents, children: mut below } = inode.root(&self.superblock);
         let mut visited = HashSet::new();
         let mut bytes = vec![0; self.superblock.block_bytes as usize];
@@ -611,6 +677,9 @@ const LOG_MAGIC: [u8; 4] = [0xFE, 0xED, 0xBA, 0xBE];
 const LOG_UNMOUNT: u8 = 0x20;
 const LOG_SECTOR_BYTES: u64 = 512;
 
+/// What Linux takes as a place in a file (`MAX_LFS_FILESIZE`).
+const FILE_MAX_BYTES: u64 = i64::MAX as u64;
+
 /// Whether blocks of this fate may say names, or whose contents lie where.
 fn tells_names(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Keep(Class::InodeTable | Class::Directory | Class::Mapping))
@@ -619,7 +688,6 @@ fn tells_names(verdict: Verdict) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::squash::names::Treatment;
 
     const ROOT: u64 = 128;
 
@@ -640,9 +708,9 @@ mod tests {
         assert!(names.place_rest().is_empty());
         assert_eq!(names.named(ROOT, entry(129, Kind::Directory, "a")), None);
         assert_eq!(names.place_rest(), [140]);
-        assert!(names.files[&140].matches);
+        assert_eq!(names.treatment(140), Some(Some(Treatment::Keep)));
         assert_eq!(names.named(129, entry(141, Kind::Regular, "file")), Some(141));
-        assert!(!names.files[&141].matches);
+        assert_eq!(names.treatment(141), Some(None));
         // Folders in a circle have no path.
         names.named(130, entry(129, Kind::Directory, "a"));
         assert_eq!(path_of(130, names.root, &names.parents), None);
@@ -653,10 +721,10 @@ mod tests {
         let mut names = names("*.db");
         names.named(ROOT, entry(140, Kind::Regular, "a.db"));
         names.named(ROOT, entry(140, Kind::Regular, "a.old"));
-        assert!(names.files[&140].matches);
+        assert_eq!(names.treatment(140), Some(Some(Treatment::Keep)));
         // The name was there before its inode was.
         names.renewed(140, true);
-        assert!(names.files[&140].matches);
+        assert_eq!(names.treatment(140), Some(Some(Treatment::Keep)));
         names.renewed(140, false);
         names.renewed(140, true);
         assert!(names.files.is_empty());
