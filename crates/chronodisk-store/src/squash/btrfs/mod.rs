@@ -426,7 +426,7 @@ impl Btrfs {
             let starts = chunks.copies(first * UNIT_BYTES, len_bytes).map(|at| at / UNIT_BYTES);
             starts.map(move |at| (at, at + last - first)).collect::<Vec<_>>()
         };
-        no_longer_made_up.into_iter().for_each(|(first, last)| names.forget_made_up(first, last));
+        no_longer_made_up.into_iter().for_each(|(first, last)| names.forget(first, last));
         for (first, last) in freed {
             names.forget(first, last);
             // A later transaction may have begun to use them again.

@@ -102,11 +102,6 @@ impl Names {
         self.made_up.remove(first, last);
     }
 
-    /// Logical blocks are no longer those of a file that is made up by its kind.
-    pub(crate) fn forget_made_up(&mut self, first: u64, last: u64) {
-        self.made_up.remove(first, last);
-    }
-
     /// The file that a logical block is made up for, and the number of the block's sector in it.
     pub(crate) fn made_up(&self, logical: u64) -> Option<(&MadeUpFile, u64)> {
         let part = self.made_up.at(logical, logical + 1).0?;
@@ -138,19 +133,17 @@ impl Names {
             for inode in inodes {
                 let file = (tree, inode);
                 let Some(treatment) = self.treatment(file, root, &mut paths, trees)? else { return Ok(None) };
+                // What matched once does so until it is free.
+                let Some(treatment) = treatment else { continue };
                 let Some(extents) = extents(inode, root, trees)? else { return Ok(None) };
-                if let Some(Treatment::MakeUp(kind)) = treatment {
-                    let Some((generation, len_bytes)) = generation_and_len(inode, root, trees)? else {
-                        return Ok(None);
-                    };
-                    let seed = seed_of(seed_of(self.seed, inode), generation);
-                    self.make_up(file, MadeUpFile { kind, seed, len_bytes }, &extents);
-                    continue;
-                }
-                for extent in extents {
-                    self.made_up.remove(extent.first, extent.end);
-                    if treatment == Some(Treatment::Keep) {
-                        kept.set(extent.first, extent.end, ());
+                match treatment {
+                    Treatment::Keep => extents.iter().for_each(|extent| kept.set(extent.first, extent.end, ())),
+                    Treatment::MakeUp(kind) => {
+                        let Some((generation, len_bytes)) = generation_and_len(inode, root, trees)? else {
+                            return Ok(None);
+                        };
+                        let seed = seed_of(seed_of(self.seed, inode), generation);
+                        self.make_up(file, MadeUpFile { kind, seed, len_bytes }, &extents);
                     }
                 }
             }
