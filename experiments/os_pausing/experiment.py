@@ -7,6 +7,10 @@ emulation's. Then the same on the guest's clock with measured CPU time, where no
 beside its own run without costs, and beside the exact clock's with measured CPU time. Then figure 13: what a clock that
 can't stop does with the same costs.
 
+With `--slower 100` the devices take so many times as long for everything. By the paper's table they read 4.7 GB/s and
+more, which no kernel does without a processor's being most of the time; a hundred times as slow they give 47 to 190
+MB/s, which is what the card that the authors measured and the devices "over 100 MB/s" of their text can be.
+
 CFQ is gone from Linux; BFQ, which was made from it, takes its place, and `none` that of noop.
 """
 
@@ -26,7 +30,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from common.command import RESULTS, CommandFailed, chronodisk_with_output, executable, keep, note
+from common.command import RESULTS, ROOT, CommandFailed, chronodisk_with_output, executable, keep, note
 from common.simulation import keep_plot
 from os_pausing.link import Link
 from os_pausing.workloads import MAKERS, MEMORY, Workload, workloads
@@ -34,12 +38,15 @@ from os_pausing.workloads import MAKERS, MEMORY, Workload, workloads
 SCHEMA = "chronodisk.experiment.os-pausing/1"
 DEVICES = [f"wu-tsai-ch{channels}-x{speed}" for channels in range(1, 5) for speed in range(1, 5)]
 CORNERS = [f"wu-tsai-ch{channels}-x{speed}" for channels in (1, 4) for speed in (1, 4)]
+BASELINE = ROOT / "profiles" / "table" / "wu-tsai-baseline.toml"
 SCHEDULERS = ["bfq", "none"]
 #: The guest's clock at boot, so that nothing in a file system depends on the day.
 START = "1400000000"
 #: Of Student's distribution at 97.5 %, by degrees of freedom from 1 on.
 STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131]
 STUDENT_BEYOND = 2.131
+#: Before an interval is believed to be narrow.
+REPS_MIN = 5
 FIGURE_13 = "figure-13"
 #: Figure 13, in milliseconds.
 THINKING_MS = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
@@ -80,6 +87,36 @@ class Cell:
     workload: Workload
     device: str
     scheduler: str
+    #: The profile of the device, if it is not a built-in one.
+    profile: Path | None = None
+
+
+def slower_devices(folder: Path, factor: float) -> dict[str, Path]:
+    """Write profiles of the devices that take `factor` times as long for everything."""
+    found = {}
+    for channels in range(1, 5):
+        for speed in range(1, 5):
+            device = f"wu-tsai-ch{channels}-x{speed}"
+            text = BASELINE.read_text().replace('name = "wu-tsai-baseline"', f'name = "{device}"')
+            text = text.replace("channels = 1", f"channels = {channels}")
+            found[device] = folder / f"{device}.toml"
+            found[device].write_text(text.replace("speed-up = 1", f"speed-up = {speed / factor}"))
+    return found
+
+
+def plan_slower(all_workloads: list[Workload], profiles: dict[str, Path]) -> Iterator[tuple[Cell, list[Arm]]]:
+    """The same with slower devices: the shortest workload on all of them, the others on four, on the guest's clock."""
+    ways = [arm for arm in ARMS if arm.clock == GUEST]
+    of_all = [arm for arm in ways if arm.options != SLOW_STORE]
+    for workload in all_workloads:
+        if workload.missing:
+            continue
+        of_reading = workload.name == "sequential-read"
+        for device in DEVICES if of_reading else CORNERS:
+            yield (
+                Cell(workload, device, "none" if of_reading else SCHEDULERS[0], profiles[device]),
+                ways if device in CORNERS else of_all,
+            )
 
 
 def plan(all_workloads: list[Workload], full: bool) -> Iterator[tuple[Cell, list[Arm]]]:
@@ -138,7 +175,7 @@ def address_in(server: subprocess.Popen[bytes], said: Any) -> str:
 def run(cell: Cell, clock: tuple[str, str], options: tuple[str, ...], seed: int, server: str | None = None) -> float:
     """Run the workload once and return its figure."""
     workload = cell.workload
-    call = ["--server", server] if server else ["--device", cell.device]
+    call = ["--server", server] if server else ["--device", str(cell.profile or cell.device)]
     call += ["--clock", clock[0], "--cpu", clock[1], "--fs", workload.file_system, "--scheduler", cell.scheduler]
     call += ["--memory", MEMORY, "--start-time", START, "--seed", str(seed), *options]
     if workload.capacity:
@@ -149,8 +186,11 @@ def run(cell: Cell, clock: tuple[str, str], options: tuple[str, ...], seed: int,
     return float(result["reps"][0]["run_time_ns"]) / 1e9
 
 
-def measure(cell: Cell, chosen: list[Arm], reps: int) -> dict[str, Any]:
-    """Run all arms of a cell, in turns, each turn with a seed of its own."""
+def measure(cell: Cell, chosen: list[Arm], reps: int, narrow_percent: float | None) -> dict[str, Any]:
+    """Run all arms of a cell, in turns, each turn with a seed of its own.
+
+    The turns end, after five, once no difference is known less well than to `narrow_percent` (95 %) to either side.
+    """
     figures: dict[str, list[float]] = {arm.name: [] for arm in chosen}
     for seed in range(1, reps + 1):
         for arm in chosen:
@@ -162,8 +202,25 @@ def measure(cell: Cell, chosen: list[Arm], reps: int) -> dict[str, Any]:
                     figures[arm.name].append(run(cell, arm.clock, arm.options, seed, address))
             else:
                 figures[arm.name].append(run(cell, arm.clock, arm.options, seed))
+        if narrow_percent and seed >= REPS_MIN and half_width(figures, chosen) <= narrow_percent:
+            break
     row = {"workload": cell.workload.name, "device": cell.device, "scheduler": cell.scheduler, "figures": figures}
     return row | {"load": round(os.getloadavg()[0], 1)}
+
+
+def half_width(figures: dict[str, list[float]], chosen: list[Arm]) -> float:
+    """Half the width of the widest interval of the arms' differences, in percent."""
+    widths = [0.0]
+    for arm in chosen:
+        if arm.against in figures:
+            widths.append(interval(percents(figures, arm))[1] or 0.0)
+    return max(widths)
+
+
+def percents(figures: dict[str, list[float]], arm: Arm) -> list[float]:
+    """Differences of an arm's figures to those that it is compared with, pair by pair, in percent."""
+    pairs = zip(figures[arm.name], figures[arm.against], strict=True)
+    return [100 * (ours / theirs - 1) for ours, theirs in pairs]
 
 
 def differences(rows: list[dict[str, Any]], arm: Arm) -> dict[tuple[str, str], list[float]]:
@@ -172,9 +229,7 @@ def differences(rows: list[dict[str, Any]], arm: Arm) -> dict[tuple[str, str], l
     for row in rows:
         figures = row["figures"]
         if arm.name in figures and arm.against in figures:
-            pairs = zip(figures[arm.name], figures[arm.against], strict=True)
-            percents = [100 * (ours / theirs - 1) for ours, theirs in pairs]
-            found.setdefault((row["workload"], row["device"]), []).extend(percents)
+            found.setdefault((row["workload"], row["device"]), []).extend(percents(figures, arm))
     return found
 
 
@@ -226,23 +281,23 @@ def in_real_time(reps: int, workload: Workload, full: bool) -> list[dict[str, An
     return rows
 
 
-def plot_differences(table: list[dict[str, Any]]) -> None:
+def plot_differences(table: list[dict[str, Any]], name: str) -> None:
     """One row of points for each arm; the paper's 2 % as lines."""
     names = [arm.name for arm in ARMS if any(row["arm"] == arm.name for row in table)]
     figure = Figure(figsize=(8, 1.2 + 0.55 * len(names)), layout="constrained")
     axes = figure.add_subplot()
-    for at, name in enumerate(names):
-        rows = [row for row in table if row["arm"] == name]
+    for at, arm in enumerate(names):
+        rows = [row for row in table if row["arm"] == arm]
         places = [at + (index - len(rows) / 2) * 0.6 / len(rows) for index in range(len(rows))]
         means = [row["mean_percent"] for row in rows]
         halves = [row["half_width_95_percent"] or 0 for row in rows]
         axes.errorbar(means, places, xerr=halves, fmt="o", markersize=3, linewidth=1, color="#4477aa")
-    axes.set_yticks(range(len(names)), [f"{name}\n(against {against_of(name)})" for name in names], fontsize=8)
+    axes.set_yticks(range(len(names)), [f"{arm}\n(against {against_of(arm)})" for arm in names], fontsize=8)
     for limit in (-2, 2):
         axes.axvline(limit, color="#cc6677", linewidth=0.8, linestyle="--")
     axes.invert_yaxis()
     axes.set_xlabel("paired difference in %, mean and 95 % interval by device and workload; dashed: the paper's 2 %")
-    keep_plot("os-pausing", figure)
+    keep_plot(name, figure)
 
 
 def against_of(name: str) -> str:
@@ -280,7 +335,7 @@ def print_table(table: list[dict[str, Any]]) -> None:
 def merge(new: dict[str, Any], kept: Path) -> dict[str, Any]:
     """Add what was measured before to a result of the same form, where it was not measured again."""
     old: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else new
-    if old["full"] != new["full"]:
+    if (old["full"], old.get("slower", 1)) != (new["full"], new["slower"]):
         return new
 
     def cell(row: dict[str, Any]) -> tuple[str, ...]:
@@ -300,9 +355,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="the paper's sizes, all combinations, ten repetitions")
     parser.add_argument("--reps", type=int, help="repetitions where CPU time is measured (3; 10 with --full)")
+    parser.add_argument("--narrow", type=float, help="fewer, if differences are known to so many percent")
     parser.add_argument("--only", choices=[*MAKERS, FIGURE_13], help="one workload instead of all, or figure 13 alone")
     parser.add_argument("--zero", action="store_true", help="only where a busy host does not show: CPU time is zero")
     parser.add_argument("--merge", action="store_true", help="keep what the last result has and this run does not")
+    parser.add_argument("--slower", type=float, help="devices that take so many times as long, on the guest's clock")
     chosen = parser.parse_args()
     reps = chosen.reps or (10 if chosen.full else 3)
     begun = time.monotonic()
@@ -315,26 +372,29 @@ def main() -> None:
             if workload.missing:
                 note(f"{workload.name} is left out: {workload.missing}")
         with contextlib.suppress(KeyboardInterrupt):
-            for cell, ways in plan(prepared if chosen.only != FIGURE_13 else [], chosen.full):
+            kept = prepared if chosen.only != FIGURE_13 else []
+            slower = chosen.slower and plan_slower(kept, slower_devices(Path(folder), chosen.slower))
+            for cell, ways in slower or plan(kept, chosen.full):
                 ways = [arm for arm in ways if arm.clock == EXACT or not chosen.zero]
                 note(f"{cell.workload.name} on {cell.device}, {cell.scheduler}: {len(ways)} ways")
-                rows.append(measure(cell, ways, reps))
+                rows.append(measure(cell, ways, reps, chosen.narrow))
             first = prepared[0]
-            if first.name == "sequential-read" and not (chosen.zero or first.missing):
+            if first.name == "sequential-read" and not (chosen.zero or chosen.slower or first.missing):
                 real_time = in_real_time(reps if chosen.full else 1, first, chosen.full)
-    result: dict[str, Any] = {"schema": SCHEMA, "full": chosen.full, "reps": reps}
+    name = "os-pausing-slower" if chosen.slower else "os-pausing"
+    result: dict[str, Any] = {"schema": SCHEMA, "full": chosen.full, "reps": reps, "slower": chosen.slower or 1}
     result |= {"host_time_s": time.monotonic() - begun, "kernel": platform.release(), "processors": os.cpu_count()}
     result |= {"workloads": {workload.name: workload.described() for workload in prepared}}
     result |= {"rows": rows, "real_time": real_time}
     if chosen.merge:
-        result = merge(result, RESULTS / "os-pausing.json")
+        result = merge(result, RESULTS / f"{name}.json")
     table, real_time = compared(result["rows"]), result["real_time"]
     print_table(table)
     for row in real_time:
         print(f"{row['device']} {row['clock']:<6}{row['thinking_ms']:5.2f} ms {statistics.fmean(row['rates']):8.1f}")
-    keep("os-pausing", result | {"differences": table})
+    keep(name, result | {"differences": table})
     if table:
-        plot_differences(table)
+        plot_differences(table, name)
     if real_time:
         plot_real_time(real_time, "MB/s")
 
