@@ -17,8 +17,8 @@ pub(crate) fn forge(bytes: &mut [u8], sum: u32) {
     *tail = (!crc32c::crc32c(head) ^ wanted).to_le_bytes();
 }
 
-/// Bits of which `crc` is an affine function, as CRCs are of the bytes, so that it is `sum`; `None` if no `count` (at most
-/// 64) of them do that.
+/// Bits of which `crc` is an affine function, as CRCs are of the bytes, so that it is `sum`; `None` if no `count` (at
+/// most 64) of them do that.
 pub(crate) fn solve(count: u32, crc: impl Fn(u64) -> u32, sum: u32) -> Option<u64> {
     let without = crc(0);
     // For each highest bit a change of the checksum that has it, and the bits that make it.

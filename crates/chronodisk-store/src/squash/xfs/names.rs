@@ -406,7 +406,7 @@ impl Xfs {
         }
         for number in named {
             if let Some(Some(treatment)) = names.treatment(number) {
-                // Whatever is at its place: to keep too much does no harm, but no more may be squashed than was claimed.
+                // Whatever is at its place: to keep too much does no harm, but only what was claimed may be squashed.
                 let extents = self.extents_of_file(number, blocks)?;
                 self.decide(names, number, &extents, treatment == Treatment::Keep, blocks)?;
             }
