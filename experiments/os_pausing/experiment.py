@@ -381,7 +381,9 @@ def main() -> None:
             first = prepared[0]
             if first.name == "sequential-read" and not (chosen.zero or chosen.slower or first.missing):
                 real_time = in_real_time(reps if chosen.full else 1, first, chosen.full)
-    name = "os-pausing-slower" if chosen.slower else "os-pausing"
+    name = "os-pausing"
+    if chosen.slower:
+        name += "-slower-full" if chosen.full else "-slower"
     result: dict[str, Any] = {"schema": SCHEMA, "full": chosen.full, "reps": reps, "slower": chosen.slower or 1}
     result |= {"host_time_s": time.monotonic() - begun, "kernel": platform.release(), "processors": os.cpu_count()}
     result |= {"workloads": {workload.name: workload.described() for workload in prepared}}
