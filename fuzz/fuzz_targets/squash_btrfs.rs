@@ -7,9 +7,6 @@
 //! made up by their names, and some are kept unless the next bit is there, too.
 #![no_main]
 
-use std::sync::LazyLock;
-
-use chronodisk_store::squash::SquashOptions;
 use libfuzzer_sys::fuzz_target;
 
 mod squash;
@@ -33,19 +30,11 @@ const CHECKSUM_TREE: u64 = ROOT_TREE + SECTOR_BYTES as u64;
 const FREE_SPACE_TREE: u64 = CHECKSUM_TREE + SECTOR_BYTES as u64;
 const FILES: u64 = FREE_SPACE_TREE + SECTOR_BYTES as u64;
 
-/// By name and by path, with and without files that are kept; what is made up is zeros, as without names.
-static NAMES: LazyLock<[SquashOptions; 2]> = LazyLock::new(|| {
-    [&["*.db=keep", "/**/f*/*=zeros"][..], &["*.db=zeros", "/**/f*/*=zeros"]].map(|rules| SquashOptions {
-        names: rules.iter().map(|rule| rule.parse().expect("a rule")).collect(),
-        ..SquashOptions::default()
-    })
-});
-
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;
     let choice = input.first().map_or(0, |byte| byte & 3);
     let by_name = choice & 1 == 1;
-    let mut twin = if by_name { squash::Twin::with(&NAMES[usize::from(choice / 2)]) } else { squash::Twin::new() };
+    let mut twin = squash::Twin::by_choice(choice);
     let chunk_items = [SYSTEM, NODES, DATA].map(|chunk| ((256, 228, chunk[0]), chunk_item(chunk)));
     let root_items = [(5, FILES), (7, CHECKSUM_TREE), (10, FREE_SPACE_TREE)];
     let root_items = &root_items[usize::from(!by_name)..];

@@ -6,9 +6,6 @@
 //! unless the next bit is there, too.
 #![no_main]
 
-use std::sync::LazyLock;
-
-use chronodisk_store::squash::SquashOptions;
 use libfuzzer_sys::fuzz_target;
 
 mod squash;
@@ -16,14 +13,6 @@ mod squash;
 /// Of `struct xfs_dsb`, as far as it is changed: without its last field.
 const CHANGED_BYTES: usize = 264;
 const CHECKSUM_AT: usize = 224;
-
-/// By name and by path, with and without files that are kept; what is made up is zeros, as without names.
-static NAMES: LazyLock<[SquashOptions; 2]> = LazyLock::new(|| {
-    [&["*.db=keep", "/**/f*/*=zeros"][..], &["*.db=zeros", "/**/f*/*=zeros"]].map(|rules| SquashOptions {
-        names: rules.iter().map(|rule| rule.parse().expect("a rule")).collect(),
-        ..SquashOptions::default()
-    })
-});
 
 fuzz_target!(|input: &[u8]| {
     let choice = input.first().map_or(0, |byte| byte & 3);
@@ -34,10 +23,7 @@ fuzz_target!(|input: &[u8]| {
     sector[CHECKSUM_AT..CHECKSUM_AT + 4].fill(0);
     let checksum = crc32c::crc32c(&sector);
     sector[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
-    let mut twin = match choice {
-        1 | 3 => squash::Twin::with(&NAMES[usize::from(choice / 2)]),
-        _ => squash::Twin::new(),
-    };
+    let mut twin = squash::Twin::by_choice(choice);
     twin.change(3, 0, &sector);
     twin.play(records);
     twin.check();

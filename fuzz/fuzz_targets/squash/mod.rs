@@ -18,6 +18,19 @@ impl Twin {
         Twin::with(&SquashOptions::default())
     }
 
+    /// Goes by names and paths if `choice` is odd, and keeps some files unless the next bit is there, too. What is made
+    /// up by names is zeros, as without them.
+    #[allow(dead_code, reason = "some targets have other options")]
+    pub fn by_choice(choice: u8) -> Self {
+        let rules = match choice & 3 {
+            1 => &["*.db=keep", "/**/f*/*=zeros"][..],
+            3 => &["*.db=zeros", "/**/f*/*=zeros"],
+            _ => &[],
+        };
+        let names = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
+        Twin::with(&SquashOptions { names, ..SquashOptions::default() })
+    }
+
     pub fn with(options: &SquashOptions) -> Self {
         let options = SquashOptions { unclassified_bytes: 1 << 20, ..options.clone() };
         let store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &options);

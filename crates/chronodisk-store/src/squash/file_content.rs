@@ -52,6 +52,9 @@ impl FileKind {
     }
 }
 
+/// What Linux takes as a place in a file (`MAX_LFS_FILESIZE`).
+pub(crate) const FILE_MAX_BYTES: u64 = i64::MAX as u64;
+
 /// Where in a file a block of 4 KiB lies whose contents are made up by the file's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilePart {
@@ -234,13 +237,18 @@ impl Gzip {
         }
     }
 
-    /// The text in a sector, and where it begins in the file.
-    fn text(&self, sector: u64) -> (u64, Vec<u8>) {
+    /// Where the text in a sector lies in the file: its first byte, and the one behind the last.
+    fn text_range(&self, sector: u64) -> (u64, u64) {
         let begin = sector * UNIT_BYTES;
         let (block, within) = (begin / Gzip::BLOCK_BYTES, begin % Gzip::BLOCK_BYTES);
         let has_header = within == 0 && block < self.blocks();
         let from = if has_header { self.block_at(block) + Gzip::BLOCK_HEADER_BYTES } else { begin };
-        let to = (begin + UNIT_BYTES).min(self.text_end()).max(from);
+        (from, (begin + UNIT_BYTES).min(self.text_end()).max(from))
+    }
+
+    /// The text in a sector, and where it begins in the file.
+    fn text(&self, sector: u64) -> (u64, Vec<u8>) {
+        let (from, to) = self.text_range(sector);
         let mut text = text_page(self.seed, sector)[..(to - from) as usize].to_vec();
         if let Some((words, end)) = text.split_last_chunk_mut() {
             *end = Gzip::reset(crc32_after(Gzip::crc_before(sector), words), 0);
@@ -264,12 +272,12 @@ impl Gzip {
         if sector == 0 { 0 } else { !0 }
     }
 
-    /// Lets a whole sector of the file have a CRC-32C, by the free bytes.
+    /// Lets a sector that was filled, and that the file goes to the end of, have a CRC-32C by the free bytes.
     fn check(&self, number: u64, sector: &mut Sector, sum: u32) {
-        let (from, text) = self.text(number);
-        let Some((words, _)) = text.split_last_chunk::<{ Gzip::RESET_BYTES }>() else { return };
-        let at = (from - number * UNIT_BYTES) as usize + words.len();
-        let before = crc32_after(Gzip::crc_before(number), words);
+        let (from, to) = self.text_range(number);
+        let [from, to] = [from, to].map(|at| (at - number * UNIT_BYTES) as usize);
+        let at = to - Gzip::RESET_BYTES;
+        let before = crc32_after(Gzip::crc_before(number), &sector[from..at]);
         let (head, rest) = (crc32c::crc32c(&sector[..at]), &sector[at + Gzip::RESET_BYTES..]);
         let crc = |free| crc32c::crc32c_append(crc32c::crc32c_append(head, &Gzip::reset(before, free as u32)), rest);
         if let Some(free) = solve(32, crc, sum) {

@@ -6,8 +6,9 @@
 //! range that would be a node is kept or dropped as soon as one write has all of it; pieces of it wait for the
 //! superblock that says what they are. A node that is free again is found in the tree of free space.
 //!
-//! The bytes that are made up for a sector pass its checksum: the last four are chosen so. The checksum is
-//! remembered when a sector is dropped until a committed checksum tree has it, and read there from then on.
+//! The bytes that are made up for a sector pass its checksum: the last four are chosen so, or what the kind of the
+//! file leaves free if that is known by [names]. The checksum is remembered when a sector is dropped until a committed
+//! checksum tree has it, and read there from then on.
 //!
 //! What a running kernel writes while a commit's superblock is on its way belongs to the next commit. So what waits
 //! is dropped only at the second superblock after it was written.

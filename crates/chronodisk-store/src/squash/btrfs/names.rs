@@ -13,7 +13,7 @@ use super::tree::{EXTENT_DATA_BYTES, KEY_LAST, Key, Trees};
 use crate::StoreError;
 use crate::squash::UNIT_BYTES;
 use crate::squash::content::seed_of;
-use crate::squash::file_content::{FilePart, MadeUpFile};
+use crate::squash::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
 use crate::squash::map_log::u64_at;
 use crate::squash::names::{NameRule, PATH_MAX_BYTES, Treatment, keeps_some, treatment_of};
 use crate::squash::runs::RunMap;
@@ -28,8 +28,6 @@ const TREE_OF_FILES: u64 = 5;
 /// Subvolumes and snapshots have numbers in here, and the files of each tree begin there, its root with the first.
 const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
 const ROOT_FOLDER: u64 = *OWN.start();
-/// What Linux takes as a place in a file (`MAX_LFS_FILESIZE`).
-const FILE_MAX_BYTES: u64 = i64::MAX as u64;
 /// What is deeper has no path that Linux would take.
 const DEPTH_MAX: usize = 2048;
 

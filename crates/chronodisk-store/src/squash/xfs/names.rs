@@ -21,7 +21,7 @@ use crate::squash::UNIT_BYTES;
 use crate::squash::blocks::Blocks;
 use crate::squash::class::Class;
 use crate::squash::content::seed_of;
-use crate::squash::file_content::{FilePart, MadeUpFile};
+use crate::squash::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
 use crate::squash::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
 use crate::squash::part::{Judged, Verdict};
 use crate::squash::runs::{RunMap, RunValue};
@@ -676,9 +676,6 @@ impl Xfs {
 const LOG_MAGIC: [u8; 4] = [0xFE, 0xED, 0xBA, 0xBE];
 const LOG_UNMOUNT: u8 = 0x20;
 const LOG_SECTOR_BYTES: u64 = 512;
-
-/// What Linux takes as a place in a file (`MAX_LFS_FILESIZE`).
-const FILE_MAX_BYTES: u64 = i64::MAX as u64;
 
 /// Whether blocks of this fate may say names, or whose contents lie where.
 fn tells_names(verdict: Verdict) -> bool {
