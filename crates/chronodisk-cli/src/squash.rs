@@ -100,6 +100,7 @@ impl SquashArguments {
             ignore_journal: self.ignore_journal,
             notices: self.notices,
             names: keep.chain(self.made_up().cloned()).collect(),
+            ..SquashOptions::default()
         })
     }
 

@@ -473,6 +473,7 @@ fn squash_options(choice: &StoreChoice, seed: u64) -> Result<SquashOptions, Box<
         ignore_journal: *ignore_journal,
         names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
         notices: *notices,
+        ..SquashOptions::default()
     })
 }
 

@@ -1,13 +1,11 @@
 //! A sparse file.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
-
+use crate::host::{Allocation, Host, OpenMode, RealHost, SeekTo};
+use crate::store_file::{Cached, StoreFile};
 use crate::{Extent, FileOperation, Store, StoreError, check_extent, check_range, len_of};
 
 /// Keeps the device in a file of the same size, byte for byte, that other tools can open.
@@ -17,11 +15,11 @@ use crate::{Extent, FileOperation, Store, StoreError, check_extent, check_range,
 /// open no other `FileStore` can open the file.
 #[derive(Debug)]
 pub struct FileStore {
-    file: File,
-    path: PathBuf,
+    file: StoreFile,
     capacity_bytes: u64,
     durable: bool,
-    punch: PunchSupport,
+    /// What the host's file system was found to understand; it is asked for less when it refuses.
+    clearing: Option<Allocation>,
     /// The host's file system can tell whether a read would wait.
     knows_waiting: bool,
 }
@@ -33,12 +31,23 @@ impl FileStore {
     /// # Errors
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, durable: bool) -> Result<Self, StoreError> {
-        let path = path.as_ref();
-        let failed = |source| io_error(path, FileOperation::Create, 0, capacity_bytes, source);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        lock(&file, path)?;
-        file.set_len(capacity_bytes).map_err(failed)?;
-        Ok(FileStore::from_parts(file, path, capacity_bytes, durable))
+        FileStore::create_on(&real_host(), path, capacity_bytes, durable)
+    }
+
+    /// Like [`FileStore::create`], with files of `host`.
+    ///
+    /// # Errors
+    /// As [`FileStore::create`].
+    pub fn create_on(
+        host: &Arc<dyn Host>,
+        path: impl AsRef<Path>,
+        capacity_bytes: u64,
+        durable: bool,
+    ) -> Result<Self, StoreError> {
+        let file = StoreFile::open(host, path.as_ref(), OpenMode::CreateNew)?;
+        file.lock(true)?;
+        file.set_len(capacity_bytes, FileOperation::Create)?;
+        Ok(FileStore::from_parts(file, capacity_bytes, durable))
     }
 
     /// Opens a file that must have exactly `capacity_bytes`.
@@ -46,49 +55,44 @@ impl FileStore {
     /// # Errors
     /// [`StoreError::WrongSize`], [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, durable: bool) -> Result<Self, StoreError> {
+        FileStore::open_on(&real_host(), path, capacity_bytes, durable)
+    }
+
+    /// Like [`FileStore::open`], with files of `host`.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`].
+    pub fn open_on(
+        host: &Arc<dyn Host>,
+        path: impl AsRef<Path>,
+        capacity_bytes: u64,
+        durable: bool,
+    ) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let failed = |operation| move |source| io_error(path, operation, 0, 0, source);
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed(FileOperation::Open))?;
-        lock(&file, path)?;
-        let actual_bytes = file.metadata().map_err(failed(FileOperation::Stat))?.len();
+        let file = StoreFile::open(host, path, OpenMode::ReadWrite)?;
+        file.lock(true)?;
+        let actual_bytes = file.size()?.len_bytes;
         if actual_bytes != capacity_bytes {
             return Err(StoreError::WrongSize { path: path.to_owned(), actual_bytes, expected_bytes: capacity_bytes });
         }
-        Ok(FileStore::from_parts(file, path, capacity_bytes, durable))
+        Ok(FileStore::from_parts(file, capacity_bytes, durable))
     }
 
     /// The same file under a descriptor of its own, for reading while this one is busy.
     pub(crate) fn duplicate(&self) -> Result<Self, StoreError> {
-        let file = self.file.try_clone().map_err(self.failed(FileOperation::Open, 0, 0))?;
-        Ok(FileStore { file, path: self.path.clone(), ..*self })
+        Ok(FileStore { file: self.file.duplicate()?, ..*self })
     }
 
-    fn from_parts(file: File, path: &Path, capacity_bytes: u64, durable: bool) -> Self {
-        FileStore {
-            file,
-            path: path.to_owned(),
-            capacity_bytes,
-            durable,
-            punch: PunchSupport::PunchHole,
-            knows_waiting: true,
-        }
+    fn from_parts(file: StoreFile, capacity_bytes: u64, durable: bool) -> Self {
+        FileStore { file, capacity_bytes, durable, clearing: Some(Allocation::Punch), knows_waiting: true }
     }
 
-    fn failed(
-        &self,
-        operation: FileOperation,
-        offset_bytes: u64,
-        len_bytes: u64,
-    ) -> impl FnOnce(io::Error) -> StoreError {
-        move |source| io_error(&self.path, operation, offset_bytes, len_bytes, source)
-    }
-
-    fn overwrite_with_zeros(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+    fn overwrite_with_zeros(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         const ZEROS: &[u8] = &[0; 64 << 10];
         let mut done_bytes = 0;
         while done_bytes < len_bytes {
             let chunk_bytes = (len_bytes - done_bytes).min(len_of(ZEROS));
-            self.file.write_all_at(&ZEROS[..chunk_bytes as usize], offset_bytes + done_bytes)?;
+            self.file.write(offset_bytes + done_bytes, &ZEROS[..chunk_bytes as usize])?;
             done_bytes += chunk_bytes;
         }
         Ok(())
@@ -102,35 +106,28 @@ impl Store for FileStore {
 
     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        let len_bytes = len_of(bytes);
-        self.file.read_exact_at(bytes, offset_bytes).map_err(self.failed(FileOperation::Read, offset_bytes, len_bytes))
+        self.file.read(offset_bytes, bytes)
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        self.file.write_all_at(bytes, offset_bytes).map_err(self.failed(
-            FileOperation::Write,
-            offset_bytes,
-            len_of(bytes),
-        ))
+        self.file.write(offset_bytes, bytes)
     }
 
     /// By `RWF_NOWAIT`, preadv2(2): what is in the host's page cache. Where the file system does not
-    /// know, every read may wait.
+    /// know, everything might wait.
     fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
         if !self.knows_waiting {
             return Err(StoreError::WouldWait);
         }
-        let len = bytes.len();
-        match preadv2(&self.file, &mut [IoSliceMut::new(bytes)], offset_bytes, ReadWriteFlags::NOWAIT) {
-            Ok(read) if read == len => Ok(()),
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Err(StoreError::WouldWait),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+        match self.file.read_cached(offset_bytes, bytes)? {
+            Cached::Read => Ok(()),
+            Cached::WouldWait => Err(StoreError::WouldWait),
+            Cached::Unknown => {
                 self.knows_waiting = false;
                 Err(StoreError::WouldWait)
             }
-            Err(errno) => Err(self.failed(FileOperation::Read, offset_bytes, len as u64)(errno.into())),
         }
     }
 
@@ -145,19 +142,11 @@ impl Store for FileStore {
     /// The range is punched out and then allocated anew: zeros that were never written.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         self.write_zeroes(offset_bytes, len_bytes)?;
-        if len_bytes == 0 {
-            return Ok(());
+        if len_bytes > 0 {
+            // What a file system can't set aside is not set aside; the zeros are there all the same.
+            self.file.allocate(Allocation::Reserve, offset_bytes, len_bytes)?;
         }
-        loop {
-            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset_bytes, len_bytes) {
-                // What a file system can't set aside is not set aside; the zeros are there all the same.
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(self.failed(FileOperation::Write, offset_bytes, len_bytes)(errno.into()));
-                }
-            }
-        }
+        Ok(())
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
@@ -165,57 +154,45 @@ impl Store for FileStore {
         if len_bytes == 0 {
             return Ok(());
         }
-        while let Some(flags) = self.punch.flags() {
-            match fallocate(&self.file, flags, offset_bytes, len_bytes) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.punch = self.punch.next(),
-                Err(errno) => {
-                    return Err(self.failed(FileOperation::Punch, offset_bytes, len_bytes)(errno.into()));
-                }
+        while let Some(clearing) = self.clearing {
+            if self.file.allocate(clearing, offset_bytes, len_bytes)? {
+                return Ok(());
             }
+            self.clearing = (clearing == Allocation::Punch).then_some(Allocation::Zero);
         }
-        self.overwrite_with_zeros(offset_bytes, len_bytes).map_err(self.failed(
-            FileOperation::Write,
-            offset_bytes,
-            len_bytes,
-        ))
+        self.overwrite_with_zeros(offset_bytes, len_bytes)
     }
 
     /// As the host's file system knows it: `SEEK_DATA` and `SEEK_HOLE`, lseek(2). One that does not
     /// know says that everything is data.
     fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
         check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
-        let allocated_until = |until: u64, allocated| Extent {
+        let until = |until: u64, allocated| Extent {
             // The file may have been cut off behind our back: at least one byte all the same.
             len_bytes: until.saturating_sub(offset_bytes).clamp(1, len_bytes),
             allocated,
         };
-        let failed = |errno: Errno| self.failed(FileOperation::Seek, offset_bytes, len_bytes)(errno.into());
-        match seek(&self.file, SeekFrom::Data(offset_bytes)) {
-            Ok(data) if data > offset_bytes => Ok(allocated_until(data, false)),
-            Ok(_) => match seek(&self.file, SeekFrom::Hole(offset_bytes)) {
-                Ok(hole) => Ok(allocated_until(hole, true)),
-                Err(errno) => Err(failed(errno)),
-            },
-            // lseek(2): no data from there on to the end.
-            Err(Errno::NXIO) => Ok(allocated_until(self.capacity_bytes, false)),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(allocated_until(self.capacity_bytes, true)),
-            Err(errno) => Err(failed(errno)),
+        let failed = self.file.failed(FileOperation::Seek, offset_bytes, len_bytes);
+        match self.file.seek(SeekTo::Data, offset_bytes) {
+            Ok(Some(data)) if data > offset_bytes => Ok(until(data, false)),
+            Ok(Some(_)) => {
+                let hole = self.file.seek(SeekTo::Hole, offset_bytes).map_err(failed)?;
+                Ok(until(hole.unwrap_or(self.capacity_bytes), true))
+            }
+            Ok(None) => Ok(until(self.capacity_bytes, false)),
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
+                Ok(until(self.capacity_bytes, true))
+            }
+            Err(error) => Err(failed(error)),
         }
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
-        if !self.durable {
-            return Ok(());
-        }
-        self.file.sync_data().map_err(self.failed(FileOperation::Sync, 0, 0))
+        if self.durable { self.file.sync() } else { Ok(()) }
     }
 
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        let metadata = self.file.metadata().map_err(self.failed(FileOperation::Stat, 0, 0))?;
-        // stat(2): st_blocks counts units of 512 bytes, whatever the file system's block size.
-        Ok(metadata.blocks() * 512)
+        Ok(self.file.size()?.allocated_bytes)
     }
 
     fn budget_bytes(&self) -> Option<u64> {
@@ -223,47 +200,9 @@ impl Store for FileStore {
     }
 }
 
-/// What the host's file system was found to understand; it is asked for less when it refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PunchSupport {
-    PunchHole,
-    ZeroRange,
-    Nothing,
-}
-
-impl PunchSupport {
-    fn flags(self) -> Option<FallocateFlags> {
-        match self {
-            PunchSupport::PunchHole => Some(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE),
-            PunchSupport::ZeroRange => Some(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE),
-            PunchSupport::Nothing => None,
-        }
-    }
-
-    fn next(self) -> Self {
-        match self {
-            PunchSupport::PunchHole => PunchSupport::ZeroRange,
-            PunchSupport::ZeroRange | PunchSupport::Nothing => PunchSupport::Nothing,
-        }
-    }
-}
-
-fn lock(file: &File, path: &Path) -> Result<(), StoreError> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { path: path.to_owned() }),
-        Err(errno) => Err(io_error(path, FileOperation::Lock, 0, 0, errno.into())),
-    }
-}
-
-pub(crate) fn io_error(
-    path: &Path,
-    operation: FileOperation,
-    offset_bytes: u64,
-    len_bytes: u64,
-    source: io::Error,
-) -> StoreError {
-    StoreError::Io { path: path.to_owned(), operation, offset_bytes, len_bytes, source }
+/// The operating system's files.
+pub(crate) fn real_host() -> Arc<dyn Host> {
+    Arc::new(RealHost)
 }
 
 #[cfg(test)]
@@ -361,16 +300,16 @@ mod tests {
     #[test]
     fn without_hole_punching_zeros_are_written() {
         let directory = tempfile::tempdir().unwrap();
-        for punch in [PunchSupport::PunchHole, PunchSupport::Nothing] {
-            let path = directory.path().join(format!("{punch:?}"));
+        for clearing in [Some(Allocation::Punch), None] {
+            let path = directory.path().join(format!("{clearing:?}"));
             let mut store = FileStore::create(path, CAPACITY_BYTES, false).unwrap();
-            store.punch = punch;
+            store.clearing = clearing;
             store.write(0, &[9; 300_000]).unwrap();
             store.discard(1, 200_000).unwrap();
             let mut bytes = vec![1; 300_000];
             store.read(0, &mut bytes).unwrap();
             assert_eq!((bytes[0], bytes[200_001]), (9, 9));
-            assert!(bytes[1..200_001].iter().all(|&byte| byte == 0), "{punch:?}");
+            assert!(bytes[1..200_001].iter().all(|&byte| byte == 0), "{clearing:?}");
         }
     }
 }

@@ -24,18 +24,22 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod durability;
 mod error;
 mod file;
 mod footprint;
 mod forward;
+pub mod host;
 mod loading;
 pub mod overflow;
 mod preload;
 mod ram;
 mod recording;
 pub mod squash;
+mod store_file;
 
 pub use device::DeviceStore;
+pub use durability::Durability;
 pub use error::{FileOperation, StoreError};
 pub use file::FileStore;
 pub use footprint::{Component, CpuClock, Footprint};

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::file::io_error;
+use crate::store_file::io_error;
 use crate::{FileOperation, Store, StoreError, forward_to_store, len_of};
 
 /// Passes everything on to a store, and writes down what changes it.

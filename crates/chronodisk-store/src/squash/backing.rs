@@ -1,11 +1,7 @@
 //! Where kept blocks lie: compactly in memory, or in a file.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::arena::Arena;
 use super::blocks::Block;
@@ -15,7 +11,8 @@ use super::map_log::{Entry, MapLog, append_name, u32_at, u64_at};
 use super::places::Places;
 use super::runs::RunMap;
 use super::{SLOT_BYTES, SquashMode, UNIT_BYTES, UNIT_SLOTS, image_error, slots_of};
-use crate::file::io_error;
+use crate::host::{Host, OpenMode};
+use crate::store_file::StoreFile;
 use crate::{FileOperation, StoreError};
 
 /// Keeps bytes at places, counted in slots.
@@ -222,36 +219,50 @@ pub(crate) struct Header {
 /// The file of kept blocks.
 #[derive(Debug)]
 pub(crate) struct SlotFile {
-    file: File,
-    path: PathBuf,
+    file: StoreFile,
     pub(crate) durable: bool,
     pub(crate) places: Places,
 }
 
 impl SlotFile {
     /// Makes a file that must not exist; its identity is put into the header.
-    pub(crate) fn create(path: &Path, header: &mut Header, durable: bool) -> Result<Self, StoreError> {
-        let failed = |source| io_error(path, FileOperation::Create, 0, 0, source);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        lock(&file, path, FlockOperation::NonBlockingLockExclusive)?;
+    pub(crate) fn create(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        header: &mut Header,
+        durable: bool,
+    ) -> Result<Self, StoreError> {
+        let file = StoreFile::open(host, path, OpenMode::CreateNew)?;
+        file.lock(true)?;
         let capacity_bytes = header.capacities_bytes.iter().fold(0, |sum: u64, bytes| sum.wrapping_add(*bytes));
-        header.identity = file.metadata().map_err(failed)?.ino() ^ capacity_bytes.rotate_left(32) ^ header.content.seed;
-        file.write_all_at(&encode(header), 0).map_err(failed)?;
-        Ok(SlotFile { file, path: path.to_owned(), durable, places: Places::new(PLACES_MAX) })
+        header.identity = file.identity()? ^ capacity_bytes.rotate_left(32) ^ header.content.seed;
+        file.write(0, &encode(header))?;
+        Ok(SlotFile { file, durable, places: Places::new(PLACES_MAX) })
     }
 
     /// Opens a file, and reads its header. Which places are used the maps say.
-    pub(crate) fn open(path: &Path, writable: bool, durable: bool) -> Result<(Self, Header), StoreError> {
-        let failed = |source| io_error(path, FileOperation::Open, 0, 0, source);
-        let file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
-        let exclusive = FlockOperation::NonBlockingLockExclusive;
-        lock(&file, path, if writable { exclusive } else { FlockOperation::NonBlockingLockShared })?;
+    pub(crate) fn open(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        writable: bool,
+        durable: bool,
+    ) -> Result<(Self, Header), StoreError> {
+        let file = StoreFile::open(host, path, if writable { OpenMode::ReadWrite } else { OpenMode::Read })?;
+        file.lock(writable)?;
         let mut bytes = [0; HEADER_BYTES as usize];
-        if file.read_exact_at(&mut bytes, 0).is_err() {
+        if file.read(0, &mut bytes).is_err() {
             return Err(image_error(path, "this is no squashed image".to_owned()));
         }
         let header = decode(&bytes).map_err(|reason| image_error(path, reason))?;
-        Ok((SlotFile { file, path: path.to_owned(), durable, places: Places::new(PLACES_MAX) }, header))
+        Ok((SlotFile { file, durable, places: Places::new(PLACES_MAX) }, header))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+        self.file.host()
     }
 
     /// An error if one map names a place twice, or one that is not in the file.
@@ -266,37 +277,28 @@ impl SlotFile {
     }
 
     fn places_of(&self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<Places, StoreError> {
-        let failed = |source| io_error(&self.path, FileOperation::Stat, 0, 0, source);
-        let file_bytes = self.file.metadata().map_err(failed)?.len();
+        let file_bytes = self.file.size()?.len_bytes;
         let places = Places::with_used(PLACES_MAX, used).map_err(|(start, len)| {
             let reason =
                 format!("the places from {start} to {} are used twice or do not exist", start.wrapping_add(len));
-            image_error(&self.path, reason)
+            image_error(self.path(), reason)
         })?;
         if places.end() > file_bytes.saturating_sub(HEADER_BYTES).div_ceil(SLOT_BYTES) {
-            return Err(image_error(&self.path, "the file is shorter than its map says".to_owned()));
+            return Err(image_error(self.path(), "the file is shorter than its map says".to_owned()));
         }
         Ok(places)
     }
 
     pub(crate) fn read(&self, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        let offset = HEADER_BYTES + place * SLOT_BYTES + skip_bytes;
-        let len_bytes = bytes.len() as u64;
-        self.file
-            .read_exact_at(bytes, offset)
-            .map_err(|source| io_error(&self.path, FileOperation::Read, offset, len_bytes, source))
+        self.file.read(HEADER_BYTES + place * SLOT_BYTES + skip_bytes, bytes)
     }
 
     pub(crate) fn write(&self, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let offset = HEADER_BYTES + place * SLOT_BYTES;
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(|source| io_error(&self.path, FileOperation::Write, offset, bytes.len() as u64, source))
+        self.file.write(HEADER_BYTES + place * SLOT_BYTES, bytes)
     }
 
     pub(crate) fn sync_if_durable(&self) -> Result<(), StoreError> {
-        let failed = |source| io_error(&self.path, FileOperation::Sync, 0, 0, source);
-        if self.durable { self.file.sync_data().map_err(failed) } else { Ok(()) }
+        if self.durable { self.file.sync() } else { Ok(()) }
     }
 
     /// Gives the host back what lies behind all places that are used, if these ended there before.
@@ -304,9 +306,7 @@ impl SlotFile {
         if self.places.end() >= end_before {
             return Ok(());
         }
-        let len_bytes = HEADER_BYTES + self.places.end() * SLOT_BYTES;
-        let failed = |source| io_error(&self.path, FileOperation::Punch, len_bytes, 0, source);
-        self.file.set_len(len_bytes).map_err(failed)
+        self.file.set_len(HEADER_BYTES + self.places.end() * SLOT_BYTES, FileOperation::Punch)
     }
 }
 
@@ -337,9 +337,14 @@ pub(crate) struct ImageFile {
 
 impl ImageFile {
     /// Makes an image that must not exist.
-    pub(crate) fn create(path: &Path, header: &mut Header, durable: bool) -> Result<Self, StoreError> {
-        let file = SlotFile::create(path, header, durable)?;
-        let log = MapLog::create(&append_name(path, ".map"), header.identity)?;
+    pub(crate) fn create(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        header: &mut Header,
+        durable: bool,
+    ) -> Result<Self, StoreError> {
+        let file = SlotFile::create(host, path, header, durable)?;
+        let log = MapLog::create(host, &append_name(path, ".map"), header.identity)?;
         Ok(ImageFile { file, log, released: Released::default() })
     }
 
@@ -350,8 +355,9 @@ impl ImageFile {
         capacity_bytes: u64,
         writable: bool,
     ) -> Result<(Self, RunMap<Block>), StoreError> {
-        let map_path = append_name(&file.path, ".map");
-        let (log, map) = MapLog::open(&map_path, writable, header.identity, capacity_bytes.div_ceil(UNIT_BYTES))?;
+        let map_path = append_name(file.path(), ".map");
+        let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let (log, map) = MapLog::open(file.host(), &map_path, writable, header.identity, units)?;
         file.use_places(used_places(&map))?;
         Ok((ImageFile { file, log, released: Released::default() }, map))
     }
@@ -398,14 +404,6 @@ fn used_places(map: &RunMap<Block>) -> Vec<(u64, u64)> {
     let mut used: Vec<(u64, u64)> = map.all().filter_map(|(start, end, block)| slots_of(block, end - start)).collect();
     used.sort_unstable();
     used
-}
-
-fn lock(file: &File, path: &Path, how: FlockOperation) -> Result<(), StoreError> {
-    match flock(file, how) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { path: path.to_owned() }),
-        Err(errno) => Err(io_error(path, FileOperation::Lock, 0, 0, errno.into())),
-    }
 }
 
 fn encode(header: &Header) -> [u8; HEADER_BYTES as usize] {

@@ -8,6 +8,7 @@ use super::joint::{self, Member};
 use super::runs::RunMap;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, slots_of};
 use crate::StoreError;
+use crate::file::real_host;
 
 /// Sizes of a squashed image.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ impl ImageInfo {
     /// [`StoreError::Image`] says what is wrong with the image; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(path, false, false)?;
+        let (file, header) = SlotFile::open(&real_host(), path, false, false)?;
         if let &[capacity_bytes] = &header.capacities_bytes[..] {
             let (image, map) = ImageFile::open(file, &header, capacity_bytes, false)?;
             let (log_bytes, generation) = (image.log_bytes(), image.generation());

@@ -19,6 +19,7 @@ use super::places::Places;
 use super::runs::{RunMap, RunValue};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 use crate::StoreError;
+use crate::host::Host;
 
 /// Memory for the stores of several devices, at most so many bytes for all of them; clones are the same memory.
 #[derive(Clone, Debug)]
@@ -77,10 +78,15 @@ impl JointMemory {
 }
 
 /// Makes an image of several devices, which must not exist.
-pub(crate) fn create(path: &Path, header: &mut Header, durable: bool) -> Result<Vec<Member>, StoreError> {
-    let joint = Joint::new(Bytes::File(SlotFile::create(path, header, durable)?), RunMap::default());
+pub(crate) fn create(
+    host: &Arc<dyn Host>,
+    path: &Path,
+    header: &mut Header,
+    durable: bool,
+) -> Result<Vec<Member>, StoreError> {
+    let joint = Joint::new(Bytes::File(SlotFile::create(host, path, header, durable)?), RunMap::default());
     let member = |index| {
-        let log = MapLog::create(&map_path(path, index), header.identity)?;
+        let log = MapLog::create(host, &map_path(path, index), header.identity)?;
         Ok(joint.member(RunMap::default(), Some((log, Released::default()))))
     };
     (0..header.capacities_bytes.len()).map(member).collect()
@@ -96,7 +102,7 @@ pub(crate) fn open(
     let mut maps = Vec::new();
     for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
-        maps.push(MapLog::open(&map_path(path, index), writable, header.identity, units)?);
+        maps.push(MapLog::open(file.host(), &map_path(path, index), writable, header.identity, units)?);
     }
     let (mut slots, mut others) = (RunMap::default(), RunMap::default());
     for (index, (_, map)) in maps.iter().enumerate() {

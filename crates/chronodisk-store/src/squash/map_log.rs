@@ -4,16 +4,15 @@
 //! the log has grown well beyond what it says, a new one with the next generation takes its place
 //! in one step.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::blocks::Block;
 use super::class::Class;
 use super::runs::RunMap;
 use super::{UNIT_BYTES, image_error};
-use crate::file::io_error;
+use crate::host::{Host, OpenMode};
+use crate::store_file::StoreFile;
 use crate::{FileOperation, StoreError};
 
 const MAGIC: &[u8; 8] = b"CDSQMAP\0";
@@ -38,8 +37,7 @@ pub(crate) struct Entry {
 /// The log of an open image.
 #[derive(Debug)]
 pub(crate) struct MapLog {
-    file: File,
-    path: PathBuf,
+    file: StoreFile,
     identity: u64,
     generation: u64,
     sequence: u64,
@@ -48,18 +46,18 @@ pub(crate) struct MapLog {
 
 impl MapLog {
     /// A new, empty log.
-    pub(crate) fn create(path: &Path, identity: u64) -> Result<Self, StoreError> {
-        MapLog::create_with(path, identity, 1, std::iter::empty())
+    pub(crate) fn create(host: &Arc<dyn Host>, path: &Path, identity: u64) -> Result<Self, StoreError> {
+        MapLog::create_with(host, path, identity, 1, std::iter::empty())
     }
 
     fn create_with(
+        host: &Arc<dyn Host>,
         path: &Path,
         identity: u64,
         generation: u64,
         entries: impl Iterator<Item = Entry>,
     ) -> Result<Self, StoreError> {
-        let failed = |source| io_error(path, FileOperation::Create, 0, 0, source);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).map_err(failed)?;
+        let file = StoreFile::open(host, path, OpenMode::Replace)?;
         let mut header = [0; HEADER_BYTES as usize];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -67,9 +65,8 @@ impl MapLog {
         header[24..32].copy_from_slice(&generation.to_le_bytes());
         let checksum = crc32c::crc32c(&header[..32]);
         header[32..36].copy_from_slice(&checksum.to_le_bytes());
-        file.write_all_at(&header, 0).map_err(failed)?;
-        let mut log =
-            MapLog { file, path: path.to_owned(), identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
+        file.write(0, &header)?;
+        let mut log = MapLog { file, identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
         log.append(entries)?;
         Ok(log)
     }
@@ -77,17 +74,16 @@ impl MapLog {
     /// Reads a log, and what it says into a map. A record at the end that was not written whole is
     /// cut off, because nobody was told that it is safe; anything else that is wrong is an error.
     pub(crate) fn open(
+        host: &Arc<dyn Host>,
         path: &Path,
         writable: bool,
         identity: u64,
         units: u64,
     ) -> Result<(Self, RunMap<Block>), StoreError> {
-        let failed = |source| io_error(path, FileOperation::Open, 0, 0, source);
-        let file = OpenOptions::new().read(true).write(writable).open(path).map_err(failed)?;
-        let file_bytes = file.metadata().map_err(failed)?.len();
+        let file = StoreFile::open(host, path, if writable { OpenMode::ReadWrite } else { OpenMode::Read })?;
+        let file_bytes = file.size()?.len_bytes;
         let (generation, mut map) = (read_header(&file, path, identity)?, RunMap::default());
-        let mut log =
-            MapLog { file, path: path.to_owned(), identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
+        let mut log = MapLog { file, identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
         while let Some(entries) = log.read_record(file_bytes, units)? {
             for Entry { start, end, block } in entries {
                 match block {
@@ -97,7 +93,7 @@ impl MapLog {
             }
         }
         if writable && log.len_bytes < file_bytes {
-            log.file.set_len(log.len_bytes).map_err(failed)?;
+            log.file.set_len(log.len_bytes, FileOperation::Open)?;
         }
         Ok((log, map))
     }
@@ -127,9 +123,7 @@ impl MapLog {
             record[24..28].copy_from_slice(&payload_checksum.to_le_bytes());
             let header_checksum = crc32c::crc32c(&record[..28]);
             record[28..32].copy_from_slice(&header_checksum.to_le_bytes());
-            self.file.write_all_at(&record, self.len_bytes).map_err(|source| {
-                io_error(&self.path, FileOperation::Write, self.len_bytes, record.len() as u64, source)
-            })?;
+            self.file.write(self.len_bytes, &record)?;
             self.len_bytes += record.len() as u64;
             self.sequence += 1;
         }
@@ -138,7 +132,7 @@ impl MapLog {
 
     /// Everything that was appended reaches the medium.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(|source| io_error(&self.path, FileOperation::Sync, 0, 0, source))
+        self.file.sync()
     }
 
     /// Whether much of the log is outdated.
@@ -148,13 +142,12 @@ impl MapLog {
 
     /// Replaces the log by one that says the same in fewer words.
     pub(crate) fn rewrite(&mut self, map: &RunMap<Block>) -> Result<(), StoreError> {
-        let beside = append_name(&self.path, ".new");
+        let path = self.file.path().to_owned();
+        let beside = append_name(&path, ".new");
         let entries = map.all().map(|(start, end, block)| Entry { start, end, block: Some(block) });
-        let mut log = MapLog::create_with(&beside, self.identity, self.generation + 1, entries)?;
+        let mut log = MapLog::create_with(self.file.host(), &beside, self.identity, self.generation + 1, entries)?;
         log.sync()?;
-        std::fs::rename(&beside, &self.path)
-            .map_err(|source| io_error(&beside, FileOperation::Create, 0, 0, source))?;
-        log.path.clone_from(&self.path);
+        log.file.rename(&path)?;
         *self = log;
         Ok(())
     }
@@ -164,32 +157,34 @@ impl MapLog {
         let at = self.len_bytes;
         let Some(rest) = file_bytes.checked_sub(at + RECORD_HEADER_BYTES) else { return Ok(None) };
         let mut header = [0; RECORD_HEADER_BYTES as usize];
-        self.read_at(&mut header, at)?;
+        self.file.read(at, &mut header)?;
         let Some((sequence, count, payload_checksum)) = self.record_header(&header) else {
             return self.end_of_log(at, file_bytes, "a record's header is damaged");
         };
         if sequence != self.sequence + 1 {
             let reason =
                 format!("record {sequence} at byte {at} of the map where record {} belongs", self.sequence + 1);
-            return Err(image_error(&self.path, reason));
+            return Err(image_error(self.file.path(), reason));
         }
         let payload_bytes = count as u64 * ENTRY_BYTES;
         if payload_bytes > rest {
             return Ok(None);
         }
         let mut payload = vec![0; payload_bytes as usize];
-        self.read_at(&mut payload, at + RECORD_HEADER_BYTES)?;
+        self.file.read(at + RECORD_HEADER_BYTES, &mut payload)?;
         if crc32c::crc32c(&payload) != payload_checksum {
             return match payload_bytes == rest {
                 true => Ok(None),
-                false => Err(image_error(&self.path, format!("record {sequence} at byte {at} of the map is damaged"))),
+                false => {
+                    Err(image_error(self.file.path(), format!("record {sequence} at byte {at} of the map is damaged")))
+                }
             };
         }
         let decoded: Option<Vec<Entry>> =
             payload.chunks_exact(ENTRY_BYTES as usize).map(|entry| decode(entry, units)).collect();
         let Some(entries) = decoded else {
             let reason = format!("record {sequence} at byte {at} of the map says what can't be");
-            return Err(image_error(&self.path, reason));
+            return Err(image_error(self.file.path(), reason));
         };
         self.sequence = sequence;
         self.len_bytes = at + RECORD_HEADER_BYTES + payload_bytes;
@@ -209,39 +204,26 @@ impl MapLog {
     /// A header that is none is what a crash leaves at the end; with a whole record behind it, it is
     /// damage.
     fn end_of_log(&self, at: u64, file_bytes: u64, reason: &str) -> Result<Option<Vec<Entry>>, StoreError> {
-        let mut reader = BufReader::new(&self.file);
-        std::io::Seek::seek(&mut reader, std::io::SeekFrom::Start(at))
-            .map_err(|source| io_error(&self.path, FileOperation::Read, at, file_bytes - at, source))?;
-        let mut rest = Vec::new();
         // What is lost in a crash is at most what one flush wrote.
-        reader
-            .take(SEARCHED_BYTES)
-            .read_to_end(&mut rest)
-            .map_err(|source| io_error(&self.path, FileOperation::Read, at, file_bytes - at, source))?;
+        let mut rest = vec![0; (file_bytes - at).min(SEARCHED_BYTES) as usize];
+        self.file.read(at, &mut rest)?;
         let found = rest.windows(RECORD_HEADER_BYTES as usize).skip(1).any(|window| {
             u32_at(window, 0) == RECORD_MAGIC
                 && self.record_header(window.try_into().expect("a window's length")).is_some()
         });
         match found {
-            true => Err(image_error(&self.path, format!("{reason}, at byte {at} of the map"))),
+            true => Err(image_error(self.file.path(), format!("{reason}, at byte {at} of the map"))),
             false => Ok(None),
         }
-    }
-
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), StoreError> {
-        let len_bytes = bytes.len() as u64;
-        self.file
-            .read_exact_at(bytes, offset)
-            .map_err(|source| io_error(&self.path, FileOperation::Read, offset, len_bytes, source))
     }
 }
 
 /// How far behind a damaged header a whole record is looked for.
 const SEARCHED_BYTES: u64 = 64 << 20;
 
-fn read_header(file: &File, path: &Path, identity: u64) -> Result<u64, StoreError> {
+fn read_header(file: &StoreFile, path: &Path, identity: u64) -> Result<u64, StoreError> {
     let mut header = [0; HEADER_BYTES as usize];
-    if file.read_exact_at(&mut header, 0).is_err() || &header[..8] != MAGIC {
+    if file.read(0, &mut header).is_err() || &header[..8] != MAGIC {
         return Err(image_error(path, "this is no map of a squashed image".to_owned()));
     }
     if u32_at(&header, 32) != crc32c::crc32c(&header[..32]) {

@@ -17,6 +17,8 @@ use super::runs::{RunMap, RunValue};
 use super::table::{Division, DivisionKind};
 use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
+use crate::file::real_host;
+use crate::host::Host;
 use crate::{Component, CpuClock, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
 /// How a squashing store behaves.
@@ -32,6 +34,8 @@ pub struct SquashOptions {
     pub unclassified_bytes: u64,
     /// A flush reaches the medium of the host's file system.
     pub durable: bool,
+    /// Whose files images are.
+    pub host: Arc<dyn Host>,
     /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
     /// original system compares itself with (figure 4).
     pub ignore_journal: bool,
@@ -52,6 +56,7 @@ impl Default for SquashOptions {
             seed: 1,
             unclassified_bytes: UNCLASSIFIED_BYTES_DEFAULT,
             durable: false,
+            host: real_host(),
             ignore_journal: false,
             names: Vec::new(),
             notices: false,
@@ -217,7 +222,8 @@ impl SquashStore {
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let mut header = new_header(vec![capacity_bytes], options);
-        let backing = Backing::File(Box::new(ImageFile::create(path.as_ref(), &mut header, options.durable)?));
+        let backing =
+            Backing::File(Box::new(ImageFile::create(&options.host, path.as_ref(), &mut header, options.durable)?));
         Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
     }
 
@@ -238,7 +244,7 @@ impl SquashStore {
             return Err(image_error(path, reason));
         }
         let mut header = new_header(capacities_bytes.to_vec(), options);
-        let members = joint::create(path, &mut header, options.durable)?;
+        let members = joint::create(&options.host, path, &mut header, options.durable)?;
         let store = |(member, &capacity_bytes)| {
             let backing = Backing::Joint(member);
             SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
@@ -252,7 +258,7 @@ impl SquashStore {
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(path, true, options.durable)?;
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durable)?;
         check_capacities(path, &header, &[capacity_bytes])?;
         let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
         SquashStore::with_map(capacity_bytes, &header, map, Backing::File(Box::new(image)), options)
@@ -268,7 +274,7 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(path, true, options.durable)?;
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durable)?;
         check_capacities(path, &header, capacities_bytes)?;
         let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
         let store = |((member, map), &capacity_bytes)| {

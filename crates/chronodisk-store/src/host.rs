@@ -1,0 +1,264 @@
+//! The host's files as stores use them: one small interface, so that a test can fail every call of it.
+//!
+//! [`RealHost`] is the operating system. The calls are the operating system's, without retries: what stores have
+//! in front of it completes short transfers, the same for every host.
+
+use std::fmt::Debug;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+/// Names of files, and folders that hold them.
+pub trait Host: Debug + Send + Sync {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>>;
+
+    /// Gives a file another name, in place of the file that had it.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file's name.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Names that were created, changed or removed in a folder before survive a power cut.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For reading.
+    Read,
+    /// For reading and writing.
+    ReadWrite,
+    /// A new file, for reading and writing; an error if there is one.
+    CreateNew,
+    /// An empty file, for reading and writing, in place of one that may be there.
+    Replace,
+}
+
+/// An open file.
+pub trait HostFile: Debug + Send {
+    /// Reads at most `bytes.len()` bytes from `offset_bytes` on; zero at the end. Reads nothing but what is in memory
+    /// if `cached_only`: [`io::ErrorKind::WouldBlock`] if that is too little, [`io::ErrorKind::Unsupported`] if the
+    /// host does not know.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn read_at(&self, bytes: &mut [u8], offset_bytes: u64, cached_only: bool) -> io::Result<usize>;
+
+    /// Writes at most `bytes.len()` bytes from `offset_bytes` on.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<usize>;
+
+    /// What was written before survives a power cut.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Size of the file.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn size(&self) -> io::Result<FileSize>;
+
+    /// Cuts the file off, or extends it with a hole.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn set_len(&self, len_bytes: u64) -> io::Result<()>;
+
+    /// A range of the file is treated in another way; its end must lie in the file.
+    ///
+    /// # Errors
+    /// What the host says; [`io::ErrorKind::Unsupported`] if its file system can't do so.
+    fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> io::Result<()>;
+
+    /// The first byte from `offset_bytes` on that is data, or that is in a hole; `None` if none is data.
+    ///
+    /// # Errors
+    /// What the host says; [`io::ErrorKind::Unsupported`] or [`io::ErrorKind::InvalidInput`] if it does not know.
+    fn seek(&self, what: SeekTo, offset_bytes: u64) -> io::Result<Option<u64>>;
+
+    /// Keeps others out of the file, or, if not `exclusive`, those who want to be alone; false if there are any.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn lock(&self, exclusive: bool) -> io::Result<bool>;
+
+    /// A number that tells this file from others of its file system.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn identity(&self) -> io::Result<u64>;
+
+    /// Another descriptor of the same file.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn duplicate(&self) -> io::Result<Box<dyn HostFile>>;
+}
+
+/// Sizes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSize {
+    /// Offset of its end.
+    pub len_bytes: u64,
+    /// What it takes on the host.
+    pub allocated_bytes: u64,
+}
+
+/// What becomes of a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// It becomes a hole.
+    Punch,
+    /// It reads as zeros, and may take space.
+    Zero,
+    /// It takes space, whatever is there.
+    Reserve,
+}
+
+/// What [`HostFile::seek`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// The next byte that is not in a hole.
+    Data,
+    /// The next byte that is in a hole; the end of the file is one.
+    Hole,
+}
+
+/// The operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealHost;
+
+impl Host for RealHost {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(how != OpenMode::Read);
+        match how {
+            OpenMode::Read | OpenMode::ReadWrite => {}
+            OpenMode::CreateNew => {
+                options.create_new(true);
+            }
+            OpenMode::Replace => {
+                options.create(true).truncate(true);
+            }
+        }
+        Ok(Box::new(options.open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        match File::open(folder)?.sync_all() {
+            // fsync(2): "EINVAL: fd is bound to a special file which does not support synchronization".
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl HostFile for File {
+    fn read_at(&self, bytes: &mut [u8], offset_bytes: u64, cached_only: bool) -> io::Result<usize> {
+        if !cached_only {
+            return FileExt::read_at(self, bytes, offset_bytes);
+        }
+        preadv2(self, &mut [IoSliceMut::new(bytes)], offset_bytes, ReadWriteFlags::NOWAIT).map_err(
+            |errno| match errno {
+                Errno::OPNOTSUPP | Errno::NOSYS => io::ErrorKind::Unsupported.into(),
+                errno => errno.into(),
+            },
+        )
+    }
+
+    fn write_at(&self, bytes: &[u8], offset_bytes: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, offset_bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+
+    fn size(&self) -> io::Result<FileSize> {
+        let metadata = self.metadata()?;
+        // stat(2): st_blocks counts units of 512 bytes, whatever the file system's block size.
+        Ok(FileSize { len_bytes: metadata.len(), allocated_bytes: metadata.blocks() * 512 })
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        File::set_len(self, len_bytes)
+    }
+
+    fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let flags = FallocateFlags::KEEP_SIZE
+            | match change {
+                Allocation::Punch => FallocateFlags::PUNCH_HOLE,
+                Allocation::Zero => FallocateFlags::ZERO_RANGE,
+                Allocation::Reserve => FallocateFlags::empty(),
+            };
+        fallocate(self, flags, offset_bytes, len_bytes).map_err(|errno| match errno {
+            Errno::OPNOTSUPP | Errno::NOSYS => io::ErrorKind::Unsupported.into(),
+            errno => errno.into(),
+        })
+    }
+
+    fn seek(&self, what: SeekTo, offset_bytes: u64) -> io::Result<Option<u64>> {
+        let from = match what {
+            SeekTo::Data => SeekFrom::Data(offset_bytes),
+            SeekTo::Hole => SeekFrom::Hole(offset_bytes),
+        };
+        match seek(self, from) {
+            Ok(found) => Ok(Some(found)),
+            // lseek(2): no data from there on to the end.
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::OPNOTSUPP) => Err(io::ErrorKind::Unsupported.into()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn lock(&self, exclusive: bool) -> io::Result<bool> {
+        let how = match exclusive {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        match flock(self, how) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn identity(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.ino())
+    }
+
+    fn duplicate(&self) -> io::Result<Box<dyn HostFile>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+}

@@ -1,0 +1,168 @@
+//! A file of a store: completes what the host does in part, and says what failed where.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::host::{Allocation, FileSize, Host, HostFile, OpenMode, SeekTo};
+use crate::{FileOperation, StoreError};
+
+/// An open file with its name.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    file: Box<dyn HostFile>,
+    host: Arc<dyn Host>,
+    path: PathBuf,
+}
+
+impl StoreFile {
+    /// Opens a file and keeps others out, or, when it is opened for reading, those who write.
+    pub(crate) fn open(host: &Arc<dyn Host>, path: &Path, how: OpenMode) -> Result<Self, StoreError> {
+        let operation = match how {
+            OpenMode::Read | OpenMode::ReadWrite => FileOperation::Open,
+            OpenMode::CreateNew | OpenMode::Replace => FileOperation::Create,
+        };
+        let file = host.open(path, how).map_err(|source| io_error(path, operation, 0, 0, source))?;
+        Ok(StoreFile { file, host: Arc::clone(host), path: path.to_owned() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+
+    /// Keeps others out, or those who write.
+    pub(crate) fn lock(&self, exclusive: bool) -> Result<(), StoreError> {
+        match self.file.lock(exclusive) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(StoreError::InUse { path: self.path.clone() }),
+            Err(source) => Err(self.failed(FileOperation::Lock, 0, 0)(source)),
+        }
+    }
+
+    /// Fills `bytes` from `offset_bytes` on.
+    pub(crate) fn read(&self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        let len_bytes = bytes.len() as u64;
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.file.read_at(&mut bytes[done..], offset_bytes + done as u64, false) {
+                Ok(0) => {
+                    let source = io::ErrorKind::UnexpectedEof.into();
+                    return Err(self.failed(FileOperation::Read, offset_bytes, len_bytes)(source));
+                }
+                Ok(len) => done += len,
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.failed(FileOperation::Read, offset_bytes, len_bytes)(source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `bytes` from memory; false if that would have to wait for a disk, or if the host does not know.
+    pub(crate) fn read_cached(&self, offset_bytes: u64, bytes: &mut [u8]) -> Result<Cached, StoreError> {
+        let len = bytes.len();
+        match self.file.read_at(bytes, offset_bytes, true) {
+            Ok(read) if read == len => Ok(Cached::Read),
+            Ok(_) => Ok(Cached::WouldWait),
+            Err(source) => match source.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Cached::WouldWait),
+                io::ErrorKind::Unsupported => Ok(Cached::Unknown),
+                _ => Err(self.failed(FileOperation::Read, offset_bytes, len as u64)(source)),
+            },
+        }
+    }
+
+    /// Keeps `bytes` from `offset_bytes` on.
+    pub(crate) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let failed = |source| self.failed(FileOperation::Write, offset_bytes, bytes.len() as u64)(source);
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.file.write_at(&bytes[done..], offset_bytes + done as u64) {
+                Ok(0) => return Err(failed(io::ErrorKind::WriteZero.into())),
+                Ok(len) => done += len,
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(failed(source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What was written survives a power cut.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync_data().map_err(self.failed(FileOperation::Sync, 0, 0))
+    }
+
+    pub(crate) fn size(&self) -> Result<FileSize, StoreError> {
+        self.file.size().map_err(self.failed(FileOperation::Stat, 0, 0))
+    }
+
+    pub(crate) fn set_len(&self, len_bytes: u64, operation: FileOperation) -> Result<(), StoreError> {
+        self.file.set_len(len_bytes).map_err(self.failed(operation, 0, len_bytes))
+    }
+
+    /// Changes how a range is allocated; false if the host's file system can't.
+    pub(crate) fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> Result<bool, StoreError> {
+        let operation = if change == Allocation::Reserve { FileOperation::Write } else { FileOperation::Punch };
+        loop {
+            match self.file.allocate(change, offset_bytes, len_bytes) {
+                Ok(()) => return Ok(true),
+                Err(source) if source.kind() == io::ErrorKind::Unsupported => return Ok(false),
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.failed(operation, offset_bytes, len_bytes)(source)),
+            }
+        }
+    }
+
+    /// See [`HostFile::seek`].
+    pub(crate) fn seek(&self, what: SeekTo, offset_bytes: u64) -> Result<Option<u64>, io::Error> {
+        self.file.seek(what, offset_bytes)
+    }
+
+    pub(crate) fn identity(&self) -> Result<u64, StoreError> {
+        self.file.identity().map_err(self.failed(FileOperation::Stat, 0, 0))
+    }
+
+    /// Another descriptor of the same file.
+    pub(crate) fn duplicate(&self) -> Result<Self, StoreError> {
+        let file = self.file.duplicate().map_err(self.failed(FileOperation::Open, 0, 0))?;
+        Ok(StoreFile { file, host: Arc::clone(&self.host), path: self.path.clone() })
+    }
+
+    /// Gives the file another name, in place of the file that had it.
+    pub(crate) fn rename(&mut self, to: &Path) -> Result<(), StoreError> {
+        self.host.rename(&self.path, to).map_err(self.failed(FileOperation::Create, 0, 0))?;
+        self.path = to.to_owned();
+        Ok(())
+    }
+
+    pub(crate) fn failed(
+        &self,
+        operation: FileOperation,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> impl Fn(io::Error) -> StoreError {
+        move |source| io_error(&self.path, operation, offset_bytes, len_bytes, source)
+    }
+}
+
+/// What became of a read from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cached {
+    Read,
+    WouldWait,
+    /// The host's file system can't tell.
+    Unknown,
+}
+
+pub(crate) fn io_error(
+    path: &Path,
+    operation: FileOperation,
+    offset_bytes: u64,
+    len_bytes: u64,
+    source: io::Error,
+) -> StoreError {
+    StoreError::Io { path: path.to_owned(), operation, offset_bytes, len_bytes, source }
+}
