@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use chronodisk_store::Durability;
 use chronodisk_store::squash::{ContentKind, Glob, GlobError, NameRule, SquashMode, SquashOptions, Treatment};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -96,7 +97,7 @@ impl SquashArguments {
             content: of_all.unwrap_or_default(),
             seed,
             unclassified_bytes: self.unclassified_budget,
-            durable,
+            durability: Durability { power_cut: durable, ..Durability::default() },
             ignore_journal: self.ignore_journal,
             notices: self.notices,
             names: keep.chain(self.made_up().cloned()).collect(),

@@ -469,7 +469,6 @@ fn squash_options(choice: &StoreChoice, seed: u64) -> Result<SquashOptions, Box<
         content: content.ok_or("a kind of content that is not known")?,
         seed,
         unclassified_bytes: *unclassified_bytes,
-        durable: false,
         ignore_journal: *ignore_journal,
         names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
         notices: *notices,

@@ -141,6 +141,7 @@ proptest! {
                 }
                 Step::Kill => {
                     fs::copy(&path, &copy).unwrap();
+                    fs::copy(folder.path().join("image.sums"), folder.path().join("copy.sums")).unwrap();
                     (0..DEVICES).for_each(|device| {
                         fs::copy(map_of(&path, device), map_of(&copy, device)).unwrap();
                     });

@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chronodisk_sim::RandomStream;
-use chronodisk_store::squash::{ContentKind, ImageInfo, JointMemory, SquashMode, SquashOptions, SquashStore};
-use chronodisk_store::{Store, StoreError};
+use chronodisk_store::host::{Host, RealHost};
+use chronodisk_store::squash::{self, ContentKind, ImageInfo, JointMemory, SquashMode, SquashOptions, SquashStore};
+use chronodisk_store::{Durability, Store, StoreError};
 use proptest::prelude::*;
 
 const CAPACITY_BYTES: u64 = (4 << 20) + 1234;
@@ -17,6 +19,22 @@ fn options(mode: SquashMode) -> SquashOptions {
 
 fn map_of(image: &Path) -> PathBuf {
     PathBuf::from(format!("{}.map", image.display()))
+}
+
+fn sums_of(image: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.sums", image.display()))
+}
+
+/// The files of an image, as a kill would leave them now.
+fn copy_image(from: &Path, to: &Path) {
+    fs::copy(from, to).unwrap();
+    fs::copy(map_of(from), map_of(to)).unwrap();
+    fs::copy(sums_of(from), sums_of(to)).unwrap();
+}
+
+fn write_through(mode: SquashMode) -> SquashOptions {
+    let durability = Durability { write_through: true, power_cut: false };
+    SquashOptions { durability, ..options(mode) }
 }
 
 /// Compressible, and never the same twice.
@@ -91,8 +109,7 @@ fn what_was_flushed_survives_a_kill() {
         let flushed = shadow.clone();
         // What comes after the flush is lost or not, block by block.
         scribble(&mut store, &mut shadow, &mut random, 10);
-        fs::copy(&path, &copy).unwrap();
-        fs::copy(map_of(&path), map_of(&copy)).unwrap();
+        copy_image(&path, &copy);
         let mut killed = SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
         let found = contents(&mut killed);
         for (index, block) in found.chunks(4096).enumerate() {
@@ -103,24 +120,42 @@ fn what_was_flushed_survives_a_kill() {
     }
 }
 
+/// A device without a volatile cache gets no flush.
 #[test]
-fn every_damaged_byte_of_the_map_is_noticed_or_harmless() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("image");
+fn what_was_written_through_survives_a_kill_without_a_flush() {
+    for mode in [SquashMode::Classified, SquashMode::Exact] {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, copy) = (folder.path().join("image"), folder.path().join("copy"));
+        let mut shadow = vec![0; CAPACITY_BYTES as usize];
+        let mut random = RandomStream::new(4, "test", "write-through");
+        let mut store = SquashStore::create(&path, CAPACITY_BYTES, &write_through(mode)).unwrap();
+        for round in 0..40 {
+            scribble(&mut store, &mut shadow, &mut random, 1 + round % 5);
+            copy_image(&path, &copy);
+            let mut killed = SquashStore::open(&copy, CAPACITY_BYTES, &options(mode)).unwrap();
+            assert!(contents(&mut killed) == shadow, "{mode:?}, round {round}");
+        }
+    }
+}
+
+/// An image with a few records, and what it reads as.
+fn small_image(path: &Path) -> Vec<u8> {
     let mut shadow = vec![0; CAPACITY_BYTES as usize];
     let mut random = RandomStream::new(3, "test", "damage");
-    let mut store = SquashStore::create(&path, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
+    let mut store = SquashStore::create(path, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
     for _ in 0..4 {
         scribble(&mut store, &mut shadow, &mut random, 6);
         store.flush().unwrap();
     }
-    drop(store);
+    shadow
+}
+
+#[test]
+fn every_damaged_byte_of_the_map_and_every_cut_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    small_image(&path);
     let whole = fs::read(map_of(&path)).unwrap();
-    let count_at = |at: usize| u32::from_le_bytes(whole[at + 4..at + 8].try_into().unwrap()) as usize;
-    let mut last_record = 64;
-    while last_record + 32 + 32 * count_at(last_record) < whole.len() {
-        last_record += 32 + 32 * count_at(last_record);
-    }
     for at in (0..whole.len()).step_by(7) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
@@ -128,16 +163,172 @@ fn every_damaged_byte_of_the_map_is_noticed_or_harmless() {
         match ImageInfo::read(&path) {
             Err(StoreError::Image { reason, .. }) => assert!(!reason.is_empty()),
             Err(error) => panic!("byte {at}: {error}"),
-            // Bytes 36 to 63 of the header mean nothing; the last record counts as never written.
-            Ok(_) => assert!((36..64).contains(&at) || at >= last_record, "byte {at}"),
+            // Bytes 36 to 63 of the header mean nothing.
+            Ok(_) => assert!((36..64).contains(&at), "byte {at}"),
         }
     }
-    // Cut off anywhere, it is what a kill may leave, unless a record is gone that made the image smaller.
     for len in (64..whole.len()).step_by(131) {
         fs::write(map_of(&path), &whole[..len]).unwrap();
-        if let Err(error) = ImageInfo::read(&path) {
-            assert!(error.to_string().ends_with("shorter than its map says"), "{len}: {error}");
+        let error = ImageInfo::read(&path).unwrap_err().to_string();
+        assert!(error.contains("was committed") && error.contains("image repair"), "{len}: {error}");
+    }
+}
+
+#[test]
+fn a_damaged_block_is_never_read_as_something_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("image"), folder.path().join("copy"));
+    let shadow = small_image(&path);
+    let mut refused = 0;
+    for (file, first) in [(path.clone(), 4096), (sums_of(&path), 4096)] {
+        let whole = fs::read(&file).unwrap();
+        for at in (first..whole.len()).step_by(whole.len() / 97) {
+            copy_image(&path, &copy);
+            let damaged = if file == path { copy.clone() } else { sums_of(&copy) };
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x04;
+            fs::write(&damaged, &bytes).unwrap();
+            let mut store = SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
+            let mut block = [0; 4096];
+            for (index, expected) in shadow.chunks_exact(4096).enumerate() {
+                match store.read(index as u64 * 4096, &mut block) {
+                    Ok(()) => assert!(block == expected, "byte {at}, block {index}"),
+                    Err(StoreError::Damaged { .. }) => refused += 1,
+                    Err(error) => panic!("byte {at}: {error}"),
+                }
+            }
         }
+    }
+    assert!(refused > 50, "{refused}");
+}
+
+#[test]
+fn a_damaged_image_says_what_is_lost_and_opens_what_is_good() {
+    let host: Arc<dyn Host> = Arc::new(RealHost);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("image"), folder.path().join("copy"));
+    let shadow = small_image(&path);
+    let examine = |path: &Path| squash::examine(&host, path, &mut |_, _| {}).unwrap();
+    assert!(examine(&path).is_sound());
+
+    // A flipped bit in a block: the block is lost, all others are there.
+    copy_image(&path, &copy);
+    let mut bytes = fs::read(&copy).unwrap();
+    bytes[4096] ^= 1;
+    fs::write(&copy, &bytes).unwrap();
+    let found = examine(&copy);
+    assert_eq!(found.devices[0].damaged.iter().map(|range| range.1).sum::<u64>(), 1, "{found:?}");
+    let lost = found.devices[0].damaged[0].0;
+    squash::repair(&host, &copy, &mut |_, _| {}).unwrap();
+    let found = examine(&copy);
+    assert!(found.is_sound() && found.devices[0].lost_blocks == 1, "{found:?}");
+    assert_eq!(ImageInfo::read(&copy).unwrap()[0].damaged_bytes, 4096);
+    let mut store = SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
+    let mut block = [0; 4096];
+    for (index, expected) in (0..).zip(shadow.chunks_exact(4096)) {
+        let read = store.read(index * 4096, &mut block);
+        assert!(if index == lost { read.is_err() } else { read.is_ok() && block == expected }, "block {index}");
+    }
+    // Overwritten, it is a block like any other.
+    store.write(lost * 4096, &[5; 4096]).unwrap();
+    store.read(lost * 4096, &mut block).unwrap();
+    assert_eq!(block, [5; 4096]);
+    drop(store);
+
+    // A map cut in half: what its records say is there, in the state of then or later.
+    copy_image(&path, &copy);
+    let map = fs::read(map_of(&copy)).unwrap();
+    fs::write(map_of(&copy), &map[..map.len() / 2]).unwrap();
+    let found = squash::repair(&host, &copy, &mut |_, _| {}).unwrap();
+    let (records, committed) = found.devices[0].records;
+    assert!(records < committed && found.devices[0].map_error.is_some(), "{found:?}");
+    assert!(examine(&copy).is_sound());
+    SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
+
+    // Checksums that are gone are made anew.
+    copy_image(&path, &copy);
+    fs::remove_file(sums_of(&copy)).unwrap();
+    assert!(SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).is_err());
+    assert!(squash::repair(&host, &copy, &mut |_, _| {}).unwrap().unchecked.is_some());
+    let mut store = SquashStore::open(&copy, CAPACITY_BYTES, &options(SquashMode::Exact)).unwrap();
+    assert!(contents(&mut store) == shadow);
+}
+
+/// Made by the program before checksums came, of one device and of two: `tests/images/README.md`.
+#[test]
+fn images_of_older_versions_are_converted_also_after_a_kill() {
+    let host: Arc<dyn Host> = Arc::new(RealHost);
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images");
+    for (name, maps) in [("version-1", &["map"][..]), ("version-2", &["0.map", "1.map"][..])] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        fs::copy(images.join(name), &path).unwrap();
+        for map in maps {
+            fs::copy(images.join(format!("{name}.{map}")), folder.path().join(format!("image.{map}"))).unwrap();
+        }
+        let before = ImageInfo::read(&path).unwrap();
+        let capacities: Vec<u64> = before.iter().map(|info| info.capacity_bytes).collect();
+        let open = |path: &Path| match capacities[..] {
+            [capacity_bytes] => SquashStore::open(path, capacity_bytes, &SquashOptions::default()).map(|one| vec![one]),
+            _ => SquashStore::open_joint(path, &capacities, &SquashOptions::default()),
+        };
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("chronodisk image upgrade"), "{error}");
+        // A kill left a part of the new checksums.
+        fs::write(format!("{}.new", sums_of(&path).display()), b"CDSQSUM").unwrap();
+        assert!(squash::upgrade(&host, &path, &mut |_, _| {}).unwrap());
+        assert!(!squash::upgrade(&host, &path, &mut |_, _| {}).unwrap(), "it is converted");
+        let after = ImageInfo::read(&path).unwrap();
+        for ((before, after), store) in before.iter().zip(&after).zip(&mut open(&path).unwrap()) {
+            assert_eq!((after.version, &after.kept_bytes), (3, &before.kept_bytes));
+            let mut read = vec![0; 64 << 10];
+            store.read(1 << 20, &mut read).unwrap();
+            let pattern: Vec<u8> = (0..read.len()).map(|at| (at / 512 % 251) as u8 + 1).collect();
+            assert!(read == pattern, "{name}");
+        }
+    }
+}
+
+/// Blocks that are freed in the middle are the host's again, not only those at the end.
+#[test]
+fn what_is_freed_takes_no_space_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let mut random = RandomStream::new(9, "test", "space");
+    let mut store = SquashStore::create(&path, 64 << 20, &options(SquashMode::Exact)).unwrap();
+    let incompressible: Vec<u8> = (0..16 << 20).map(|_| random.next_u64() as u8).collect();
+    store.write(0, &incompressible).unwrap();
+    store.write(32 << 20, &incompressible[..4096]).unwrap();
+    store.flush().unwrap();
+    store.discard(0, 16 << 20).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let info = ImageInfo::read(&path).unwrap().remove(0);
+    assert_eq!(info.kept_bytes.iter().map(|kept| kept.1).sum::<u64>(), 4096);
+    assert!(info.host_bytes < 256 << 10, "{info:?}");
+}
+
+/// With valid checksums all the way, so that only the arithmetic stands between a map and a panic.
+#[test]
+fn a_place_beyond_all_files_is_refused() {
+    for (place, count) in [(u64::MAX, 1_u64), (u64::MAX - 7, 1), ((1 << 53) - 1, 1), (1 << 40, 1 << 62)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        small_image(&path);
+        let mut map = fs::read(map_of(&path)).unwrap();
+        // The first entry of the first record is of a block that is kept.
+        let entry = 64 + 32;
+        map[entry] = 3;
+        map[entry + 16..entry + 24].copy_from_slice(&count.to_le_bytes());
+        map[entry + 24..entry + 32].copy_from_slice(&place.to_le_bytes());
+        let entries = u32::from_le_bytes(map[64 + 4..64 + 8].try_into().unwrap()) as usize;
+        let checksum = crc32c::crc32c(&map[entry..entry + 32 * entries]);
+        map[64 + 24..64 + 28].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = crc32c::crc32c(&map[64..64 + 28]);
+        map[64 + 28..64 + 32].copy_from_slice(&checksum.to_le_bytes());
+        fs::write(map_of(&path), &map).unwrap();
+        let error = ImageInfo::read(&path).unwrap_err().to_string();
+        assert!(error.contains("says what can't be"), "place {place}: {error}");
     }
 }
 

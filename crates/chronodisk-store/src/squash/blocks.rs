@@ -24,11 +24,18 @@ pub(crate) enum Block {
     Generated,
     /// At a place of the backing.
     Kept { place: u64, class: Class },
+    /// Lost: a repaired image had something there, and nobody knows what. Reads fail until it is overwritten.
+    Damaged,
     /// Compressed, at a place of the backing; always a run of its own.
     Packed { place: u64, stored_bytes: u16, class: Class },
 }
 
 impl Block {
+    /// What the block `by` blocks later in the same run is.
+    pub(crate) fn at_offset(self, by: u64) -> Self {
+        self.advanced(by)
+    }
+
     /// Whether it is kept only because nothing is known of it.
     pub(crate) fn is_unclassified(self) -> bool {
         matches!(
@@ -56,7 +63,7 @@ impl RunValue for Block {
 /// The slots that a run of `len` blocks takes in the backing.
 pub(crate) fn slots_of(block: Block, len: u64) -> Option<(u64, u64)> {
     match block {
-        Block::Zeroed | Block::Generated => None,
+        Block::Zeroed | Block::Generated | Block::Damaged => None,
         Block::Kept { place, .. } => Some((place, len.saturating_mul(UNIT_SLOTS))),
         Block::Packed { place, stored_bytes, .. } => Some((place, u64::from(stored_bytes).div_ceil(SLOT_BYTES))),
     }
@@ -211,7 +218,7 @@ impl Blocks {
         for (first, last, at) in self.on_device(start, end) {
             let (at_end, mut set) = (at + last - first, |from, to| stored.set(from - at + first, to - at + first, ()));
             self.waiting.pieces(at, at_end).for_each(|(from, to, _)| set(from, to));
-            let kept = self.map.pieces(at, at_end).filter(|piece| !matches!(piece.2, Block::Zeroed | Block::Generated));
+            let kept = self.map.pieces(at, at_end).filter(|piece| slots_of(piece.2, 1).is_some());
             kept.for_each(|(from, to, _)| set(from, to));
         }
         stored.all().map(|(from, to, ())| (from, to)).collect()
@@ -221,7 +228,7 @@ impl Blocks {
     pub(crate) fn pieces_of(&self, start: u64, end: u64, class: Class) -> Vec<(u64, u64)> {
         let is_of = |block: Block| match block {
             Block::Kept { class: of, .. } | Block::Packed { class: of, .. } => of == class,
-            Block::Zeroed | Block::Generated => false,
+            Block::Zeroed | Block::Generated | Block::Damaged => false,
         };
         let mut found: RunMap<()> = RunMap::default();
         for (first, last, at) in self.on_device(start, end) {
@@ -313,9 +320,12 @@ impl Blocks {
             let target = &mut bytes[done..done + len];
             match (frame, block) {
                 (Some(Frame(place)), _) => self.arena.read(place, skip, target),
-                (None, Some(Block::Kept { place, .. })) => self.backing.read(place, skip, target)?,
+                (None, Some(Block::Kept { place, .. })) => self.backing.read(unit, place, skip, target)?,
                 (None, Some(Block::Packed { place, stored_bytes, .. })) => {
-                    self.unpack(place, stored_bytes, skip as usize, target)?;
+                    self.unpack(unit, place, stored_bytes, skip as usize, target)?;
+                }
+                (None, Some(Block::Damaged)) => {
+                    return Err(StoreError::Damaged { what: format!("block {unit} of a repaired image") });
                 }
                 (None, Some(Block::Generated)) => {
                     true_bytes = false;
@@ -336,17 +346,24 @@ impl Blocks {
         }
     }
 
-    fn unpack(&self, place: u64, stored_bytes: u16, skip: usize, target: &mut [u8]) -> Result<(), StoreError> {
+    fn unpack(
+        &mut self,
+        unit: u64,
+        place: u64,
+        stored_bytes: u16,
+        skip: usize,
+        target: &mut [u8],
+    ) -> Result<(), StoreError> {
         let mut packed = [0; UNIT_BYTES as usize];
         let packed = &mut packed[..usize::from(stored_bytes)];
-        self.backing.read(place, 0, packed)?;
+        self.backing.read_packed(unit, place, packed)?;
         let mut whole = [0; UNIT_BYTES as usize];
         match lz4_flex::block::decompress_into(packed, &mut whole) {
             Ok(len) if len == whole.len() => {
                 target.copy_from_slice(&whole[skip..skip + target.len()]);
                 Ok(())
             }
-            _ => Err(StoreError::Damaged { what: format!("the compressed block at place {place}") }),
+            _ => Err(StoreError::Damaged { what: format!("the compressed block {unit}") }),
         }
     }
 
@@ -379,22 +396,27 @@ impl Blocks {
         if self.backing.joint().is_some() {
             return self.keep_jointly(unit, bytes, class);
         }
+        let overwrites = self.backing.overwrites();
+        let in_place = |block: Option<Block>| match block {
+            Some(Block::Kept { place, .. }) if overwrites => Some(place),
+            _ => None,
+        };
         let end = unit + bytes.len() as u64 / UNIT_BYTES;
         let mut at = unit;
         while at < end {
             let (block, block_end) = self.map.at(at, end);
             let from = ((at - unit) * UNIT_BYTES) as usize;
-            if let Some(Block::Kept { place, .. }) = block {
-                // Overwritten where it is: nothing about it is new but its bytes, and perhaps its class.
+            if let Some(place) = in_place(block) {
+                // Nothing about it is new but its bytes, and perhaps its class.
                 let to = ((block_end - unit) * UNIT_BYTES) as usize;
-                self.backing.write(place, &bytes[from..to])?;
+                self.backing.write(at, place, &bytes[from..to])?;
                 self.stop_waiting(at, block_end);
                 self.relabel(at, block_end, class);
                 at = block_end;
                 continue;
             }
             let mut gap_end = block_end;
-            while gap_end < end && !matches!(self.map.at(gap_end, end), (Some(Block::Kept { .. }), _)) {
+            while gap_end < end && in_place(self.map.at(gap_end, end).0).is_none() {
                 gap_end = self.map.at(gap_end, end).1;
             }
             let Some((place, len)) = self.backing.take((gap_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
@@ -402,7 +424,7 @@ impl Blocks {
             };
             let taken_end = at + len / UNIT_SLOTS;
             let to = ((taken_end - unit) * UNIT_BYTES) as usize;
-            if let Err(error) = self.backing.write(place, &bytes[from..to]) {
+            if let Err(error) = self.backing.write(at, place, &bytes[from..to]) {
                 self.backing.give(place, len);
                 return Err(error);
             }
@@ -420,14 +442,14 @@ impl Blocks {
             let block = match (joint.join(unit, bytes)?, own) {
                 (Some(Block::Kept { place, .. }), _) => Block::Kept { place, class },
                 // Nobody else has what is overwritten.
-                (_, Some(Block::Kept { place, .. })) if !joint.is_shared(place) => {
-                    joint.write(place, bytes)?;
+                (_, Some(Block::Kept { place, .. })) if joint.overwrites() && !joint.is_shared(place) => {
+                    joint.write(unit, place, bytes)?;
                     Block::Kept { place, class }
                 }
                 _ => {
                     let taken = joint.take(UNIT_SLOTS, UNIT_SLOTS);
                     let (place, _) = taken.ok_or_else(|| self.no_room(unit * UNIT_BYTES, UNIT_BYTES))?;
-                    if let Err(error) = joint.write(place, bytes) {
+                    if let Err(error) = joint.write(unit, place, bytes) {
                         joint.give(place, UNIT_SLOTS);
                         return Err(error);
                     }
@@ -489,7 +511,10 @@ impl Blocks {
                 }
                 return Err(self.no_room(unit * UNIT_BYTES, UNIT_BYTES));
             };
-            self.backing.write(place, &packed[..len])?;
+            if let Err(error) = self.backing.write(unit, place, &packed[..len]) {
+                self.backing.give(place, slots);
+                return Err(error);
+            }
             let block = Block::Packed { place, stored_bytes: len as u16, class };
             self.set(unit, unit + 1, Some(block));
             if let Some(joint) = self.backing.joint() {
@@ -510,7 +535,7 @@ impl Blocks {
         let units = parts.iter().flat_map(|(unit, bytes)| bytes.chunks_exact(UNIT_BYTES as usize).zip(*unit..));
         let new = |unit: u64| match (self.map.at(unit, unit + 1).0, self.backing.joint()) {
             (Some(Block::Kept { place, .. }), Some(joint)) => joint.is_shared(place),
-            (Some(Block::Kept { .. }), None) => false,
+            (Some(Block::Kept { .. }), None) => !self.backing.overwrites(),
             _ => true,
         };
         let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64;
@@ -601,9 +626,13 @@ impl Blocks {
         for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
             let Block::Kept { place, class: Class::Unclassified } = block else { continue };
             let read = |blocks: &mut Blocks, at: u64, bytes: &mut [u8]| {
-                blocks.backing.read(place + (at - from) * UNIT_SLOTS, 0, bytes)
+                blocks.backing.read(at, place + (at - from) * UNIT_SLOTS, 0, bytes)
             };
-            self.keep_again(from, to, class, read)?;
+            match self.keep_again(from, to, class, read) {
+                // It stays what it is, and who reads it is told.
+                Ok(()) | Err(StoreError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -694,6 +723,16 @@ impl Blocks {
     /// What is kept now survives this process, in an image.
     pub(crate) fn record(&mut self) -> Result<(), StoreError> {
         self.work(Worker::Remap, |blocks| blocks.backing.record(&blocks.map, &mut blocks.changed))
+    }
+
+    /// Whether the bytes outlive this process.
+    pub(crate) fn are_in_file(&self) -> bool {
+        self.backing.is_file()
+    }
+
+    /// Gives the host back everything that is not used.
+    pub(crate) fn punch(&mut self) -> Result<(), StoreError> {
+        self.backing.punch()
     }
 
     /// Makes a record if much was given back.

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use super::backing::{Header, ImageFile, SlotFile};
+use super::backing::ImageFile;
 use super::blocks::Block;
+use super::header::Header;
 use super::joint::{self, Member};
 use super::runs::RunMap;
+use super::slot_file::SlotFile;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, slots_of};
 use crate::StoreError;
 use crate::file::real_host;
@@ -14,6 +16,8 @@ use crate::file::real_host;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ImageInfo {
+    /// Version of the image's format.
+    pub version: u32,
     /// Size of the device.
     pub capacity_bytes: u64,
     /// What is kept.
@@ -30,9 +34,14 @@ pub struct ImageInfo {
     pub generated_bytes: u64,
     /// Bytes of the device that were written and are zeros.
     pub zeroed_bytes: u64,
-    /// What the image takes on the host: kept blocks, compressed or not, and the map; of what other devices of the
-    /// image have, too, an equal part.
+    /// Bytes of the device that a repair found lost: reads of them fail until they are overwritten.
+    pub damaged_bytes: u64,
+    /// What kept blocks, compressed or not, and the map take; of what other devices of the image have, too, an equal
+    /// part.
     pub stored_bytes: u64,
+    /// What the files of the image take on the host, checksums and unused space among it; those that several devices
+    /// have in common count for each.
+    pub host_bytes: u64,
     /// Bytes of kept blocks that other devices of the image have, too, and that are there once.
     pub shared_bytes: u64,
 }
@@ -47,20 +56,24 @@ impl ImageInfo {
         let (file, header) = SlotFile::open(&real_host(), path, false, false)?;
         if let &[capacity_bytes] = &header.capacities_bytes[..] {
             let (image, map) = ImageFile::open(file, &header, capacity_bytes, false)?;
-            let (log_bytes, generation) = (image.log_bytes(), image.generation());
-            return Ok(vec![ImageInfo::of(&header, capacity_bytes, &map, generation).with(log_bytes, (0, 0))]);
+            let info = ImageInfo::of(&header, capacity_bytes, &map, image.generation());
+            let host_bytes = image.host_bytes()?;
+            return Ok(vec![ImageInfo { host_bytes, ..info.with(image.log_bytes(), (0, 0)) }]);
         }
         let members = joint::open(path, file, &header, false)?;
         let info = |(capacity_bytes, (member, map)): (&u64, &(Member, RunMap<Block>))| {
-            ImageInfo::of(&header, *capacity_bytes, map, member.generation())
-                .with(member.log_bytes(), member.shared_bytes(map))
+            let info = ImageInfo::of(&header, *capacity_bytes, map, member.generation());
+            let (blocks_bytes, map_bytes) = member.host_bytes()?;
+            let host_bytes = blocks_bytes + map_bytes;
+            Ok(ImageInfo { host_bytes, ..info.with(member.log_bytes(), member.shared_bytes(map)) })
         };
-        Ok(header.capacities_bytes.iter().zip(&members).map(info).collect())
+        header.capacities_bytes.iter().zip(&members).map(info).collect()
     }
 
     fn of(header: &Header, capacity_bytes: u64, map: &RunMap<Block>, generation: u64) -> Self {
         let sizes = Sizes::of(map);
         ImageInfo {
+            version: header.version,
             capacity_bytes,
             mode: header.mode,
             content: header.content.kind,
@@ -69,7 +82,9 @@ impl ImageInfo {
             kept_bytes: sizes.kept_bytes,
             generated_bytes: sizes.generated_bytes,
             zeroed_bytes: sizes.zeroed_bytes,
+            damaged_bytes: sizes.damaged_bytes,
             stored_bytes: sizes.stored_bytes,
+            host_bytes: 0,
             shared_bytes: 0,
         }
     }
@@ -98,6 +113,7 @@ pub(crate) struct Sizes {
     pub(crate) kept_bytes: Vec<(Class, u64)>,
     pub(crate) generated_bytes: u64,
     pub(crate) zeroed_bytes: u64,
+    pub(crate) damaged_bytes: u64,
     pub(crate) stored_bytes: u64,
 }
 
@@ -110,6 +126,7 @@ impl Sizes {
             match block {
                 Block::Zeroed => sizes.zeroed_bytes += bytes,
                 Block::Generated => sizes.generated_bytes += bytes,
+                Block::Damaged => sizes.damaged_bytes += bytes,
                 Block::Kept { class, .. } | Block::Packed { class, .. } => by_class[class as usize] += bytes,
             }
             sizes.stored_bytes += slots_of(block, end - start).map_or(0, |(_, slots)| slots * SLOT_BYTES);

@@ -12,11 +12,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arena::Arena;
-use super::backing::{Header, Released, SlotFile, append_changes};
+use super::backing::{Released, append_changes};
 use super::blocks::{Block, slots_of};
+use super::header::Header;
 use super::map_log::{MapLog, append_name};
 use super::places::Places;
 use super::runs::{RunMap, RunValue};
+use super::slot_file::SlotFile;
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 use crate::StoreError;
 use crate::host::Host;
@@ -82,14 +84,18 @@ pub(crate) fn create(
     host: &Arc<dyn Host>,
     path: &Path,
     header: &mut Header,
-    durable: bool,
+    power_cut: bool,
 ) -> Result<Vec<Member>, StoreError> {
-    let joint = Joint::new(Bytes::File(SlotFile::create(host, path, header, durable)?), RunMap::default());
-    let member = |index| {
-        let log = MapLog::create(host, &map_path(path, index), header.identity)?;
-        Ok(joint.member(RunMap::default(), Some((log, Released::default()))))
+    let file = SlotFile::create(host, path, header, power_cut)?;
+    let log = |index| {
+        let mut log = MapLog::create(host, &map_path(path, index), header.identity)?;
+        if power_cut { log.sync().map(|()| log) } else { Ok(log) }
     };
-    (0..header.capacities_bytes.len()).map(member).collect()
+    let logs: Vec<MapLog> = (0..header.capacities_bytes.len()).map(log).collect::<Result<_, StoreError>>()?;
+    file.write_header(header)?;
+    let joint = Joint::new(Bytes::File(file), RunMap::default());
+    let member = |log| joint.member(RunMap::default(), Some((log, Released::default())));
+    Ok(logs.into_iter().map(member).collect())
 }
 
 /// Reads the maps of an image of several devices that was opened.
@@ -102,7 +108,8 @@ pub(crate) fn open(
     let mut maps = Vec::new();
     for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
-        maps.push(MapLog::open(file.host(), &map_path(path, index), writable, header.identity, units)?);
+        let committed = file.commit_of(index);
+        maps.push(MapLog::open(file.host(), &map_path(path, index), writable, header.identity, units, committed)?);
     }
     let (mut slots, mut others) = (RunMap::default(), RunMap::default());
     for (index, (_, map)) in maps.iter().enumerate() {
@@ -124,7 +131,7 @@ pub(crate) fn open(
 }
 
 /// The map of a device of several.
-fn map_path(path: &Path, index: usize) -> std::path::PathBuf {
+pub(crate) fn map_path(path: &Path, index: usize) -> std::path::PathBuf {
     append_name(path, &format!(".{index}.map"))
 }
 
@@ -205,7 +212,7 @@ impl Bytes {
     fn give(&mut self, start: u64, len: u64) {
         match self {
             Bytes::Memory { arena, .. } => arena.give(start, len),
-            Bytes::File(file) => file.places.give(start, len),
+            Bytes::File(file) => file.give(start, len),
         }
     }
 
@@ -213,12 +220,7 @@ impl Bytes {
     fn hold(&self, place: u64, bytes: &[u8]) -> Result<bool, StoreError> {
         match self {
             Bytes::Memory { arena, .. } => Ok(arena.holds(place, bytes)),
-            Bytes::File(file) => {
-                let mut there = [0; UNIT_BYTES as usize];
-                let there = &mut there[..bytes.len()];
-                file.read(place, 0, there)?;
-                Ok(there == bytes)
-            }
+            Bytes::File(file) => file.holds(place, bytes),
         }
     }
 }
@@ -265,23 +267,59 @@ impl Member {
         self.inner().bytes.give(start, len);
     }
 
-    pub(crate) fn read(&self, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        match &self.inner().bytes {
+    /// See [`super::backing::Backing::overwrites`].
+    pub(crate) fn overwrites(&self) -> bool {
+        !self.is_file()
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.map.is_some()
+    }
+
+    pub(crate) fn read(&self, unit: u64, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        match &mut self.inner().bytes {
             Bytes::Memory { arena, .. } => {
                 arena.read(place, skip_bytes, bytes);
                 Ok(())
             }
-            Bytes::File(file) => file.read(place, skip_bytes, bytes),
+            Bytes::File(file) => file.read_units(unit, place, skip_bytes, bytes),
         }
     }
 
-    pub(crate) fn write(&self, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn read_packed(&self, unit: u64, place: u64, stored: &mut [u8]) -> Result<(), StoreError> {
+        match &mut self.inner().bytes {
+            Bytes::Memory { arena, .. } => {
+                arena.read(place, 0, stored);
+                Ok(())
+            }
+            Bytes::File(file) => file.read_packed(unit, place, stored),
+        }
+    }
+
+    pub(crate) fn write(&self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
         match &mut self.inner().bytes {
             Bytes::Memory { arena, .. } => {
                 arena.write(place, bytes);
                 Ok(())
             }
-            Bytes::File(file) => file.write(place, bytes),
+            Bytes::File(file) => file.write(unit, place, bytes),
+        }
+    }
+
+    /// Gives the host back everything that is not used.
+    pub(crate) fn punch(&self) -> Result<(), StoreError> {
+        match &mut self.inner().bytes {
+            Bytes::Memory { .. } => Ok(()),
+            Bytes::File(file) => file.punch(),
+        }
+    }
+
+    /// Bytes on the host: of the blocks of all devices, and of this one's map.
+    pub(crate) fn host_bytes(&self) -> Result<(u64, u64), StoreError> {
+        let map_bytes = self.map.as_ref().map_or(Ok(0), |(log, _)| log.host_bytes())?;
+        match &self.inner().bytes {
+            Bytes::Memory { .. } => Ok((0, map_bytes)),
+            Bytes::File(file) => Ok((file.host_bytes()?, map_bytes)),
         }
     }
 
@@ -298,7 +336,7 @@ impl Member {
         let tables = inner.bytes.places().memory_bytes() + held + inner.others.memory_bytes() + released;
         match &inner.bytes {
             Bytes::Memory { arena, .. } => (arena.memory_bytes(), tables),
-            Bytes::File(_) => (0, tables),
+            Bytes::File(file) => (0, tables - file.places.memory_bytes() + file.memory_bytes()),
         }
     }
 
@@ -327,7 +365,7 @@ impl Member {
             let len_bytes = match block {
                 Block::Kept { .. } => UNIT_BYTES,
                 Block::Packed { stored_bytes, .. } => u64::from(stored_bytes),
-                Block::Zeroed | Block::Generated => continue,
+                Block::Zeroed | Block::Generated | Block::Damaged => continue,
             };
             let Some((place, len)) = slots_of(block, 1) else { continue };
             if len_bytes != bytes.len() as u64 || !inner.bytes.hold(place, bytes)? {
@@ -381,12 +419,13 @@ impl Member {
             return Ok(());
         };
         let mut inner = self.joint.inner();
-        let Bytes::File(file) = &inner.bytes else { return Ok(()) };
+        let Bytes::File(file) = &mut inner.bytes else { return Ok(()) };
         let end_before = file.places.end();
-        file.sync_if_durable()?;
-        append_changes(log, map, changed, file.durable)?;
+        file.before_record()?;
+        append_changes(log, map, changed, file.power_cut)?;
+        file.commit(self.index, log.commit())?;
         released.take().for_each(|(place, len)| inner.give_up(place, len));
-        match &inner.bytes {
+        match &mut inner.bytes {
             Bytes::File(file) => file.shrink(end_before),
             Bytes::Memory { .. } => Ok(()),
         }
@@ -417,7 +456,7 @@ mod tests {
     fn keep(member: &Member, unit: u64, bytes: &[u8]) -> Block {
         let block = member.join(unit, bytes).unwrap().unwrap_or_else(|| {
             let (place, _) = member.take(UNIT_SLOTS, UNIT_SLOTS).unwrap();
-            member.write(place, bytes).unwrap();
+            member.write(unit, place, bytes).unwrap();
             Block::Kept { place, class: Class::Everything }
         });
         member.note(unit, block);

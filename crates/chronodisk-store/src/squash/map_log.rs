@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use super::blocks::Block;
 use super::class::Class;
+use super::header::Commit;
 use super::runs::RunMap;
-use super::{UNIT_BYTES, image_error};
+use super::slot_file::PLACES_MAX;
+use super::{UNIT_BYTES, UNIT_SLOTS, image_error};
 use crate::host::{Host, OpenMode};
 use crate::store_file::StoreFile;
 use crate::{FileOperation, StoreError};
@@ -34,6 +36,16 @@ pub(crate) struct Entry {
     pub(crate) block: Option<Block>,
 }
 
+impl Entry {
+    /// Lets a map say so.
+    fn apply(self, map: &mut RunMap<Block>) {
+        match self.block {
+            Some(block) => map.set(self.start, self.end, block),
+            None => map.remove(self.start, self.end),
+        }
+    }
+}
+
 /// The log of an open image.
 #[derive(Debug)]
 pub(crate) struct MapLog {
@@ -42,6 +54,10 @@ pub(crate) struct MapLog {
     generation: u64,
     sequence: u64,
     len_bytes: u64,
+    /// A log of this length is not rewritten, because that failed.
+    rewrite_min_bytes: u64,
+    /// The log took its name, and a power cut may take it away again.
+    renamed: bool,
 }
 
 impl MapLog {
@@ -66,31 +82,36 @@ impl MapLog {
         let checksum = crc32c::crc32c(&header[..32]);
         header[32..36].copy_from_slice(&checksum.to_le_bytes());
         file.write(0, &header)?;
-        let mut log = MapLog { file, identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
+        let mut log = MapLog::at_start(file, identity, generation);
         log.append(entries)?;
         Ok(log)
     }
 
+    fn at_start(file: StoreFile, identity: u64, generation: u64) -> Self {
+        let rewrite_min_bytes = REWRITE_MIN_BYTES;
+        MapLog { file, identity, generation, sequence: 0, len_bytes: HEADER_BYTES, rewrite_min_bytes, renamed: false }
+    }
+
     /// Reads a log, and what it says into a map. A record at the end that was not written whole is
-    /// cut off, because nobody was told that it is safe; anything else that is wrong is an error.
+    /// cut off, because nobody was told that it is safe; anything else that is wrong is an error, and so is a log that
+    /// ends before the last commit.
     pub(crate) fn open(
         host: &Arc<dyn Host>,
         path: &Path,
         writable: bool,
         identity: u64,
         units: u64,
+        committed: Commit,
     ) -> Result<(Self, RunMap<Block>), StoreError> {
         let file = StoreFile::open(host, path, if writable { OpenMode::ReadWrite } else { OpenMode::Read })?;
         let file_bytes = file.size()?.len_bytes;
         let (generation, mut map) = (read_header(&file, path, identity)?, RunMap::default());
-        let mut log = MapLog { file, identity, generation, sequence: 0, len_bytes: HEADER_BYTES };
+        let mut log = MapLog::at_start(file, identity, generation);
         while let Some(entries) = log.read_record(file_bytes, units)? {
-            for Entry { start, end, block } in entries {
-                match block {
-                    Some(block) => map.set(start, end, block),
-                    None => map.remove(start, end),
-                }
-            }
+            entries.into_iter().for_each(|entry| entry.apply(&mut map));
+        }
+        if log.commit() < committed {
+            return Err(image_error(path, log.missing(committed)));
         }
         if writable && log.len_bytes < file_bytes {
             log.file.set_len(log.len_bytes, FileOperation::Open)?;
@@ -104,6 +125,25 @@ impl MapLog {
 
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// Bytes on the host.
+    pub(crate) fn host_bytes(&self) -> Result<u64, StoreError> {
+        Ok(self.file.size()?.allocated_bytes)
+    }
+
+    /// How far the log goes.
+    pub(crate) fn commit(&self) -> Commit {
+        Commit { generation: self.generation, sequence: self.sequence }
+    }
+
+    /// What is missing of what was committed.
+    fn missing(&self, committed: Commit) -> String {
+        format!(
+            "the map ends at record {} of generation {}, but record {} of generation {} was committed; `chronodisk image \
+             repair` goes back to what is there",
+            self.sequence, self.generation, committed.sequence, committed.generation
+        )
     }
 
     /// Adds what changed.
@@ -131,25 +171,88 @@ impl MapLog {
     }
 
     /// Everything that was appended reaches the medium.
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync()
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
+        self.file.sync()?;
+        if self.renamed {
+            self.file.sync_folder()?;
+            self.renamed = false;
+        }
+        Ok(())
     }
 
     /// Whether much of the log is outdated.
     pub(crate) fn wants_rewrite(&self, map: &RunMap<Block>) -> bool {
-        self.len_bytes > REWRITE_MIN_BYTES && self.len_bytes > 4 * map.len() as u64 * ENTRY_BYTES
+        self.len_bytes > self.rewrite_min_bytes && self.len_bytes > 4 * map.len() as u64 * ENTRY_BYTES
     }
 
-    /// Replaces the log by one that says the same in fewer words.
-    pub(crate) fn rewrite(&mut self, map: &RunMap<Block>) -> Result<(), StoreError> {
+    /// Replaces the log by one that says the same in fewer words, if the host permits; the log that is there is whole.
+    pub(crate) fn rewrite(&mut self, map: &RunMap<Block>, power_cut: bool) -> Result<(), StoreError> {
         let path = self.file.path().to_owned();
         let beside = append_name(&path, ".new");
         let entries = map.all().map(|(start, end, block)| Entry { start, end, block: Some(block) });
-        let mut log = MapLog::create_with(self.file.host(), &beside, self.identity, self.generation + 1, entries)?;
-        log.sync()?;
-        log.file.rename(&path)?;
-        *self = log;
+        let host = Arc::clone(self.file.host());
+        let written = MapLog::create_with(&host, &beside, self.identity, self.generation + 1, entries)
+            .and_then(|log| if power_cut { log.file.sync().map(|()| log) } else { Ok(log) })
+            .and_then(|mut log| log.file.rename(&path).map(|()| log));
+        match written {
+            Ok(log) => *self = MapLog { renamed: true, ..log },
+            Err(_) => {
+                let _ = host.remove(&beside);
+                self.rewrite_min_bytes = 2 * self.len_bytes;
+            }
+        }
         Ok(())
+    }
+
+    /// Puts a log that says this, and counts as the next generation after `after`, in place of one that is damaged.
+    pub(crate) fn replace(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        identity: u64,
+        after: u64,
+        map: &RunMap<Block>,
+    ) -> Result<Self, StoreError> {
+        let entries = map.all().map(|(start, end, block)| Entry { start, end, block: Some(block) });
+        let mut log = MapLog::create_with(host, &append_name(path, ".new"), identity, after + 1, entries)?;
+        log.file.sync()?;
+        log.file.rename(path)?;
+        log.file.sync_folder()?;
+        Ok(log)
+    }
+
+    /// Reads as much of a log as can be believed; tells how far that goes, what it says, and why no further.
+    pub(crate) fn salvage(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        identity: u64,
+        units: u64,
+    ) -> Result<(Commit, RunMap<Block>, Option<String>), StoreError> {
+        let file = StoreFile::open(host, path, OpenMode::Read)?;
+        let file_bytes = file.size()?.len_bytes;
+        let (generation, mut reason) = match read_header(&file, path, identity) {
+            Ok(generation) => (generation, None),
+            // Each record names the generation, too.
+            Err(StoreError::Image { reason, .. }) => {
+                let mut first = [0; RECORD_HEADER_BYTES as usize];
+                let read = file.read(HEADER_BYTES, &mut first);
+                (read.map_or(0, |()| u64_at(&first, 16)), Some(reason))
+            }
+            Err(error) => return Err(error),
+        };
+        let mut log = MapLog::at_start(file, identity, generation);
+        let mut map = RunMap::default();
+        loop {
+            match log.read_record(file_bytes, units) {
+                Ok(Some(entries)) => entries.into_iter().for_each(|entry| entry.apply(&mut map)),
+                Ok(None) => break,
+                Err(StoreError::Image { reason: at_record, .. }) => {
+                    reason = Some(at_record);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((log.commit(), map, reason))
     }
 
     /// The next record's entries; `None` at the end.
@@ -245,12 +348,14 @@ const ZEROED: u8 = 1;
 const GENERATED: u8 = 2;
 const KEPT: u8 = 3;
 const PACKED: u8 = 4;
+const DAMAGED: u8 = 5;
 
 fn encode(entry: &Entry, record: &mut Vec<u8>) {
     let (kind, class, stored_bytes, place) = match entry.block {
         None => (NOTHING, 0, 0, 0),
         Some(Block::Zeroed) => (ZEROED, 0, 0, 0),
         Some(Block::Generated) => (GENERATED, 0, 0, 0),
+        Some(Block::Damaged) => (DAMAGED, 0, 0, 0),
         Some(Block::Kept { place, class }) => (KEPT, class.code(), 0, place),
         Some(Block::Packed { place, stored_bytes, class }) => (PACKED, class.code(), stored_bytes, place),
     };
@@ -266,11 +371,14 @@ fn decode(bytes: &[u8], units: u64) -> Option<Entry> {
     let (start, len, place) = (u64_at(bytes, 8), u64_at(bytes, 16), u64_at(bytes, 24));
     let end = start.checked_add(len).filter(|&end| end > start && end <= units)?;
     let stored_bytes = u16::from_le_bytes([bytes[2], bytes[3]]);
-    // Whether the place exists is checked once all records are read.
+    // Whether the file reaches so far is checked once all records are read.
+    let slots = if bytes[0] == KEPT { len.checked_mul(UNIT_SLOTS)? } else { UNIT_SLOTS };
+    place.checked_add(slots).filter(|&end| end <= PLACES_MAX)?;
     let block = match bytes[0] {
         NOTHING => None,
         ZEROED => Some(Block::Zeroed),
         GENERATED => Some(Block::Generated),
+        DAMAGED => Some(Block::Damaged),
         KEPT => Some(Block::Kept { place, class: Class::from_code(bytes[1])? }),
         PACKED if len == 1 && (1..UNIT_BYTES).contains(&u64::from(stored_bytes)) => {
             Some(Block::Packed { place, stored_bytes, class: Class::from_code(bytes[1])? })

@@ -21,6 +21,7 @@ mod class;
 mod content;
 mod ext4;
 mod file_content;
+mod header;
 mod image;
 mod joint;
 mod lvm;
@@ -31,8 +32,11 @@ mod notes;
 mod part;
 mod places;
 mod runs;
+mod slot_file;
 mod store;
+mod sums;
 mod table;
+mod upkeep;
 mod volume;
 mod xfs;
 
@@ -44,6 +48,7 @@ pub use joint::JointMemory;
 pub use names::{Glob, GlobError, NameRule, Treatment};
 pub use notes::{Mark, Notice};
 pub use store::{SquashOptions, SquashStatistics, SquashStore};
+pub use upkeep::{DeviceExamination, Examination, examine, repair, upgrade};
 
 use blocks::slots_of;
 

@@ -329,6 +329,14 @@ impl Part {
         blocks.spill(self.start, self.end)
     }
 
+    /// Keeps what a device without a volatile cache promises after each write: what waits and might be metadata.
+    pub(crate) fn keep_doubtful(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        match &self.known {
+            Known::Ext4(ext4) if ext4.is_followed() => Ok(()),
+            _ => blocks.spill(self.start, self.end),
+        }
+    }
+
     /// Nothing is on its way any more: drops what a clean file system does not need.
     pub(crate) fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         if matches!(&self.known, Known::Ext4(ext4) if ext4.is_clean()) && blocks.has_unclassified(self.start, self.end)

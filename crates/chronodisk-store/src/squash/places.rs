@@ -79,6 +79,11 @@ impl Places {
         self.end
     }
 
+    /// The ranges between those that are used, in ascending order: start and length.
+    pub(crate) fn free_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.free.iter().map(|(&start, &len)| (start, len))
+    }
+
     /// Takes up to `len` slots in one range, a multiple of `unit`; returns start and length.
     pub(crate) fn take(&mut self, len: u64, unit: u64) -> Option<(u64, u64)> {
         debug_assert!(len > 0 && len.is_multiple_of(unit));

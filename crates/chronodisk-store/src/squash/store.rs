@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::backing::{Backing, DEVICES_MAX, Header, ImageFile, SlotFile};
+use super::backing::{Backing, ImageFile};
 use super::blocks::{Block, Blocks};
 use super::content::Content;
+use super::header::{DEVICES_MAX, Header, VERSION};
 use super::image::{Sizes, savings};
 use super::joint::{self, JointMemory};
 use super::meter::Worker;
@@ -14,12 +15,13 @@ use super::names::NameRule;
 use super::notes::{MARKS_MAX, Notes};
 use super::part::{Part, Verdict, holds_file_system};
 use super::runs::{RunMap, RunValue};
+use super::slot_file::SlotFile;
 use super::table::{Division, DivisionKind};
 use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::file::real_host;
 use crate::host::Host;
-use crate::{Component, CpuClock, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
+use crate::{Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
 /// How a squashing store behaves.
 #[derive(Clone, Debug)]
@@ -32,8 +34,8 @@ pub struct SquashOptions {
     pub seed: u64,
     /// Memory for blocks that can't be told apart yet, in bytes; what exceeds it is kept.
     pub unclassified_bytes: u64,
-    /// A flush reaches the medium of the host's file system.
-    pub durable: bool,
+    /// What an image promises.
+    pub durability: Durability,
     /// Whose files images are.
     pub host: Arc<dyn Host>,
     /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
@@ -55,7 +57,7 @@ impl Default for SquashOptions {
             content: ContentKind::Zeros,
             seed: 1,
             unclassified_bytes: UNCLASSIFIED_BYTES_DEFAULT,
-            durable: false,
+            durability: Durability::default(),
             host: real_host(),
             ignore_journal: false,
             names: Vec::new(),
@@ -114,13 +116,14 @@ impl SquashStatistics {
 
 /// Keeps what a classifier calls metadata, and makes up the rest.
 ///
-/// What was kept before a flush survives the end of this process if the store is an image, and a crash
-/// of the host if it is durable. Blocks that wait while a journal is followed are contents of files that
-/// no committed inode has yet; a flush does not keep them.
+/// An image keeps what its [`Durability`] promises. Blocks that wait while a journal is followed are contents of files
+/// that no committed inode has yet; they are made up later in any case, and neither a flush nor a write keeps them.
 #[derive(Debug)]
 pub struct SquashStore {
     capacity_bytes: u64,
     mode: SquashMode,
+    /// Each operation must outlive this process, because no flush will come.
+    write_through: bool,
     blocks: Blocks,
     /// The whole device, or its partitions and logical volumes.
     parts: Vec<Part>,
@@ -173,7 +176,7 @@ fn places_of(parts: &[Part]) -> RunMap<PlaceInPart> {
 
 fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
     let content = Content { kind: options.content, seed: options.seed };
-    Header { capacities_bytes, content, mode: options.mode, identity: 0 }
+    Header { version: VERSION, capacities_bytes, content, mode: options.mode, identity: 0 }
 }
 
 /// An error if an image is not of devices of these capacities.
@@ -222,8 +225,12 @@ impl SquashStore {
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let mut header = new_header(vec![capacity_bytes], options);
-        let backing =
-            Backing::File(Box::new(ImageFile::create(&options.host, path.as_ref(), &mut header, options.durable)?));
+        let backing = Backing::File(Box::new(ImageFile::create(
+            &options.host,
+            path.as_ref(),
+            &mut header,
+            options.durability.power_cut,
+        )?));
         Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
     }
 
@@ -244,7 +251,7 @@ impl SquashStore {
             return Err(image_error(path, reason));
         }
         let mut header = new_header(capacities_bytes.to_vec(), options);
-        let members = joint::create(&options.host, path, &mut header, options.durable)?;
+        let members = joint::create(&options.host, path, &mut header, options.durability.power_cut)?;
         let store = |(member, &capacity_bytes)| {
             let backing = Backing::Joint(member);
             SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
@@ -258,7 +265,7 @@ impl SquashStore {
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(&options.host, path, true, options.durable)?;
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, &[capacity_bytes])?;
         let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
         SquashStore::with_map(capacity_bytes, &header, map, Backing::File(Box::new(image)), options)
@@ -274,7 +281,7 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(&options.host, path, true, options.durable)?;
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, capacities_bytes)?;
         let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
         let store = |((member, map), &capacity_bytes)| {
@@ -293,10 +300,32 @@ impl SquashStore {
     ) -> Result<Self, StoreError> {
         let mut store = SquashStore::new(capacity_bytes, header.mode, map, backing, header.content, options);
         if store.mode == SquashMode::Classified {
-            store.look_for_volumes()?;
-            store.each_part(Part::open)?;
+            store.open_parts()?;
+        }
+        if store.blocks.are_in_file() {
+            // What a killed process had not given back yet.
+            store.blocks.punch()?;
         }
         Ok(store)
+    }
+
+    /// Looks for file systems. Where one is damaged everything is kept from now on; what can be read, can be read.
+    fn open_parts(&mut self) -> Result<(), StoreError> {
+        let tolerate = |error| match error {
+            StoreError::Damaged { what } => Ok(format!("{what} is damaged")),
+            error => Err(error),
+        };
+        if let Err(error) = self.look_for_volumes() {
+            let reason = tolerate(error)?;
+            return self.parts[0].give_up(&reason, &mut self.blocks);
+        }
+        for index in 0..self.parts.len() {
+            if let Err(error) = self.with_part(index, |part, blocks, _| part.open(blocks)) {
+                let reason = tolerate(error)?;
+                self.with_part(index, |part, blocks, _| part.give_up(&reason, blocks))?;
+            }
+        }
+        Ok(())
     }
 
     fn new(
@@ -308,11 +337,13 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Self {
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let write_through = options.durability.write_through && backing.is_file();
         let names: Arc<[NameRule]> = options.names.as_slice().into();
         let parts = vec![Part::new(Volume::one(0, capacity_bytes), options.ignore_journal, &names)];
         SquashStore {
             capacity_bytes,
             mode,
+            write_through,
             blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
             places: places_of(&parts),
             parts,
@@ -397,7 +428,7 @@ impl SquashStore {
         if self.mode == SquashMode::Exact {
             self.blocks.check_room(&[(unit, units)])?;
             self.blocks.keep_packed(unit, units, Class::Exact)?;
-            return self.blocks.record_if_due();
+            return self.complete(unit, end);
         }
         self.write_units(unit, units, offset_bytes, len_of(bytes))
     }
@@ -425,7 +456,20 @@ impl SquashStore {
         if self.division.is_touched(offset_bytes, offset_bytes + len_bytes) {
             self.look_for_volumes()?;
         }
-        self.blocks.record_if_due()
+        self.complete(unit, end)
+    }
+
+    /// An operation on blocks between two is done: keeps what it promises.
+    fn complete(&mut self, unit: u64, end: u64) -> Result<(), StoreError> {
+        if !self.write_through {
+            return self.blocks.record_if_due();
+        }
+        for (_, _, place) in self.pieces(unit, end) {
+            if let Some(PlaceInPart { index, .. }) = place {
+                self.with_part(index, |part, blocks, _| part.keep_doubtful(blocks))?;
+            }
+        }
+        self.blocks.record()
     }
 
     /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last, and
@@ -576,7 +620,7 @@ impl SquashStore {
         if self.division.is_touched(offset_bytes, end_bytes) {
             self.look_for_volumes()?;
         }
-        self.blocks.record_if_due()
+        self.complete(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES))
     }
 }
 
@@ -652,7 +696,8 @@ impl Store for SquashStore {
     fn close(&mut self) -> Result<(), StoreError> {
         self.work(|store| {
             store.each_part(Part::close)?;
-            store.flush()
+            store.flush()?;
+            store.blocks.punch()
         })
     }
 
