@@ -17,7 +17,8 @@ use crate::{device, output, quantity};
 ///
 /// `chronodisk run --server HOST:PORT` boots a guest on another machine and uses this server's models and memory for
 /// its devices. The guest's clock stands still during each exchange, so neither the network nor this machine's speed
-/// changes its timing. The server ends on Ctrl-C or SIGTERM.
+/// changes its timing. Every machine that can connect is served, so listen only on trusted networks. The server ends on
+/// Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk emulator-server --listen 0.0.0.0:9000 --device cheetah-9lp\n\
     On the other machine: chronodisk run --server emulator:9000 -- postmark job.pm")]
