@@ -1,8 +1,11 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help demo test soak squash-soak bench ageing fuzz advisories
+.PHONY: help build install uninstall demo test soak squash-soak bench ageing fuzz advisories
 
 help:
+	@echo "make build       the optimised chronodisk command, in target/release"
+	@echo "make install     the command, its manual pages and completions, below PREFIX (/usr/local) and DESTDIR"
+	@echo "make uninstall   removes what make install put there"
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
 	@echo "make test        every check and every test"
 	@echo "make soak        the guest tests with 100 kills of each process at random moments"
@@ -11,6 +14,16 @@ help:
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
+
+build:
+	cargo build --release --locked --package chronodisk-cli
+
+# PREFIX, DESTDIR and CARGO_PROFILE reach the script through the environment.
+install:
+	@scripts/install
+
+uninstall:
+	@scripts/install --uninstall
 
 demo:
 	scripts/demo

@@ -8,7 +8,7 @@ use crate::commands::{
 };
 use crate::failure::Outcome;
 
-/// Runs real programs on storage devices that do not exist.
+/// Runs real programs on emulated storage devices with accurate timing.
 #[derive(Debug, Parser)]
 #[command(
     name = "chronodisk",
@@ -17,9 +17,10 @@ use crate::failure::Outcome;
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true,
-    after_help = "Data go to standard output, words to standard error.\n\
-        Exit status: 0 fine, 1 a check failed, 2 usage or configuration, 3 this host lacks something;\n\
-        `run` passes the program's own."
+    after_help = "Data is written to standard output, messages to standard error.\n\n\
+        Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 this host lacks something.\n\
+        `run` and `serve --run` end with the status of their program.\n\n\
+        Example: chronodisk run --device first-disk -- cp -r /usr/include /mnt"
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -58,7 +58,10 @@ fn reaching(profile: Profile, capacity_bytes: Option<u64>) -> Result<Profile, Fa
     if row.capacity_bytes() > profile.capacity_bytes() {
         let (name, one) = (profile.name(), Bytes(profile.capacity_bytes()));
         let count = row.capacity_bytes().div_ceil(profile.capacity_bytes());
-        output::note(format_args!("{name} ends at {one}: the device is {count} of it, one after the other"));
+        output::note(format_args!(
+            "{name} has {one}; {count} of them are concatenated to reach {}",
+            Bytes(capacity_bytes)
+        ));
     }
     Ok(row)
 }
@@ -84,9 +87,9 @@ pub fn load_anywhere(
     let reset = Reset { seed, capacity_bytes: capacity_bytes.unwrap_or(0), ..Reset::default() };
     let build = BuildOptions { capacity_bytes, seed };
     match (name.map(|name| (name, name.strip_prefix(PROGRAM_PREFIX))), &elsewhere.server) {
-        (Some((_, Some(_))), Some(_)) => {
-            Err(Failure::usage("a server runs no programs of its guests; take --device exec:COMMAND without --server"))
-        }
+        (Some((_, Some(_))), Some(_)) => Err(Failure::usage(
+            "--device exec:COMMAND can't be used with --server, which runs no programs for its guests",
+        )),
         (Some((_, Some(command))), None) => {
             let info = elsewhere.program(command, reset)?.info().clone();
             Ok(Device { source: Source::Program(command.to_owned()), build, info, state: None })
@@ -97,14 +100,14 @@ pub fn load_anywhere(
             let profile = Profile::parse(model.profile(), &model.info().name).map_err(failure)?;
             Device::new(profile, build)
         }
-        (None, None) => Err(Failure::usage("no device was named").help("name one with --device, or a --server")),
+        (None, None) => Err(Failure::usage("no device is selected").help("add --device or --server")),
     }
 }
 
 /// The profile that the user named, by name or by path; a DiskSim parameter file is imported.
 pub fn find(name: &str) -> Result<Profile, Failure> {
     if name.starts_with(PROGRAM_PREFIX) {
-        return Err(Failure::usage(format!("{name}: a model that is a program works with run and simulate only")));
+        return Err(Failure::usage(format!("{name}: exec: models work with run and simulate only")));
     }
     if !name.ends_with(".parv") && !name.ends_with(".diskspecs") {
         return Profile::find(name).map_err(failure);
@@ -126,8 +129,8 @@ pub fn note_warnings(import: &Import) {
 pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
     if let Some(program) = &used.program {
         // The program may have changed, and a result that somebody sent must not run anything.
-        return Err(Failure::usage(format!("the run's device was the program '{program}', which can't be replayed"))
-            .help("if a profile has the same timing, `chronodisk verify --device PROFILE` replays on that"));
+        return Err(Failure::usage(format!("the run's model was the program '{program}', which can't be replayed"))
+            .help("`chronodisk verify --device PROFILE` replays on a profile with the same timing"));
     }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
     let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
@@ -135,10 +138,10 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
     let now = device.used().initial_state_hash;
     if now != used.initial_state_hash {
         return Err(Failure::usage(format!(
-            "the run's device began in state {}, but its profile, capacity and seed give {now}",
+            "the run's device started in state {}, but its profile, capacity and seed give {now}",
             used.initial_state_hash
         ))
-        .help("its result was edited, or made by another version of chronodisk"));
+        .help("the result was edited, or written by another version of chronodisk"));
     }
     Ok(device)
 }
@@ -153,8 +156,8 @@ impl Device {
     pub fn without_zones(self) -> Result<Self, Failure> {
         match self.info.zones {
             None => Ok(self),
-            Some(_) => Err(Failure::usage(format!("{} has zones, which work with simulate only", self.name()))
-                .help("a guest and clients of the network would write anywhere")),
+            Some(_) => Err(Failure::usage(format!("{} is a zoned device, which only simulate supports", self.name()))
+                .help("guests and network clients do not follow the write order of zones")),
         }
     }
 
@@ -162,7 +165,7 @@ impl Device {
     pub fn begin_in(self, file: Option<&Path>) -> Result<Self, Failure> {
         let Some(file) = file else { return Ok(self) };
         let Source::Profile(profile) = &self.source else {
-            return Err(Failure::usage("a model that is a program keeps its state itself; it takes no --state"));
+            return Err(Failure::usage("--state can't be used with an exec: model, which keeps its own state"));
         };
         let (_, fingerprint) = state_file::build(profile, &self.build, Some(file)).map_err(build_failure)?;
         let state = fingerprint.map(|fingerprint| State { file: file.to_owned(), fingerprint });
@@ -221,7 +224,9 @@ impl Device {
         Ok(match (&self.source, &elsewhere.server) {
             (Source::Program(command), _) => elsewhere.program(command, reset)?.into(),
             (Source::Profile(_), Some(_)) if self.state.is_some() => {
-                return Err(Failure::usage("a server has no state files of its guests; take --state without --server"));
+                return Err(Failure::usage(
+                    "--state can't be used with --server: the server can't read files of this host",
+                ));
             }
             (Source::Profile(profile), Some(address)) => {
                 let reset = Reset { label: profile.name().to_owned(), profile: profile.text().to_owned(), ..reset };
@@ -289,7 +294,7 @@ pub fn build_failure(error: BuildError) -> Failure {
     match error {
         BuildError::Profile(error) => failure(error),
         BuildError::State { .. } => {
-            Failure::usage(&error).help("make one for this device with `chronodisk age`, with the same --capacity")
+            Failure::usage(&error).help("make a state for this device with `chronodisk age` and the same --capacity")
         }
         BuildError::File { .. } => Failure::usage(&error),
     }

@@ -17,19 +17,19 @@ pub const PROGRAM_PREFIX: &str = "exec:";
 /// Where the models are, and how long they are waited for.
 #[derive(Clone, Debug, Args)]
 pub struct Elsewhere {
-    /// Emulator server that has the model and the bytes; without --device, its own first device
+    /// Uses the model and the storage of this emulator server; without --device, its first device
     #[arg(long, value_name = "HOST:PORT", value_parser = server_address)]
     pub server: Option<String>,
 
-    /// Diagnostic: the server runs no further than nothing can arrive any more; due times are the same
+    /// Diagnostic: keeps the server from computing ahead. Completion times stay the same
     #[arg(long, hide_short_help = true, requires = "server")]
     pub no_speculation: bool,
 
-    /// How long a model that is elsewhere may take to answer
+    /// Fails if a model in another program or on a server does not answer within this time
     #[arg(long, value_name = "DURATION", default_value = "60s", hide_short_help = true, value_parser = quantity::duration)]
     pub answer_timeout: Nanos,
 
-    /// How long a lost connection to the server may take to come back; the guest stands still meanwhile
+    /// Fails if a lost connection to the server is not restored within this time; the guest stands still meanwhile
     #[arg(long, value_name = "DURATION", default_value = "60s", hide_short_help = true, value_parser = quantity::duration)]
     pub reconnect_timeout: Nanos,
 }
@@ -71,7 +71,9 @@ pub fn lost(fault: ModelFault) -> Failure {
     match fault.kind {
         FaultKind::Unreachable => failure.help("`chronodisk emulator-server --listen HOST:PORT` starts one"),
         FaultKind::Version => failure.help("run the same version of chronodisk on both machines"),
-        FaultKind::Nonsense => failure.help("docs/remote-and-external-models.md says what a model has to answer"),
+        FaultKind::Nonsense => {
+            failure.help("docs/remote-and-external-models.md describes the protocol of external models")
+        }
         _ => failure,
     }
 }

@@ -38,11 +38,14 @@ pub fn note(text: impl std::fmt::Display) {
 pub fn expect_place(file: &Path) -> Result<(), Failure> {
     let shown = file.display();
     if file.is_dir() {
-        return Err(Failure::usage(format!("{shown} is a folder; expected the name of a file")));
+        return Err(Failure::usage(format!("{shown} is a directory; expected the name of a file")));
     }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return Err(Failure::usage(format!("{shown} can't be written: there is no folder {}", folder.display())));
+        return Err(Failure::usage(format!(
+            "{shown} can't be written: the directory {} does not exist",
+            folder.display()
+        )));
     }
     rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
         .map_err(|error| Failure::host(format!("{shown} can't be written: {}: {error}", folder.display())))

@@ -16,7 +16,7 @@ pub fn sector_bytes(text: &str) -> Result<u64, String> {
     if size.is_multiple_of(SECTOR_BYTES) {
         Ok(size)
     } else {
-        Err(format!("{size} bytes are no multiple of {SECTOR_BYTES} bytes, the size of a sector"))
+        Err(format!("{size} bytes are not a multiple of {SECTOR_BYTES} bytes, the size of a sector"))
     }
 }
 

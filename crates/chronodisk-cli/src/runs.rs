@@ -37,10 +37,13 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
         return Ok(fs::canonicalize(&kept).unwrap_or(kept));
     }
     let known = ids(&folder);
-    let failure = Failure::usage(format!("no run '{name}': neither a directory nor a run in {}", folder.display()));
+    let failure = Failure::usage(format!(
+        "no run '{name}': it is neither a directory nor the id of a run in {}",
+        folder.display()
+    ));
     Err(match suggest::nearest(name, known.iter().map(String::as_str)) {
         Some(help) => failure.help(help),
-        None if known.is_empty() => failure.help("no run was kept there yet; `chronodisk run` keeps one"),
+        None if known.is_empty() => failure.help("no run has been kept there yet; `chronodisk run` keeps one"),
         None => failure.help(format!("the newest is {}", known[known.len() - 1])),
     })
 }
@@ -55,7 +58,7 @@ pub fn plan(output: Option<&Path>, label: &str) -> Result<PathBuf, Failure> {
     };
     if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::usage(format!("{} is not empty", output.display()))
-            .help("name a directory that does not exist yet, or remove that one"));
+            .help("name a new directory, or empty this one"));
     }
     Ok(output.to_owned())
 }

@@ -13,9 +13,8 @@ use crate::quantity;
 /// Flags of every command that gives a device bytes.
 #[derive(Debug, Args)]
 pub struct SquashArguments {
-    /// Keeps the metadata of file systems (ext2, ext3, ext4, XFS, btrfs) and makes up the contents of
-    /// files, so that the device may be far larger than this host; --store then is ram or an image.
-    /// With =exact everything is kept, compressed
+    /// Stores file system metadata (ext2, ext3, ext4, XFS, btrfs) and generates file contents, so that the device can
+    /// exceed this host's storage. With =exact, stores everything, compressed
     #[arg(
         long,
         value_name = "classified|exact",
@@ -25,25 +24,25 @@ pub struct SquashArguments {
     )]
     squash: Option<Mode>,
 
-    /// What contents that were not kept read as: zeros (if not given), random or text. With GLOB= before it, those of
-    /// files whose names match, which may be pdf and gzip, too; may be given again
+    /// Selects the generated contents: zeros (default), random or text. With GLOB=, applies to files with matching
+    /// names and also allows pdf and gzip; may be repeated
     #[arg(long, value_name = "[GLOB=]KIND", requires = "squash")]
     content: Vec<Content>,
 
-    /// Keeps files whose names match exactly, from the first commit under that name on; with a slash in GLOB their
-    /// paths in the file system count; may be given again
+    /// Stores the contents of files whose names match, once that name is committed. A GLOB with a slash is compared
+    /// with the path in the file system; may be repeated
     #[arg(long, value_name = "GLOB", requires = "squash")]
     keep: Vec<Glob>,
 
-    /// Hears notices, pages by which a program in the guest marks others as worth keeping, or as contents
+    /// Honours marker pages, with which a guest program flags blocks to keep or discard
     #[arg(long, requires = "squash")]
     notices: bool,
 
-    /// Memory for blocks that can't be told apart yet; what exceeds it is kept
+    /// Limits the memory for blocks that are not classified yet; further blocks are stored
     #[arg(long, value_name = "SIZE", default_value = "240MiB", value_parser = quantity::bytes, requires = "squash")]
     unclassified_budget: u64,
 
-    /// Diagnostic: keeps the journals of ext3 and ext4, but does not read them, so that blocks are told apart later
+    /// Diagnostic: stores the journals of ext3 and ext4 without reading them, so that blocks are classified later
     #[arg(long, requires = "squash", hide_short_help = true)]
     ignore_journal: bool,
 }
@@ -69,13 +68,13 @@ impl FromStr for Content {
             let kind = ContentKind::ALL.into_iter().find(|kind| kind.name() == text);
             return kind.map(Content::OfAll).ok_or_else(|| {
                 let names = ContentKind::ALL.map(ContentKind::name).join(", ");
-                format!("of all files it is one of {names}, of some GLOB=KIND")
+                format!("expected {names}, or GLOB=KIND for files with matching names")
             });
         }
         let rule: NameRule = text.parse().map_err(|error: GlobError| error.to_string())?;
         match rule.treatment {
             Treatment::MakeUp(_) => Ok(Content::OfNamed(rule)),
-            _ => Err(format!("{:?} is no kind of content; files are kept by --keep", rule.treatment.name())),
+            _ => Err(format!("{:?} is not a kind of content; --keep stores files", rule.treatment.name())),
         }
     }
 }

@@ -41,7 +41,7 @@ pub fn write_run(directory: &Path, result: &RunResult) -> Result<(), Failure> {
 pub fn read_run(directory: &Path) -> Result<RunResult, Failure> {
     let path = directory.join(RUN);
     if !path.exists() {
-        let failure = Failure::usage(format!("{} holds no run: there is no {RUN} in it", directory.display()));
+        let failure = Failure::usage(format!("{} holds no run: {RUN} is missing", directory.display()));
         return Err(if directory.join(SIMULATION).exists() {
             failure.help("it holds a simulation; `chronodisk run` makes runs")
         } else {
@@ -55,7 +55,7 @@ pub fn read_run(directory: &Path) -> Result<RunResult, Failure> {
 pub fn read_repetition(directory: &Path, log_file: &str) -> Result<Vec<RequestRecord>, Failure> {
     // The name comes from a file that anybody may have written, and must not lead out of the directory.
     if log_file.contains('/') || log_file == ".." {
-        return Err(Failure::usage(format!("{}: '{log_file}' is no file name", directory.join(RUN).display())));
+        return Err(Failure::usage(format!("{}: '{log_file}' is not a file name", directory.join(RUN).display())));
     }
     read_log(&directory.join(log_file)).map_err(unreadable)
 }

@@ -17,82 +17,81 @@ use serde::Serialize;
 use crate::failure::{Failure, Outcome, status};
 use crate::{device, output, quantity};
 
-/// Ages a flash drive, and keeps its state for `simulate`, `run` and `serve`
+/// Ages a flash drive and writes its state, for `simulate`, `run` and `serve`
 ///
-/// What a drive does depends on what was written to it before. Random writes are taken to their
-/// steady state: the valid units of each block are drawn from the fixed point of the drive's
-/// collector (Van Houdt, SIGMETRICS 2013), then the drive itself is written until its write
-/// amplification is steady by the rule of the SNIA's performance test specification. No time passes
-/// in it, and equal options give equal files.
+/// A used flash drive is slower than a new one, because it collects garbage. For random writes, the initial state is
+/// drawn from the analytic fixed point of the garbage collector (Van Houdt, SIGMETRICS 2013). The modelled drive is
+/// then written until its write amplification is steady by the rule of SNIA's performance test specification. Equal
+/// options give identical files.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends it with exit status 130 and no file.\n\n\
+#[command(after_help = "Ctrl-C ends the command with exit status 130 and writes no file.\n\n\
     Example: chronodisk age --device wd-zn540 --workload random -o aged.state\n\
     \x20        chronodisk simulate --device wd-zn540 --state aged.state --workload random-write")]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file
+    /// Selects the device: a name from `chronodisk devices`, or a profile file
     #[arg(long, short, value_name = "PROFILE")]
     device: String,
 
-    /// What was written to it
+    /// Selects the writes that aged the drive
     #[arg(long, short, value_name = "NAME", default_value = "random")]
     workload: WorkloadName,
 
-    /// How it gets there
+    /// Selects how the aged state is computed
     #[arg(long, value_name = "NAME", default_value = "drawn")]
     method: Method,
 
-    /// Share of the capacity that is written to, from its beginning; the rest is as if discarded
+    /// Writes only this share of the capacity, from its beginning; the rest counts as discarded
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = positive_share)]
     occupied: f64,
 
-    /// Share of the written part that is hot, for hot-cold; 0.2 if not given
+    /// Sets the hot share of the written part, for hot-cold (default: 0.2)
     #[arg(long, value_name = "SHARE", value_parser = positive_share)]
     hot_share: Option<f64>,
 
-    /// Share of the writes that goes there, for hot-cold; 0.8 if not given
+    /// Sets the share of writes that go to the hot part, for hot-cold (default: 0.8)
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     hot_writes: Option<f64>,
 
-    /// Seed of what is drawn and written
+    /// Seeds the drawn state and the writes
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Capacity of the device, such as 8GiB, instead of the profile's
+    /// Sets the capacity of the device, such as 8GiB (default: the profile's)
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
-    /// File for the state; one that is there is replaced
+    /// Writes the state to this file; an existing file is replaced
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 
-    /// Writes what came of it as JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WorkloadName {
-    /// Everything once, from beginning to end
+    /// The whole drive is written once, in order
     Sequential,
-    /// Everything twice, after which each superblock that is filled takes an erase
+    /// The whole drive is written twice, in order; from then on, each filled superblock needs an erase
     SequentialTwice,
-    /// Mapping units at random, until steady
+    /// Random mapping units are written until the drive is steady
     Random,
-    /// As random, but a share of the writes goes to a share of the units
+    /// As random, but --hot-writes of the writes go to --hot-share of the units
     HotCold,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Method {
-    /// From a drawn state that is nearly steady
+    /// Draws a nearly steady state, then writes until it is steady
     Drawn,
-    /// By writes alone, which takes many times as long
+    /// Only writes, which takes many times as long
     Written,
 }
 
 fn positive_share(text: &str) -> Result<f64, String> {
     match quantity::share(text)? {
-        0.0 => Err("expected more than nothing".to_owned()),
+        0.0 => Err("expected a share above 0, such as 0.7".to_owned()),
         share => Ok(share),
     }
 }
@@ -125,8 +124,10 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let hot = arguments.hot_share.is_some() || arguments.hot_writes.is_some();
     if hot && !matches!(arguments.workload, WorkloadName::HotCold) {
         let workload = name_of(arguments.workload);
-        return Err(Failure::usage(format!("workload {workload} takes no --hot-share and no --hot-writes"))
-            .help("for hot and cold units, use --workload hot-cold"));
+        return Err(Failure::usage(format!(
+            "workload {workload} has no hot part; --hot-share and --hot-writes can't be used"
+        ))
+        .help("use --workload hot-cold"));
     }
     let profile = device::find(&arguments.device)?;
     output::expect_place(&arguments.output)?;

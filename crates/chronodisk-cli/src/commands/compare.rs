@@ -9,18 +9,19 @@ use clap::Args;
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, runs, stored};
 
-/// Sets runs side by side, with paired differences to the first
+/// Compares runs in one table, with paired differences to the first
 #[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk compare runs/null runs/first-disk --plot runs.svg")]
 pub struct Arguments {
-    /// Runs: directories, ids, or `last`; the first is the baseline
+    /// Compares these runs: directories, ids, or `last`. The first is the baseline
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
 
-    /// Draws run times and distributions of service times
+    /// Plots run times and distributions of service times to this file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Writes the result as JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }

@@ -6,10 +6,11 @@ use crate::cli::Cli;
 use crate::failure::{Outcome, status};
 use crate::output;
 
-/// Writes a shell's completion script to standard output
+/// Prints a shell completion script
 #[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk completions bash > ~/.local/share/bash-completion/completions/chronodisk")]
 pub struct Arguments {
-    /// The shell
+    /// Selects the shell
     shell: clap_complete::Shell,
 }
 

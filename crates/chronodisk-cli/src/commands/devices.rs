@@ -13,72 +13,73 @@ use serde::Serialize;
 use crate::failure::{Failure, Outcome, status};
 use crate::{device, output};
 
-/// Lists the devices that can be emulated, and how well each is validated
+/// Lists the built-in device profiles and how well each is validated
 ///
-/// Validation: by-definition (imitates nothing), unvalidated (figures that nobody compared with a
-/// device), published (compared with published measurements), measured (compared with measurements
-/// of the device itself).
+/// Validation states: by-definition (models no real device), unvalidated (not compared with a device), published
+/// (compared with published measurements), measured (compared with measurements of the device itself).
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Example: chronodisk devices\n\
+    \x20        chronodisk devices show first-disk")]
 pub struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
 
-    /// Writes the list as JSON
+    /// Prints the list as JSON on standard output
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Shows a profile: every value with its unit and its source
+    /// Prints a profile: every value with its unit and its source
+    #[command(after_help = "Example: chronodisk devices show cheetah-9lp")]
     Show {
-        /// A name from the list, or a file
+        /// Selects the profile: a name from the list, or a file
         profile: String,
-        /// Writes what it says as JSON
+        /// Prints the profile as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Makes a profile of a DiskSim parameter file
+    /// Converts a DiskSim parameter file to a profile
     ///
-    /// The file, usually a .parv, describes an experiment; the device at the end of its topology
-    /// becomes the profile. Files that it sources are looked for beside it. An unknown or wrong
-    /// parameter ends the import with its file and line; what the file says and the device will not
-    /// have is told on standard error.
+    /// The file, usually a .parv, describes an experiment; the device at the end of its topology becomes the profile.
+    /// Included files are searched in the same directory. An unknown or invalid parameter ends the import with its
+    /// file and line. Settings that the profile can't express are listed on standard error.
     Import(ImportArguments),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk devices import cheetah9LP.parv -o cheetah-9lp.toml --name cheetah-9lp")]
 struct ImportArguments {
-    /// The parameter file
+    /// Reads this parameter file
     file: PathBuf,
 
-    /// Where the profile goes; to standard output, if not given
+    /// Writes the profile to this file (default: standard output)
     #[arg(long, short, value_name = "FILE.toml")]
     output: Option<PathBuf>,
 
-    /// Name of the profile; the file's, if not given
+    /// Names the profile (default: the name in the parameter file)
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// What the device is, in a sentence
+    /// Describes the device in a sentence
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
 
-    /// Where the figures come from; the files' names, if not given
+    /// States the source of the values (default: the names of the parameter files)
     #[arg(long, value_name = "TEXT")]
     source: Option<String>,
 
-    /// How far the profile can be trusted
+    /// Sets the validation state of the profile
     #[arg(long, value_name = "STATE", default_value = "unvalidated", value_parser = validation_parser())]
     validation: Validation,
 
-    /// Replaces a profile that is there
+    /// Replaces an existing profile
     #[arg(long, requires = "output")]
     force: bool,
 
-    /// Writes what was imported as JSON to standard output
+    /// Prints the profile and the warnings as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -241,7 +242,7 @@ fn import_json(import: &Import, arguments: &ImportArguments, text: &str) -> Resu
 fn unwritten(error: ReportError, force: bool) -> Failure {
     match &error {
         ReportError::Io { path, source, .. } if !force && source.kind() == io::ErrorKind::AlreadyExists => {
-            Failure::usage(format!("{} is there already", path.display())).help("--force replaces it")
+            Failure::usage(format!("{} already exists", path.display())).help("--force replaces it")
         }
         _ => Failure::host(error),
     }

@@ -13,38 +13,38 @@ use crate::failure::{Failure, Outcome, status};
 use crate::run_result::host_memory_bytes;
 use crate::{device, output, quantity};
 
-/// Keeps models and bytes for guests on other machines
+/// Serves device models and storage to guests on other machines
 ///
-/// `chronodisk run --server HOST:PORT` on another machine boots the guest there and asks this server
-/// for everything about its device; the guest stands still meanwhile, so neither the network nor this
-/// machine's speed shows in the guest's clock. Whoever can connect is served: listen where only
-/// those can whom you trust. Ends on Ctrl-C or SIGTERM.
+/// `chronodisk run --server HOST:PORT` boots a guest on another machine and uses this server's models and memory for
+/// its devices. The guest's clock stands still during each exchange, so neither the network nor this machine's speed
+/// changes its timing. Every machine that can connect is served, so listen only on trusted networks. The server ends on
+/// Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk emulator-server --listen 0.0.0.0:9000 --device cheetah-9lp\n\
-    and on the other machine: chronodisk run --server emulator:9000 -- postmark job.pm")]
+    On the other machine: chronodisk run --server emulator:9000 -- postmark job.pm")]
 pub struct Arguments {
-    /// Where guests find it; a bare PORT listens on the loopback interface, port 0 lets the host choose
+    /// Listens at this address. A bare PORT listens on the loopback interface; port 0 selects a free port
     #[arg(long, value_name = "HOST:PORT|PORT")]
     listen: String,
 
-    /// Devices for guests that bring no profile of their own: names from `chronodisk devices`, or files; the
-    /// first is for those that name none. Can be given more than once
+    /// Offers this device to guests that bring no profile: a name from `chronodisk devices`, or a profile file. May
+    /// be repeated; the first is the default
     #[arg(long, short, value_name = "PROFILE")]
     device: Vec<String>,
 
-    /// Memory that the bytes of one device may fill; half of this host's, if not given
+    /// Limits the memory for the bytes of one device (default: half of the host's memory)
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
 
-    /// Most devices at a time
+    /// Limits the number of devices in use at a time
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sessions: u32,
 
-    /// How long a device is kept for a guest whose connection was lost
+    /// Keeps the device of a guest whose connection is lost for this time
     #[arg(long, value_name = "DURATION", default_value = "10min", value_parser = quantity::duration)]
     keep: Nanos,
 
-    /// Writes counters as JSON to standard output at the end
+    /// Prints counters as JSON on standard output at the end
     #[arg(long)]
     json: bool,
 }

@@ -23,109 +23,110 @@ use clap::Args;
 use crate::failure::{Failure, Outcome, status};
 use crate::{device, output, quantity};
 
-/// Fits the free constants of a profile to a measured sweep
+/// Fits free constants of a profile to a measured sweep
 ///
-/// A sweep tells mean latency or requests per second, and percentiles, at several depths: fio's JSON output, or
-/// comma-separated values with a header (docs/fitting-a-device.md). Each point is simulated as a closed loop at its
-/// depth. A constant is free if the comment behind its value begins with `fit: LOW..HIGH`, or if --free names it.
+/// A sweep holds mean latency or requests per second, and percentiles, at several queue depths: fio's JSON output or
+/// a CSV file with a header (docs/fitting-a-device.md). Each point is simulated as a closed loop at its depth. A
+/// constant is free if the comment after its value begins with `fit: LOW..HIGH`, or if --free names it.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends the search; the best constants so far are the result, with exit status 130.\n\
-    Points whose throughput is more than 5 % below that of a lesser depth of their sweep are excluded.\n\n\
+#[command(after_help = "Ctrl-C ends the search with the best constants so far and exit status 130.\n\
+    Points whose throughput is more than 5 % below that of a smaller depth in the same sweep are excluded.\n\n\
     Examples:\n  \
     chronodisk fit --data sweep.csv --profile drive.toml -o fitted.toml --hold-out 'depth>=32'\n  \
     chronodisk fit --data qd1.json --data qd16.json --profile intel-p4800x --check")]
 pub struct Arguments {
-    /// A measured sweep: fio's JSON or comma-separated values; may be given several times
+    /// Reads a measured sweep: fio's JSON or CSV; may be repeated
     #[arg(long, value_name = "FILE", required = true)]
     data: Vec<PathBuf>,
 
-    /// The profile to begin with: a name from `chronodisk devices`, or a file
+    /// Starts from this profile: a name from `chronodisk devices`, or a file
     #[arg(long, short, value_name = "PROFILE")]
     profile: String,
 
-    /// Writes the fitted profile; comments and everything else of it stay
+    /// Writes the fitted profile to this file; comments and other values are kept
     #[arg(long, short, value_name = "OUT.toml", required_unless_present = "check")]
     output: Option<PathBuf>,
 
-    /// Replaces the output file if it is there
+    /// Replaces an existing output file
     #[arg(long)]
     force: bool,
 
-    /// Only compares the profile with the sweep; nothing is fitted or written
+    /// Compares the profile with the sweep, without fitting or writing
     #[arg(long, conflicts_with_all = ["output", "free", "cross_validate"])]
     check: bool,
 
-    /// A free constant with its bounds, such as 'flash.read-time=40 us..60 us'; may be given several times
+    /// Frees a constant within bounds, such as 'flash.read-time=40 us..60 us'; may be repeated
     #[arg(long, value_name = "KEY[=LOW..HIGH]")]
     free: Vec<Free>,
 
-    /// Only the constants named by --free are free, not those that the profile marks
+    /// Frees only the constants of --free, not those marked in the profile
     #[arg(long, requires = "free")]
     only_free: bool,
 
-    /// Only points for which this holds, such as 'set=randread' or 'size<=16KiB'; may be given several times
+    /// Uses only points that meet this condition, such as 'set=randread' or 'size<=16KiB'; may be repeated
     #[arg(long, value_name = "CONDITION")]
     only: Vec<Selector>,
 
-    /// Keeps points from the fit and tells their errors apart, such as 'depth>=32'; may be given several times
+    /// Excludes points from the fit and reports their errors separately, such as 'depth>=32'; may be repeated
     #[arg(long, value_name = "CONDITION")]
     hold_out: Vec<Selector>,
 
-    /// Also fits once without each set, and tells that set's errors
+    /// Also fits once without each set, and reports the errors of that set
     #[arg(long)]
     cross_validate: bool,
 
-    /// What was done where a file does not tell, or tells wrong: a workload of `simulate` with requests of one
-    /// size, for all sets or for those whose name contains SET
+    /// Sets the workload of all sets, or of sets whose name contains SET, if the file does not state it correctly: a
+    /// workload of `simulate` with one request size
     #[arg(long, value_name = "[SET=]WORKLOAD", value_parser = workload_override)]
     workload: Vec<Override>,
 
-    /// Uses only the device's beginning, of this size
+    /// Uses only this much of the device, from its beginning
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     region: Option<u64>,
 
-    /// Size of a zone: points that tell a number of zones use so many
+    /// Sets the zone size, for points that state a number of zones
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     zone: Option<u64>,
 
-    /// Capacity of the device instead of the profile's
+    /// Sets the capacity of the device (default: the profile's)
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
-    /// A state of the profile's drive, made by `chronodisk age`: points are simulated on the drive in use instead of an
-    /// erased one; nothing that is free may change its flash or translation layer
+    /// Simulates points on a used drive, whose state `chronodisk age` wrote, instead of an erased one. Free constants
+    /// must not change its flash or translation layer
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// Points that the state is for, such as 'set=preconditioned'; several conditions must all hold
+    /// Applies --state only to points that meet this condition, such as 'set=preconditioned'; if repeated, all must
+    /// hold
     #[arg(long, value_name = "CONDITION", requires = "state")]
     state_for: Vec<Selector>,
 
-    /// Requests measured at each point; a quarter as many go before them
+    /// Measures this number of requests at each point, after a quarter as many for warming up
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     requests: u64,
 
-    /// Ends the search after about so many simulated devices
+    /// Ends the search after about this number of simulated devices
     #[arg(long, value_name = "N", default_value_t = 400)]
     evaluations: usize,
 
-    /// Searches from so many other places too
+    /// Repeats the search from this number of other starting points
     #[arg(long, value_name = "N", default_value_t = 2)]
     restarts: usize,
 
-    /// Seed of workloads, devices and other starts
+    /// Seeds workloads, devices and starting points
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Threads that simulate; the result does not depend on it
+    /// Simulates on this number of threads; the result does not depend on it
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
 
-    /// Draws measured points and modelled curves
+    /// Plots measured points and modelled curves to this file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Writes the result as JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -144,13 +145,13 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let template = Template::new(profile.text(), &arguments.profile, &arguments.free, named_only).map_err(failure)?;
     if template.constants().is_empty() && !arguments.check {
         return Err(Failure::usage(format!("{}: no constant is free", arguments.profile)).help(
-            "name one by --free KEY=LOW..HIGH, mark it in the profile by a comment `fit: LOW..HIGH` behind its value, \
-             or only compare with --check",
+            "name one with --free KEY=LOW..HIGH, or add the comment `fit: LOW..HIGH` after its value in the profile; \
+             --check compares without fitting",
         ));
     }
     if let Some(path) = arguments.output.as_ref().filter(|path| path.exists() && !arguments.force) {
-        let message = format!("{} is there already", path.display());
-        return Err(Failure::usage(message).help("choose another name, or replace it with --force"));
+        let message = format!("{} already exists", path.display());
+        return Err(Failure::usage(message).help("choose another name, or add --force to replace it"));
     }
     for path in arguments.output.iter().chain(&arguments.plot) {
         output::expect_place(path)?;
@@ -171,7 +172,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
         in_use: in_use(&arguments, &profile)?,
     };
     if !arguments.check && !problem.points.iter().any(|point| point.1 == PointUse::Fitted) {
-        return Err(Failure::usage("no point is left to fit to").help("see --only and --hold-out"));
+        return Err(Failure::usage("--hold-out leaves no point to fit to")
+            .help("check the conditions of --only and --hold-out"));
     }
     let fitted = fit(&arguments, &problem)?;
     let fit = &fitted.fit;
@@ -185,7 +187,10 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     output::data(&if arguments.json { fit.to_json() } else { fit.render() })?;
     if fit.interrupted {
-        output::note(format_args!("interrupted; these are the best constants of {} devices", fit.evaluations));
+        output::note(format_args!(
+            "interrupted; these are the best constants after {} simulated devices",
+            fit.evaluations
+        ));
         return Ok(status::INTERRUPTED);
     }
     Ok(status::FINE)
@@ -209,7 +214,8 @@ fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
     }
     points.retain(|point| arguments.only.iter().all(|selector| selector.holds(point)));
     match points.is_empty() {
-        true => Err(Failure::usage("no point is left").help("see --only")),
+        true => Err(Failure::usage("no point meets the conditions of --only")
+            .help("the sets, depths and sizes are those of the data files")),
         false => Ok(points),
     }
 }
@@ -219,7 +225,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(DATA_BYTES_MOST + 1).read_to_string(&mut text)?;
     match text.len() as u64 > DATA_BYTES_MOST {
-        true => Err(io::Error::other("longer than 256 MiB, which no sweep is")),
+        true => Err(io::Error::other("the file is longer than 256 MiB")),
         false => Ok(text),
     }
 }

@@ -10,8 +10,9 @@ use serde_json::{Map, Value, json};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
-/// Looks at images that --squash made
+/// Inspects images made by --squash
 #[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk image info disk.image")]
 pub struct Arguments {
     #[command(subcommand)]
     command: ImageCommand,
@@ -22,16 +23,17 @@ enum ImageCommand {
     Info(InfoArguments),
 }
 
-/// Shows what an image holds, and what it saves
+/// Shows what an image stores, by class, and how much space it saves
 ///
-/// The whole map is read and checked; an image that is damaged is refused with the reason.
+/// Reads and checks the whole map. A damaged image is refused with the reason.
 #[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk image info disk.image")]
 struct InfoArguments {
-    /// The image; its map lies beside it, with .map appended to its name (of several devices .0.map, .1.map and on)
+    /// Reads this image, and its map beside it: FILE.map, or FILE.0.map, FILE.1.map and so on for several devices
     #[arg(value_name = "FILE")]
     image: PathBuf,
 
-    /// Writes JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }

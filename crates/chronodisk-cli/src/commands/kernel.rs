@@ -12,8 +12,9 @@ use serde_json::json;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
-/// Builds the kernel that --clock exact needs, once
+/// Builds the guest kernel that --clock exact needs
 #[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk kernel build")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -21,11 +22,13 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Builds it from the distribution's kernel source into your cache: 6 to 18 minutes on two processors
+    /// Builds the kernel from the distribution's source into your cache: 6 to 18 minutes on two processors
+    #[command(after_help = "Example: chronodisk kernel build && chronodisk run --clock exact --device null -- true")]
     Build(Build),
-    /// Says where it is
+    /// Prints the path of the kernel
+    #[command(after_help = "Example: chronodisk kernel path")]
     Path {
-        /// Writes the answer as JSON
+        /// Prints the path as JSON
         #[arg(long)]
         json: bool,
     },
@@ -33,32 +36,31 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Build {
-    /// Archive of Linux 6.1's source, instead of the one of Debian's package linux-source-6.1
+    /// Uses this archive of Linux 6.1's source (default: that of Debian's package linux-source-6.1)
     #[arg(long, value_name = "FILE")]
     source: Option<PathBuf>,
 
-    /// A patch of your own, applied after ours, such as a changed file system; may be repeated
+    /// Applies this patch after ours, such as a modified file system; may be repeated
     #[arg(long = "patch", value_name = "FILE", requires = "output")]
     patches: Vec<PathBuf>,
 
-    /// Where the kernel goes, for `run --kernel`, instead of your cache
+    /// Writes the kernel to this file, for `run --kernel` (default: your cache)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// A new folder for the source and all that is built, which stays: for modules, and for building the kernel again
-    /// after a change
+    /// Builds in this new directory and keeps it, for modules and for rebuilding after a change
     #[arg(long, value_name = "DIR", requires = "output")]
     tree: Option<PathBuf>,
 
-    /// Compilers at once, instead of one for each processor
+    /// Runs this number of compilers at a time (default: one per processor)
     #[arg(long, short, value_name = "N")]
     jobs: Option<usize>,
 
-    /// Builds it again even if it is there
+    /// Builds the kernel even if it exists
     #[arg(long)]
     force: bool,
 
-    /// Writes where the kernel is as JSON
+    /// Prints the path of the kernel as JSON
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +78,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
 
 fn execute_build(build: Build) -> Outcome {
     if let (None, false, Ok(kernel)) = (&build.output, build.force, exact_kernel::find()) {
-        output::note("it has been built already; --force builds it again");
+        output::note("the kernel is already built; --force builds it again");
         return tell(&kernel.executable, build.json);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -91,7 +93,7 @@ fn execute_build(build: Build) -> Outcome {
     match result {
         Ok(file) => tell(&file, build.json),
         Err(BuildError::Interrupted) => {
-            output::note("interrupted; nothing was kept");
+            output::note("interrupted; no kernel was kept");
             Ok(128 + signal_hook::consts::SIGINT as u8)
         }
         Err(BuildError::HostLacks(lacks)) => Err(Failure::host(&lacks.what).help(lacks.help)),

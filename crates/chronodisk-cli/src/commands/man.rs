@@ -7,10 +7,11 @@ use clap::{Args, CommandFactory};
 use crate::cli::Cli;
 use crate::failure::{Failure, Outcome, status};
 
-/// Writes the manual pages into a directory
+/// Writes the manual pages to a directory
 #[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk man ~/.local/share/man/man1")]
 pub struct Arguments {
-    /// Where the pages go; created if need be
+    /// Writes the pages to this directory, and creates it if needed
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

@@ -25,172 +25,169 @@ use crate::squash::SquashArguments;
 use crate::stages::StageLine;
 use crate::{output, quantity, runs, stored};
 
-/// Runs a program on an emulated device
+/// Runs a program in a Linux guest on an emulated device
 ///
-/// Boots a Linux kernel as an ordinary process on this host's file tree, makes and mounts a file
-/// system on the emulated device (/dev/vda), and runs CMD there as you would run it here: with your
-/// directory, environment, terminal and identity. Writes to the host's tree are undone afterwards.
-/// The guest lives in its own time: it stands still while the emulator computes, and jumps ahead
-/// when it idles. Under --clock real it lives in this host's.
+/// Boots a Linux kernel as an ordinary process, makes and mounts a file system on the emulated device (/dev/vda), and
+/// runs CMD with your directory, environment, terminal and user. The guest sees this host's files; by default its
+/// changes to them are discarded. The guest's clock stops while the emulator computes and skips idle time, so the
+/// device's timing does not depend on this host's speed.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it;\n\
     2 for wrong usage, 3 if this host lacks something or the emulation failed.\n\n\
-    Example: chronodisk run --device first-disk --fs ext4 -- sh -c 'cp -r /usr/include /mnt && sync'")]
+    Example: chronodisk run --device first-disk --fs ext4 -- sh -c 'cp -r /usr/include /mnt && sync'\n\
+    \x20        chronodisk run --device wd-zn540 --fs xfs --reps auto -- fio job.fio")]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file; or exec:COMMAND, a program that is
-    /// the model. Given again it adds another device: /dev/vda, /dev/vdb and on
+    /// Selects the device: a name from `chronodisk devices`, a profile file, or exec:COMMAND for a program that is
+    /// the model. Repeat it for further devices: /dev/vdb, /dev/vdc and so on
     #[arg(long, short, value_name = "PROFILE", required_unless_present = "server")]
     device: Vec<String>,
 
     #[command(flatten)]
     elsewhere: Elsewhere,
 
-    /// File system to make and mount on the first device; none leaves it bare
+    /// Makes this file system on the first device and mounts it; none leaves the device empty
     #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
     fs: FileSystem,
 
-    /// Capacity of each device, such as 8GiB, instead of the profile's; what is beyond its geometry
-    /// takes several of it, one after the other
+    /// Sets the capacity of each device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
+    /// drives are concatenated
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
-    /// File with the state that the device begins in, made by `chronodisk age`; a new device if not given
+    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// Where in the guest the file system is mounted
+    /// Mounts the file system at this absolute path in the guest
     #[arg(long, value_name = "DIR", default_value = "/mnt")]
     mount: String,
 
-    /// Where CMD's root is. With device, CMD's own files are put on the first device before CMD runs: the program and
-    /// others that its command line names, their libraries, and the files that it names. What is not there is read from
-    /// this host's tree, untimed; what CMD writes anywhere goes to the device
+    /// Selects where CMD's files are: on this host, which takes no device time, or on the first device, to which they
+    /// are copied before CMD runs
     #[arg(long, value_name = "WHERE", default_value = "host")]
     root: Root,
 
-    /// A further file that --root device puts on the device, or a folder with all that it holds; may be repeated
+    /// Copies this file or directory to the device as well, under --root device; may be repeated
     #[arg(long, value_name = "PATH")]
     root_files: Vec<PathBuf>,
 
-    /// The guest's memory
+    /// Sets the guest's memory
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = memory)]
     memory: u64,
 
-    /// Options for mkfs, in one word
+    /// Passes these options to mkfs; several are separated by spaces and quoted together
     #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     mkfs_options: Option<String>,
 
-    /// Options for mount -o, such as noatime,commit=30
+    /// Passes these options to mount -o, such as noatime,commit=30
     #[arg(long, value_name = "OPTIONS")]
     mount_options: Option<String>,
 
-    /// Mounts it as this type instead of what --fs says: the name of a changed file system that --module brings
+    /// Mounts the file system as this type instead of --fs, such as a modified file system of --module
     #[arg(long, value_name = "NAME")]
     mount_type: Option<String>,
 
-    /// The guest's I/O scheduler
+    /// Sets the guest's I/O scheduler
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: Scheduler,
 
-    /// Runs that many times, each on a fresh device and with the next seed; auto repeats at least 10 times and
-    /// until the 95 % confidence interval of the run time is within 5 % of its mean
+    /// Repeats the run N times, each on a fresh device and with the next seed. With auto, repeats at least 10 times
+    /// and until the 95 % confidence interval of the run time is within 5 % of its mean
     #[arg(long, value_name = "N|auto", default_value = "1")]
     reps: Reps,
 
-    /// Which clock the guest lives by
+    /// Selects the guest's clock
     #[arg(long, value_name = "CLOCK", default_value = "guest")]
     clock: Clock,
 
-    /// What the guest's clock counts while the guest computes; measured, or zero under --clock exact, or wall
-    /// under --clock real
+    /// Selects how much time passes while the guest computes (default: measured; zero with --clock exact; wall with
+    /// --clock real)
     #[arg(long, value_name = "BASE")]
     cpu: Option<Cpu>,
 
-    /// A kernel of your own (the program `linux` of a build with ARCH=um) instead of the usual one
+    /// Boots this kernel, the program `linux` of a build with ARCH=um (default: the installed one)
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
 
-    /// A module of that kernel, loaded before the file system is made; may be repeated
+    /// Loads this kernel module before the file system is made; may be repeated
     #[arg(long = "module", value_name = "FILE")]
     modules: Vec<PathBuf>,
 
-    /// Factor on the CPU time of the guest's kernel under --cpu measured, instead of what `chronodisk
-    /// calibrate` has found, or 0.1
+    /// Multiplies the CPU time of the guest's kernel by F under --cpu measured (default: as calibrated, else 0.1)
     #[arg(long, value_name = "F", value_parser = quantity::factor)]
     kernel_scale: Option<f64>,
 
-    /// The guest's processor, such as 2x or 0.5x, against this host's
+    /// Sets the speed of the guest's processor relative to this host's, such as 2x or 0.5x
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::speed)]
     cpu_speed: f64,
 
-    /// How time passes while the guest idles; if not given, it jumps until somebody types at a terminal
+    /// Selects how time passes while the guest is idle (default: jump, until a user types at a terminal)
     #[arg(long, value_name = "PACE")]
     idle: Option<Idle>,
 
-    /// Seed of everything that is random
+    /// Seeds all random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// The guest's clock at boot, in seconds since 1970, for repeatable file times; now, if not given
+    /// Sets the guest's clock at boot, in seconds since 1970, for repeatable file times (default: now)
     #[arg(long, value_name = "SECONDS")]
     start_time: Option<u64>,
 
-    /// Where the device's bytes are: ram, or a file that keeps them (with several devices FILE.vda, FILE.vdb
-    /// and on; with --squash one image of all)
+    /// Keeps the device's bytes in memory, or in a file that outlives the run. Several devices use FILE.vda, FILE.vdb
+    /// and so on; with --squash they share one image
     #[arg(long, value_name = "ram|FILE", default_value = "ram")]
     store: OsString,
 
-    /// Host memory that the device's bytes may fill; half of this host's, if not given
+    /// Limits the host memory for the device's bytes (default: half of the host's memory)
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
 
     #[command(flatten)]
     squash: SquashArguments,
 
-    /// Samples memory and CPU time of the device's components, that often in the guest's time, into the result
+    /// Records memory and CPU time of the emulator's components at this interval of guest time
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     sample_every: Option<Nanos>,
 
-    /// Diagnostic: writes everything that is done to the device's bytes to a new file
+    /// Diagnostic: writes every operation on the device's bytes to a new file
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     record_store: Option<PathBuf>,
 
-    /// Lets the guest's writes to this host's file tree stay
+    /// Keeps the guest's changes to this host's files instead of discarding them
     #[arg(long)]
     host_writes: bool,
 
-    /// Empties the guest's caches before CMD runs
+    /// Empties the guest's page cache before CMD runs
     #[arg(long)]
     drop_caches: bool,
 
-    /// Checks the file system after it was unmounted; a fault ends with status 1
+    /// Checks the file system after it is unmounted; errors end the run with status 1
     #[arg(long)]
     check: bool,
 
-    /// Directory for the result, instead of a new one in the folder of runs
+    /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Writes the result as JSON to standard output; CMD's own output then goes to standard error
+    /// Prints the result as JSON on standard output; CMD's output goes to standard error
     #[arg(long)]
     json: bool,
 
-    /// Diagnostic: waits that long in every call of the model, or at random in a range such as
-    /// 0us..2ms; the guest must not notice
+    /// Diagnostic: delays each call of the model by this host time, or by a random one in a range such as 0us..2ms.
+    /// The guest's results must not change
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration_range)]
     model_delay: Option<RangeInclusive<Nanos>>,
 
-    /// Diagnostic: bytes of a device that are read or written in a second of this host's time at most; the guest must
-    /// not notice
+    /// Diagnostic: limits transfers of device bytes per second of host time. The guest's results must not change
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = quantity::bytes)]
     store_rate: Option<u64>,
 
-    /// Diagnostic: the guest's clock sleeps up to that long, at random, at one in eight of its entries; the guest must
-    /// not notice
+    /// Diagnostic: delays one in eight of the guest clock's entries by a random host time up to this. The guest's
+    /// results must not change
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration)]
     clock_disturbance: Option<Nanos>,
 
-    /// The program and its arguments
+    /// Runs this program with these arguments in the guest
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
 }
@@ -205,37 +202,37 @@ enum Scheduler {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Clock {
-    /// The distribution's kernel, whose clock stops and jumps
+    /// Virtual time on Debian's kernel: stops while the emulator computes, skips idle time
     Guest,
-    /// A kernel that keeps simulated time itself, to the nanosecond; `chronodisk kernel build` makes it
+    /// Simulated time to the nanosecond; needs the kernel that `chronodisk kernel build` makes
     Exact,
-    /// This host's time, in which the guest's slow system calls show: credible for devices of about 1 ms and more
+    /// This host's time. The guest's system calls are slow in it: for devices of about 1 ms and slower
     Real,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cpu {
-    /// The guest's own CPU time, with the cost of its slow system calls scaled to a native kernel's
+    /// The guest's CPU time; its kernel's part is scaled to the cost of native system calls
     Measured,
-    /// The host's time while the guest runs
+    /// The elapsed time of this host
     Wall,
-    /// Nothing: only devices and timers take time, and runs repeat to the nanosecond
+    /// None: only devices and timers take time, and runs repeat to the nanosecond
     Zero,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Root {
-    /// This host's tree
+    /// This host's file tree
     Host,
-    /// The first device
+    /// The first device: the program, its libraries, the files on its command line, and all that it writes
     Device,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Idle {
-    /// To the next thing that happens
+    /// Skips to the next event
     Jump,
-    /// As this host's
+    /// Passes as on this host
     Host,
 }
 
@@ -247,14 +244,14 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
 fn memory(text: &str) -> Result<u64, String> {
     match quantity::bytes(text)? {
         size if size < MEMORY_MIN_BYTES => Err("the guest's kernel needs at least 64MiB".into()),
-        size if size > host_memory_bytes() => Err("this host has less memory than that".into()),
+        size if size > host_memory_bytes() => Err("expected less than this host's memory".into()),
         size => Ok(size),
     }
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
     match quantity::duration(text)? {
-        Nanos::ZERO => Err("expected an interval longer than nothing, such as 1s".into()),
+        Nanos::ZERO => Err("expected an interval above zero, such as 1s".into()),
         interval => Ok(interval),
     }
 }
@@ -295,15 +292,17 @@ fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
         false => names.map(load).collect::<Result<_, _>>()?,
     };
     let devices = match (arguments.state.as_deref(), devices.len()) {
-        (Some(_), 2..) => return Err(Failure::usage("--state is of one device, and there are several")),
+        (Some(_), 2..) => return Err(Failure::usage("--state works with one device only, but several were given")),
         (Some(_), _) if arguments.elsewhere.server.is_some() => {
-            return Err(Failure::usage("a server has no state files of its guests; take --state without --server"));
+            return Err(Failure::usage(
+                "--state can't be used with --server: the server can't read files of this host",
+            ));
         }
         (state, _) => devices.into_iter().map(|device| device.begin_in(state)).collect::<Result<Vec<_>, _>>()?,
     };
     if let Some(device) = devices.iter().find(|device| device.has_host_queue()) {
-        return Err(Failure::usage(format_args!("{} has a host's request queue in it", device.name())).help(
-            "the guest's kernel has a queue of its own, and requests would wait twice; take the device without it",
+        return Err(Failure::usage(format_args!("{} includes a host's request queue", device.name())).help(
+            "the guest's kernel has its own queue, so requests would wait twice; use a profile without a host queue",
         ));
     }
     Ok(devices)
@@ -377,37 +376,29 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
     let for_mount = arguments.mount_options.is_some() || arguments.mount_type.is_some();
     if arguments.fs == FileSystem::None && (arguments.mkfs_options.is_some() || for_mount) {
         return Err(Failure::usage(
-            "--fs none makes and mounts nothing; it takes no --mkfs-options, --mount-options or --mount-type",
+            "--mkfs-options, --mount-options and --mount-type can't be used with --fs none, which makes no file system",
         ));
     }
     let cpu = cpu_of(arguments);
     match (arguments.clock, cpu) {
         (Clock::Guest, Cpu::Zero) => {
-            return Err(Failure::usage(
-                "--cpu zero is of --clock exact: only a kernel with simulated time can do that",
-            ));
+            return Err(Failure::usage("--cpu zero needs --clock exact"));
         }
         (Clock::Exact, Cpu::Wall) => {
             return Err(Failure::usage(
-                "--cpu wall is of --clock guest; under --clock exact the host's time is unknown",
+                "--cpu wall can't be used with --clock exact, which does not read the host's time",
             ));
         }
         (Clock::Real, Cpu::Measured | Cpu::Zero) => {
-            return Err(Failure::usage("--clock real is this host's time, which is --cpu wall"));
+            return Err(Failure::usage("--clock real works with --cpu wall only"));
         }
         _ => {}
     }
     if arguments.kernel_scale.is_some() && cpu != Cpu::Measured {
-        return Err(Failure::usage(format!(
-            "--kernel-scale is of --cpu measured; --cpu {} scales nothing",
-            value_name(cpu)
-        )));
+        return Err(Failure::usage(format!("--kernel-scale needs --cpu measured, but --cpu is {}", value_name(cpu))));
     }
     if arguments.cpu_speed != CPU_SPEED_DEFAULT && cpu != Cpu::Measured {
-        return Err(Failure::usage(format!(
-            "--cpu-speed is of --cpu measured; --cpu {} measures no CPU time",
-            value_name(cpu)
-        )));
+        return Err(Failure::usage(format!("--cpu-speed needs --cpu measured, but --cpu is {}", value_name(cpu))));
     }
     let modules: Vec<PathBuf> =
         arguments.modules.iter().map(|file| existing_file("--module", file)).collect::<Result<_, _>>()?;
@@ -463,18 +454,20 @@ fn root(arguments: &Arguments) -> Result<RootChoice, Failure> {
     if arguments.root == Root::Host {
         return match arguments.root_files.is_empty() {
             true => Ok(RootChoice::Host),
-            false => Err(Failure::usage("--root-files is of --root device")),
+            false => Err(Failure::usage("--root-files needs --root device")),
         };
     }
     if arguments.fs == FileSystem::None {
-        return Err(Failure::usage("--root device wants a file system on the device; --fs none makes none"));
+        return Err(Failure::usage("--root device needs a file system; it can't be used with --fs none"));
     }
     if arguments.host_writes {
-        return Err(Failure::usage("--root device takes all that CMD writes; --host-writes wants it here"));
+        return Err(Failure::usage("--root device can't be used with --host-writes: CMD's writes go to the device"));
     }
     if arguments.squash.makes_up_contents() {
-        return Err(Failure::usage("--root device wants the bytes of programs, and --squash makes up what files hold")
-            .help("--squash=exact keeps everything, compressed"));
+        return Err(Failure::usage(
+            "--root device can't be used with --squash, which does not store the contents of files",
+        )
+        .help("--squash=exact stores everything, compressed"));
     }
     let files = arguments.root_files.iter().map(|path| {
         // Links are put there as they are, so the path is not resolved.
@@ -490,12 +483,10 @@ fn root(arguments: &Arguments) -> Result<RootChoice, Failure> {
 fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
     let in_memory = arguments.store == "ram";
     if !in_memory && arguments.ram_budget.is_some() {
-        return Err(Failure::usage("--ram-budget is of --store ram; a file takes what it needs"));
+        return Err(Failure::usage("--ram-budget needs --store ram; a file has no memory limit"));
     }
     if !in_memory && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage(
-            "--store FILE is on this machine; with --server the bytes are in the server's memory",
-        ));
+        return Err(Failure::usage("--store FILE can't be used with --server, which keeps the bytes in its memory"));
     }
     // A server decides by itself unless it is told.
     let budget_bytes = match (arguments.ram_budget, &arguments.elsewhere.server) {
@@ -517,12 +508,10 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         (false, false) => StoreChoice::File { path: path_of(index) },
     };
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage(
-            "--squash is of bytes on this machine; with --server they are in the server's memory",
-        ));
+        return Err(Failure::usage("--squash can't be used with --server, which keeps the bytes in its memory"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
-        return Err(Failure::usage("--record-store is of one device"));
+        return Err(Failure::usage("--record-store works with one device only"));
     }
     let options = |(index, device): (usize, &Device)| DeviceOptions {
         model: device.choice(&arguments.elsewhere),
@@ -556,15 +545,15 @@ fn kernel_costs(arguments: &Arguments) -> KernelCosts {
 /// Whether what is asked for can be had in the host's time.
 fn real_time_is_possible(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.idle.is_some() {
-        return Err(Failure::usage("--idle is of the guest's own time; under --clock real all time is this host's"));
+        return Err(Failure::usage("--idle can't be used with --clock real, which does not skip idle time"));
     }
     if arguments.sample_every.is_some() {
-        return Err(Failure::usage("--sample-every is of the guest's own time; under --clock real it would be late"));
+        return Err(Failure::usage("--sample-every can't be used with --clock real"));
     }
     let is_program = |name: &String| name.starts_with(PROGRAM_PREFIX);
     if arguments.elsewhere.server.is_some() || arguments.device.iter().any(is_program) {
-        return Err(Failure::usage("--clock real wants its models on this host, not at a server or in a program")
-            .help("waiting for an answer takes time, which only the guest's own clock leaves out"));
+        return Err(Failure::usage("--clock real can't be used with --server or exec: models")
+            .help("waiting for their answers takes time, which only --clock guest and exact hide from the guest"));
     }
     Ok(())
 }
@@ -664,7 +653,7 @@ pub fn failure(error: RunError) -> Failure {
         RunError::HostLacks(lacks) => Failure::host(&lacks.what).help(lacks.help),
         RunError::Device(message) => Failure::usage(message),
         RunError::GuestDied { ref console, .. } if !console.is_empty() => {
-            Failure::host(&error).help(format!("the last that it printed:\n{console}"))
+            Failure::host(&error).help(format!("its last output:\n{console}"))
         }
         error => Failure::host(error),
     }

@@ -33,143 +33,139 @@ use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
 use crate::{output, quantity, runs, stored};
 
-/// Serves an emulated device in real time
+/// Serves an emulated device over NBD or to a virtual machine, in real time
 ///
-/// Clients reach the device over the network block device protocol (NBD): qemu, nbdcopy, fio, the
-/// kernel's own nbd module, or another machine. Each completion leaves when the device model says
-/// that it is due. Ends on Ctrl-C, on SIGTERM, or when the program of --run ends; the log of all
-/// requests is kept, and `chronodisk verify` replays it.
+/// Clients use the network block device protocol (NBD): QEMU, nbdcopy, fio, the kernel's nbd module, or another
+/// machine. Each reply is sent when the device model completes the request. The server ends on Ctrl-C, on SIGTERM, or
+/// when the program of --run ends. It keeps a log of all requests, which `chronodisk verify` can replay.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: that of the program of --run; 0 without one;\n\
     2 for wrong usage, 3 if this host lacks something.\n\n\
-    Example: chronodisk serve --device constant-10ms --nbd unix:disk.sock --run 'nbdinfo $uri'")]
+    Example: chronodisk serve --device constant-10ms --nbd unix:disk.sock --run 'nbdinfo $uri'\n\
+    \x20        chronodisk serve --device first-disk --nbd 10809 --store overflow:disk.img")]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file
+    /// Selects the device: a name from `chronodisk devices`, or a profile file
     #[arg(long, short, value_name = "PROFILE")]
     device: String,
 
-    /// Where NBD clients find it; a bare PORT listens on the loopback interface. Can be given more
-    /// than once
+    /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface
     #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present = "vhost_user")]
     nbd: Vec<Address>,
 
-    /// Socket at which a virtual machine finds it as vhost-user-blk
+    /// Listens for a virtual machine at this socket, with the protocol vhost-user-blk
     #[arg(long, value_name = "PATH")]
     vhost_user: Option<PathBuf>,
 
-    /// Capacity of the device, such as 8GiB, instead of the profile's; what is beyond its geometry
-    /// takes several of it, one after the other
+    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
+    /// drives are concatenated
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
-    /// File with the state that the device begins in, made by `chronodisk age`; a new device if not given
+    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// Seed of everything that is random
+    /// Seeds all random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Where the device's bytes are: ram, a file that keeps them, or a file with memory in front of
-    /// it (overflow:FILE)
+    /// Keeps the device's bytes in memory, in a file, or in a file with a cache in memory (overflow:FILE)
     #[arg(long, value_name = "ram|FILE|overflow:FILE", default_value = "ram")]
     store: OsString,
 
-    /// Lets a real device, or a file, serve the requests, while the model of --device sees the same
-    /// arrivals beside it; the result compares the two
+    /// Serves requests from this real device or file, while the model of --device sees the same arrivals. The result
+    /// compares measured and modelled times
     #[arg(long, value_name = "DEVICE|FILE", conflicts_with_all = ONLY_EMULATED)]
     shadow: Option<PathBuf>,
 
-    /// Most requests that are at the real device at once
+    /// Limits the requests outstanding at the real device
     #[arg(long, value_name = "N", default_value_t = 32, requires = "shadow",
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     shadow_depth: u32,
 
-    /// Draws the distributions of measured and modelled service times
+    /// Plots the distributions of measured and modelled service times to this file
     #[arg(long, value_name = "FILE.svg", requires = "shadow")]
     plot: Option<PathBuf>,
 
-    /// Host memory that the device's bytes may fill; half of this host's, if not given
+    /// Limits the host memory for the device's bytes (default: half of the host's memory)
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
 
     #[command(flatten)]
     squash: SquashArguments,
 
-    /// Brings the bytes that an earlier run used into memory ahead of their use in this one; of
-    /// --store overflow:FILE
+    /// Loads the bytes that an earlier run used into memory ahead of their use, under --store overflow:FILE
     #[arg(long, value_name = "RUN")]
     preload: Option<String>,
 
-    /// A flush of the client's reaches the medium of the host's file system
+    /// Makes a client's flush wait until the data is on the host's storage medium
     #[arg(long)]
     durable: bool,
 
-    /// Refuses everything that would change the contents
+    /// Refuses all requests that change data
     #[arg(long)]
     read_only: bool,
 
-    /// Keeps the process's memory from being paged out
+    /// Locks the process's memory, so that it is never paged out
     #[arg(long)]
     lock_memory: bool,
 
-    /// Most clients at a time
+    /// Limits the number of clients connected at a time
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: u32,
 
-    /// From a client's request to its reception: `auto` measures while serving
+    /// Subtracts this time between sending and receiving a request from its arrival; auto measures it while serving
     #[arg(long, value_name = "auto|DURATION", default_value = "auto", value_parser = tracked)]
     arrival_skew: Tracked,
 
-    /// From the decision to reply until the reply has left: `auto` measures while serving
+    /// Sends each reply earlier by the time that sending takes; auto measures it while serving
     #[arg(long, value_name = "auto|DURATION", default_value = "auto", value_parser = tracked)]
     completion_lead: Tracked,
 
-    /// Does without real-time priority, even if it is permitted, and lets the CPUs sleep
+    /// Does not use real-time priority, and lets idle CPUs sleep
     #[arg(long)]
     no_realtime: bool,
 
-    /// Binds the threads that serve to this CPU, counted from 0
+    /// Binds the serving threads to this CPU, counted from 0
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
 
-    /// Whether NBD clients may or must encrypt; must, if there are certificates
+    /// Allows or requires encryption of NBD (default: require, if --tls-certificates is given)
     #[arg(long, value_name = "allow|require", requires = "tls_certificates")]
     tls: Option<TlsChoice>,
 
-    /// Directory with the server's certificate and key (server-cert.pem, server-key.pem), and for
-    /// --tls-verify-peer with the authority of the clients' (ca-cert.pem, ca-crl.pem)
+    /// Reads the server's certificate and key from this directory (server-cert.pem, server-key.pem); also ca-cert.pem
+    /// and ca-crl.pem for --tls-verify-peer
     #[arg(long, value_name = "DIR", requires = "nbd")]
     tls_certificates: Option<PathBuf>,
 
-    /// Serves only clients with a certificate by the authority in ca-cert.pem. Keys that both sides
-    /// know (PSK) are not possible
+    /// Serves only clients whose certificate is signed by the authority in ca-cert.pem. Pre-shared keys (PSK) are not
+    /// supported
     #[arg(long, requires = "tls_certificates")]
     tls_verify_peer: bool,
 
-    /// Prints a line of figures every second
+    /// Prints a line of statistics every second
     #[arg(long)]
     stats: bool,
 
-    /// Shows figures to Prometheus at http://HOST:PORT/metrics; a bare PORT listens on the loopback
-    /// interface
+    /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface
     #[arg(long, value_name = "HOST:PORT|PORT", value_parser = metrics_address)]
     metrics: Option<Address>,
 
-    /// Runs a shell command with the device's address in $uri (and a socket's path in $unixsocket),
-    /// and ends with its exit status
+    /// Runs this shell command with the device's address in $uri and the socket's path in $unixsocket, and ends with
+    /// its status
     #[arg(long, value_name = "CMD")]
     run: Option<OsString>,
 
-    /// Writes the process's number to this file when clients can connect, and removes it at the end
+    /// Writes the process id to this file once clients can connect, and removes it at the end
     #[arg(long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
 
-    /// Directory for the result, instead of a new one in the folder of runs
+    /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Writes the result as JSON to standard output; CMD's own output then goes to standard error
+    /// Prints the result as JSON on standard output; CMD's output goes to standard error
     #[arg(long)]
     json: bool,
 }
@@ -190,7 +186,7 @@ fn tracked(text: &str) -> Result<Tracked, String> {
 
 fn metrics_address(text: &str) -> Result<Address, String> {
     match text.parse()? {
-        Address::Unix(_) => Err("expected HOST:PORT or PORT; Prometheus reaches no socket in the file system".into()),
+        Address::Unix(_) => Err("expected HOST:PORT or PORT; Prometheus does not support Unix sockets".into()),
         address => Ok(address),
     }
 }
@@ -199,7 +195,7 @@ fn metrics_address(text: &str) -> Result<Address, String> {
 enum TlsChoice {
     /// Clients choose
     Allow,
-    /// Nothing is told or served without
+    /// Only encrypted connections are served
     Require,
 }
 
@@ -318,7 +314,10 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         && !real_host::usable_cpus().contains(&cpu)
     {
         let usable: Vec<String> = real_host::usable_cpus().iter().map(usize::to_string).collect();
-        return Err(Failure::usage(format!("--cpu {cpu}: this process may use CPUs {}", usable.join(", "))));
+        return Err(Failure::usage(format!(
+            "--cpu {cpu}: expected one of the CPUs that this process may use: {}",
+            usable.join(", ")
+        )));
     }
     Ok(ServerOptions {
         timing: RealOptions { arrival_skew: arguments.arrival_skew, completion_lead: arguments.completion_lead },
@@ -360,7 +359,7 @@ fn start(
     if arguments.lock_memory {
         real_host::lock_memory().map_err(|error| {
             Failure::host(format!("can't lock memory: {error}"))
-                .help("raise the limit with `ulimit -l`, or leave --lock-memory out")
+                .help("raise the limit with `ulimit -l`, or omit --lock-memory")
         })?;
     }
     let clock = MonotonicClock::new();
@@ -403,7 +402,9 @@ fn listen(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
 /// The device as a virtual machine sees it.
 fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> {
     if read_only {
-        return Err(Failure::usage("--read-only is of --nbd; let the virtual machine open the device read-only"));
+        return Err(Failure::usage(
+            "--read-only works with --nbd only; configure the virtual machine to open the device read-only",
+        ));
     }
     Ok(BlkConfig {
         capacity_sectors: info.capacity_sectors,

@@ -24,13 +24,13 @@ use crate::{output, quantity, runs, stored};
 
 /// Runs a generated workload on a device model, without a guest
 ///
-/// The workload is a closed loop: DEPTH requests are outstanding at any time, and each completion
-/// makes room for the next request. Equal options give equal results, to the byte.
+/// The workload is a closed loop: --depth requests are outstanding at any time, and each completion starts the next
+/// request. Equal options give identical results.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends it with the figures of the requests so far and exit status 130.\n\n\
+#[command(after_help = "Ctrl-C ends the simulation with the results so far and exit status 130.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file; or exec:COMMAND, a program that is
+    /// Selects the device: a name from `chronodisk devices`, a profile file, or exec:COMMAND for a program that is
     /// the model
     #[arg(long, short, value_name = "PROFILE", required_unless_present = "server")]
     device: Option<String>,
@@ -38,53 +38,53 @@ pub struct Arguments {
     #[command(flatten)]
     elsewhere: Elsewhere,
 
-    /// The workload; the first six are those of Griffin et al., FAST 2002, section 5.1
+    /// Selects the workload; the first six are defined by Griffin et al., FAST 2002, section 5.1
     #[arg(long, short, value_name = "NAME", value_parser = workload_parser())]
     workload: Workload,
 
-    /// Number of requests
+    /// Issues this number of requests
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
 
-    /// Seed of the workload and of the device
+    /// Seeds the workload and the device
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Size of a request, for the workloads that have none of their own; 4KiB if not given
+    /// Sets the size of a request, for workloads that do not define it (default: 4KiB)
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     block_size: Option<u64>,
 
-    /// Requests outstanding at any time
+    /// Keeps this number of requests outstanding
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     depth: u32,
 
-    /// Share of reads, 0 to 1, for the workloads that read and write
+    /// Sets the share of reads from 0 to 1, for workloads that read and write
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     read_share: Option<f64>,
 
-    /// Pause before each request: uniform from zero to this
+    /// Pauses before each request for a random time, uniform from zero to this
     #[arg(long, value_name = "DURATION", default_value = "0ns", value_parser = quantity::duration)]
     think_max: Nanos,
 
-    /// Capacity of the device, such as 8GiB, instead of the profile's; what is beyond its geometry
-    /// takes several of it, one after the other
+    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
+    /// drives are concatenated
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 
-    /// File with the state that the device begins in, made by `chronodisk age`; a new device if not given
+    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host_queue", "server"])]
     state: Option<PathBuf>,
 
-    /// Puts a host kernel's request queue with this elevator in front of the device: merging, plugging
-    /// and a bounded number of requests, as in David (ACM TOS 2012)
+    /// Adds the request queue of a host's kernel with this elevator: merging, plugging and a limited queue, as in
+    /// David (ACM TOS 2012)
     #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
     host_queue: Option<String>,
 
-    /// Keeps the result and the log of all requests in this directory
+    /// Writes the result and the log of all requests to this directory
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Writes the result as JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -102,7 +102,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         (Some(elevator), Some(name)) => {
             device::load_behind_host_queue(name, elevator, arguments.capacity, arguments.seed)?
         }
-        (Some(_), None) => return Err(Failure::usage("--host-queue needs a --device to put it in front of")),
+        (Some(_), None) => return Err(Failure::usage("--host-queue needs --device")),
     };
     let device = device.begin_in(arguments.state.as_deref())?;
     let generator = generator(&arguments, &device)?;
@@ -150,13 +150,15 @@ fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failur
     let workload = arguments.workload;
     if arguments.block_size.is_some() && !workload.uses_block_bytes() {
         return Err(Failure::usage(format!(
-            "workload {workload} has request sizes of its own; it takes no --block-size"
+            "workload {workload} defines its request sizes; --block-size can't be used"
         ))
-        .help("for requests of one size, use random-read, random-write, random-mixed, seq-read or seq-write"));
+        .help("for requests of a fixed size, use random-read, random-write, random-mixed, seq-read or seq-write"));
     }
     if arguments.read_share.is_some() && !reads_and_writes(workload) {
-        return Err(Failure::usage(format!("workload {workload} has one kind of request; it takes no --read-share"))
-            .help("for reads and writes of one size, use random-mixed"));
+        return Err(Failure::usage(format!(
+            "workload {workload} has only one kind of request; --read-share can't be used"
+        ))
+        .help("for a mix of reads and writes, use random-mixed"));
     }
     let info = device.info();
     let defaults = GeneratorOptions::new(workload, info.capacity_sectors, arguments.seed, arguments.requests);
@@ -280,7 +282,7 @@ fn tell_of_link(model: &RemoteModel, requests: u64) {
     let (statistics, link) = model.statistics();
     let per_request = |count: u64| count as f64 / requests.max(1) as f64;
     output::note(format_args!(
-        "model elsewhere: {:.3} round trips and {:.3} rollbacks per request, {} reconnections",
+        "external model: {:.3} round trips and {:.3} rollbacks per request, {} reconnections",
         per_request(link.round_trips),
         per_request(statistics.rollbacks),
         link.reconnections

@@ -17,42 +17,44 @@ use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
-/// Replays the trace of a measured drive on a device model, and compares
+/// Compares a device model with the trace of a measured drive
 ///
-/// Each request is issued as long after the completion of the one before as it was on the drive, so
-/// that the model's own times decide when. The demerit is the root mean square of the horizontal
-/// distance between the two cumulative distributions of service times.
+/// Each request is issued after the previous one completes plus the pause that the drive's trace recorded. The
+/// demerit is the root mean square of the horizontal distance between the two cumulative distributions of service
+/// times.
 #[derive(Debug, Args)]
-#[command(after_help = "A trace has a line for each request: R or W, a class (Hit, Miss, Doub, Trip), first sector,\n\
-    sectors, response in µs on the drive, pause in µs until the next request.\n\n\
-    Exit status: 1 if --max-demerit was exceeded.\n\n\
-    Example: chronodisk validate --device cheetah-9lp --trace cheetah9LP.trace --plot cheetah.svg")]
+#[command(
+    after_help = "A trace has one line per request: R or W, class (Hit, Miss, Doub, Trip), first sector, number of\n\
+    sectors, response time of the drive in µs, pause until the next request in µs.\n\n\
+    Exit status: 1 if the demerit exceeds --max-demerit.\n\n\
+    Example: chronodisk validate --device cheetah-9lp --trace cheetah9LP.trace --plot cheetah.svg"
+)]
 pub struct Arguments {
-    /// Profile of the device: a name from `chronodisk devices`, or a file
+    /// Selects the device: a name from `chronodisk devices`, or a profile file
     #[arg(long, short, value_name = "PROFILE")]
     device: String,
 
-    /// The trace of the drive
+    /// Replays this trace of the drive
     #[arg(long, short, value_name = "FILE")]
     trace: PathBuf,
 
-    /// Seed of the device
+    /// Seeds the device
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Fails if the demerit is more than so many per cent of the measured mean
+    /// Ends with status 1 if the demerit exceeds this percentage of the measured mean
     #[arg(long, value_name = "PERCENT", value_parser = crate::quantity::factor)]
     max_demerit: Option<f64>,
 
-    /// Draws both distributions
+    /// Plots both distributions to this file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Keeps both times of each request, and what the model counted for it, as comma-separated values
+    /// Writes both times of each request, and the model's counters for it, to this CSV file
     #[arg(long, value_name = "FILE.csv")]
     per_request: Option<PathBuf>,
 
-    /// Writes the result as JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -75,7 +77,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     output::data(&if arguments.json { fidelity.to_json() } else { fidelity.render() })?;
     match arguments.max_demerit.filter(|&most| fidelity.all.demerit_percent > most) {
         Some(most) => {
-            output::note(format_args!("the demerit of {:.2} % is above {most} %", fidelity.all.demerit_percent));
+            output::note(format_args!("the demerit of {:.2} % exceeds {most} %", fidelity.all.demerit_percent));
             Ok(status::CHECK_FAILED)
         }
         None => Ok(status::FINE),
@@ -114,7 +116,7 @@ fn replay(device: &Device, trace: &[MeasuredRequest]) -> Result<Vec<(ServedTwice
     for (index, request) in trace.iter().enumerate() {
         if request.lba.0 + u64::from(request.sectors) > capacity_sectors {
             return Err(Failure::usage(format!(
-                "request {} of the trace asks for {} sectors at sector {}, but {} has {capacity_sectors} sectors",
+                "request {} of the trace is for {} sectors from sector {}, but {} has only {capacity_sectors} sectors",
                 index + 1,
                 request.sectors,
                 request.lba.0,

@@ -13,22 +13,21 @@ use crate::failure::{Failure, Outcome, status};
 use crate::stored::{self, Repetition};
 use crate::{device, output, runs};
 
-/// Replays the arrivals of a run in plain simulation, and compares
+/// Replays a run's requests in simulation and compares all completion times
 ///
-/// The same arrivals must give the same completions, whatever the clock was: every due time must
-/// be identical to the nanosecond. It also says what lateness did to the workload: how long it
-/// would have taken, had every completion been punctual.
+/// Equal arrivals must give equal completions, whichever clock the run used. Every due time is compared to the
+/// nanosecond. The command also reports how long the workload would have taken if every completion had been on time.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 if identical, 1 if not.")]
+#[command(after_help = "Exit status: 0 if identical, 1 if not.\n\nExample: chronodisk verify last")]
 pub struct Arguments {
-    /// A run's directory, its id, or `last`
+    /// Replays this run: a directory, an id, or `last`
     run: String,
 
-    /// Replays on this profile instead of the run's own; for a run whose model was a program
+    /// Replays on this profile instead of the run's own; needed if the run's model was a program
     #[arg(long, short, value_name = "PROFILE")]
     device: Option<String>,
 
-    /// Writes the result as JSON to standard output
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }

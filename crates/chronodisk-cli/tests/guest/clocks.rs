@@ -93,10 +93,10 @@ fn real_time_says_where_it_is_not_credible() {
     assert!(output.status.success() && said.contains("too fast for a guest in this host's time"), "{said}");
 
     for (flags, word) in [
-        (["--cpu", "measured"], "--clock real is this host's time"),
-        (["--idle", "jump"], "--idle is of the guest's own time"),
-        (["--device", "exec:true"], "wants its models on this host"),
-        (["--kernel-scale", "2"], "--kernel-scale is of --cpu measured"),
+        (["--cpu", "measured"], "--clock real works with --cpu wall only"),
+        (["--idle", "jump"], "--idle can't be used with --clock real"),
+        (["--device", "exec:true"], "--clock real can't be used with --server or exec: models"),
+        (["--kernel-scale", "2"], "--kernel-scale needs --cpu measured"),
     ] {
         let output = chronodisk.run("null", &[["--clock", "real"], flags].concat(), &["true"]);
         assert_eq!(output.status.code(), Some(2), "{flags:?}");

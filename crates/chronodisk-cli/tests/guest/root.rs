@@ -111,11 +111,11 @@ fn listed_files_are_on_the_device_and_writes_go_there() {
 fn what_can_not_be_had_with_it_is_refused() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let cases: [(&[&str], i32, &str); 6] = [
-        (&["--root", "device", "--fs", "none"], 2, "wants a file system on the device"),
-        (&["--root", "device", "--host-writes"], 2, "--host-writes wants it here"),
-        (&["--root", "device", "--squash"], 2, "--squash makes up what files hold"),
+        (&["--root", "device", "--fs", "none"], 2, "--root device needs a file system"),
+        (&["--root", "device", "--host-writes"], 2, "--root device can't be used with --host-writes"),
+        (&["--root", "device", "--squash"], 2, "--root device can't be used with --squash"),
         (&["--root", "device", "--root-files", "/no/such/file"], 2, "--root-files /no/such/file"),
-        (&["--root-files", "/etc/passwd"], 2, "--root-files is of --root device"),
+        (&["--root-files", "/etc/passwd"], 2, "--root-files needs --root device"),
         (&["--root", "device", "--root-files", "/usr/bin", "--capacity", "32MiB"], 3, "putting /usr/bin on the device"),
     ];
     for (flags, status, message) in cases {

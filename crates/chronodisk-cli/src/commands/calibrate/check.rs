@@ -184,7 +184,8 @@ impl GuestRun {
 
 /// Runs the programs that were named, or all.
 pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
-    let folder = NativeFolder::make().map_err(|error| Failure::host(format!("a folder in memory: {error}")))?;
+    let folder =
+        NativeFolder::make().map_err(|error| Failure::host(format!("can't create a directory in memory: {error}")))?;
     let mut report = Report {
         schema: SCHEMA,
         calibrated: calibration::kept().is_some(),
@@ -196,12 +197,12 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
     };
     if !report.calibrated {
         output::note(
-            "nothing is calibrated on this machine: one factor is checked; `chronodisk calibrate` comes first",
+            "this machine is not calibrated, so the default factor is checked; run `chronodisk calibrate` first",
         );
     }
     for program in PROGRAMS.iter().filter(|program| names.is_empty() || names.iter().any(|name| name == program.name)) {
         if let Some(missing) = program.needs.iter().find(|name| !is_there(name)) {
-            output::note(format_args!("{} is left out: no {missing} on this host", program.name));
+            output::note(format_args!("{} is skipped: {missing} is not installed", program.name));
             report.skipped.push(program.name.to_owned());
             continue;
         }

@@ -20,32 +20,32 @@ use crate::failure::{Failure, Outcome, status};
 use crate::output;
 use crate::run_result::{CPU_SPEED_DEFAULT, host_memory_bytes};
 
-/// Finds what a guest's system calls must count on this machine
+/// Measures the cost of system calls in a guest against this host's
 ///
-/// System calls in a guest cost several times what they cost natively, each kind another multiple. Small
-/// programs run natively and in a guest, and what follows is kept in your cache and used by
-/// `chronodisk run` under --clock guest, on this processor and with this kernel.
+/// System calls in a guest cost several times their native cost, each kind by another factor. The command runs small
+/// programs natively and in a guest and keeps the factors in your cache. `chronodisk run --clock guest` uses them on
+/// this processor with this kernel.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk calibrate && chronodisk calibrate --check")]
 pub struct Arguments {
-    /// Runs programs on a device that takes no time and natively in memory instead, and tells by how much their run
-    /// times differ; more than 10 % ends with status 1
+    /// Compares run times of whole programs in a guest, on a device without delays, with native ones. A difference of
+    /// more than 10 % ends with status 1
     #[arg(long)]
     check: bool,
 
-    /// Programs of --check, instead of all
+    /// Limits --check to this program; may be repeated
     #[arg(long, value_name = "NAME", requires = "check", value_parser = check::NAMES)]
     program: Vec<String>,
 
-    /// Runs everything that many times: the shortest counts, or the median under --check
+    /// Runs each program this number of times and uses the shortest, or the median with --check
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
     reps: u32,
 
-    /// Forgets what was found
+    /// Deletes the kept factors
     #[arg(long, conflicts_with_all = ["check", "reps", "json"])]
     forget: bool,
 
-    /// Writes the result as JSON
+    /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         Err(error) => return Err(run::failure(error)),
     };
     let file =
-        calibration::keep(&calibration).map_err(|error| Failure::host(format!("keeping the result: {error}")))?;
+        calibration::keep(&calibration).map_err(|error| Failure::host(format!("can't keep the result: {error}")))?;
     if arguments.json {
         output::json(&with_errors(&calibration))?;
     } else {
@@ -78,14 +78,14 @@ pub fn execute(arguments: Arguments) -> Outcome {
 
 /// The status of a command that a signal has ended.
 fn interrupted(signal: i32) -> u8 {
-    output::note("interrupted; nothing was kept");
+    output::note("interrupted; no calibration was kept");
     128 + signal as u8
 }
 
 fn forget() -> Outcome {
     match calibration::file().map(std::fs::remove_file) {
         Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Failure::host(format!("forgetting the calibration: {error}")))
+            Err(Failure::host(format!("can't delete the calibration: {error}")))
         }
         _ => Ok(status::FINE),
     }

@@ -142,7 +142,7 @@ impl Recorder for Gathered {
             && let Err(error) = log.append(records)
         {
             // The clients have done nothing wrong, and go on.
-            output::note(format_args!("warning: there will be no log of the requests: {error}"));
+            output::note(format_args!("warning: the request log can't be written: {error}"));
             state.failure = Some(error);
             state.log = None;
         }

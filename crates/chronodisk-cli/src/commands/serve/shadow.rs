@@ -23,14 +23,14 @@ pub struct Target {
 pub fn open(arguments: &Arguments, path: &Path) -> Result<Target, Failure> {
     let store = DeviceStore::open(path, arguments.read_only).map_err(|error| {
         Failure::usage(format!("--shadow {error}"))
-            .help("it must exist and be free; a device that is mounted can be had with --read-only")
+            .help("the device must exist and be unused; add --read-only for a mounted device")
     })?;
     if store.capacity_bytes() == 0 {
         return Err(Failure::usage(format!("--shadow {}: expected at least 4 KiB", path.display())));
     }
     if !store.is_direct() {
         output::note(format_args!(
-            "warning: {}: the host's page cache answers, because this file system does not know O_DIRECT",
+            "warning: {}: this file system does not support O_DIRECT, so requests are served from the host's page cache",
             path.display()
         ));
     }
@@ -75,7 +75,7 @@ pub fn compare(arguments: &Arguments, device: &Device, target: Described, log: &
     let fidelity = Fidelity::of(device.name(), &target.name, &served);
     match (&arguments.plot, &fidelity) {
         (Some(path), Some(fidelity)) => plot_fidelity(path, fidelity, &served).map_err(Failure::host)?,
-        (Some(_), None) => output::note("nothing to plot: there were no requests"),
+        (Some(_), None) => output::note("no plot was written: there were no requests"),
         (None, _) => {}
     }
     let alone =

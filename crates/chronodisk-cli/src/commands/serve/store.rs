@@ -20,9 +20,7 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failur
     let name = arguments.store.to_string_lossy();
     let overflow = name.strip_prefix("overflow:");
     if arguments.preload.is_some() && overflow.is_none() {
-        return Err(Failure::usage(
-            "--preload is of --store overflow:FILE; in other stores all bytes are always there",
-        ));
+        return Err(Failure::usage("--preload needs --store overflow:FILE"));
     }
     if let Some(options) = arguments.squash.options(arguments.seed, arguments.durable) {
         return open_squashed(arguments, capacity_bytes, &options).map(|store| (store, None));
@@ -40,14 +38,17 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failur
     }
     if name == "ram" {
         if arguments.durable {
-            return Err(Failure::usage("--durable needs a file; memory does not survive anything")
-                .help("name one with --store"));
+            return Err(
+                Failure::usage("--durable needs a file, but --store is ram").help("name a file with --store FILE")
+            );
         }
         let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
         return Ok((Box::new(RamStore::new(capacity_bytes, budget_bytes)), None));
     }
     if arguments.ram_budget.is_some() {
-        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
+        return Err(Failure::usage(
+            "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
+        ));
     }
     let file = open_file(Path::new(&arguments.store), capacity_bytes, arguments.durable)?;
     Ok((Box::new(file), None))
@@ -60,18 +61,21 @@ fn open_squashed(
 ) -> Result<Box<dyn Store>, Failure> {
     let name = arguments.store.to_string_lossy();
     if name.starts_with("overflow:") {
-        return Err(Failure::usage("--squash keeps bytes in ram or an image; overflow:FILE is no image"));
+        return Err(Failure::usage("--squash needs --store ram or --store FILE; it does not support overflow:FILE"));
     }
     if name == "ram" {
         if arguments.durable {
-            return Err(Failure::usage("--durable needs a file; memory does not survive anything")
-                .help("name one with --store"));
+            return Err(
+                Failure::usage("--durable needs a file, but --store is ram").help("name a file with --store FILE")
+            );
         }
         let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
         return Ok(Box::new(SquashStore::in_memory(capacity_bytes, budget_bytes, options)));
     }
     if arguments.ram_budget.is_some() {
-        return Err(Failure::usage("--ram-budget is of --store ram and overflow:FILE; a file takes what it needs"));
+        return Err(Failure::usage(
+            "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
+        ));
     }
     let path = Path::new(&arguments.store);
     let opened = match path.exists() {
