@@ -1,5 +1,6 @@
 //! Any bytes as the files of a squashed image: opened or refused, never a panic; what opens can be used. Of an image of
-//! several devices, each has a map that ends earlier than the one before.
+//! several devices, each has a map that ends earlier than the one before. Images of older versions are converted first,
+//! and damaged ones are repaired.
 //!
 //! The input's first two bytes are the length of the map (little-endian, in units of 8 bytes); the rest is
 //! the image. Where checksums are they are made right, so that what is behind them is reached, unless a length is odd:
@@ -7,8 +8,10 @@
 #![no_main]
 
 use chronodisk_store::Store;
-use chronodisk_store::squash::{ImageInfo, SquashOptions, SquashStore};
+use chronodisk_store::host::{Host, RealHost};
+use chronodisk_store::squash::{self, ImageInfo, SquashOptions, SquashStore};
 use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&[low, high], rest)) = input.split_first_chunk() else { return };
@@ -18,6 +21,13 @@ fuzz_target!(|input: &[u8]| {
         sign(&mut image, 0, 48);
         if let Some(&count) = image.get(34) {
             sign_apart(&mut image, 64, 8 * usize::from(count), 52);
+        }
+        for device in 0..DEVICES {
+            let commit = 1024 + 48 * device;
+            if let Some(number) = image.get_mut(commit + 16) {
+                *number = device as u8;
+            }
+            sign(&mut image, commit, 20);
         }
         sign(&mut map, 0, 32);
         let mut at = MAP_HEADER_BYTES;
@@ -40,6 +50,10 @@ fuzz_target!(|input: &[u8]| {
         let len = map.len().saturating_sub(device * 2 * RECORD_BYTES);
         std::fs::write(path.with_extension(format!("{device}.map")), &map[..len]).expect("a file");
     }
+    let host: Arc<dyn Host> = Arc::new(RealHost);
+    let _ = squash::upgrade(&host, &path, &mut |_, _| {});
+    // One of the newest version has no checksums yet.
+    let _ = squash::repair(&host, &path, &mut |_, _| {});
     if let Ok(infos) = ImageInfo::read(&path) {
         let capacities_bytes: Vec<u64> = infos.iter().map(|info| info.capacity_bytes).collect();
         let options = SquashOptions::default();
@@ -53,6 +67,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let _ = std::fs::remove_file(&path);
     let _ = std::fs::remove_file(&map_path);
+    let _ = std::fs::remove_file(path.with_extension("sums"));
     (0..DEVICES).for_each(|device| drop(std::fs::remove_file(path.with_extension(format!("{device}.map")))));
 });
 

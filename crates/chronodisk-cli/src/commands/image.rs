@@ -1,16 +1,18 @@
-//! `chronodisk image`: what squashed images hold.
+//! `chronodisk image`: what squashed images hold, whether they are sound, and what to do if they are not.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chronodisk_store::StoreError;
-use chronodisk_store::squash::ImageInfo;
+use chronodisk_store::host::{Host, RealHost};
+use chronodisk_store::squash::{self, DeviceExamination, Examination, ImageInfo};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
-/// Inspects images made by --squash
+/// Inspects, checks, repairs and converts images made by --squash
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk image info disk.image")]
 pub struct Arguments {
@@ -21,6 +23,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum ImageCommand {
     Info(InfoArguments),
+    Check(CheckArguments),
+    Repair(RepairArguments),
+    Upgrade(UpgradeArguments),
 }
 
 /// Shows what an image stores, by class, and how much space it saves
@@ -38,22 +43,189 @@ struct InfoArguments {
     json: bool,
 }
 
+/// Reads every block that an image keeps and compares checksums
+///
+/// Changes nothing. Ends with status 1 if something is damaged.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk image check disk.image")]
+struct CheckArguments {
+    /// Reads this image
+    #[arg(value_name = "FILE")]
+    image: PathBuf,
+
+    /// Prints the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes a damaged image usable and says what is lost
+///
+/// The map goes back to the last record that can be read. Blocks whose checksums are wrong are marked as lost: reads of
+/// them fail until they are overwritten. Copy the image first: what is given up can't be had back.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk image repair disk.image")]
+struct RepairArguments {
+    /// Repairs this image
+    #[arg(value_name = "FILE")]
+    image: PathBuf,
+
+    /// Prints the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Converts an image of an older version to the present one
+///
+/// Reads every block once to make its checksum. If the conversion is interrupted, the image is as it was.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk image upgrade disk.image")]
+struct UpgradeArguments {
+    /// Converts this image
+    #[arg(value_name = "FILE")]
+    image: PathBuf,
+}
+
 /// Schema of the JSON.
 const SCHEMA: &str = "chronodisk/image/1";
+const SCHEMA_OF_CHECKS: &str = "chronodisk/image-check/1";
 
 /// Does what was asked.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let ImageCommand::Info(arguments) = arguments.command;
-    let devices = ImageInfo::read(&arguments.image).map_err(|error| match error {
-        StoreError::Io { .. } => Failure::host(error),
-        error => Failure::usage(error),
-    })?;
+    match arguments.command {
+        ImageCommand::Info(arguments) => info(&arguments),
+        ImageCommand::Check(arguments) => check(&arguments),
+        ImageCommand::Repair(arguments) => repair(&arguments),
+        ImageCommand::Upgrade(arguments) => upgrade(&arguments),
+    }
+}
+
+fn info(arguments: &InfoArguments) -> Outcome {
+    let devices = ImageInfo::read(&arguments.image).map_err(failure)?;
     if arguments.json {
         output::data(&to_json(&arguments.image, &devices))?
     } else {
         output::data(&to_text(&devices))?
     }
     Ok(status::FINE)
+}
+
+fn check(arguments: &CheckArguments) -> Outcome {
+    let found = with_progress("blocks read", |progress| squash::examine(&host(), &arguments.image, progress))?;
+    show(&arguments.image, &found, arguments.json)?;
+    Ok(if found.is_sound() { status::FINE } else { status::CHECK_FAILED })
+}
+
+fn repair(arguments: &RepairArguments) -> Outcome {
+    let found = with_progress("blocks read", |progress| squash::repair(&host(), &arguments.image, progress))?;
+    show(&arguments.image, &found, arguments.json)?;
+    if !found.is_sound() || found.unchecked.is_some() {
+        output::note("the image was repaired; what is listed as damaged or missing is lost");
+    }
+    Ok(status::FINE)
+}
+
+fn upgrade(arguments: &UpgradeArguments) -> Outcome {
+    match with_progress("blocks read", |progress| squash::upgrade(&host(), &arguments.image, progress))? {
+        true => output::note("the image was converted"),
+        false => output::note("the image has the present version already"),
+    }
+    Ok(status::FINE)
+}
+
+fn host() -> Arc<dyn Host> {
+    Arc::new(RealHost)
+}
+
+fn failure(error: StoreError) -> Failure {
+    match error {
+        StoreError::Io { .. } => Failure::host(error),
+        error => Failure::usage(error),
+    }
+}
+
+/// Shows a bar while blocks are read.
+fn with_progress<T>(
+    unit: &'static str,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<T, StoreError>,
+) -> Result<T, Failure> {
+    let mut bar: Option<(output::Progress, u64)> = None;
+    let done = work(&mut |done, total| {
+        let (bar, shown) = bar.get_or_insert_with(|| (output::Progress::new(total, unit), 0));
+        bar.advance(done - *shown);
+        *shown = done;
+    });
+    if let Some((bar, _)) = bar {
+        bar.finish();
+    }
+    done.map_err(failure)
+}
+
+fn show(path: &Path, found: &Examination, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        let devices: Vec<Value> = found.devices.iter().map(check_fields).collect();
+        let value = json!({
+            "schema": SCHEMA_OF_CHECKS,
+            "image": path.to_string_lossy(),
+            "version": found.version,
+            "sound": found.is_sound(),
+            "unchecked": found.unchecked,
+            "devices": devices,
+        });
+        return output::data(&format!("{}\n", serde_json::to_string_pretty(&value).expect("plain data")));
+    }
+    let mut lines = Vec::new();
+    if let Some(reason) = &found.unchecked {
+        lines.push(format!("contents    not checked: {reason}"));
+    }
+    for (index, device) in found.devices.iter().enumerate() {
+        if found.devices.len() > 1 {
+            lines.push(format!("device {index} of {}", found.devices.len()));
+        }
+        lines.extend(check_lines(device));
+    }
+    lines.push(String::new());
+    output::data(&lines.join("\n"))
+}
+
+fn check_fields(device: &DeviceExamination) -> Value {
+    let damaged: Vec<Value> = device
+        .damaged
+        .iter()
+        .map(|(first, count, class)| json!({ "first_block": first, "blocks": count, "class": class.name() }))
+        .collect();
+    json!({
+        "map_error": device.map_error,
+        "records_read": device.records.0,
+        "records_committed": device.records.1,
+        "kept_blocks": device.kept_blocks,
+        "damaged": damaged,
+        "lost_blocks": device.lost_blocks,
+    })
+}
+
+fn check_lines(device: &DeviceExamination) -> Vec<String> {
+    /// More would scroll away; --json has them all.
+    const RANGES_SHOWN: usize = 20;
+    let (read, committed) = device.records;
+    let map = match &device.map_error {
+        None => format!("{read} records, all there"),
+        Some(reason) => format!("{read} records of {committed} can be read: {reason}"),
+    };
+    let damaged_blocks: u64 = device.damaged.iter().map(|range| range.1).sum();
+    let mut lines = vec![
+        format!("map         {map}"),
+        format!("blocks      {} kept, {damaged_blocks} of them damaged", device.kept_blocks),
+    ];
+    for (first, count, class) in device.damaged.iter().take(RANGES_SHOWN) {
+        lines.push(format!("  damaged   {count} from block {first} ({})", class.name()));
+    }
+    if device.damaged.len() > RANGES_SHOWN {
+        lines.push(format!("  and {} ranges more; --json lists all", device.damaged.len() - RANGES_SHOWN));
+    }
+    if device.lost_blocks > 0 {
+        lines.push(format!("lost        {} blocks since an earlier repair", device.lost_blocks));
+    }
+    lines
 }
 
 fn to_json(path: &Path, devices: &[ImageInfo]) -> String {
@@ -79,6 +251,7 @@ fn fields(info: &ImageInfo) -> Map<String, Value> {
     let kept: Map<String, Value> =
         info.kept_bytes.iter().map(|(class, bytes)| (class.name().to_owned(), json!(bytes))).collect();
     let fields = json!({
+        "version": info.version,
         "capacity_bytes": info.capacity_bytes,
         "mode": info.mode.name(),
         "content": info.content.name(),
@@ -87,7 +260,9 @@ fn fields(info: &ImageInfo) -> Map<String, Value> {
         "kept_bytes": kept,
         "generated_bytes": info.generated_bytes,
         "zeroed_bytes": info.zeroed_bytes,
+        "damaged_bytes": info.damaged_bytes,
         "stored_bytes": info.stored_bytes,
+        "host_bytes": info.host_bytes,
         "savings": info.savings(),
     });
     let Value::Object(fields) = fields else { unreachable!("it was made as one") };
@@ -119,7 +294,11 @@ fn device_text(info: &ImageInfo) -> String {
     }
     lines.push(format!("made up     {:>20} bytes", info.generated_bytes));
     lines.push(format!("zeros       {:>20} bytes", info.zeroed_bytes));
-    lines.push(format!("takes here  {:>20} bytes", info.stored_bytes));
+    if info.damaged_bytes > 0 {
+        lines.push(format!("lost        {:>20} bytes", info.damaged_bytes));
+    }
+    lines.push(format!("stored      {:>20} bytes", info.stored_bytes));
+    lines.push(format!("on the host {:>20} bytes", info.host_bytes));
     if let Some(savings) = info.savings() {
         lines.push(format!("savings     {:>20}", format!("{:.2} %", 100.0 * savings)));
     }

@@ -155,6 +155,22 @@ impl SlotFile {
         self.places_of(used_places(map)).map(|_| ())
     }
 
+    /// An error if a map names a place twice, whether the file reaches so far or not.
+    pub(crate) fn check_apart(&self, map: &RunMap<Block>) -> Result<(), StoreError> {
+        self.apart(used_places(map)).map(|_| ())
+    }
+
+    /// Count of blocks from a kept one on that begin in the file.
+    pub(crate) fn blocks_from(&self, block: Block) -> Result<u64, StoreError> {
+        let slots = self.slots()?;
+        Ok(slots_of(block, 1).map_or(0, |(place, _)| slots.saturating_sub(place).div_ceil(UNIT_SLOTS)))
+    }
+
+    /// Slots that begin in the file.
+    fn slots(&self) -> Result<u64, StoreError> {
+        Ok(self.file.size()?.len_bytes.saturating_sub(HEADER_BYTES).div_ceil(SLOT_BYTES))
+    }
+
     /// These places are used, in ascending order, and no others.
     pub(crate) fn use_places(&mut self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<(), StoreError> {
         self.places = self.places_of(used)?;
@@ -162,16 +178,19 @@ impl SlotFile {
     }
 
     fn places_of(&self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<Places, StoreError> {
-        let file_bytes = self.file.size()?.len_bytes;
-        let places = Places::with_used(PLACES_MAX, used).map_err(|(start, len)| {
-            let reason =
-                format!("the places from {start} to {} are used twice or do not exist", start.saturating_add(len));
-            image_error(self.path(), reason)
-        })?;
-        if places.end() > file_bytes.saturating_sub(HEADER_BYTES).div_ceil(SLOT_BYTES) {
+        let places = self.apart(used)?;
+        if places.end() > self.slots()? {
             return Err(image_error(self.path(), "the file is shorter than its map says".to_owned()));
         }
         Ok(places)
+    }
+
+    fn apart(&self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<Places, StoreError> {
+        Places::with_used(PLACES_MAX, used).map_err(|(start, len)| {
+            let reason =
+                format!("the places from {start} to {} are used twice or do not exist", start.saturating_add(len));
+            image_error(self.path(), reason)
+        })
     }
 
     /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.

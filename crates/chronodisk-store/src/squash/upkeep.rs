@@ -147,6 +147,8 @@ fn salvage(
         let (commit, map, reason) = MapLog::salvage(host, &map_path, header.identity, units)?;
         let committed = file.commit_of(index);
         let missing = (commit < committed).then(|| "records are missing that were committed".to_owned());
+        // Each place is read once, so that the work is bounded by the file.
+        file.check_apart(&map)?;
         salvaged.push(Salvaged { commit, map, map_error: reason.filter(|_| commit < committed).or(missing) });
     }
     if header.version < VERSION {
@@ -190,20 +192,30 @@ fn examine_devices(
                 Block::Zeroed | Block::Generated => continue,
                 Block::Kept { class, .. } | Block::Packed { class, .. } => class,
             };
-            for unit in start..end {
+            let in_file = end.min(start.saturating_add(file.blocks_from(block)?));
+            for unit in start..in_file {
                 if !is_readable(file, unit, block.at_offset(unit - start))? {
-                    match found.damaged.last_mut() {
-                        Some((first, count, of)) if *first + *count == unit && *of == class => *count += 1,
-                        _ => found.damaged.push((unit, 1, class)),
-                    }
+                    add_damaged(&mut found.damaged, unit, 1, class);
                 }
                 done += 1;
                 progress(done, total);
+            }
+            if in_file < end {
+                add_damaged(&mut found.damaged, in_file, end - in_file, class);
+                done += end - in_file;
             }
         }
         examination.devices.push(found);
     }
     Ok(examination)
+}
+
+/// Adds blocks to those that are damaged, which are in ascending order.
+fn add_damaged(damaged: &mut Vec<(u64, u64, Class)>, unit: u64, blocks: u64, class: Class) {
+    match damaged.last_mut() {
+        Some((first, count, of)) if *first + *count == unit && *of == class => *count += blocks,
+        _ => damaged.push((unit, blocks, class)),
+    }
 }
 
 /// Whether a block's bytes are what they were.
