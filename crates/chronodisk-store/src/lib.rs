@@ -35,6 +35,7 @@ pub mod overflow;
 mod preload;
 mod ram;
 mod recording;
+pub mod simulated;
 pub mod squash;
 mod store_file;
 

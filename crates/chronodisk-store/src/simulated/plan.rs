@@ -1,0 +1,179 @@
+//! Which calls fail, and how.
+
+use std::collections::BTreeMap;
+use std::io;
+
+/// A kind of call, as faults are addressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Call {
+    /// Every call.
+    Any,
+    /// A call that needs space that it does not have yet.
+    TakesSpace,
+    /// Opening or creating.
+    Open,
+    /// Reading.
+    Read,
+    /// Writing.
+    Write,
+    /// `fdatasync`.
+    Sync,
+    /// Asking for the size.
+    Size,
+    /// Changing the length.
+    SetLen,
+    /// Reserving, zeroing, punching.
+    Allocate,
+    /// Looking for data or a hole.
+    Seek,
+    /// Locking.
+    Lock,
+    /// Asking for the file's number.
+    Identity,
+    /// Another descriptor.
+    Duplicate,
+    /// Renaming.
+    Rename,
+    /// Removing a name.
+    Remove,
+    /// `fsync` of a folder.
+    SyncFolder,
+}
+
+/// What happens at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It fails with `EIO`.
+    Error,
+    /// It and all later ones of its kind fail with `EIO`.
+    ErrorsFromNowOn,
+    /// The disk is full: it and all later ones that need space fail with `ENOSPC`.
+    FullFromNowOn,
+    /// It transfers less than it was asked to.
+    Short,
+    /// It fails with `EINTR`.
+    Interrupted,
+    /// The process ends during it.
+    Kill,
+    /// The power is cut during it.
+    PowerCut,
+}
+
+/// What a simulated host does by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct SimulatedOptions {
+    /// All that is drawn is drawn from it.
+    pub seed: u64,
+    /// Bytes of the disk; `None` for more than enough.
+    pub capacity_bytes: Option<u64>,
+    /// Of 1,000 reads and writes, how many transfer less than asked for.
+    pub short_per_mille: u32,
+    /// Of 1,000 calls that can be interrupted, how many are.
+    pub interrupted_per_mille: u32,
+    /// Of 1,000 calls, before how many the host writes back some dirty sectors.
+    pub write_back_per_mille: u32,
+}
+
+impl SimulatedOptions {
+    /// A disk with space, that is used as hosts are: now and then something is short or interrupted.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        SimulatedOptions {
+            seed,
+            capacity_bytes: None,
+            short_per_mille: 20,
+            interrupted_per_mille: 20,
+            write_back_per_mille: 50,
+        }
+    }
+}
+
+/// How far a call gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Whole,
+    /// At most so many bytes.
+    Partial(usize),
+}
+
+impl Outcome {
+    pub(super) fn len(self, asked: usize) -> usize {
+        match self {
+            Outcome::Whole => asked,
+            Outcome::Partial(len) => len.min(asked),
+        }
+    }
+}
+
+/// The faults that wait, and the calls that were counted.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    counts: BTreeMap<Call, u64>,
+    waiting: Vec<(Call, u64, Fault)>,
+    failing: Vec<Call>,
+    full: bool,
+    /// Faults that took effect.
+    pub(super) faults: u64,
+}
+
+impl Plan {
+    pub(super) fn inject(&mut self, call: Call, nth: u64, fault: Fault) {
+        let at = self.calls(call) + nth.max(1);
+        self.waiting.push((call, at, fault));
+    }
+
+    pub(super) fn repair(&mut self) {
+        self.waiting.clear();
+        self.failing.clear();
+        self.full = false;
+    }
+
+    pub(super) fn calls(&self, call: Call) -> u64 {
+        self.counts.get(&call).copied().unwrap_or(0)
+    }
+
+    /// Counts a call, and says what happens at it.
+    pub(super) fn count(&mut self, call: Call, takes_space: bool) -> Option<Fault> {
+        let kinds = [Some(call), Some(Call::Any), takes_space.then_some(Call::TakesSpace)];
+        for kind in kinds.into_iter().flatten() {
+            *self.counts.entry(kind).or_default() += 1;
+        }
+        let is_due = |(kind, at, _): &(Call, u64, Fault)| kinds.contains(&Some(*kind)) && self.calls(*kind) == *at;
+        let due = self.waiting.iter().position(is_due).map(|index| self.waiting.remove(index));
+        if let Some((kind, _, fault)) = due {
+            match fault {
+                Fault::ErrorsFromNowOn => self.failing.push(kind),
+                Fault::FullFromNowOn => self.full = true,
+                _ => {}
+            }
+        }
+        let lasting = match self.failing.iter().any(|kind| kinds.contains(&Some(*kind))) {
+            true => Some(Fault::Error),
+            false => (self.full && takes_space).then_some(Fault::FullFromNowOn),
+        };
+        let fault = match due {
+            Some((.., Fault::ErrorsFromNowOn | Fault::FullFromNowOn)) | None => lasting,
+            Some((.., fault)) => Some(fault),
+        };
+        self.faults += u64::from(fault.is_some());
+        fault
+    }
+}
+
+pub(super) fn io_error() -> io::Error {
+    rustix::io::Errno::IO.into()
+}
+
+pub(super) fn no_space() -> io::Error {
+    rustix::io::Errno::NOSPC.into()
+}
+
+pub(super) fn interrupted() -> io::Error {
+    rustix::io::Errno::INTR.into()
+}
+
+pub(super) fn dead() -> io::Error {
+    io::Error::other("the process has ended")
+}
