@@ -76,7 +76,7 @@ impl Kind {
 
     fn squash_options(&self, host: &Arc<dyn Host>, durability: Durability) -> SquashOptions {
         let mode = if self.store == Store::Exact { SquashMode::Exact } else { SquashMode::Classified };
-        SquashOptions { mode, durable: durability.power_cut, host: Arc::clone(host), ..SquashOptions::default() }
+        SquashOptions { mode, durability, host: Arc::clone(host), ..SquashOptions::default() }
     }
 
     /// Whether a full disk is noticed by writes at once, so that what was acknowledged can always be flushed.
