@@ -7,9 +7,9 @@ use super::arena::Arena;
 use super::blocks::Block;
 use super::header::Header;
 use super::joint::Member;
-use super::map_log::{Entry, MapLog, append_name};
+use super::map_log::{Entry, MapLog};
 use super::runs::RunMap;
-use super::slot_file::{SlotFile, used_places};
+use super::slot_file::{SlotFile, map_path, used_places};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, slots_of};
 use crate::StoreError;
 use crate::host::Host;
@@ -269,8 +269,8 @@ impl ImageFile {
         header: &mut Header,
         power_cut: bool,
     ) -> Result<Self, StoreError> {
-        let file = SlotFile::create(host, path, header, power_cut)?;
-        let mut log = MapLog::create(host, &append_name(path, ".map"), header.identity)?;
+        let mut file = SlotFile::create(host, path, header, power_cut)?;
+        let mut log = MapLog::create(host, &map_path(path, 1, 0), header.identity)?;
         if power_cut {
             log.sync()?;
         }
@@ -285,7 +285,7 @@ impl ImageFile {
         capacity_bytes: u64,
         writable: bool,
     ) -> Result<(Self, RunMap<Block>), StoreError> {
-        let map_path = append_name(file.path(), ".map");
+        let map_path = map_path(file.path(), 1, 0);
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
         let (log, map) = MapLog::open(file.host(), &map_path, writable, header.identity, units, file.commit_of(0))?;
         file.use_places(used_places(&map))?;

@@ -15,10 +15,10 @@ use super::arena::Arena;
 use super::backing::{Released, append_changes};
 use super::blocks::{Block, slots_of};
 use super::header::Header;
-use super::map_log::{MapLog, append_name};
+use super::map_log::MapLog;
 use super::places::Places;
 use super::runs::{RunMap, RunValue};
-use super::slot_file::SlotFile;
+use super::slot_file::{SlotFile, map_path};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 use crate::StoreError;
 use crate::host::Host;
@@ -86,9 +86,9 @@ pub(crate) fn create(
     header: &mut Header,
     power_cut: bool,
 ) -> Result<Vec<Member>, StoreError> {
-    let file = SlotFile::create(host, path, header, power_cut)?;
+    let mut file = SlotFile::create(host, path, header, power_cut)?;
     let log = |index| {
-        let mut log = MapLog::create(host, &map_path(path, index), header.identity)?;
+        let mut log = MapLog::create(host, &map_path(path, header.capacities_bytes.len(), index), header.identity)?;
         if power_cut { log.sync().map(|()| log) } else { Ok(log) }
     };
     let logs: Vec<MapLog> = (0..header.capacities_bytes.len()).map(log).collect::<Result<_, StoreError>>()?;
@@ -109,7 +109,14 @@ pub(crate) fn open(
     for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
         let committed = file.commit_of(index);
-        maps.push(MapLog::open(file.host(), &map_path(path, index), writable, header.identity, units, committed)?);
+        maps.push(MapLog::open(
+            file.host(),
+            &map_path(path, header.capacities_bytes.len(), index),
+            writable,
+            header.identity,
+            units,
+            committed,
+        )?);
     }
     let (mut slots, mut others) = (RunMap::default(), RunMap::default());
     for (index, (_, map)) in maps.iter().enumerate() {
@@ -128,11 +135,6 @@ pub(crate) fn open(
         (joint.member(held, Some((log, Released::default()))), map)
     };
     Ok(maps.into_iter().map(member).collect())
-}
-
-/// The map of a device of several.
-pub(crate) fn map_path(path: &Path, index: usize) -> std::path::PathBuf {
-    append_name(path, &format!(".{index}.map"))
 }
 
 /// What is at a slot: which eighth of which block, or which slot of which compressed block.

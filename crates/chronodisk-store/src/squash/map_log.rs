@@ -107,8 +107,14 @@ impl MapLog {
         let file_bytes = file.size()?.len_bytes;
         let (generation, mut map) = (read_header(&file, path, identity)?, RunMap::default());
         let mut log = MapLog::at_start(file, identity, generation);
-        while let Some(entries) = log.read_record(file_bytes, units)? {
-            entries.into_iter().for_each(|entry| entry.apply(&mut map));
+        loop {
+            match log.read_record(file_bytes, units) {
+                Ok(Some(entries)) => entries.into_iter().for_each(|entry| entry.apply(&mut map)),
+                Ok(None) => break,
+                // Behind the last commit a power cut leaves some records and not others, in any order.
+                Err(StoreError::Image { .. }) if committed.generation > 0 && log.commit() >= committed => break,
+                Err(error) => return Err(error),
+            }
         }
         if log.commit() < committed {
             return Err(image_error(path, log.missing(committed)));

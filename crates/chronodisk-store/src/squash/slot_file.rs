@@ -36,8 +36,8 @@ pub(crate) struct SlotFile {
 }
 
 impl SlotFile {
-    /// Takes a name for an image, which nobody has or an empty file. The image is one when its header is
-    /// [written](Self::write_header).
+    /// Takes a name for an image, which nobody has or a file that [never became one](Self::is_unfinished). The image is
+    /// one when its header is [written](Self::write_header).
     pub(crate) fn create(
         host: &Arc<dyn Host>,
         path: &Path,
@@ -46,9 +46,8 @@ impl SlotFile {
     ) -> Result<Self, StoreError> {
         let file = match StoreFile::open(host, path, OpenMode::CreateNew) {
             Ok(file) => file,
-            // A start that failed or was killed may have left it.
             Err(error) => match StoreFile::open(host, path, OpenMode::ReadWrite) {
-                Ok(file) if file.size()?.len_bytes == 0 => file,
+                Ok(file) if SlotFile::is_unfinished(&file)? => file,
                 _ => return Err(error),
             },
         };
@@ -60,15 +59,28 @@ impl SlotFile {
         Ok(SlotFile { file, sums: Some(sums), power_cut, places: Places::new(PLACES_MAX), commits, unpunched: 0 })
     }
 
-    /// Writes the header, and, if a power cut must not matter, sees to it that all files of the image are there.
-    pub(crate) fn write_header(&self, header: &Header) -> Result<(), StoreError> {
+    /// Whether a file is what a start leaves that was killed before it wrote the header.
+    fn is_unfinished(file: &StoreFile) -> Result<bool, StoreError> {
+        let len_bytes = file.size()?.len_bytes;
+        let mut magic = [0; 8];
+        let there = len_bytes.min(magic.len() as u64) as usize;
+        file.read(0, &mut magic[..there])?;
+        Ok(len_bytes <= HEADER_BYTES && magic == [0; 8])
+    }
+
+    /// Whether there is a file of this name that never became an image.
+    pub(crate) fn is_unfinished_at(host: &Arc<dyn Host>, path: &Path) -> Result<bool, StoreError> {
+        SlotFile::is_unfinished(&StoreFile::open(host, path, OpenMode::Read)?)
+    }
+
+    /// Makes the file an image, when all other files of it are there.
+    pub(crate) fn write_header(&mut self, header: &Header) -> Result<(), StoreError> {
         let commits: Vec<Commit> = self.commits.iter().map(|commit| commit.0).collect();
         if self.power_cut {
             self.sums.iter().try_for_each(Sums::sync)?;
             self.file.sync_folder()?;
         }
-        self.file.write(0, &header::encode(header, &commits))?;
-        if self.power_cut { self.file.sync() } else { Ok(()) }
+        self.adopt(header, &commits, self.power_cut)
     }
 
     /// Opens a file, and reads its header. Which places are used the maps say.
@@ -138,14 +150,18 @@ impl SlotFile {
     }
 
     /// The image becomes one of this header's version, in one step: the version is in the first sector, which is written
-    /// when all else is on the medium.
-    pub(crate) fn adopt(&mut self, header: &Header, commits: &[Commit]) -> Result<(), StoreError> {
+    /// when all else is there, on the medium if a power cut must not matter.
+    pub(crate) fn adopt(&mut self, header: &Header, commits: &[Commit], power_cut: bool) -> Result<(), StoreError> {
         const SECTOR_BYTES: usize = 512;
         let bytes = header::encode(header, commits);
         self.file.write(SECTOR_BYTES as u64, &bytes[SECTOR_BYTES..])?;
-        self.file.sync()?;
+        if power_cut {
+            self.file.sync()?;
+        }
         self.file.write(0, &bytes[..SECTOR_BYTES])?;
-        self.file.sync()?;
+        if power_cut {
+            self.file.sync()?;
+        }
         self.commits = commits.iter().map(|&commit| (commit, 0)).collect();
         Ok(())
     }
@@ -335,6 +351,17 @@ fn offset_of(place: u64) -> u64 {
 /// The file of an image's checksums.
 pub(crate) fn sums_path(image: &Path) -> std::path::PathBuf {
     append_name(image, ".sums")
+}
+
+/// All files of an image of so many devices.
+pub(crate) fn files_of(image: &Path, devices: usize) -> Vec<std::path::PathBuf> {
+    let maps = (0..devices).map(|index| map_path(image, devices, index));
+    [image.to_owned(), sums_path(image)].into_iter().chain(maps).collect()
+}
+
+/// The map of one of so many devices.
+pub(crate) fn map_path(image: &Path, devices: usize, index: usize) -> std::path::PathBuf {
+    if devices == 1 { append_name(image, ".map") } else { append_name(image, &format!(".{index}.map")) }
 }
 
 /// The places that a map names, in ascending order.

@@ -15,12 +15,12 @@ use super::names::NameRule;
 use super::notes::{MARKS_MAX, Notes};
 use super::part::{Part, Verdict, holds_file_system};
 use super::runs::{RunMap, RunValue};
-use super::slot_file::SlotFile;
+use super::slot_file::{SlotFile, files_of};
 use super::table::{Division, DivisionKind};
 use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::file::real_host;
-use crate::host::Host;
+use crate::host::{Host, OpenMode};
 use crate::{Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
 /// How a squashing store behaves.
@@ -179,6 +179,25 @@ fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
     Header { version: VERSION, capacities_bytes, content, mode: options.mode, identity: 0 }
 }
 
+/// Makes an image of `count` devices; if that fails, the files that were not there before are gone.
+fn whole_or_nothing<T>(
+    host: &Arc<dyn Host>,
+    path: &Path,
+    count: usize,
+    create: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    // What was there before is another image, or something else, and stays.
+    let is_new = match host.open(path, OpenMode::Read) {
+        Ok(_) => SlotFile::is_unfinished_at(host, path)?,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    create().inspect_err(|error| {
+        if is_new && !matches!(error, StoreError::InUse { .. }) {
+            files_of(path, count).iter().for_each(|file| drop(host.remove(file)));
+        }
+    })
+}
+
 /// An error if an image is not of devices of these capacities.
 fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<(), StoreError> {
     let held = &header.capacities_bytes;
@@ -224,13 +243,11 @@ impl SquashStore {
     /// # Errors
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
-        let mut header = new_header(vec![capacity_bytes], options);
-        let backing = Backing::File(Box::new(ImageFile::create(
-            &options.host,
-            path.as_ref(),
-            &mut header,
-            options.durability.power_cut,
-        )?));
+        let (path, mut header) = (path.as_ref(), new_header(vec![capacity_bytes], options));
+        let image = whole_or_nothing(&options.host, path, 1, || {
+            ImageFile::create(&options.host, path, &mut header, options.durability.power_cut)
+        })?;
+        let backing = Backing::File(Box::new(image));
         Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
     }
 
@@ -251,7 +268,9 @@ impl SquashStore {
             return Err(image_error(path, reason));
         }
         let mut header = new_header(capacities_bytes.to_vec(), options);
-        let members = joint::create(&options.host, path, &mut header, options.durability.power_cut)?;
+        let members = whole_or_nothing(&options.host, path, count, || {
+            joint::create(&options.host, path, &mut header, options.durability.power_cut)
+        })?;
         let store = |(member, &capacity_bytes)| {
             let backing = Backing::Joint(member);
             SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
@@ -259,12 +278,16 @@ impl SquashStore {
         Ok(members.into_iter().zip(capacities_bytes).map(store).collect())
     }
 
-    /// Opens an image of a device of `capacity_bytes`.
+    /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an image
+    /// becomes a new one.
     ///
     /// # Errors
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let path = path.as_ref();
+        if SlotFile::is_unfinished_at(&options.host, path)? {
+            return SquashStore::create(path, capacity_bytes, options);
+        }
         let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, &[capacity_bytes])?;
         let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
@@ -281,6 +304,9 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
+        if SlotFile::is_unfinished_at(&options.host, path)? {
+            return SquashStore::create_joint(path, capacities_bytes, options);
+        }
         let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, capacities_bytes)?;
         let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);

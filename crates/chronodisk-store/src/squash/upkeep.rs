@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use super::blocks::{Block, slots_of};
 use super::header::{Commit, Header, VERSION};
-use super::joint::map_path;
 use super::map_log::{MapLog, append_name};
 use super::runs::RunMap;
-use super::slot_file::{SlotFile, sums_path};
+use super::slot_file::{SlotFile, map_path, sums_path};
 use super::sums::{Sums, sum_of};
 use super::{Class, UNIT_BYTES, image_error};
 use crate::StoreError;
@@ -93,7 +92,8 @@ pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Resu
     }
     for (index, (map, commit)) in maps.iter().zip(commits).enumerate() {
         let after = file.commit_of(index).generation.max(commit.generation);
-        let log = MapLog::replace(host, &path_of_map(path, &header, index), header.identity, after, map)?;
+        let log =
+            MapLog::replace(host, &map_path(path, header.capacities_bytes.len(), index), header.identity, after, map)?;
         file.commit(index, log.commit())?;
     }
     file.before_record()?;
@@ -112,7 +112,7 @@ pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Res
     }
     let (mut maps, mut commits) = (Vec::new(), Vec::new());
     for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
-        let map_path = path_of_map(path, &header, index);
+        let map_path = map_path(path, header.capacities_bytes.len(), index);
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
         let (mut log, map) = MapLog::open(host, &map_path, true, header.identity, units, Commit::default())?;
         file.check(&map)?;
@@ -122,7 +122,7 @@ pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Res
     }
     write_sums(host, path, &mut file, &header, &maps, progress)?;
     header.version = VERSION;
-    file.adopt(&header, &commits)?;
+    file.adopt(&header, &commits, true)?;
     Ok(true)
 }
 
@@ -142,7 +142,7 @@ fn salvage(
 ) -> Result<(Vec<Salvaged>, Option<String>), StoreError> {
     let mut salvaged = Vec::new();
     for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
-        let map_path = path_of_map(path, header, index);
+        let map_path = map_path(path, header.capacities_bytes.len(), index);
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
         let (commit, map, reason) = MapLog::salvage(host, &map_path, header.identity, units)?;
         let committed = file.commit_of(index);
@@ -277,11 +277,4 @@ fn write_sums(
     sums.sync_folder()?;
     file.set_sums(sums);
     Ok(())
-}
-
-fn path_of_map(path: &Path, header: &Header, index: usize) -> std::path::PathBuf {
-    match header.capacities_bytes.len() {
-        1 => append_name(path, ".map"),
-        _ => map_path(path, index),
-    }
 }
