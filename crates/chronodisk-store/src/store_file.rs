@@ -1,8 +1,10 @@
-//! A file of a store: completes what the host does in part, and says what failed where.
+//! A file of a store: completes what the host does in part, says what failed where, and does not forget a
+//! synchronisation that failed.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::host::{Allocation, FileSize, Host, HostFile, OpenMode, SeekTo};
 use crate::{FileOperation, StoreError};
@@ -13,6 +15,9 @@ pub(crate) struct StoreFile {
     file: Box<dyn HostFile>,
     host: Arc<dyn Host>,
     path: PathBuf,
+    /// After a failed `fdatasync` the kernel drops what it could not write, and the next one succeeds. So a failure
+    /// holds until the file is opened anew; descriptors of the same file share it.
+    sync_failed: Arc<AtomicBool>,
 }
 
 impl StoreFile {
@@ -23,7 +28,12 @@ impl StoreFile {
             OpenMode::CreateNew | OpenMode::Replace => FileOperation::Create,
         };
         let file = host.open(path, how).map_err(|source| io_error(path, operation, 0, 0, source))?;
-        Ok(StoreFile { file, host: Arc::clone(host), path: path.to_owned() })
+        Ok(StoreFile {
+            file,
+            host: Arc::clone(host),
+            path: path.to_owned(),
+            sync_failed: Arc::new(AtomicBool::new(false)),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -90,9 +100,22 @@ impl StoreFile {
         Ok(())
     }
 
-    /// What was written survives a power cut.
+    /// What was written survives a power cut; fails if an earlier call failed.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.file.sync_data().map_err(self.failed(FileOperation::Sync, 0, 0))
+        if self.sync_failed.load(Ordering::Relaxed) {
+            let source = io::Error::other("an earlier synchronisation failed; open the device anew");
+            return Err(self.failed(FileOperation::Sync, 0, 0)(source));
+        }
+        self.file.sync_data().map_err(|source| {
+            self.sync_failed.store(true, Ordering::Relaxed);
+            self.failed(FileOperation::Sync, 0, 0)(source)
+        })
+    }
+
+    /// Names that changed in the file's folder survive a power cut.
+    pub(crate) fn sync_folder(&self) -> Result<(), StoreError> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.host.sync_folder(folder).map_err(self.failed(FileOperation::Sync, 0, 0))
     }
 
     pub(crate) fn size(&self) -> Result<FileSize, StoreError> {
@@ -128,7 +151,12 @@ impl StoreFile {
     /// Another descriptor of the same file.
     pub(crate) fn duplicate(&self) -> Result<Self, StoreError> {
         let file = self.file.duplicate().map_err(self.failed(FileOperation::Open, 0, 0))?;
-        Ok(StoreFile { file, host: Arc::clone(&self.host), path: self.path.clone() })
+        Ok(StoreFile {
+            file,
+            host: Arc::clone(&self.host),
+            path: self.path.clone(),
+            sync_failed: Arc::clone(&self.sync_failed),
+        })
     }
 
     /// Gives the file another name, in place of the file that had it.

@@ -101,7 +101,8 @@ pub struct Arguments {
     #[arg(long, value_name = "RUN")]
     preload: Option<String>,
 
-    /// A flush of the client's reaches the medium of the host's file system
+    /// What the device keeps survives a power cut of this host, too: completed writes of a device without a volatile
+    /// cache, completed flushes of others
     #[arg(long)]
     durable: bool,
 
@@ -342,7 +343,7 @@ fn start(
         Some(target) => (shadow::size_bytes(&target, device), (Box::new(target.store), None)),
         None => {
             let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-            (size_bytes, store::open(arguments, size_bytes)?)
+            (size_bytes, store::open(arguments, size_bytes, info.volatile_cache)?)
         }
     };
     let export = Export {

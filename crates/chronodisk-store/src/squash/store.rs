@@ -19,7 +19,7 @@ use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::file::real_host;
 use crate::host::Host;
-use crate::{Component, CpuClock, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
+use crate::{Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, check_extent, check_range, len_of};
 
 /// How a squashing store behaves.
 #[derive(Clone, Debug)]
@@ -32,8 +32,8 @@ pub struct SquashOptions {
     pub seed: u64,
     /// Memory for blocks that can't be told apart yet, in bytes; what exceeds it is kept.
     pub unclassified_bytes: u64,
-    /// A flush reaches the medium of the host's file system.
-    pub durable: bool,
+    /// What survives what, if the store is an image.
+    pub durability: Durability,
     /// Whose files images are.
     pub host: Arc<dyn Host>,
     /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
@@ -55,7 +55,7 @@ impl Default for SquashOptions {
             content: ContentKind::Zeros,
             seed: 1,
             unclassified_bytes: UNCLASSIFIED_BYTES_DEFAULT,
-            durable: false,
+            durability: Durability::default(),
             host: real_host(),
             ignore_journal: false,
             names: Vec::new(),
@@ -222,8 +222,12 @@ impl SquashStore {
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let mut header = new_header(vec![capacity_bytes], options);
-        let backing =
-            Backing::File(Box::new(ImageFile::create(&options.host, path.as_ref(), &mut header, options.durable)?));
+        let backing = Backing::File(Box::new(ImageFile::create(
+            &options.host,
+            path.as_ref(),
+            &mut header,
+            options.durability.power_cut,
+        )?));
         Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
     }
 
@@ -244,7 +248,7 @@ impl SquashStore {
             return Err(image_error(path, reason));
         }
         let mut header = new_header(capacities_bytes.to_vec(), options);
-        let members = joint::create(&options.host, path, &mut header, options.durable)?;
+        let members = joint::create(&options.host, path, &mut header, options.durability.power_cut)?;
         let store = |(member, &capacity_bytes)| {
             let backing = Backing::Joint(member);
             SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
@@ -258,7 +262,7 @@ impl SquashStore {
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(&options.host, path, true, options.durable)?;
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, &[capacity_bytes])?;
         let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
         SquashStore::with_map(capacity_bytes, &header, map, Backing::File(Box::new(image)), options)
@@ -274,7 +278,7 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
-        let (file, header) = SlotFile::open(&options.host, path, true, options.durable)?;
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, capacities_bytes)?;
         let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
         let store = |((member, map), &capacity_bytes)| {
