@@ -81,7 +81,7 @@ impl FromStr for Content {
 
 impl SquashArguments {
     /// How the store squashes, if it does.
-    pub fn options(&self, seed: u64, durable: bool) -> Option<SquashOptions> {
+    pub fn options(&self, seed: u64, durability: Durability) -> Option<SquashOptions> {
         let mode = match self.squash? {
             Mode::Classified => SquashMode::Classified,
             Mode::Exact => SquashMode::Exact,
@@ -96,7 +96,7 @@ impl SquashArguments {
             content: of_all.unwrap_or_default(),
             seed,
             unclassified_bytes: self.unclassified_budget,
-            durability: Durability { power_cut: durable, ..Durability::default() },
+            durability,
             ignore_journal: self.ignore_journal,
             notices: self.notices,
             names: keep.chain(self.made_up().cloned()).collect(),
@@ -119,7 +119,7 @@ impl SquashArguments {
 
     /// The flags as they took effect, for a result.
     pub fn all_options(&self, options: &mut BTreeMap<String, Value>) {
-        let squashed = self.options(0, false);
+        let squashed = self.options(0, Durability::default());
         options.insert("squash".to_owned(), json!(squashed.as_ref().map(|options| options.mode.name())));
         options.insert("content".to_owned(), json!(squashed.as_ref().map(|options| options.content.name())));
         let budget = squashed.as_ref().map(|options| options.unclassified_bytes);

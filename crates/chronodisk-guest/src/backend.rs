@@ -19,7 +19,7 @@ use chronodisk_engine::{
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::squash::{ContentKind, GlobError, JointMemory, SquashMode, SquashOptions, SquashStore};
-use chronodisk_store::{FileStore, RamStore, RecordingStore, Store, StoreError};
+use chronodisk_store::{Durability, FileStore, RamStore, RecordingStore, Store, StoreError};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
@@ -378,6 +378,11 @@ fn capacity_bytes(port: &ModelPort) -> u64 {
     port.info().capacity_sectors * SECTOR_BYTES
 }
 
+/// What the device promises, its store keeps.
+fn durability(device: &DeviceOptions, port: &ModelPort) -> Durability {
+    Durability { write_through: !port.info().volatile_cache, power_cut: device.durable }
+}
+
 /// A device's bytes, wherever they are.
 fn open_store(
     device: &DeviceOptions,
@@ -391,7 +396,7 @@ fn open_store(
     };
     let store = match elsewhere {
         Some(store) => Box::new(store),
-        None => open_here(&device.store, capacity_bytes(port), spec.seed, joint)?,
+        None => open_here(&device.store, capacity_bytes(port), durability(device, port), spec.seed, joint)?,
     };
     let store = match &device.store_recording {
         Some(path) => Box::new(RecordingStore::new(store, path)?),
@@ -447,7 +452,13 @@ impl Joint {
             let budget_bytes = choices.iter().fold(0_u64, |sum, choice| sum.saturating_add(choice.1));
             return Ok(Joint::Memory(JointMemory::new(budget_bytes)));
         };
-        let options = squash_options(&devices[0].store, seed)?;
+        // What one of them promises they all keep.
+        let each = devices.iter().zip(ports).map(|(device, port)| durability(device, port));
+        let together = each.fold(Durability::default(), |all, one| Durability {
+            write_through: all.write_through || one.write_through,
+            power_cut: all.power_cut || one.power_cut,
+        });
+        let options = squash_options(&devices[0].store, together, seed)?;
         let capacities_bytes: Vec<u64> = ports.iter().map(capacity_bytes).collect();
         let stores = match path.exists() {
             true => SquashStore::open_joint(path, &capacities_bytes, &options)?,
@@ -458,7 +469,11 @@ impl Joint {
 }
 
 /// How a squashing store behaves, if it is chosen.
-fn squash_options(choice: &StoreChoice, seed: u64) -> Result<SquashOptions, Box<dyn std::error::Error>> {
+fn squash_options(
+    choice: &StoreChoice,
+    durability: Durability,
+    seed: u64,
+) -> Result<SquashOptions, Box<dyn std::error::Error>> {
     let StoreChoice::Squashed { exact, content, unclassified_bytes, ignore_journal, names, notices, .. } = choice
     else {
         return Err("the store is none that squashes".into());
@@ -469,6 +484,7 @@ fn squash_options(choice: &StoreChoice, seed: u64) -> Result<SquashOptions, Box<
         content: content.ok_or("a kind of content that is not known")?,
         seed,
         unclassified_bytes: *unclassified_bytes,
+        durability,
         ignore_journal: *ignore_journal,
         names: names.iter().map(|rule| rule.parse()).collect::<Result<_, GlobError>>()?,
         notices: *notices,
@@ -479,17 +495,18 @@ fn squash_options(choice: &StoreChoice, seed: u64) -> Result<SquashOptions, Box<
 fn open_here(
     choice: &StoreChoice,
     capacity_bytes: u64,
+    durability: Durability,
     seed: u64,
     joint: &mut Joint,
 ) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
     Ok(match choice {
         StoreChoice::Ram { budget_bytes } => Box::new(RamStore::new(capacity_bytes, *budget_bytes)),
         StoreChoice::File { path } if Path::new(path).exists() => {
-            Box::new(FileStore::open(path, capacity_bytes, false)?)
+            Box::new(FileStore::open(path, capacity_bytes, durability)?)
         }
-        StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, false)?),
+        StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, durability)?),
         StoreChoice::Squashed { image, budget_bytes, .. } => {
-            let options = squash_options(choice, seed)?;
+            let options = squash_options(choice, durability, seed)?;
             Box::new(match (image, joint) {
                 (_, Joint::Image(stores)) => stores.pop_front().ok_or("more devices than the image has")?,
                 (None, Joint::Memory(memory)) => SquashStore::in_joint_memory(capacity_bytes, memory, &options),

@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use crate::host::{Allocation, Host, OpenMode, RealHost, SeekTo};
 use crate::store_file::{Cached, StoreFile};
-use crate::{Extent, FileOperation, Store, StoreError, check_extent, check_range, len_of};
+use crate::{Durability, Extent, FileOperation, Store, StoreError, check_extent, check_range, len_of};
 
 /// Keeps the device in a file of the same size, byte for byte, that other tools can open.
 ///
-/// What was never written is a hole. The contents survive the end of this process, whatever ends
-/// it; they survive a crash of the host from each flush on if the store is durable. While it is
-/// open no other `FileStore` can open the file.
+/// What was never written is a hole. [`Durability`] says what survives; the end of this process, whatever
+/// ends it, loses nothing in any case. While it is open no other `FileStore` can open the file.
 #[derive(Debug)]
 pub struct FileStore {
     file: StoreFile,
     capacity_bytes: u64,
-    durable: bool,
+    durability: Durability,
     /// What the host's file system was found to understand; it is asked for less when it refuses.
     clearing: Option<Allocation>,
     /// The host's file system can tell whether a read would wait.
     knows_waiting: bool,
+    /// The host's file system can set space aside.
+    knows_reserving: bool,
 }
 
 impl FileStore {
-    /// Makes a new file of `capacity_bytes`, all hole. With `durable`, a flush reaches the host's
-    /// medium.
+    /// Makes a new file of `capacity_bytes`, all hole. A creation that fails leaves no file behind.
     ///
     /// # Errors
     /// [`StoreError::Io`], also if the file exists.
-    pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, durable: bool) -> Result<Self, StoreError> {
-        FileStore::create_on(&real_host(), path, capacity_bytes, durable)
+    pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, durability: Durability) -> Result<Self, StoreError> {
+        FileStore::create_on(&real_host(), path, capacity_bytes, durability)
     }
 
     /// Like [`FileStore::create`], with files of `host`.
@@ -42,20 +42,28 @@ impl FileStore {
         host: &Arc<dyn Host>,
         path: impl AsRef<Path>,
         capacity_bytes: u64,
-        durable: bool,
+        durability: Durability,
     ) -> Result<Self, StoreError> {
-        let file = StoreFile::open(host, path.as_ref(), OpenMode::CreateNew)?;
-        file.lock(true)?;
-        file.set_len(capacity_bytes, FileOperation::Create)?;
-        Ok(FileStore::from_parts(file, capacity_bytes, durable))
+        let path = path.as_ref();
+        let file = StoreFile::open(host, path, OpenMode::CreateNew)?;
+        let made = file.lock(true).and_then(|()| make(&file, capacity_bytes, durability));
+        if let Err(error) = made {
+            // It would be in the way of the next attempt, unless somebody already uses it.
+            if !matches!(error, StoreError::InUse { .. }) {
+                let _ = host.remove(path);
+            }
+            return Err(error);
+        }
+        Ok(FileStore::from_parts(file, capacity_bytes, durability))
     }
 
-    /// Opens a file that must have exactly `capacity_bytes`.
+    /// Opens a file that must have exactly `capacity_bytes`. An empty one is what a creation leaves that was killed:
+    /// it is made as long as the device.
     ///
     /// # Errors
     /// [`StoreError::WrongSize`], [`StoreError::InUse`], [`StoreError::Io`].
-    pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, durable: bool) -> Result<Self, StoreError> {
-        FileStore::open_on(&real_host(), path, capacity_bytes, durable)
+    pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, durability: Durability) -> Result<Self, StoreError> {
+        FileStore::open_on(&real_host(), path, capacity_bytes, durability)
     }
 
     /// Like [`FileStore::open`], with files of `host`.
@@ -66,16 +74,21 @@ impl FileStore {
         host: &Arc<dyn Host>,
         path: impl AsRef<Path>,
         capacity_bytes: u64,
-        durable: bool,
+        durability: Durability,
     ) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let file = StoreFile::open(host, path, OpenMode::ReadWrite)?;
         file.lock(true)?;
         let actual_bytes = file.size()?.len_bytes;
-        if actual_bytes != capacity_bytes {
+        if actual_bytes == 0 {
+            make(&file, capacity_bytes, durability)?;
+        } else if actual_bytes != capacity_bytes {
             return Err(StoreError::WrongSize { path: path.to_owned(), actual_bytes, expected_bytes: capacity_bytes });
+        } else if durability.power_cut {
+            // Who made it may have ended before its name was safe.
+            file.sync_folder()?;
         }
-        Ok(FileStore::from_parts(file, capacity_bytes, durable))
+        Ok(FileStore::from_parts(file, capacity_bytes, durability))
     }
 
     /// The same file under a descriptor of its own, for reading while this one is busy.
@@ -83,8 +96,65 @@ impl FileStore {
         Ok(FileStore { file: self.file.duplicate()?, ..*self })
     }
 
-    fn from_parts(file: StoreFile, capacity_bytes: u64, durable: bool) -> Self {
-        FileStore { file, capacity_bytes, durable, clearing: Some(Allocation::Punch), knows_waiting: true }
+    fn from_parts(file: StoreFile, capacity_bytes: u64, durability: Durability) -> Self {
+        FileStore {
+            file,
+            capacity_bytes,
+            durability,
+            clearing: Some(Allocation::Punch),
+            knows_waiting: true,
+            knows_reserving: true,
+        }
+    }
+
+    /// What it promises.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// As [`Store::write`], but [`settle`](Self::settle) is still to be called before it is acknowledged.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn write_unsettled(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        self.file.write(offset_bytes, bytes)
+    }
+
+    /// What was written is made as safe as a completed write has to be.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn settle(&self) -> Result<(), StoreError> {
+        if self.write_waits() { self.file.sync() } else { Ok(()) }
+    }
+
+    /// Sets space aside for writes to a range. Where the host's file system can't, nothing is set aside.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfRange`], [`StoreError::Io`] if there is no space.
+    pub fn reserve(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
+        if self.knows_reserving && len_bytes > 0 {
+            self.knows_reserving = self.file.allocate(Allocation::Reserve, offset_bytes, len_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Store::write_zeroes`], but [`settle`](Self::settle) is still to be called.
+    pub(crate) fn clear_unsettled(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        while let Some(clearing) = self.clearing {
+            if self.file.allocate(clearing, offset_bytes, len_bytes)? {
+                return Ok(());
+            }
+            self.clearing = (clearing == Allocation::Punch).then_some(Allocation::Zero);
+        }
+        self.overwrite_with_zeros(offset_bytes, len_bytes)
     }
 
     fn overwrite_with_zeros(&self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
@@ -110,8 +180,8 @@ impl Store for FileStore {
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        self.file.write(offset_bytes, bytes)
+        self.write_unsettled(offset_bytes, bytes)?;
+        self.settle()
     }
 
     /// By `RWF_NOWAIT`, preadv2(2): what is in the host's page cache. Where the file system does not
@@ -132,7 +202,11 @@ impl Store for FileStore {
     }
 
     fn flush_waits(&self) -> bool {
-        self.durable
+        self.durability.power_cut
+    }
+
+    fn write_waits(&self) -> bool {
+        self.durability.write_through && self.durability.power_cut
     }
 
     fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
@@ -141,26 +215,15 @@ impl Store for FileStore {
 
     /// The range is punched out and then allocated anew: zeros that were never written.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.write_zeroes(offset_bytes, len_bytes)?;
-        if len_bytes > 0 {
-            // What a file system can't set aside is not set aside; the zeros are there all the same.
-            self.file.allocate(Allocation::Reserve, offset_bytes, len_bytes)?;
-        }
-        Ok(())
+        self.clear_unsettled(offset_bytes, len_bytes)?;
+        // What a file system can't set aside is not set aside; the zeros are there all the same.
+        self.reserve(offset_bytes, len_bytes)?;
+        self.settle()
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
-        if len_bytes == 0 {
-            return Ok(());
-        }
-        while let Some(clearing) = self.clearing {
-            if self.file.allocate(clearing, offset_bytes, len_bytes)? {
-                return Ok(());
-            }
-            self.clearing = (clearing == Allocation::Punch).then_some(Allocation::Zero);
-        }
-        self.overwrite_with_zeros(offset_bytes, len_bytes)
+        self.clear_unsettled(offset_bytes, len_bytes)?;
+        self.settle()
     }
 
     /// As the host's file system knows it: `SEEK_DATA` and `SEEK_HOLE`, lseek(2). One that does not
@@ -188,7 +251,7 @@ impl Store for FileStore {
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
-        if self.durable { self.file.sync() } else { Ok(()) }
+        if self.durability.power_cut { self.file.sync() } else { Ok(()) }
     }
 
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
@@ -198,6 +261,16 @@ impl Store for FileStore {
     fn budget_bytes(&self) -> Option<u64> {
         None
     }
+}
+
+/// Makes a new file as long as the device.
+fn make(file: &StoreFile, capacity_bytes: u64, durability: Durability) -> Result<(), StoreError> {
+    file.set_len(capacity_bytes, FileOperation::Create)?;
+    if durability.power_cut {
+        file.sync()?;
+        file.sync_folder()?;
+    }
+    Ok(())
 }
 
 /// The operating system's files.
@@ -210,9 +283,10 @@ mod tests {
     use super::*;
 
     const CAPACITY_BYTES: u64 = 1 << 20;
+    const DURABLE: Durability = Durability { write_through: false, power_cut: true };
 
     fn create(directory: &tempfile::TempDir) -> FileStore {
-        FileStore::create(directory.path().join("disk"), CAPACITY_BYTES, true).unwrap()
+        FileStore::create(directory.path().join("disk"), CAPACITY_BYTES, DURABLE).unwrap()
     }
 
     #[test]
@@ -222,7 +296,7 @@ mod tests {
         store.write(1000, b"kept").unwrap();
         store.flush().unwrap();
         drop(store);
-        let mut store = FileStore::open(directory.path().join("disk"), CAPACITY_BYTES, false).unwrap();
+        let mut store = FileStore::open(directory.path().join("disk"), CAPACITY_BYTES, Durability::default()).unwrap();
         let mut bytes = [0; 4];
         store.read(1000, &mut bytes).unwrap();
         assert_eq!(&bytes, b"kept");
@@ -233,13 +307,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         let store = create(&directory);
-        let error = FileStore::open(&path, CAPACITY_BYTES, false).unwrap_err();
+        let error = FileStore::open(&path, CAPACITY_BYTES, Durability::default()).unwrap_err();
         assert!(matches!(error, StoreError::InUse { .. }), "{error}");
         drop(store);
-        let error = FileStore::open(&path, CAPACITY_BYTES + 1, false).unwrap_err();
+        let error = FileStore::open(&path, CAPACITY_BYTES + 1, Durability::default()).unwrap_err();
         assert!(matches!(error, StoreError::WrongSize { actual_bytes: CAPACITY_BYTES, .. }), "{error}");
         assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
-        let error = FileStore::create(&path, CAPACITY_BYTES, false).unwrap_err();
+        let error = FileStore::create(&path, CAPACITY_BYTES, Durability::default()).unwrap_err();
         assert!(matches!(error, StoreError::Io { operation: FileOperation::Create, .. }), "{error}");
     }
 
@@ -302,7 +376,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for clearing in [Some(Allocation::Punch), None] {
             let path = directory.path().join(format!("{clearing:?}"));
-            let mut store = FileStore::create(path, CAPACITY_BYTES, false).unwrap();
+            let mut store = FileStore::create(path, CAPACITY_BYTES, Durability::default()).unwrap();
             store.clearing = clearing;
             store.write(0, &[9; 300_000]).unwrap();
             store.discard(1, 200_000).unwrap();

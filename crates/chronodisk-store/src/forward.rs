@@ -63,6 +63,9 @@ macro_rules! forward_to_store {
     (@ flush $this:ident $store:expr) => {
         fn flush(&mut $this) -> Result<(), $crate::StoreError> { $store.flush() }
     };
+    (@ write_waits $this:ident $store:expr) => {
+        fn write_waits(&$this) -> bool { $store.write_waits() }
+    };
     (@ flush_waits $this:ident $store:expr) => {
         fn flush_waits(&$this) -> bool { $store.flush_waits() }
     };

@@ -29,6 +29,7 @@ mod error;
 mod file;
 mod footprint;
 mod forward;
+mod frames;
 pub mod host;
 mod loading;
 pub mod overflow;
@@ -133,6 +134,11 @@ pub trait Store: Send {
 
     /// Whether a [`flush`](Self::flush) waits for a disk.
     fn flush_waits(&self) -> bool {
+        false
+    }
+
+    /// Whether a [`write`](Self::write), zeroing or discard waits for a disk before it is complete.
+    fn write_waits(&self) -> bool {
         false
     }
 

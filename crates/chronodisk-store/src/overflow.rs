@@ -3,18 +3,26 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+use crate::frames::{CHUNK_BYTES, Frames};
 use crate::loading::Loading;
 use crate::preload::{AccessList, Preload};
 use crate::{Extent, FileStore, Store, StoreError, check_extent, check_range, len_of};
 
 /// Keeps what was used last in memory, and everything in a file.
 ///
-/// The memory holds pages of [`PAGE_BYTES`] in the order of their last use (LRU). A page that was
-/// written stays in memory alone until it has to make room, until its neighbours are written back,
-/// or until a flush; then it goes to the file together with the written pages around it. So what
-/// was flushed is in the file and survives the end of this process, and a crash of the host, too,
-/// if the file is durable. What was not flushed may be lost, as in a device with a volatile cache;
-/// an orderly end writes it back.
+/// The memory holds pages of [`PAGE_BYTES`] in the order of their last use (LRU). The file's
+/// [`Durability`](crate::Durability) says what survives, and so how the memory is used:
+///
+/// * *Without a volatile cache* every write goes to the file before it is complete, and the memory is a cache of the
+///   file for reads.
+/// * *With one* a page that was written (a dirty page) stays in memory alone until it has to make room, until its
+///   neighbours are written back, or until a flush; then it goes to the file together with the dirty pages around it.
+///   The file's space for it is set aside before the write is complete, so a full disk is an error of the write and
+///   not of a later one, of a flush or of the end. An orderly end writes all dirty pages back.
+///
+/// A page that can't be written back stays in memory: a read never fails for it, and flushes and the end do until it
+/// could be written. The host's file system must be able to set space aside (`fallocate`), else its disk may turn out
+/// to be full when a page is written back.
 ///
 /// Memory never exceeds the budget by more than [`OVERHEAD_BYTES`].
 ///
@@ -31,6 +39,8 @@ pub struct OverflowStore {
     /// nothing.
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    /// The file has everything that was acknowledged; no page is ever dirty.
+    write_through: bool,
     preload: Option<Preload>,
     loading: Loading,
     statistics: OverflowStatistics,
@@ -48,9 +58,8 @@ pub const OVERHEAD_BYTES: u64 = 2 * RUN_PAGES * PAGE_BYTES + FRAMES_MIN as u64 *
 const RUN_PAGES: u64 = 64;
 /// Fewest pages in memory.
 const FRAMES_MIN: u32 = 64;
-/// Memory is taken in pieces of this size as it is needed.
-const CHUNK_BYTES: usize = 1 << 20;
-const CHUNK_FRAMES: u32 = (CHUNK_BYTES / PAGE_BYTES as usize) as u32;
+/// Pages that are looked at for one to leave that is not dirty, when dirty ones can't be written back.
+const CLEAN_SEARCH_PAGES: usize = 1024;
 
 /// What an overflow store did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +72,8 @@ pub struct OverflowStatistics {
     pub evictions: u64,
     /// Pages that were written to the file.
     pub written_back: u64,
+    /// Attempts to write a page to the file that failed; the page stays in memory.
+    pub write_back_failures: u64,
     /// Pages that were brought in ahead of their use.
     pub preloaded: u64,
 }
@@ -73,6 +84,7 @@ impl OverflowStore {
     pub fn new(file: FileStore, budget_bytes: u64) -> Self {
         let count = u32::try_from(budget_bytes / FRAME_BYTES).unwrap_or(u32::MAX - 1).max(FRAMES_MIN);
         OverflowStore {
+            write_through: file.durability().write_through,
             file,
             frames: Frames::new(count),
             resident: HashMap::new(),
@@ -109,14 +121,10 @@ impl OverflowStore {
     }
 
     /// A page that [`next_preload`](Self::next_preload) named was read, or could not be.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`] if a page that makes room can't be written back.
-    pub fn finish_preload(&mut self, page: u64, bytes: Option<&[u8]>) -> Result<(), StoreError> {
-        if self.finish_load(page, bytes)? {
+    pub fn finish_preload(&mut self, page: u64, bytes: Option<&[u8]>) {
+        if self.finish_load(page, bytes) {
             self.statistics.preloaded += 1;
         }
-        Ok(())
     }
 
     /// Copies what is in memory from `offset_bytes` on, up to the first page that is not; tells how
@@ -152,26 +160,22 @@ impl OverflowStore {
         run
     }
 
-    /// A page on its way was read, or could not be. Keeps it unless it came or changed meanwhile;
-    /// tells whether the bytes are what the device has there.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`] if a page that makes room can't be written back.
-    pub fn finish_load(&mut self, page: u64, bytes: Option<&[u8]>) -> Result<bool, StoreError> {
+    /// A page on its way was read, or could not be. Keeps it unless it came or changed meanwhile, or no other page can
+    /// make room; tells whether the bytes are what the device has there.
+    pub fn finish_load(&mut self, page: u64, bytes: Option<&[u8]>) -> bool {
         let valid = self.loading.finish(page);
-        let Some(bytes) = bytes.filter(|_| valid && !self.resident.contains_key(&page)) else { return Ok(false) };
-        let frame = self.make_resident(page)?;
-        let len = bytes.len().min(PAGE_BYTES as usize);
-        let target = self.frames.bytes_mut(frame);
-        target[..len].copy_from_slice(&bytes[..len]);
-        target[len..].fill(0);
-        Ok(true)
+        let Some(bytes) = bytes.filter(|_| valid && !self.resident.contains_key(&page)) else { return false };
+        self.keep(page, bytes);
+        true
     }
 
     /// A page of which a write to this range needs the rest, because it covers it in part only,
-    /// and which is not in memory.
+    /// and which is not in memory. None if all writes go to the file.
     #[must_use]
     pub fn missing_for_write(&self, offset_bytes: u64, len_bytes: u64) -> Option<u64> {
+        if self.write_through {
+            return None;
+        }
         let end_bytes = offset_bytes + len_bytes;
         let ends = [(offset_bytes, offset_bytes / PAGE_BYTES), (end_bytes, end_bytes / PAGE_BYTES)];
         let partial = ends.into_iter().filter(|(bytes, _)| len_bytes > 0 && !bytes.is_multiple_of(PAGE_BYTES));
@@ -181,12 +185,35 @@ impl OverflowStore {
     /// Writes everything to the file that is in memory alone.
     ///
     /// # Errors
-    /// [`StoreError::Io`]; what could not be written stays in memory.
+    /// [`StoreError::Io`], the first of them; what could not be written stays in memory, and all else is written.
     pub fn write_back_all(&mut self) -> Result<(), StoreError> {
-        while let Some(first) = self.dirty.first().copied() {
-            self.write_back_around(first)?;
+        let mut first_error = Ok(());
+        let mut next = 0;
+        while let Some(page) = self.dirty.range(next..).next().copied() {
+            let run = self.dirty_run(page);
+            next = run.end;
+            if let Err(error) = self.write_back(run.clone()) {
+                // Some of its pages may go to the file all the same.
+                let alone = if run.end - run.start > 1 { run } else { 0..0 };
+                alone.for_each(|page| drop(self.write_back(page..page + 1)));
+                first_error = first_error.and(Err(error));
+            }
         }
-        Ok(())
+        first_error
+    }
+
+    /// As [`Store::write`], but [`FileStore::settle`] is still to be called on a [`file_reader`](Self::file_reader)
+    /// before it is acknowledged, without this store in hand.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn write_unsettled(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes(), offset_bytes, len_of(bytes))?;
+        self.note_access(offset_bytes, len_of(bytes));
+        match self.write_through {
+            true => self.write_to_file(offset_bytes, bytes),
+            false => self.write_to_memory(offset_bytes, bytes),
+        }
     }
 
     /// Reads the file without this store.
@@ -209,65 +236,91 @@ impl OverflowStore {
         self.frames.in_use() * FRAME_BYTES + (self.incoming.capacity() + self.outgoing.capacity()) as u64
     }
 
-    /// Writes a run of written pages that contains this one to the file.
-    fn write_back_around(&mut self, page: u64) -> Result<(), StoreError> {
+    /// A run of dirty pages that contains this one.
+    fn dirty_run(&self, page: u64) -> Range<u64> {
         let before = self.dirty.range(..page).rev().zip(1..RUN_PAGES / 2);
         let start = before.take_while(|(dirty, back)| **dirty + back == page).last().map_or(page, |(dirty, _)| *dirty);
         let run = self.dirty.range(start..).zip(start..start + RUN_PAGES).take_while(|(dirty, page)| **dirty == *page);
-        let end = start + run.count() as u64;
+        start..start + run.count() as u64
+    }
+
+    /// Writes a run of dirty pages to the file.
+    fn write_back(&mut self, run: Range<u64>) -> Result<(), StoreError> {
         self.outgoing.clear();
-        for page in start..end {
+        for page in run.clone() {
             self.outgoing.extend_from_slice(self.frames.bytes(self.resident[&page]));
         }
-        let len_bytes = (end * PAGE_BYTES).min(self.file.capacity_bytes()) - start * PAGE_BYTES;
-        self.file.write(start * PAGE_BYTES, &self.outgoing[..len_bytes as usize])?;
-        for page in start..end {
+        let start_bytes = run.start * PAGE_BYTES;
+        let len_bytes = (run.end * PAGE_BYTES).min(self.file.capacity_bytes()) - start_bytes;
+        if let Err(error) = self.file.write_unsettled(start_bytes, &self.outgoing[..len_bytes as usize]) {
+            self.statistics.write_back_failures += run.end - run.start;
+            return Err(error);
+        }
+        self.statistics.written_back += run.end - run.start;
+        for page in run {
             self.dirty.remove(&page);
         }
-        self.statistics.written_back += end - start;
         Ok(())
     }
 
-    /// A frame for a page that has none; its contents are anything.
-    fn make_resident(&mut self, page: u64) -> Result<u32, StoreError> {
-        let frame = match self.frames.take_free() {
-            Some(frame) => frame,
-            None => {
-                let oldest = self.frames.oldest();
-                let leaving = self.frames.page_of(oldest);
-                if self.dirty.contains(&leaving) {
-                    self.write_back_around(leaving)?;
-                }
-                self.resident.remove(&leaving);
-                self.frames.unlink(oldest);
-                self.statistics.evictions += 1;
-                oldest
-            }
-        };
+    /// A frame that holds nothing: a free one, or that of the page whose last use is the longest ago. If that one is
+    /// dirty and can't be written back, a clean one makes room.
+    fn make_room(&mut self) -> Result<u32, StoreError> {
+        if let Some(frame) = self.frames.take_free() {
+            return Ok(frame);
+        }
+        let mut leaving = self.frames.oldest();
+        let page = self.frames.page_of(leaving);
+        if self.dirty.contains(&page)
+            && let Err(error) = self.write_back(self.dirty_run(page))
+        {
+            let mut oldest = self.frames.from_oldest().take(CLEAN_SEARCH_PAGES);
+            leaving = oldest.find(|frame| !self.dirty.contains(&self.frames.page_of(*frame))).ok_or(error)?;
+        }
+        self.resident.remove(&self.frames.page_of(leaving));
+        self.frames.unlink(leaving);
+        self.statistics.evictions += 1;
+        Ok(leaving)
+    }
+
+    /// The page is in this frame, which was made for it.
+    fn hold(&mut self, page: u64, frame: u32, bytes: &[u8]) {
+        let len = bytes.len().min(PAGE_BYTES as usize);
+        let target = self.frames.bytes_mut(frame);
+        target[..len].copy_from_slice(&bytes[..len]);
+        target[len..].fill(0);
         self.frames.link(frame, page);
         self.resident.insert(page, frame);
-        Ok(frame)
+    }
+
+    /// Keeps what the file has there in memory, if there is room.
+    fn keep(&mut self, page: u64, bytes: &[u8]) {
+        // The file has it: without room it is read again when it is needed.
+        if let Ok(frame) = self.make_room() {
+            self.hold(page, frame, bytes);
+        }
     }
 
     /// Reads pages from the file that are not in memory, and keeps them; `each` sees every one.
     fn load_run(&mut self, pages: Range<u64>, mut each: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
-        let start_bytes = pages.start * PAGE_BYTES;
-        let len_bytes = (pages.end * PAGE_BYTES).min(self.file.capacity_bytes()) - start_bytes;
         let mut incoming = std::mem::take(&mut self.incoming);
-        incoming.clear();
-        incoming.resize(len_bytes as usize, 0);
-        let loaded = self.file.read(start_bytes, &mut incoming).and_then(|()| {
+        let loaded = self.read_file(&pages, &mut incoming);
+        if loaded.is_ok() {
             for (page, bytes) in pages.zip(incoming.chunks(PAGE_BYTES as usize)) {
                 each(page, bytes);
-                let frame = self.make_resident(page)?;
-                let target = self.frames.bytes_mut(frame);
-                target[..bytes.len()].copy_from_slice(bytes);
-                target[bytes.len()..].fill(0);
+                self.keep(page, bytes);
             }
-            Ok(())
-        });
+        }
         self.incoming = incoming;
         loaded
+    }
+
+    fn read_file(&mut self, pages: &Range<u64>, incoming: &mut Vec<u8>) -> Result<(), StoreError> {
+        let start_bytes = pages.start * PAGE_BYTES;
+        let len_bytes = (pages.end * PAGE_BYTES).min(self.file.capacity_bytes()) - start_bytes;
+        incoming.clear();
+        incoming.resize(len_bytes as usize, 0);
+        self.file.read(start_bytes, incoming)
     }
 
     /// The run of absent pages from `first` on, before `end`.
@@ -286,9 +339,46 @@ impl OverflowStore {
         }
     }
 
-    /// The page's contents are no longer what the file says.
-    fn note_change(&mut self, page: u64) {
-        self.loading.changed(page);
+    /// The file has the bytes before memory has, so that no page is dirty.
+    fn write_to_file(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let written = self.file.write_unsettled(offset_bytes, bytes);
+        self.loading.changed_range(pages_of(offset_bytes, len_of(bytes)));
+        if written.is_err() {
+            // Nobody knows how far it came.
+            self.forget(pages_of(offset_bytes, len_of(bytes)));
+            return written;
+        }
+        for (page, start, part) in parts(offset_bytes, bytes) {
+            if let Some(frame) = self.resident.get(&page).copied() {
+                self.statistics.hits += 1;
+                self.frames.touch(frame);
+                self.frames.bytes_mut(frame)[start..start + part.len()].copy_from_slice(part);
+            } else if part.len() == PAGE_BYTES as usize {
+                self.keep(page, part);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_to_memory(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.reserve(offset_bytes, len_of(bytes))?;
+        parts(offset_bytes, bytes).try_for_each(|(page, start, part)| self.write_part(page, start, part))
+    }
+
+    /// Sets the file's space aside for the pages of a range that become dirty.
+    fn reserve(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        let mut pages = pages_of(offset_bytes, len_bytes);
+        while !pages.is_empty() && self.dirty.contains(&pages.start) {
+            pages.start += 1;
+        }
+        while !pages.is_empty() && self.dirty.contains(&(pages.end - 1)) {
+            pages.end -= 1;
+        }
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let start_bytes = pages.start * PAGE_BYTES;
+        self.file.reserve(start_bytes, (pages.end * PAGE_BYTES).min(self.file.capacity_bytes()) - start_bytes)
     }
 
     fn write_part(&mut self, page: u64, start: usize, bytes: &[u8]) -> Result<(), StoreError> {
@@ -298,30 +388,92 @@ impl OverflowStore {
                 self.frames.touch(frame);
                 frame
             }
-            None if bytes.len() == PAGE_BYTES as usize => self.make_resident(page)?,
-            None => {
-                self.statistics.misses += 1;
-                self.load_run(page..page + 1, |_, _| {})?;
-                self.resident[&page]
-            }
+            None => self.bring_for_write(page, bytes.len() == PAGE_BYTES as usize)?,
         };
         self.frames.bytes_mut(frame)[start..start + bytes.len()].copy_from_slice(bytes);
         self.dirty.insert(page);
-        self.note_change(page);
+        self.loading.changed(page);
         Ok(())
     }
 
-    /// Forgets pages that the file will say are zero.
+    /// Makes an absent page resident, with its contents unless all of them are about to be written.
+    fn bring_for_write(&mut self, page: u64, is_whole: bool) -> Result<u32, StoreError> {
+        let mut incoming = std::mem::take(&mut self.incoming);
+        let read = match is_whole {
+            true => {
+                incoming.clear();
+                Ok(())
+            }
+            false => {
+                self.statistics.misses += 1;
+                self.read_file(&(page..page + 1), &mut incoming)
+            }
+        };
+        let frame = read.and_then(|()| self.make_room());
+        if let Ok(frame) = frame {
+            self.hold(page, frame, &incoming);
+        }
+        self.incoming = incoming;
+        frame
+    }
+
+    /// Zeros of a part of a page, in memory and, if that is where writes go, in the file.
+    fn zero_part(&mut self, from: u64, to: u64) -> Result<(), StoreError> {
+        const ZEROS: &[u8] = &[0; PAGE_BYTES as usize];
+        self.write_to_memory(from, &ZEROS[..(to - from) as usize])
+    }
+
+    /// As [`Store::write_zeroes`], but the file is still to be settled.
+    fn clear_unsettled(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes(), offset_bytes, len_bytes)?;
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        if self.write_through {
+            // The pages come back when they are needed.
+            let cleared = self.file.clear_unsettled(offset_bytes, len_bytes);
+            self.forget(pages_of(offset_bytes, len_bytes));
+            self.loading.changed_range(pages_of(offset_bytes, len_bytes));
+            return cleared;
+        }
+        let end_bytes = offset_bytes + len_bytes;
+        let whole = offset_bytes.div_ceil(PAGE_BYTES)..end_bytes / PAGE_BYTES;
+        let head_end = end_bytes.min(whole.start * PAGE_BYTES);
+        let tail_start = head_end.max(whole.end * PAGE_BYTES);
+        for (from, to) in [(offset_bytes, head_end), (tail_start, end_bytes)] {
+            if from < to {
+                self.zero_part(from, to)?;
+            }
+        }
+        if whole.start < whole.end {
+            let cleared = self.file.clear_unsettled(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES);
+            self.loading.changed_range(whole.clone());
+            // What is only here stays if the file may not say that it is zero.
+            match cleared.is_ok() {
+                true => self.forget(whole),
+                false => self.forget_clean(whole),
+            }
+            return cleared;
+        }
+        Ok(())
+    }
+
+    /// Forgets pages: the file says what they are.
     fn forget(&mut self, pages: Range<u64>) {
         let written: Vec<u64> = self.dirty.range(pages.clone()).copied().collect();
         written.iter().for_each(|page| {
             self.dirty.remove(page);
         });
+        self.forget_clean(pages);
+    }
+
+    /// Forgets those pages that the file has.
+    fn forget_clean(&mut self, pages: Range<u64>) {
         // Whichever is fewer: the pages of the range, or those in memory.
         if pages.end - pages.start <= self.frames.in_use() {
             pages.for_each(|page| self.forget_page(page));
         } else {
-            for frame in 0..self.frames.pages.len() as u32 {
+            for frame in 0..self.frames.count() {
                 if let Some(page) = self.frames.page_if_used(frame)
                     && pages.contains(&page)
                 {
@@ -332,6 +484,9 @@ impl OverflowStore {
     }
 
     fn forget_page(&mut self, page: u64) {
+        if self.dirty.contains(&page) {
+            return;
+        }
         if let Some(frame) = self.resident.remove(&page) {
             self.frames.unlink(frame);
             self.frames.free(frame);
@@ -375,17 +530,8 @@ impl Store for OverflowStore {
     }
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        check_range(self.capacity_bytes(), offset_bytes, len_of(bytes))?;
-        self.note_access(offset_bytes, len_of(bytes));
-        let mut done = 0;
-        while done < bytes.len() {
-            let position = offset_bytes + done as u64;
-            let start = (position % PAGE_BYTES) as usize;
-            let len = (PAGE_BYTES as usize - start).min(bytes.len() - done);
-            self.write_part(position / PAGE_BYTES, start, &bytes[done..done + len])?;
-            done += len;
-        }
-        Ok(())
+        self.write_unsettled(offset_bytes, bytes)?;
+        self.file.settle()
     }
 
     fn try_read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
@@ -410,37 +556,23 @@ impl Store for OverflowStore {
         self.file.flush_waits()
     }
 
+    fn write_waits(&self) -> bool {
+        self.file.write_waits()
+    }
+
     /// Whole pages are set aside in the file.
     fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        self.write_zeroes(offset_bytes, len_bytes)?;
+        self.clear_unsettled(offset_bytes, len_bytes)?;
         let whole = offset_bytes.div_ceil(PAGE_BYTES)..(offset_bytes + len_bytes) / PAGE_BYTES;
-        match whole.is_empty() {
-            true => Ok(()),
-            false => self.file.reserve_zeroes(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES),
+        if !whole.is_empty() {
+            self.file.reserve(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES)?;
         }
+        self.file.settle()
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
-        check_range(self.capacity_bytes(), offset_bytes, len_bytes)?;
-        if len_bytes == 0 {
-            return Ok(());
-        }
-        let end_bytes = offset_bytes + len_bytes;
-        let whole = offset_bytes.div_ceil(PAGE_BYTES)..end_bytes / PAGE_BYTES;
-        let head_end = end_bytes.min(whole.start * PAGE_BYTES);
-        let tail_start = head_end.max(whole.end * PAGE_BYTES);
-        const ZEROS: &[u8] = &[0; PAGE_BYTES as usize];
-        for (from, to) in [(offset_bytes, head_end), (tail_start, end_bytes)] {
-            if from < to {
-                self.write_part(from / PAGE_BYTES, (from % PAGE_BYTES) as usize, &ZEROS[..(to - from) as usize])?;
-            }
-        }
-        if whole.start < whole.end {
-            self.file.write_zeroes(whole.start * PAGE_BYTES, (whole.end - whole.start) * PAGE_BYTES)?;
-            self.forget(whole.clone());
-            self.loading.changed_range(whole);
-        }
-        Ok(())
+        self.clear_unsettled(offset_bytes, len_bytes)?;
+        self.file.settle()
     }
 
     fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
@@ -473,123 +605,28 @@ impl Store for OverflowStore {
 
 impl Drop for OverflowStore {
     fn drop(&mut self) {
-        // Nobody is there to be told; who wants to know flushes first.
+        // Nobody is there to be told; who wants to know closes the store first.
         let _ = self.write_back_all();
     }
 }
 
-/// The pages in memory, in the order of their last use.
-#[derive(Debug)]
-struct Frames {
-    count_max: u32,
-    chunks: Vec<Box<[u8]>>,
-    /// The page of each frame; [`NO_PAGE`] where the frame is free.
-    pages: Vec<u64>,
-    newer: Vec<u32>,
-    older: Vec<u32>,
-    newest: u32,
-    oldest: u32,
-    free: Vec<u32>,
+/// The pages that a range touches.
+fn pages_of(offset_bytes: u64, len_bytes: u64) -> Range<u64> {
+    match len_bytes {
+        0 => 0..0,
+        _ => offset_bytes / PAGE_BYTES..(offset_bytes + len_bytes).div_ceil(PAGE_BYTES),
+    }
 }
 
-const NO_FRAME: u32 = u32::MAX;
-const NO_PAGE: u64 = u64::MAX;
-
-impl Frames {
-    fn new(count_max: u32) -> Self {
-        Frames {
-            count_max,
-            chunks: Vec::new(),
-            pages: Vec::new(),
-            newer: Vec::new(),
-            older: Vec::new(),
-            newest: NO_FRAME,
-            oldest: NO_FRAME,
-            free: Vec::new(),
-        }
-    }
-
-    fn in_use(&self) -> u64 {
-        (self.pages.len() - self.free.len()) as u64
-    }
-
-    fn bytes(&self, frame: u32) -> &[u8] {
-        let start = (frame % CHUNK_FRAMES) as usize * PAGE_BYTES as usize;
-        &self.chunks[(frame / CHUNK_FRAMES) as usize][start..start + PAGE_BYTES as usize]
-    }
-
-    fn bytes_mut(&mut self, frame: u32) -> &mut [u8] {
-        let start = (frame % CHUNK_FRAMES) as usize * PAGE_BYTES as usize;
-        &mut self.chunks[(frame / CHUNK_FRAMES) as usize][start..start + PAGE_BYTES as usize]
-    }
-
-    /// A frame that holds nothing, as long as there may be more of them.
-    fn take_free(&mut self) -> Option<u32> {
-        if let Some(frame) = self.free.pop() {
-            return Some(frame);
-        }
-        let frame = self.pages.len() as u32;
-        if frame >= self.count_max {
-            return None;
-        }
-        if frame.is_multiple_of(CHUNK_FRAMES) {
-            let frames = CHUNK_FRAMES.min(self.count_max - frame) as usize;
-            self.chunks.push(vec![0; frames * PAGE_BYTES as usize].into_boxed_slice());
-        }
-        self.pages.push(NO_PAGE);
-        self.newer.push(NO_FRAME);
-        self.older.push(NO_FRAME);
-        Some(frame)
-    }
-
-    fn page_of(&self, frame: u32) -> u64 {
-        self.pages[frame as usize]
-    }
-
-    fn page_if_used(&self, frame: u32) -> Option<u64> {
-        Some(self.pages[frame as usize]).filter(|page| *page != NO_PAGE)
-    }
-
-    fn oldest(&self) -> u32 {
-        self.oldest
-    }
-
-    /// The frame holds this page, the newest.
-    fn link(&mut self, frame: u32, page: u64) {
-        self.pages[frame as usize] = page;
-        self.newer[frame as usize] = NO_FRAME;
-        self.older[frame as usize] = self.newest;
-        match self.newest {
-            NO_FRAME => self.oldest = frame,
-            newest => self.newer[newest as usize] = frame,
-        }
-        self.newest = frame;
-    }
-
-    /// The frame holds nothing.
-    fn unlink(&mut self, frame: u32) {
-        let (newer, older) = (self.newer[frame as usize], self.older[frame as usize]);
-        match newer {
-            NO_FRAME => self.newest = older,
-            newer => self.older[newer as usize] = older,
-        }
-        match older {
-            NO_FRAME => self.oldest = newer,
-            older => self.newer[older as usize] = newer,
-        }
-        self.pages[frame as usize] = NO_PAGE;
-    }
-
-    fn free(&mut self, frame: u32) {
-        self.free.push(frame);
-    }
-
-    fn touch(&mut self, frame: u32) {
-        if self.newest == frame {
-            return;
-        }
-        let page = self.page_of(frame);
-        self.unlink(frame);
-        self.link(frame, page);
-    }
+/// The parts of a write: the page, where the part begins in it, and its bytes.
+fn parts(offset_bytes: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, &[u8])> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let position = offset_bytes + done as u64;
+        let start = (position % PAGE_BYTES) as usize;
+        let len = (PAGE_BYTES as usize - start).min(bytes.len() - done);
+        let part = &bytes[done..done + len];
+        done += len;
+        (len > 0).then_some((position / PAGE_BYTES, start, part))
+    })
 }

@@ -1,7 +1,7 @@
 //! Every store behaves like a plain vector of bytes.
 
 use chronodisk_store::overflow::{OVERHEAD_BYTES, PAGE_BYTES};
-use chronodisk_store::{AccessList, Extent, FileStore, OverflowStore, RamStore, Store, StoreError};
+use chronodisk_store::{AccessList, Durability, Extent, FileStore, OverflowStore, RamStore, Store, StoreError};
 use proptest::prelude::*;
 
 const CAPACITY_BYTES: u64 = (2 << 20) + 123_456;
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn a_file_is_a_vector(steps in prop::collection::vec(step(), 1..20)) {
         let directory = tempfile::tempdir().unwrap();
-        let mut store = FileStore::create(directory.path().join("disk"), CAPACITY_BYTES, false).unwrap();
+        let mut store = FileStore::create(directory.path().join("disk"), CAPACITY_BYTES, Durability::default()).unwrap();
         let mut shadow = vec![0; CAPACITY_BYTES as usize];
         for step in &steps {
             let _ = apply(&mut store, &mut shadow, step);
@@ -178,8 +178,9 @@ fn overflow_step() -> impl Strategy<Value = OverflowStep> {
     ]
 }
 
-fn overflow(path: &std::path::Path, budget_bytes: u64) -> OverflowStore {
-    OverflowStore::new(FileStore::create(path, CAPACITY_BYTES, true).unwrap(), budget_bytes)
+fn overflow(path: &std::path::Path, budget_bytes: u64, write_through: bool) -> OverflowStore {
+    let durability = Durability { write_through, power_cut: true };
+    OverflowStore::new(FileStore::create(path, CAPACITY_BYTES, durability).unwrap(), budget_bytes)
 }
 
 /// An overflow store, what it should contain, and pages that were read ahead.
@@ -189,6 +190,7 @@ struct Shadowed {
     path: std::path::PathBuf,
     shadow: Vec<u8>,
     on_its_way: Vec<(u64, Vec<u8>)>,
+    write_through: bool,
 }
 
 impl Shadowed {
@@ -196,7 +198,7 @@ impl Shadowed {
         match step {
             OverflowStep::Common(step) => {
                 let _ = apply(&mut self.store, &mut self.shadow, step);
-                if matches!(step, Step::Flush) {
+                if matches!(step, Step::Flush) || self.write_through {
                     // What a process that is killed now leaves behind.
                     assert!(std::fs::read(&self.path).unwrap() == self.shadow);
                 }
@@ -216,7 +218,7 @@ impl Shadowed {
             OverflowStep::FinishPreload => {
                 if !self.on_its_way.is_empty() {
                     let (page, bytes) = self.on_its_way.remove(0);
-                    self.store.finish_preload(page, Some(&bytes)).unwrap();
+                    self.store.finish_preload(page, Some(&bytes));
                 }
             }
         }
@@ -242,14 +244,15 @@ proptest! {
         steps in prop::collection::vec(overflow_step(), 1..40),
         planned in prop::collection::vec(range(), 0..20),
         budget_bytes in 0..CAPACITY_BYTES,
+        write_through in any::<bool>(),
     ) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
-        let mut store = overflow(&path, budget_bytes);
+        let mut store = overflow(&path, budget_bytes, write_through);
         store.set_preload(AccessList::new(planned.into_iter().filter(|(from, len)| from + len <= CAPACITY_BYTES)));
         let file = store.file_reader().unwrap();
         let shadow = vec![0; CAPACITY_BYTES as usize];
-        let mut shadowed = Shadowed { store, file, path: path.clone(), shadow, on_its_way: Vec::new() };
+        let mut shadowed = Shadowed { store, file, path: path.clone(), shadow, on_its_way: Vec::new(), write_through };
         for step in &steps {
             shadowed.step(step);
             prop_assert!(shadowed.store.memory_bytes() <= budget_bytes + OVERHEAD_BYTES);
@@ -268,7 +271,7 @@ fn a_second_run_finds_in_memory_what_the_list_of_the_first_brought() {
     // 400 pages in an order without locality: four times what fits.
     let pages: Vec<u64> = (0..400u64).map(|index| index * 173 % 400).collect();
     let run = |preload: bool| {
-        let mut store = overflow(&directory.path().join(preload.to_string()), budget_bytes);
+        let mut store = overflow(&directory.path().join(preload.to_string()), budget_bytes, false);
         let mut file = store.file_reader().unwrap();
         if preload {
             store.set_preload(AccessList::new(pages.iter().map(|page| (page * PAGE_BYTES, PAGE_BYTES))));
@@ -277,7 +280,7 @@ fn a_second_run_finds_in_memory_what_the_list_of_the_first_brought() {
         for page in &pages {
             while let Some(page) = store.next_preload() {
                 file.read(page * PAGE_BYTES, &mut bytes).unwrap();
-                store.finish_preload(page, Some(&bytes)).unwrap();
+                store.finish_preload(page, Some(&bytes));
             }
             store.read(page * PAGE_BYTES, &mut bytes).unwrap();
         }

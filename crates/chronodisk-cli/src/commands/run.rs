@@ -12,6 +12,7 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
+use chronodisk_store::Durability;
 use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -141,6 +142,11 @@ pub struct Arguments {
     /// Limits the host memory for the device's bytes (default: half of the host's memory)
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
+
+    /// What the device keeps survives a power cut of this host, too: completed writes of a device without a volatile
+    /// cache, completed flushes of others
+    #[arg(long)]
+    durable: bool,
 
     #[command(flatten)]
     squash: SquashArguments,
@@ -485,6 +491,11 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     if !in_memory && arguments.ram_budget.is_some() {
         return Err(Failure::usage("--ram-budget needs --store ram; a file has no memory limit"));
     }
+    if in_memory && arguments.durable {
+        return Err(
+            Failure::usage("--durable needs a file; memory does not survive anything").help("name one with --store")
+        );
+    }
     if !in_memory && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage("--store FILE can't be used with --server, which keeps the bytes in its memory"));
     }
@@ -494,7 +505,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         (None, Some(_)) => 0,
         (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
     };
-    let squashed = arguments.squash.options(arguments.seed, false);
+    let squashed = arguments.squash.options(arguments.seed, Durability::default());
     let path_of = |index: usize| {
         let mut path = arguments.store.clone();
         path.push(format!(".vd{}", char::from(b'a' + index as u8)));
@@ -518,6 +529,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         capacity_bytes: arguments.capacity,
         state_file: device.state_file().map(Path::to_owned),
         store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
+        durable: arguments.durable,
         store_recording: arguments.record_store.clone(),
         store_rate: arguments.store_rate,
     };
@@ -593,7 +605,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 34] = [
+    let entries: [(&str, Value); 35] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -619,6 +631,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("seed", json!(arguments.seed)),
         ("start-time", json!(arguments.start_time)),
         ("store", json!(arguments.store.to_string_lossy())),
+        ("durable", json!(arguments.durable)),
         (
             "ram-budget",
             json!(match options.devices[0].store {

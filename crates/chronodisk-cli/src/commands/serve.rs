@@ -98,7 +98,7 @@ pub struct Arguments {
     #[arg(long, value_name = "RUN")]
     preload: Option<String>,
 
-    /// Makes a client's flush wait until the data is on the host's storage medium
+    /// Makes completed writes, or flushes if the device has a volatile cache, survive a power cut of this host
     #[arg(long)]
     durable: bool,
 
@@ -341,7 +341,7 @@ fn start(
         Some(target) => (shadow::size_bytes(&target, device), (Box::new(target.store), None)),
         None => {
             let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-            (size_bytes, store::open(arguments, size_bytes)?)
+            (size_bytes, store::open(arguments, size_bytes, info.volatile_cache)?)
         }
     };
     let export = Export {

@@ -322,7 +322,9 @@ impl Server {
             let mut store = self.shared.store();
             // What a client was told is written stays written.
             if let Err(error) = store.close() {
-                self.shared.totals().first_store_error.get_or_insert(error.to_string());
+                let mut totals = self.shared.totals();
+                totals.store_errors += 1;
+                totals.first_store_error.get_or_insert(error.to_string());
             }
             (store.allocated_bytes().ok(), store.statistics(), store.notices())
         };

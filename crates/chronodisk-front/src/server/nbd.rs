@@ -244,7 +244,9 @@ impl NbdPeer {
                 copied_bytes += u64::from(request.len_bytes);
             }
             let is_long = !is_alone && request.moves_data() && copied_bytes > COPIED_BYTES_MAX;
-            let executed = match is_long || (store.flush_waits() && flushes(&request)) {
+            let waits = (store.flush_waits() && flushes(&request))
+                || (store.write_waits() && request.command.changes_contents());
+            let executed = match is_long || waits {
                 true => Err(ExecuteError::Store(StoreError::WouldWait)),
                 false => state.session.execute(request.key, &mut Attempt(&mut ***store)),
             };

@@ -78,13 +78,13 @@ fn fill(store: &Mutex<OverflowStore>, mut reader: FileStore, ended: &AtomicBool)
         let len = PAGE_BYTES.min(reader.capacity_bytes().saturating_sub(start)) as usize;
         // What can't be read now is tried again when it is needed, and the client is told then.
         let read = len > 0 && reader.read(start, &mut bytes[..len]).is_ok();
-        let _ = lock(store).finish_preload(page, read.then_some(&bytes[..len]));
+        lock(store).finish_preload(page, read.then_some(&bytes[..len]));
     }
 }
 
 impl Store for Preloaded {
     forward_to_store!(self => lock(&self.store); capacity_bytes, read, write, write_zeroes, reserve_zeroes, discard);
-    forward_to_store!(self => lock(&self.store); extent, try_read, try_write, flush, flush_waits);
+    forward_to_store!(self => lock(&self.store); extent, try_read, try_write, flush, flush_waits, write_waits);
     forward_to_store!(self => lock(&self.store); allocated_bytes, budget_bytes);
 
     fn second_way(&self) -> Result<Option<Box<dyn Store>>, StoreError> {
@@ -119,16 +119,13 @@ impl SecondWay {
         self.incoming.resize(len_bytes as usize, 0);
         let read = self.file.read(start_bytes, &mut self.incoming);
         let mut pages = self.incoming.chunks(PAGE_BYTES as usize);
-        let mut finished = Ok(());
         for page in run {
             let bytes = pages.next().filter(|_| read.is_ok());
-            match lock(&self.store).finish_load(page, bytes) {
-                Ok(true) => see(page, bytes.expect("nothing else is kept")),
-                Ok(false) => {}
-                Err(error) => finished = Err(error),
+            if lock(&self.store).finish_load(page, bytes) {
+                see(page, bytes.expect("nothing else is kept"));
             }
         }
-        read.and(finished)
+        read
     }
 }
 
@@ -172,22 +169,20 @@ impl Store for SecondWay {
 
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         for _ in 0..ATTEMPTS {
-            let missing = {
-                let mut store = lock(&self.store);
-                match store.try_write(offset_bytes, bytes) {
-                    Err(StoreError::WouldWait) => store.missing_for_write(offset_bytes, bytes.len() as u64),
-                    done => return done,
-                }
-            };
-            if let Some(page) = missing {
-                self.load(page * PAGE_BYTES, 1, |_, _| {})?;
-            }
+            let missing = lock(&self.store).missing_for_write(offset_bytes, bytes.len() as u64);
+            let Some(page) = missing else { break };
+            self.load(page * PAGE_BYTES, 1, |_, _| {})?;
         }
-        lock(&self.store).write(offset_bytes, bytes)
+        lock(&self.store).write_unsettled(offset_bytes, bytes)?;
+        self.file.settle()
     }
 
     fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         lock(&self.store).write_zeroes(offset_bytes, len_bytes)
+    }
+
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        lock(&self.store).reserve_zeroes(offset_bytes, len_bytes)
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
@@ -206,13 +201,21 @@ impl Store for SecondWay {
 
 #[cfg(test)]
 mod tests {
+    use chronodisk_store::Durability;
+
     use super::*;
 
     #[test]
     fn both_ways_see_one_device_whatever_fits_into_memory() {
+        for write_through in [false, true] {
+            both_ways_see_one_device(Durability { write_through, power_cut: false });
+        }
+    }
+
+    fn both_ways_see_one_device(durability: Durability) {
         const PAGES: u64 = 700;
         let folder = tempfile::tempdir().unwrap();
-        let file = FileStore::create(folder.path().join("disk"), PAGES * PAGE_BYTES - 1_000, false).unwrap();
+        let file = FileStore::create(folder.path().join("disk"), PAGES * PAGE_BYTES - 1_000, durability).unwrap();
         // Room for 64 pages.
         let mut store = Preloaded::start(OverflowStore::new(file, 0)).unwrap();
         let mut second = store.second_way().unwrap().expect("it has one");

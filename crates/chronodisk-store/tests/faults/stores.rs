@@ -46,15 +46,15 @@ impl Kind {
     pub fn create(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError> {
         let path = self.path();
         Ok(match self.store {
-            Store::File => Box::new(FileStore::create_on(host, path, CAPACITY_BYTES, durability.power_cut)?),
+            Store::File => Box::new(FileStore::create_on(host, path, CAPACITY_BYTES, durability)?),
             Store::Overflow => {
-                let file = FileStore::create_on(host, path, CAPACITY_BYTES, durability.power_cut)?;
+                let file = FileStore::create_on(host, path, CAPACITY_BYTES, durability)?;
                 Box::new(OverflowStore::new(file, 0))
             }
             Store::Exact | Store::Classified => {
                 Box::new(SquashStore::create(path, CAPACITY_BYTES, &self.squash_options(host, durability))?)
             }
-            lie => Box::new(Liar::new(lie, FileStore::create_on(host, path, CAPACITY_BYTES, true)?)),
+            lie => Box::new(Liar::new(lie, FileStore::create_on(host, path, CAPACITY_BYTES, durability)?)),
         })
     }
 
@@ -62,15 +62,15 @@ impl Kind {
     pub fn open(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError> {
         let path = self.path();
         Ok(match self.store {
-            Store::File => Box::new(FileStore::open_on(host, path, CAPACITY_BYTES, durability.power_cut)?),
+            Store::File => Box::new(FileStore::open_on(host, path, CAPACITY_BYTES, durability)?),
             Store::Overflow => {
-                let file = FileStore::open_on(host, path, CAPACITY_BYTES, durability.power_cut)?;
+                let file = FileStore::open_on(host, path, CAPACITY_BYTES, durability)?;
                 Box::new(OverflowStore::new(file, 0))
             }
             Store::Exact | Store::Classified => {
                 Box::new(SquashStore::open(path, CAPACITY_BYTES, &self.squash_options(host, durability))?)
             }
-            lie => Box::new(Liar::new(lie, FileStore::open_on(host, path, CAPACITY_BYTES, true)?)),
+            lie => Box::new(Liar::new(lie, FileStore::open_on(host, path, CAPACITY_BYTES, durability)?)),
         })
     }
 

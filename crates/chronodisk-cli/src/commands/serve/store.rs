@@ -5,7 +5,7 @@ use std::path::Path;
 use chronodisk_front::server::{OverflowView, Preloaded};
 use chronodisk_sim::SECTOR_BYTES;
 use chronodisk_store::squash::{SquashOptions, SquashStore};
-use chronodisk_store::{AccessList, FileStore, OverflowStore, RamStore, Store};
+use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStore, Store};
 
 use super::Arguments;
 use crate::failure::Failure;
@@ -15,18 +15,19 @@ use crate::{runs, stored};
 /// A store, and a view of it if it overflows.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);
 
-/// Opens the store that was asked for.
-pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failure> {
+/// Opens the store that was asked for, of a device with or without a volatile cache.
+pub fn open(arguments: &Arguments, capacity_bytes: u64, volatile_cache: bool) -> Result<Opened, Failure> {
+    let durability = Durability { write_through: !volatile_cache, power_cut: arguments.durable };
     let name = arguments.store.to_string_lossy();
     let overflow = name.strip_prefix("overflow:");
     if arguments.preload.is_some() && overflow.is_none() {
         return Err(Failure::usage("--preload needs --store overflow:FILE"));
     }
-    if let Some(options) = arguments.squash.options(arguments.seed, arguments.durable) {
+    if let Some(options) = arguments.squash.options(arguments.seed, durability) {
         return open_squashed(arguments, capacity_bytes, &options).map(|store| (store, None));
     }
     if let Some(path) = overflow {
-        let file = open_file(Path::new(path), capacity_bytes, arguments.durable)?;
+        let file = open_file(Path::new(path), capacity_bytes, durability)?;
         let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
         let mut store = OverflowStore::new(file, budget_bytes);
         if let Some(run) = &arguments.preload {
@@ -50,7 +51,7 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64) -> Result<Opened, Failur
             "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
         ));
     }
-    let file = open_file(Path::new(&arguments.store), capacity_bytes, arguments.durable)?;
+    let file = open_file(Path::new(&arguments.store), capacity_bytes, durability)?;
     Ok((Box::new(file), None))
 }
 
@@ -85,10 +86,10 @@ fn open_squashed(
     Ok(Box::new(opened.map_err(Failure::usage)?))
 }
 
-fn open_file(path: &Path, capacity_bytes: u64, durable: bool) -> Result<FileStore, Failure> {
+fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result<FileStore, Failure> {
     let opened = match path.exists() {
-        true => FileStore::open(path, capacity_bytes, durable),
-        false => FileStore::create(path, capacity_bytes, durable),
+        true => FileStore::open(path, capacity_bytes, durability),
+        false => FileStore::create(path, capacity_bytes, durability),
     };
     opened.map_err(Failure::usage)
 }
@@ -109,6 +110,7 @@ pub fn overflow_statistics(overflow: &OverflowView) -> Vec<(String, f64)> {
         ("store-misses", statistics.misses),
         ("store-evictions", statistics.evictions),
         ("store-written-back", statistics.written_back),
+        ("store-write-back-failures", statistics.write_back_failures),
         ("store-preloaded", statistics.preloaded),
         ("store-memory-bytes", overflow.memory_bytes()),
     ];
