@@ -238,6 +238,14 @@ pub enum RunError {
         /// The last it printed.
         console: String,
     },
+    /// Something outside of the guest has killed one of its processes.
+    #[error("process {pid} of the guest was killed by signal {signal} from outside; the guest was ended")]
+    ProcessKilled {
+        /// The process's number on the host.
+        pid: u64,
+        /// The signal's number.
+        signal: i32,
+    },
     /// The backend ended before the guest.
     #[error("the device's backend process died ({how}); the guest was ended")]
     BackendDied {
@@ -764,7 +772,10 @@ impl Run<'_> {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        RunError::GuestDied { how: describe(status), console: self.guest.console_text() }
+        match (status.code(), self.page.lost_process()) {
+            (Some(EXIT_PROCESS_LOST), Some((pid, signal))) => RunError::ProcessKilled { pid, signal },
+            _ => RunError::GuestDied { how: describe(status), console: self.guest.console_text() },
+        }
     }
 
     fn collect(mut self) -> Result<RunOutcome, RunError> {
@@ -839,3 +850,5 @@ const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);
 const INTERRUPTS_TO_INSIST: u32 = 3;
 /// The status with which the guest's kernel ends when its backend is gone; see `shim/clock.c`.
 const EXIT_BACKEND_LOST: i32 = 79;
+/// The same when something outside of the guest has killed one of its processes; see `shim/processes.c`.
+const EXIT_PROCESS_LOST: i32 = 80;
