@@ -347,6 +347,9 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
     if backend.backward_steps > 0 {
         warnings.push(format!("the guest's clock stepped back {} times", backend.backward_steps));
     }
+    if !outcome.confined && !host_writes {
+        warnings.push(NOT_CONFINED.to_owned());
+    }
     let of_kernel = outcome.kernel_warnings.iter().map(|warning| format!("the guest's kernel logged: {warning}"));
     warnings.extend(of_kernel);
     if let Some(check) = outcome.check.as_ref().filter(|check| !check.clean) {

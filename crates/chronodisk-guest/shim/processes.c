@@ -259,6 +259,9 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 	/* On the child's own stack, because a child that shares our memory may read it late. */
 	struct start *start = (struct start *)(((uintptr_t)stack - sizeof *start) & ~(uintptr_t)15);
 	*start = (struct start){ function, argument };
+	/* The kernel does not ask to hear of the end of its helpers. */
+	if (!(flags & CSIGNAL))
+		flags |= SIGCHLD;
 	pid_t made = real_clone(start_process, start, flags, start, parent_tid, tls, child_tid);
 	note_live_process(made);
 	return made;
@@ -440,6 +443,9 @@ pid_t waitpid(pid_t pid, int *status, int options)
 	int ignored;
 	if (!status)
 		status = &ignored;
+	/* Its helpers end with a signal after all; see clone(). */
+	if (options & __WCLONE)
+		options = (options & ~__WCLONE) | __WALL;
 	for (;;) {
 		pid_t stopped_pid = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
 		if (stopped_pid <= 0 || !page)

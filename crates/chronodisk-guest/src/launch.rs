@@ -216,6 +216,8 @@ pub struct RunOutcome {
     pub kernel_warnings: Vec<String>,
     /// The host's CPU on which the guest and its device ran.
     pub host_cpu: usize,
+    /// Whether the host's kernel kept the guest, its root included, from writing to the host's files.
+    pub confined: bool,
 }
 
 /// Why there is no outcome.
@@ -809,6 +811,7 @@ impl Run<'_> {
             check,
             kernel_warnings,
             host_cpu: self.host_cpu.number,
+            confined: self.guest.is_confined,
         })
     }
 }

@@ -15,6 +15,7 @@
 
 mod backend;
 pub mod calibration;
+mod confinement;
 mod control;
 mod costs;
 mod descriptors;

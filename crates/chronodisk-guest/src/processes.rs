@@ -8,8 +8,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 
+use crate::confinement;
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
 use crate::host::{self, UserModeLinux};
@@ -135,6 +136,8 @@ pub(crate) struct Guest {
     pub console: File,
     console_tail: Vec<u8>,
     pub started: Instant,
+    /// Whether the host's kernel keeps it from writing to the host's files.
+    pub is_confined: bool,
     /// Dropped last.
     _sweeper: Sweeper,
 }
@@ -181,8 +184,11 @@ impl Guest {
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
             // Nothing can be made there, so the guest's kernel leaves no files or sockets of its own.
             .arg("uml_dir=/proc/self/")
-            // Through the link, because the kernel's command line can't carry a path with a space.
-            .arg(format!("init=/proc/{}/exe", std::process::id()))
+            // Through the link, because the kernel's command line can't carry a path with a space. The kernel may
+            // not look at other processes' links; see `confinement`.
+            .arg(format!("init=/proc/self/fd/{}", descriptors::EXECUTABLE))
+            // For whoever looks for the guest of a run; the kernel passes over a module that it does not have.
+            .arg(format!("chronodisk.launcher={}", std::process::id()))
             .args(["--", "guest-init"])
             .current_dir("/")
             .stdin(Stdio::null());
@@ -195,10 +201,13 @@ impl Guest {
             (also_theirs.into(), descriptors::SERIAL_OUT),
             (console_writer.into(), descriptors::CONSOLE),
             (library, descriptors::CLOCK_LIBRARY),
+            (own_executable().doing("finding this executable")?, descriptors::EXECUTABLE),
         ];
         bequest.extend(by_device(vhost));
         descriptors::bequeath(&mut command, Some(cpu), bequest);
         place_by_no_chance(&mut command);
+        let is_confined = !options.host_writes
+            && confinement::confine(&mut command).doing("keeping the guest from the host's files")?;
         let mut sweeper = Sweeper::start().doing("starting the process that clears up")?;
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
@@ -206,7 +215,8 @@ impl Guest {
         sweeper.watch(child.id(), &kernel.executable).doing("telling the process that clears up")?;
         let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
         let console = File::from(OwnedFd::from(console));
-        Ok(Guest { child, pidfd, line, console, console_tail: Vec::new(), started, _sweeper: sweeper })
+        let console_tail = Vec::new();
+        Ok(Guest { child, pidfd, line, console, console_tail, started, is_confined, _sweeper: sweeper })
     }
 
     pub fn read_console(&mut self) {
@@ -234,6 +244,11 @@ impl Drop for Guest {
             let _ = self.child.wait();
         }
     }
+}
+
+/// A descriptor of this executable that serves for nothing but its name.
+fn own_executable() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Gives the guest's kernel the same addresses in each run.

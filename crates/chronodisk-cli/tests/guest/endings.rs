@@ -43,7 +43,7 @@ impl Running {
         let output = self.child.wait_with_output().unwrap();
         let mut left = wait_until_gone(&self.mark);
         // A process that the guest has just made has no environment any more, but its kernel's command line.
-        left.extend(wait_until_gone(&format!("init=/proc/{pid}/exe")));
+        left.extend(wait_until_gone(&format!("chronodisk.launcher={pid}\0")));
         assert!(left.is_empty(), "processes of run {pid} are left: {left:?}");
         (output.status, text(&output.stderr))
     }
