@@ -8,24 +8,29 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 
 use crate::confinement;
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
+use crate::filesystem::FileSystem;
 use crate::host::{self, UserModeLinux};
 use crate::init::device_name;
-use crate::launch::{Doing, RunError, RunOptions};
+use crate::launch::RunOptions;
+use crate::outcome::{Doing, RunError};
 use crate::sweeper::Sweeper;
 
 /// Console text that is kept for a crash.
 const CONSOLE_BYTES_MAX: usize = 64 << 10;
 
-/// The backend process; it is killed when this is dropped.
+/// The backend process; it is ended when this is dropped.
 pub(crate) struct Backend {
     child: Child,
     pub pidfd: OwnedFd,
     control: UnixStream,
+    /// The file system that is to be mounted on the first device.
+    pub file_system: FileSystem,
     /// What it said last, once that was looked at.
     last_word: Option<io::Result<LastWord>>,
 }
@@ -58,10 +63,13 @@ impl Backend {
         drop(command);
         let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
         let control_again = control.try_clone().doing("sharing a socket")?;
-        let mut backend = Backend { child, pidfd, control: control_again, last_word: None };
+        let file_system = options.file_system;
+        let mut backend = Backend { child, pidfd, control: control_again, file_system, last_word: None };
         let spec = BackendSpec {
             devices: options.devices.clone(),
             seed: options.seed,
+            file_system,
+            overwrite: options.overwrite,
             model_delay: options.model_delay.clone().into_inner(),
             patience: (options.answer_patience, options.reconnect_patience),
             real_time: options.lives_in_real_time(),
@@ -69,7 +77,10 @@ impl Backend {
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
         match control::receive(&control) {
-            Ok(Readiness::Ready) => Ok(backend),
+            Ok(Readiness::Ready { file_system }) => {
+                backend.file_system = file_system;
+                Ok(backend)
+            }
             Ok(Readiness::Refused(message)) => Err(RunError::Device(message)),
             Ok(Readiness::ModelLost(message)) => Err(RunError::ModelLost(message)),
             Err(_) => {
@@ -123,10 +134,16 @@ fn by_device(vhost: Vec<OwnedFd>) -> impl Iterator<Item = (OwnedFd, RawFd)> {
 
 impl Drop for Backend {
     fn drop(&mut self) {
+        // The guest has gone before, so it closes its stores and ends.
+        let mut end = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ = poll(&mut end, Some(&CLOSING_MAX));
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
+
+/// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.
+const CLOSING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The guest's kernel process; it and all of its processes are killed when this is dropped.
 pub(crate) struct Guest {
