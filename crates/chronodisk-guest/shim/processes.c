@@ -179,13 +179,26 @@ static void lose_process(pid_t pid, int signal)
 	_exit(EXIT_PROCESS_LOST);
 }
 
+static void look_at_end(const siginfo_t *end)
+{
+	int ended_by_signal = end->si_code == CLD_KILLED || end->si_code == CLD_DUMPED;
+	if (end->si_pid > 0 && ended_by_signal && !was_killed_by_kernel(end->si_pid))
+		lose_process(end->si_pid, end->si_status);
+}
+
 static void on_child(int signal, siginfo_t *information, void *context)
 {
 	(void)signal;
 	(void)context;
-	int ended_by_signal = information->si_code == CLD_KILLED || information->si_code == CLD_DUMPED;
-	if (ended_by_signal && !was_killed_by_kernel(information->si_pid) && is_guest_kernel())
-		lose_process(information->si_pid, information->si_status);
+	if (!is_guest_kernel())
+		return;
+	look_at_end(information);
+	/* While one signal of the kind waits, the host drops others. Helpers come first among the children. */
+	int saved_errno = errno;
+	siginfo_t other = { 0 };
+	if (syscall(SYS_waitid, P_ALL, 0, &other, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) == 0)
+		look_at_end(&other);
+	errno = saved_errno;
 }
 
 /* Hears of the end of each process, also of those that the kernel does not wait for. Their stops, which are far more
@@ -209,8 +222,7 @@ static void expect_process(pid_t pid)
 		siginfo_t end = { 0 };
 		if (syscall(SYS_waitid, P_PID, pid, &end, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) < 0)
 			break;
-		if (end.si_pid == pid && (end.si_code == CLD_KILLED || end.si_code == CLD_DUMPED))
-			lose_process(pid, end.si_status);
+		look_at_end(&end);
 		if (end.si_pid == pid)
 			break;
 		syscall(SYS_nanosleep, &look_again, NULL);

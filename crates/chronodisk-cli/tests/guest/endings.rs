@@ -231,8 +231,8 @@ fn no_process_of_the_guest_can_be_killed_without_a_word() {
 
 #[test]
 fn a_program_that_is_told_to_end_from_outside_ends_the_run() {
-    let Some(chronodisk) = Chronodisk::new() else { return };
     for (signal, number) in [("-TERM", 15), ("-SEGV", 11)] {
+        let Some(chronodisk) = Chronodisk::new() else { return };
         let mut running = repeats(&chronodisk, "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done");
         let is_kernel = |pid: &u32| {
             std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| text(&line).contains("linux.uml"))
