@@ -8,7 +8,7 @@ help:
 	@echo "make uninstall   removes what make install put there"
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
 	@echo "make test        every check and every test"
-	@echo "make soak        the guest tests with 100 kills of each process at random moments"
+	@echo "make soak        the guest tests with 100 kills of each process, and 500 of any, at random moments"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"

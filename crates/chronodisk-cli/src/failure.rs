@@ -14,6 +14,8 @@ pub mod status {
     pub const USAGE: u8 = 2;
     /// This host lacks something.
     pub const HOST_LACKS: u8 = 3;
+    /// Chronodisk itself failed after CMD had started, whose own status is anything else.
+    pub const OWN_FAILURE: u8 = 125;
     /// Interrupted from the terminal: 128 + SIGINT, as shells expect it.
     pub const INTERRUPTED: u8 = 130;
 }
@@ -64,6 +66,13 @@ impl Failure {
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
         self.0.help = Some(help.to_string());
+        self
+    }
+
+    /// The same after CMD has started: its status is no mistake of the user's any more.
+    #[must_use]
+    pub fn after_start(mut self) -> Self {
+        self.0.status = status::OWN_FAILURE;
         self
     }
 

@@ -12,6 +12,7 @@ mod output;
 mod quantity;
 mod reps;
 mod run_result;
+mod run_stores;
 mod runs;
 mod squash;
 mod stages;

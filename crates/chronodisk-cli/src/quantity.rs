@@ -48,6 +48,20 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A factor on the CPU time of the guest's kernel.
+///
+/// It counts in millionths. At 1,000 the kernel's work of one tick takes longer than the tick, and the guest gets
+/// nowhere.
+pub fn kernel_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if (KERNEL_SCALE_MIN..=KERNEL_SCALE_MAX).contains(&factor) => Ok(factor),
+        _ => Err(format!("expected a number from {KERNEL_SCALE_MIN} to {KERNEL_SCALE_MAX}, such as 0.05")),
+    }
+}
+
+const KERNEL_SCALE_MIN: f64 = 0.000_001;
+const KERNEL_SCALE_MAX: f64 = 10.0;
+
 /// A factor on a speed, such as `2x`.
 pub fn speed(text: &str) -> Result<f64, String> {
     match text.strip_suffix('x').map(str::parse::<f64>) {
@@ -78,5 +92,7 @@ mod tests {
         assert_eq!(share("0.7"), Ok(0.7));
         assert!(["1.1", "-0.1", "NaN", "seven"].into_iter().all(|text| share(text).is_err()));
         assert!(["0", "-1", "inf", "NaN"].into_iter().all(|text| factor(text).is_err()));
+        assert_eq!((kernel_scale("0.1"), kernel_scale("10")), (Ok(0.1), Ok(10.0)));
+        assert!(["0", "1e-7", "10.1", "1e12", "inf", "NaN"].into_iter().all(|text| kernel_scale(text).is_err()));
     }
 }

@@ -10,7 +10,7 @@ use chronodisk_guest::{
     ClockCounters, CpuBase, GuestKernel, KernelCosts, RunOptions, RunOutcome, Sample, Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,
+    ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,
     RUN_SCHEMA, RepResult, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
 };
 use chronodisk_sim::Nanos;
@@ -78,12 +78,15 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         host: host_info(),
         reps: Vec::new(),
         warnings: Vec::new(),
+        ended_by: EndedBy::Command,
+        failure: None,
     }
 }
 
 /// Adds a repetition.
 pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOutcome) {
     result.guest.kernel.clone_from(&outcome.kernel_release);
+    outcome.file_system.name().clone_into(&mut result.guest.file_system);
     let (begun, ended) = outcome.command;
     let (before, after) = &outcome.counters_at;
     result.reps.push(RepResult {
@@ -108,7 +111,8 @@ pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOu
     });
     let rep = result.reps.last().expect("it was just added");
     let too_fast = too_fast_for_real_time(rep).filter(|_| result.clock.driver == "real");
-    for warning in warnings(outcome).into_iter().chain(too_fast) {
+    let not_confined = (!outcome.confined && !host_writes(result)).then(|| NOT_CONFINED.to_owned());
+    for warning in warnings(outcome).into_iter().chain(too_fast).chain(not_confined) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
 }
@@ -183,6 +187,8 @@ pub fn served(served: &Served<'_>) -> RunResult {
         host: host_info(),
         reps: vec![rep],
         warnings: server_warnings(outcome),
+        ended_by: EndedBy::Command,
+        failure: None,
     }
 }
 
@@ -330,6 +336,25 @@ fn too_fast_for_real_time(rep: &RepResult) -> Option<String> {
     })
 }
 
+/// On a host whose kernel is older than 5.13, or has Landlock off.
+const NOT_CONFINED: &str = "this host's kernel has no Landlock, so root in the guest could have written to your files";
+
+/// Whether the guest was to write to the host's tree.
+fn host_writes(result: &RunResult) -> bool {
+    result.options.get("host-writes").and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Why a repetition whose command has ended is a failure of Chronodisk's own, if it is.
+pub fn own_failure(outcome: &RunOutcome) -> Option<String> {
+    let backend = &outcome.backend;
+    let first = backend.first_store_error.as_deref().unwrap_or("no reason was given");
+    let close = backend.close_errors.first().map(|error| format!("bytes of the device may be lost: {error}"));
+    let store = (backend.store_errors > 0)
+        .then(|| format!("the store failed {} requests of the device: {first}", backend.store_errors));
+    let output = outcome.output_failure.as_ref().map(|error| format!("writing the command's output: {error}"));
+    close.or(store).or(output)
+}
+
 /// What a reader of the figures should know of this repetition.
 fn warnings(outcome: &RunOutcome) -> Vec<String> {
     let backend = &outcome.backend;
@@ -338,6 +363,9 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
         let first = backend.first_store_error.as_deref().unwrap_or("no reason was given");
         warnings.push(format!("{} requests got an I/O error because of the store: {first}", backend.store_errors));
     }
+    let lost =
+        |error: &String| format!("the device's bytes could not be kept at its end, and some may be lost: {error}");
+    warnings.extend(backend.close_errors.iter().map(lost));
     if backend.malformed_requests > 0 {
         warnings.push(format!("{} malformed requests were refused", backend.malformed_requests));
     }

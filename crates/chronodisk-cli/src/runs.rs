@@ -56,11 +56,31 @@ pub fn plan(output: Option<&Path>, label: &str) -> Result<PathBuf, Failure> {
         let id = format!("{}-{label}-{}", timestamp(since_epoch(), ""), std::process::id());
         return Ok(folder()?.join(id));
     };
+    if fs::metadata(output).is_ok_and(|metadata| !metadata.is_dir()) {
+        return Err(Failure::usage(format!("{} is a file; expected a directory", output.display())));
+    }
     if fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::usage(format!("{} is not empty", output.display()))
             .help("name a new directory, or empty this one"));
     }
     Ok(output.to_owned())
+}
+
+/// Refuses a planned directory that could not be made or written, before the work whose result goes there.
+pub fn expect_place(directory: &Path) -> Result<(), Failure> {
+    let absolute = std::path::absolute(directory)
+        .map_err(|error| Failure::host(format!("can't create the run's directory {}: {error}", directory.display())))?;
+    let nearest = absolute.ancestors().find(|folder| fs::symlink_metadata(folder).is_ok()).unwrap_or(Path::new("/"));
+    let refused = |why: String| {
+        let failure = Failure::host(format!("can't create the run's directory {}: {why}", directory.display()));
+        Err(failure.help("name another with --output"))
+    };
+    // Permissions alone do not tell: the file system may be read-only, or full.
+    let tried = nearest.join(format!(".chronodisk-{}", std::process::id()));
+    match fs::create_dir(&tried).and_then(|()| fs::remove_dir(&tried)) {
+        Ok(()) => Ok(()),
+        Err(error) => refused(format!("{}: {error}", nearest.display())),
+    }
 }
 
 /// Makes the directory that was planned.
@@ -159,5 +179,19 @@ mod tests {
         assert!(plan(Some(&fresh), "null").is_ok(), "an empty one is as good as none");
         let failure = plan(Some(parent.path()), "null").unwrap_err();
         assert!(failure.to_string().contains("is not empty"), "{failure}");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_refused_before_the_run() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(expect_place(&parent.path().join("a/b")).is_ok());
+        assert!(plan(Some(&file), "null").unwrap_err().to_string().contains("is a file"));
+        for beyond in [file.join("run"), PathBuf::from("/proc/run")] {
+            let failure = expect_place(&beyond).unwrap_err();
+            assert_eq!(failure.status(), crate::failure::status::HOST_LACKS, "{failure}");
+        }
+        assert!(!parent.path().join("a").exists());
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use chronodisk_store::Durability;
-use chronodisk_store::squash::{ContentKind, Glob, GlobError, NameRule, SquashMode, SquashOptions, Treatment};
+use chronodisk_store::squash::{
+    ContentKind, Glob, GlobError, ImageInfo, NameRule, SquashMode, SquashOptions, Treatment,
+};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -102,6 +104,23 @@ impl SquashArguments {
             names: keep.chain(self.made_up().cloned()).collect(),
             ..SquashOptions::default()
         })
+    }
+
+    /// How an image that is there contradicts these flags, and what to type, if it does; `seed` is one that was typed.
+    pub fn contradicts(&self, image: &ImageInfo, seed: Option<u64>) -> Option<(String, String)> {
+        let options = self.options(0, Durability::default())?;
+        let (made, kind) = (image.mode.name(), image.content.name());
+        let typed_content = self.content.iter().any(|content| matches!(content, Content::OfAll(_)));
+        if options.mode != image.mode {
+            let what = format!("was made with --squash={made}, not --squash={}", options.mode.name());
+            return Some((what, format!("--squash={made}")));
+        }
+        if typed_content && options.content != image.content {
+            let what = format!("was made with --content {kind}, not --content {}", options.content.name());
+            return Some((what, format!("--content {kind}")));
+        }
+        let seed = seed.filter(|seed| image.mode == SquashMode::Classified && *seed != image.seed)?;
+        Some((format!("was made with --seed {}, not --seed {seed}", image.seed), format!("--seed {}", image.seed)))
     }
 
     /// What is made up by the names of files.

@@ -27,6 +27,8 @@ impl StageLine {
     pub fn ended(&mut self, stage: Stage) {
         match (stage, self.file_system) {
             (Stage::Boot, FileSystem::None) | (Stage::Mount, _) => self.say("starting the command"),
+            (Stage::Boot, FileSystem::Existing) => {}
+            (Stage::Mkfs, FileSystem::Existing) => self.say("mounting the file system"),
             (Stage::Boot, file_system) => self.say(&format!("making {file_system}")),
             (Stage::Mkfs, file_system) => self.say(&format!("mounting {file_system}")),
             // From its first mark on, the terminal is the command's.

@@ -7,12 +7,14 @@ mod guest {
     mod accuracy;
     mod calibration;
     mod clocks;
+    mod confined;
     mod elsewhere;
     mod endings;
     mod exact;
     mod file_systems;
     mod root;
     mod squash;
+    mod stores;
     mod support;
     mod user;
 }

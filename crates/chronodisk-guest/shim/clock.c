@@ -651,5 +651,6 @@ __attribute__((constructor)) static void start(void)
 		_exit(EXIT_BACKEND_LOST);
 	main_pid = (pid_t)syscall(SYS_getpid);
 	page = mapped;
+	watch_processes();
 	start_time();
 }

@@ -101,9 +101,11 @@ struct chronodisk_page {
 
 	/* Written by the shim. */
 	volatile uint64_t new_faults; /* first page faults of new address spaces */
+	volatile uint64_t lost_pid;    /* a process of the guest's that somebody else has killed, and */
+	volatile uint64_t lost_signal; /* the signal: the kernel ends with EXIT_PROCESS_LOST right after */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 584, "src/page.rs has the same layout");
+_Static_assert(sizeof(struct chronodisk_page) == 600, "src/page.rs has the same layout");
 
 /* What the shim asks over the exchange socket; the guest stands still until the answer. */
 enum chronodisk_ask {

@@ -78,10 +78,13 @@ static struct {
 	uint64_t last_page;
 } young[YOUNG_MAX];
 
+static void note_live_process(pid_t pid);
+
 static void note_new_process(pid_t pid)
 {
 	if (pid <= 0)
 		return;
+	note_live_process(pid);
 	young[pid % YOUNG_MAX].pid = pid;
 	young[pid % YOUNG_MAX].faults = 0;
 	young[pid % YOUNG_MAX].last_page = 0;
@@ -141,6 +144,111 @@ int carry_out_counter_read(void *context)
 	return 1;
 }
 
+/* ---- Processes that something outside of the guest kills ----------------------------------------
+ *
+ * The guest's kernel ends a program by killing its process. Nothing else may: to the kernel, a process that is gone
+ * looks like a fault of its program, which would go on as if the program had failed; a process that was to begin others
+ * leaves it spinning; and without one of its helpers it may wait for ever. So the run ends, and says why. */
+
+/* Processes that the kernel has killed and whose numbers no other process of the guest has got since. */
+#define KILLED_MAX 1024
+static pid_t killed[KILLED_MAX];
+
+int kill(pid_t pid, int signal)
+{
+	if (page && signal == SIGKILL && pid > 0)
+		killed[pid % KILLED_MAX] = pid;
+	return (int)syscall(SYS_kill, pid, signal);
+}
+
+static int was_killed_by_kernel(pid_t pid)
+{
+	return killed[pid % KILLED_MAX] == pid;
+}
+
+static void note_live_process(pid_t pid)
+{
+	if (pid > 0 && was_killed_by_kernel(pid))
+		killed[pid % KILLED_MAX] = 0;
+}
+
+static void lose_process(pid_t pid, int signal)
+{
+	page->lost_signal = (uint64_t)signal;
+	page->lost_pid = (uint64_t)pid;
+	_exit(EXIT_PROCESS_LOST);
+}
+
+static void look_at_end(const siginfo_t *end)
+{
+	int ended_by_signal = end->si_code == CLD_KILLED || end->si_code == CLD_DUMPED;
+	if (end->si_pid > 0 && ended_by_signal && !was_killed_by_kernel(end->si_pid))
+		lose_process(end->si_pid, end->si_status);
+}
+
+static void on_child(int signal, siginfo_t *information, void *context)
+{
+	(void)signal;
+	(void)context;
+	if (!is_guest_kernel())
+		return;
+	look_at_end(information);
+	/* While one signal of the kind waits, the host drops others. Helpers come first among the children. */
+	int saved_errno = errno;
+	siginfo_t other = { 0 };
+	if (syscall(SYS_waitid, P_ALL, 0, &other, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) == 0)
+		look_at_end(&other);
+	errno = saved_errno;
+}
+
+/* Hears of the end of each process, also of those that the kernel does not wait for. Their stops, which are far more
+ * frequent, make no signal. */
+void watch_processes(void)
+{
+	struct sigaction action = { .sa_sigaction = on_child,
+				    .sa_flags = SA_SIGINFO | SA_NOCLDSTOP | SA_RESTART | SA_ONSTACK };
+	sigfillset(&action.sa_mask);
+	sigaction(SIGCHLD, &action, NULL);
+}
+
+/* The host says that a traced process is gone: if it is being killed, its end is a matter of moments. */
+static void expect_process(pid_t pid)
+{
+	static const struct timespec look_again = { 0, 1000000 };
+	if (was_killed_by_kernel(pid) || !is_guest_kernel())
+		return;
+	int saved_errno = errno;
+	for (int looks = 0; looks < 1000; looks++) {
+		siginfo_t end = { 0 };
+		if (syscall(SYS_waitid, P_PID, pid, &end, WEXITED | WNOHANG | WNOWAIT | __WALL, NULL) < 0)
+			break;
+		look_at_end(&end);
+		if (end.si_pid == pid)
+			break;
+		syscall(SYS_nanosleep, &look_again, NULL);
+	}
+	errno = saved_errno;
+}
+
+/* Signals with which a program's process stops in the guest: its own faults and system calls, the kernel's
+ * interrupts. Any other came from outside and asks the process to end, as does a fault that somebody has sent. */
+static int is_guests(int signal)
+{
+	switch (signal & ~0x80) {
+	case SIGTRAP:
+	case SIGSEGV:
+	case SIGBUS:
+	case SIGILL:
+	case SIGFPE:
+	case SIGALRM:
+	case SIGIO:
+	case SIGWINCH:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
 /* First instructions of every process that the guest's kernel makes. */
 static int start_process(void *argument)
 {
@@ -163,7 +271,12 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 	/* On the child's own stack, because a child that shares our memory may read it late. */
 	struct start *start = (struct start *)(((uintptr_t)stack - sizeof *start) & ~(uintptr_t)15);
 	*start = (struct start){ function, argument };
-	return real_clone(start_process, start, flags, start, parent_tid, tls, child_tid);
+	/* The kernel does not ask to hear of the end of its helpers. */
+	if (!(flags & CSIGNAL))
+		flags |= SIGCHLD;
+	pid_t made = real_clone(start_process, start, flags, start, parent_tid, tls, child_tid);
+	note_live_process(made);
+	return made;
 }
 
 /* User Mode Linux 6.1 keeps 2696 bytes of extended register state, enough up to AVX-512 and PKU. A
@@ -205,18 +318,9 @@ static long host_ptrace(int request, pid_t pid, void *address, void *data)
 	return result;
 }
 
-long ptrace(enum __ptrace_request request, ...)
+static long trace(int request, pid_t pid, void *address, void *data)
 {
-	va_list rest;
-	va_start(rest, request);
-	pid_t pid = va_arg(rest, pid_t);
-	void *address = va_arg(rest, void *);
-	void *data = va_arg(rest, void *);
-	va_end(rest);
-	/* A process that asks to be traced is the kernel's child, which can't read the counter. */
-	switch (page && request != PTRACE_TRACEME ? (int)request : -1) {
-	case -1:
-		return real_ptrace(request, pid, address, data);
+	switch (request) {
 	case PTRACE_SYSEMU:
 	case PTRACE_SYSEMU_SINGLESTEP:
 	case PTRACE_SYSCALL:
@@ -247,6 +351,23 @@ long ptrace(enum __ptrace_request request, ...)
 		break;
 	}
 	return host_ptrace(request, pid, address, data);
+}
+
+long ptrace(enum __ptrace_request request, ...)
+{
+	va_list rest;
+	va_start(rest, request);
+	pid_t pid = va_arg(rest, pid_t);
+	void *address = va_arg(rest, void *);
+	void *data = va_arg(rest, void *);
+	va_end(rest);
+	/* A process that asks to be traced is the kernel's child, which can't read the counter. */
+	if (!page || request == PTRACE_TRACEME)
+		return real_ptrace(request, pid, address, data);
+	long result = trace((int)request, pid, address, data);
+	if (result < 0 && errno == ESRCH)
+		expect_process(pid);
+	return result;
 }
 
 /* The bytes at an address of the process, as far as they can be read; the word that holds the first
@@ -304,7 +425,19 @@ static int is_job_control(int signal)
 	return signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU || signal == SIGCONT;
 }
 
-/* The same for a process that begins: it has not been resumed by the kernel, which waits until it stops itself. */
+/* Whether somebody outside asks a process that runs to end. */
+static int asks_to_end(pid_t pid, int signal)
+{
+	siginfo_t information;
+	if (is_job_control(signal))
+		return 0;
+	if (!is_guests(signal))
+		return 1;
+	int is_fault = signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
+	return is_fault && real_ptrace(PTRACE_GETSIGINFO, pid, NULL, &information) == 0 && information.si_code <= 0;
+}
+
+/* Stopping a process that begins: it has not been resumed by the kernel, which waits until it stops itself. */
 static int begins_after_hosts_stop(pid_t pid, int signal)
 {
 	siginfo_t information;
@@ -322,6 +455,9 @@ pid_t waitpid(pid_t pid, int *status, int options)
 	int ignored;
 	if (!status)
 		status = &ignored;
+	/* Its helpers end with a signal after all; see clone(). */
+	if (options & __WCLONE)
+		options = (options & ~__WCLONE) | __WALL;
 	for (;;) {
 		pid_t stopped_pid = (pid_t)syscall(SYS_wait4, pid, status, options, NULL);
 		if (stopped_pid <= 0 || !page)
@@ -331,6 +467,10 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			errno = saved_errno;
 			continue;
 		}
+		if (WIFSIGNALED(*status) && !was_killed_by_kernel(stopped_pid) && is_guest_kernel())
+			lose_process(stopped_pid, WTERMSIG(*status));
+		if (WIFSTOPPED(*status) && stopped_pid == running_pid && asks_to_end(stopped_pid, WSTOPSIG(*status)))
+			lose_process(stopped_pid, WSTOPSIG(*status));
 		disturb();
 		int was_user_code = stopped_pid == running_pid && running_user_code;
 		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
@@ -341,6 +481,8 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		siginfo_t information = { 0 };
 		int faulted = was_user_code && signal == SIGSEGV &&
 			      real_ptrace(PTRACE_GETSIGINFO, stopped_pid, NULL, &information) == 0;
+		if (faulted && information.si_code <= 0)
+			lose_process(stopped_pid, signal);
 		int read_tsc = faulted && emulate_tsc_read(stopped_pid, &information);
 		int fault = signal == SIGSEGV && !read_tsc;
 		int new_fault = faulted && !read_tsc && fault_is_new(stopped_pid, (uintptr_t)information.si_addr);
@@ -378,6 +520,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		return stopped_pid;
 	}
 }
+
 void start_processes(void)
 {
 	real_clone = next_symbol("clone");

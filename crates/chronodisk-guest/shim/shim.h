@@ -22,6 +22,8 @@
 
 /* The guest's kernel process ends with this status when the backend is gone. */
 #define EXIT_BACKEND_LOST 79
+/* And with this when something outside of the guest has killed one of its processes. */
+#define EXIT_PROCESS_LOST 80
 
 extern struct chronodisk_page *page; /* null in a process that is no guest's */
 extern pid_t main_pid;               /* the guest's kernel */
@@ -101,6 +103,7 @@ int on_alarm_of_exact_kernel(void);
 void start_time(void);
 
 /* processes.c */
+void watch_processes(void);
 void stop_reading_the_counter(void);
 int carry_out_counter_read(void *context);
 int fault_is_new(pid_t pid, uint64_t address);

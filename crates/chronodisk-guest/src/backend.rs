@@ -24,6 +24,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
+use crate::filesystem::FileSystem;
+use crate::holding;
 use crate::init::device_name;
 use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::page::{self, Ask, ClockPage, QUESTION_BYTES, Question};
@@ -54,8 +56,8 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let page = ClockPage::open(descriptors::inherited(descriptors::PAGE)?)?;
 
     let spec: BackendSpec = control::receive(&control)?;
-    let mut backend = match Backend::build(&spec, page) {
-        Ok(backend) => backend,
+    let (mut backend, file_system) = match Backend::build(&spec, page) {
+        Ok(built) => built,
         Err(error) => {
             let kind = error.downcast_ref::<ModelFault>().map(|fault| fault.kind);
             let refusal = match kind {
@@ -66,7 +68,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
     };
-    control::send(&mut control, &Readiness::Ready)?;
+    control::send(&mut control, &Readiness::Ready { file_system })?;
     let last_word = match backend.run(&mut exchange)? {
         RunEnd::GuestGone => backend.finish(&log)?,
         RunEnd::ModelLost(fault) => LastWord::ModelLost(fault.to_string()),
@@ -107,7 +109,8 @@ pub(crate) enum RunEnd {
 }
 
 impl Backend {
-    fn build(spec: &BackendSpec, page: ClockPage) -> Result<Self, Box<dyn std::error::Error>> {
+    /// With the file system that is to be mounted on the first device.
+    fn build(spec: &BackendSpec, page: ClockPage) -> Result<(Self, FileSystem), Box<dyn std::error::Error>> {
         let mut engine = Engine::new();
         engine.set_host_clock(Box::new(MonotonicClock::new()));
         let (delay_min, delay_max) = spec.model_delay;
@@ -116,10 +119,15 @@ impl Backend {
         let mut model_bytes = 0;
         let ports = spec.devices.iter().map(|device| open_model(device, spec, &mut model_bytes));
         let ports: Vec<ModelPort> = ports.collect::<Result<_, _>>()?;
+        let mut file_system = spec.file_system;
         let mut joint = Joint::of(&spec.devices, &ports, spec.seed)?;
         for (index, (device, port)) in spec.devices.iter().zip(ports).enumerate() {
             let vhost = UnixStream::from(descriptors::inherited(descriptors::vhost(index))?);
-            let store = open_store(device, &port, spec, &mut joint)?;
+            let is_there = holding::is_there(device);
+            let mut store = open_store(device, &port, spec, &mut joint)?;
+            if index == 0 {
+                file_system = holding::file_system(device, is_there, &mut *store, spec)?;
+            }
             sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
             engine.attach_port(port);
         }
@@ -130,7 +138,7 @@ impl Backend {
                 Time::Guest(Box::new(GuestTime { clock: GuestClock::new(engine), page, sampler }))
             }
         };
-        Ok(Backend { sessions, time })
+        Ok((Backend { sessions, time }, file_system))
     }
 
     /// Serves until the guest is gone.
@@ -158,10 +166,10 @@ impl Backend {
         for (index, session) in self.sessions.into_iter().enumerate() {
             let stats = session.stats().clone();
             let mut store = session.into_store();
-            let close_error = store.close().err().map(|error| error.to_string());
+            report.close_errors.extend(store.close().err().map(|error| error.to_string()));
             report.store_bytes += store.allocated_bytes().unwrap_or(0);
-            report.store_errors += stats.store_errors + u64::from(close_error.is_some());
-            report.first_store_error = report.first_store_error.or(stats.first_store_error).or(close_error);
+            report.store_errors += stats.store_errors;
+            report.first_store_error = report.first_store_error.or(stats.first_store_error);
             report.malformed_requests += stats.bad_requests.values().sum::<u64>();
             report.store_notices.extend(store.notices());
             let named = |(name, value)| match count {

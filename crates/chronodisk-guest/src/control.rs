@@ -8,6 +8,7 @@ use chronodisk_sim::Nanos;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::filesystem::FileSystem;
 use crate::launch::DeviceOptions;
 use crate::samples::Sample;
 
@@ -17,6 +18,10 @@ pub(crate) struct BackendSpec {
     /// In the order of the guest's names for them.
     pub devices: Vec<DeviceOptions>,
     pub seed: u64,
+    /// What is to be made or mounted on the first device.
+    pub file_system: FileSystem,
+    /// Whether it may be made on a store that holds something.
+    pub overwrite: bool,
     /// Bounds of what every call of the model sleeps.
     pub model_delay: (Nanos, Nanos),
     /// How long models that are elsewhere are waited for: for an answer, and for a lost connection.
@@ -30,7 +35,10 @@ pub(crate) struct BackendSpec {
 /// First message of the backend: it is ready, or why not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Readiness {
-    Ready,
+    Ready {
+        /// The file system that is to be mounted.
+        file_system: FileSystem,
+    },
     Refused(String),
     /// A model that is elsewhere can't be had.
     ModelLost(String),
@@ -54,6 +62,8 @@ pub struct BackendReport {
     pub store_errors: u64,
     /// The first of these errors.
     pub first_store_error: Option<String>,
+    /// Why stores could not be closed, so that bytes may be lost that the devices had acknowledged.
+    pub close_errors: Vec<String>,
     /// Requests that the guest's driver put malformed on the ring.
     pub malformed_requests: u64,
     /// Arrivals moved to the model's present instant.

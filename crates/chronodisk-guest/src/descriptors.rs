@@ -23,8 +23,10 @@ pub(crate) const CLOCK_LIBRARY: RawFd = 36;
 pub(crate) const CONTROL: RawFd = 37;
 /// Where the backend leaves the request log.
 pub(crate) const LOG: RawFd = 38;
+/// This executable, which is the guest's first process, too.
+pub(crate) const EXECUTABLE: RawFd = 39;
 /// The vhost-user sockets of the further devices, in both.
-const VHOST_FURTHER: RawFd = 39;
+const VHOST_FURTHER: RawFd = 40;
 const HIGHEST: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd - 2;
 
 /// Most devices of a guest; the guest's clock has a table of as many.

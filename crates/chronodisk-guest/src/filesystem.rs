@@ -20,14 +20,23 @@ pub enum FileSystem {
     Xfs,
     /// Copy on write, with checksums.
     Btrfs,
+    /// Whichever the store holds; it is found before the guest starts.
+    Existing,
     /// The raw device is left as it is.
     None,
 }
 
 impl FileSystem {
     /// All of them, in the order of the help text.
-    pub const ALL: [FileSystem; 6] =
-        [FileSystem::Ext4, FileSystem::Ext3, FileSystem::Ext2, FileSystem::Xfs, FileSystem::Btrfs, FileSystem::None];
+    pub const ALL: [FileSystem; 7] = [
+        FileSystem::Ext4,
+        FileSystem::Ext3,
+        FileSystem::Ext2,
+        FileSystem::Xfs,
+        FileSystem::Btrfs,
+        FileSystem::Existing,
+        FileSystem::None,
+    ];
 
     /// The name that `mount -t` takes.
     #[must_use]
@@ -38,6 +47,7 @@ impl FileSystem {
             FileSystem::Ext2 => "ext2",
             FileSystem::Xfs => "xfs",
             FileSystem::Btrfs => "btrfs",
+            FileSystem::Existing => "existing",
             FileSystem::None => "none",
         }
     }
@@ -51,7 +61,7 @@ impl FileSystem {
             FileSystem::Ext2 => Some(("mkfs.ext2", "e2fsprogs")),
             FileSystem::Xfs => Some(("mkfs.xfs", "xfsprogs")),
             FileSystem::Btrfs => Some(("mkfs.btrfs", "btrfs-progs")),
-            FileSystem::None => None,
+            FileSystem::Existing | FileSystem::None => None,
         }
     }
 
@@ -73,7 +83,7 @@ impl FileSystem {
             }
             FileSystem::Xfs => vec!["-q".into(), "-f".into(), "-m".into(), format!("uuid={uuid}")],
             FileSystem::Btrfs => vec!["-q".into(), "-f".into(), "-U".into(), uuid],
-            FileSystem::None => Vec::new(),
+            FileSystem::Existing | FileSystem::None => Vec::new(),
         };
         own.into_iter().chain(extra.iter().cloned()).chain([device.to_owned()]).collect()
     }
@@ -96,7 +106,7 @@ impl FileSystem {
             FileSystem::Ext4 | FileSystem::Ext3 | FileSystem::Ext2 => &["e2fsck", "-f", "-n"],
             FileSystem::Xfs => &["xfs_repair", "-n"],
             FileSystem::Btrfs => &["btrfs", "check", "--readonly"],
-            FileSystem::None => return None,
+            FileSystem::Existing | FileSystem::None => return None,
         };
         Some(words.iter().map(|&word| word.to_owned()).chain([device.to_owned()]).collect())
     }
@@ -111,10 +121,9 @@ impl fmt::Display for FileSystem {
 impl FromStr for FileSystem {
     type Err = String;
     fn from_str(name: &str) -> Result<Self, String> {
-        FileSystem::ALL
-            .into_iter()
-            .find(|file_system| file_system.name() == name)
-            .ok_or_else(|| format!("unknown file system '{name}'; expected ext4, ext3, ext2, xfs, btrfs or none"))
+        FileSystem::ALL.into_iter().find(|file_system| file_system.name() == name).ok_or_else(|| {
+            format!("unknown file system '{name}'; expected ext4, ext3, ext2, xfs, btrfs, existing or none")
+        })
     }
 }
 

@@ -254,7 +254,7 @@ fn device_bytes(stage: Stage) -> Result<u64, Failure> {
 }
 
 fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
-    let Some((program, package)) = spec.file_system.maker() else { return Ok(()) };
+    let Some((program, package)) = spec.file_system.maker().filter(|_| spec.makes_file_system) else { return Ok(()) };
     let output = Command::new(program)
         .args(spec.file_system.maker_arguments(spec.seed, DEVICE, device_bytes(Stage::Mkfs)?, &spec.mkfs_options))
         .output()
@@ -281,6 +281,10 @@ fn mount_file_system(spec: &GuestSpec, host_tree: &OwnedFd) -> Result<Vec<PathBu
     let folders_made: Vec<PathBuf> =
         at.ancestors().take_while(|folder| !folder.exists()).map(Path::to_path_buf).collect();
     let mounted = mount_at(spec, at).and_then(|()| {
+        // Folders of a file system that was there belong to whom it says.
+        if !spec.makes_file_system {
+            return Ok(());
+        }
         rustix::fs::chown(at, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid)))
             .at(Stage::Mount, || at.display().to_string())
     });

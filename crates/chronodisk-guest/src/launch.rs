@@ -14,23 +14,24 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_sim::Nanos;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use crate::control::BackendReport;
 use crate::costs::{KernelCosts, Work, Worked};
 use crate::descriptors::DEVICES_MAX;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
-use crate::host::{self, CounterReading, GuestKernel, HostCpu, HostLacks, UserModeLinux};
+use crate::host::{self, CounterReading, GuestKernel, HostCpu, UserModeLinux};
+use crate::outcome::Doing;
+pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
 use crate::processes::{Backend, Guest, describe};
 use crate::root::RootChoice;
 use crate::signals::{Signals, TerminalGuard, asks_to_end};
-use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
+use crate::spec::{Ending, GuestSpec, Mark, Stage};
 
 /// What to run, and on what.
 #[derive(Clone, Debug)]
@@ -48,8 +49,10 @@ pub struct RunOptions {
     pub clock_disturbance: Nanos,
     /// Seed of everything that is random.
     pub seed: u64,
-    /// File system to make and mount.
+    /// File system to make and mount, or to mount alone ([`FileSystem::Existing`]).
     pub file_system: FileSystem,
+    /// Whether one may be made on a store that holds something.
+    pub overwrite: bool,
     /// Further words for mkfs.
     pub mkfs_options: Vec<String>,
     /// For `mount -o`.
@@ -185,97 +188,6 @@ pub enum StoreChoice {
     },
 }
 
-/// What happened in a run whose command was run.
-#[derive(Clone, Debug)]
-pub struct RunOutcome {
-    /// The command's exit status as a shell gives it.
-    pub exit_status: i32,
-    /// When each stage of the guest's life ended, in its own time.
-    pub stages: BTreeMap<Stage, Nanos>,
-    /// When the command began and ended, in the guest's time.
-    pub command: (Nanos, Nanos),
-    /// The host's time from the guest's start to its end.
-    pub host_total: Duration,
-    /// The host's time between the command's begin and end.
-    pub host_command: Duration,
-    /// Every request, in order of arrival.
-    pub records: Vec<RequestRecord>,
-    /// The guest's clock as it was set.
-    pub clock: ClockOptions,
-    /// What it counted from boot to power-off.
-    pub counters: ClockCounters,
-    /// The same up to the command's begin and its end.
-    pub counters_at: (ClockCounters, ClockCounters),
-    /// What the kernel worked on while the command ran, in the order of [`Work::ALL`](crate::Work::ALL).
-    pub worked: [Worked; Work::COUNT],
-    /// What the backend reported.
-    pub backend: BackendReport,
-    /// The guest kernel's release.
-    pub kernel_release: String,
-    /// What the file system's checker said, if asked for.
-    pub check: Option<CheckResult>,
-    /// Warnings in the log of the guest's kernel since right before the command.
-    pub kernel_warnings: Vec<String>,
-    /// The host's CPU on which the guest and its device ran.
-    pub host_cpu: usize,
-}
-
-/// Why there is no outcome.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The host lacks something.
-    #[error(transparent)]
-    HostLacks(#[from] HostLacks),
-    /// The device could not be made as asked.
-    #[error("{0}")]
-    Device(String),
-    /// A stage of the guest failed.
-    #[error("the guest failed at {stage:?}: {message}", stage = .0, message = .1)]
-    Stage(Stage, String),
-    /// The guest's kernel ended without a word.
-    #[error("the guest's kernel died ({how})")]
-    GuestDied {
-        /// Its exit status.
-        how: String,
-        /// The last it printed.
-        console: String,
-    },
-    /// The backend ended before the guest.
-    #[error("the device's backend process died ({how}); the guest was ended")]
-    BackendDied {
-        /// Its exit status.
-        how: String,
-    },
-    /// A model that is elsewhere was lost.
-    #[error("{0}")]
-    ModelLost(String),
-    /// The user ended it.
-    #[error("interrupted")]
-    Interrupted {
-        /// By this signal.
-        signal: i32,
-    },
-    /// Something went wrong on the host.
-    #[error("{doing}: {source}")]
-    Io {
-        /// What was being done.
-        doing: &'static str,
-        /// What the host said.
-        source: io::Error,
-    },
-}
-
-/// Says what was being done when the host refused.
-pub(crate) trait Doing<T> {
-    fn doing(self, doing: &'static str) -> Result<T, RunError>;
-}
-
-impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
-    fn doing(self, doing: &'static str) -> Result<T, RunError> {
-        self.map_err(|source| RunError::Io { doing, source: source.into() })
-    }
-}
-
 /// Runs the command in a guest on the emulated device.
 ///
 /// `on_stage` is told as each stage of the guest's life ends. Call it from the process's main
@@ -314,23 +226,26 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd)?;
     clock.tsc_hertz = counter.hertz_since();
     page.set_tsc_hertz(clock.tsc_hertz);
+    let file_system = backend.file_system;
     let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest)?;
     let mut run = Run {
         terminal: None,
         options,
         page,
         log,
-        backend,
         guest,
+        backend,
         signals,
         clock,
         relay: Relay::default(),
         outputs: Outputs::standard().doing("sharing the standard streams")?,
+        output_failure: None,
         stages: BTreeMap::new(),
         command_began: None,
         command_ended: None,
         ending: None,
         host_cpu,
+        file_system,
     };
     run.say_hello(&kernel)?;
     run.relay_until_end(on_stage)?;
@@ -370,17 +285,22 @@ struct Run<'a> {
     options: &'a RunOptions,
     page: ClockPage,
     log: File,
-    backend: Backend,
+    /// Dropped before the backend, which then sees it hang up and closes its stores.
     guest: Guest,
+    backend: Backend,
     signals: Signals,
     clock: ClockOptions,
     relay: Relay,
     outputs: Outputs,
+    /// What was wrong with our own streams.
+    output_failure: Option<String>,
     stages: BTreeMap<Stage, Nanos>,
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
     ending: Option<Ending>,
     host_cpu: HostCpu,
+    /// The one that is mounted.
+    file_system: FileSystem,
 }
 
 #[derive(Clone, Copy)]
@@ -426,7 +346,8 @@ impl Run<'_> {
             terminals: self.terminals(),
             window_size: host::window_size(),
             devices: options.devices.len(),
-            file_system: options.file_system,
+            file_system: self.file_system,
+            makes_file_system: options.file_system != FileSystem::Existing,
             mkfs_options: options.mkfs_options.clone(),
             mount_options: options.mount_options.clone(),
             mount_type: options.mount_type.clone(),
@@ -461,7 +382,8 @@ impl Run<'_> {
             None => Err(self.why_guest_ended(status)),
             Some(Ending::Failed { .. }) => Ok(()),
             Some(Ending::Exited { .. }) => {
-                self.outputs.take_failure().map_or(Ok(()), Err).doing("writing the command's output")
+                self.output_failure = self.outputs.take_failure().map(|error| error.to_string());
+                Ok(())
             }
         }
     }
@@ -766,7 +688,10 @@ impl Run<'_> {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        RunError::GuestDied { how: describe(status), console: self.guest.console_text() }
+        match (status.code(), self.page.lost_process()) {
+            (Some(EXIT_PROCESS_LOST), Some((pid, signal))) => RunError::ProcessKilled { pid, signal },
+            _ => RunError::GuestDied { how: describe(status), console: self.guest.console_text() },
+        }
     }
 
     fn collect(mut self) -> Result<RunOutcome, RunError> {
@@ -800,6 +725,9 @@ impl Run<'_> {
             check,
             kernel_warnings,
             host_cpu: self.host_cpu.number,
+            confined: self.guest.is_confined,
+            file_system: self.file_system,
+            output_failure: self.output_failure.take(),
         })
     }
 }
@@ -841,3 +769,5 @@ const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);
 const INTERRUPTS_TO_INSIST: u32 = 3;
 /// The status with which the guest's kernel ends when its backend is gone; see `shim/clock.c`.
 const EXIT_BACKEND_LOST: i32 = 79;
+/// The same when something outside of the guest has killed one of its processes; see `shim/processes.c`.
+const EXIT_PROCESS_LOST: i32 = 80;

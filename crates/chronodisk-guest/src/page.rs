@@ -247,6 +247,13 @@ impl ClockPage {
         })
     }
 
+    /// The process of the guest that something outside of it has killed, and the signal's number, if one was.
+    #[must_use]
+    pub fn lost_process(&self) -> Option<(u64, i32)> {
+        let pid = self.get(field::LOST_PID);
+        (pid != 0).then(|| (pid, self.get(field::LOST_SIGNAL) as i32))
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < field::COUNT);
         // SAFETY: the map is page-aligned, PAGE_BYTES long and lives as long as self; every party
@@ -323,8 +330,10 @@ mod field {
     pub const NEW_FAULT_EXTRA_NANOS: usize = COSTS + 3 * super::Work::COUNT;
     pub const DISTURBANCE_NANOS_MAX: usize = NEW_FAULT_EXTRA_NANOS + 1;
     pub const NEW_FAULTS: usize = DISTURBANCE_NANOS_MAX + 1;
+    pub const LOST_PID: usize = NEW_FAULTS + 1;
+    pub const LOST_SIGNAL: usize = LOST_PID + 1;
     /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = NEW_FAULTS + 1;
+    pub const COUNT: usize = LOST_SIGNAL + 1;
 }
 
 /// A question of the guest's clock, `struct chronodisk_question`.

@@ -8,23 +8,29 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 
+use crate::confinement;
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
+use crate::filesystem::FileSystem;
 use crate::host::{self, UserModeLinux};
 use crate::init::device_name;
-use crate::launch::{Doing, RunError, RunOptions};
+use crate::launch::RunOptions;
+use crate::outcome::{Doing, RunError};
 use crate::sweeper::Sweeper;
 
 /// Console text that is kept for a crash.
 const CONSOLE_BYTES_MAX: usize = 64 << 10;
 
-/// The backend process; it is killed when this is dropped.
+/// The backend process; it is ended when this is dropped.
 pub(crate) struct Backend {
     child: Child,
     pub pidfd: OwnedFd,
     control: UnixStream,
+    /// The file system that is to be mounted on the first device.
+    pub file_system: FileSystem,
     /// What it said last, once that was looked at.
     last_word: Option<io::Result<LastWord>>,
 }
@@ -57,10 +63,13 @@ impl Backend {
         drop(command);
         let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
         let control_again = control.try_clone().doing("sharing a socket")?;
-        let mut backend = Backend { child, pidfd, control: control_again, last_word: None };
+        let file_system = options.file_system;
+        let mut backend = Backend { child, pidfd, control: control_again, file_system, last_word: None };
         let spec = BackendSpec {
             devices: options.devices.clone(),
             seed: options.seed,
+            file_system,
+            overwrite: options.overwrite,
             model_delay: options.model_delay.clone().into_inner(),
             patience: (options.answer_patience, options.reconnect_patience),
             real_time: options.lives_in_real_time(),
@@ -68,7 +77,10 @@ impl Backend {
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
         match control::receive(&control) {
-            Ok(Readiness::Ready) => Ok(backend),
+            Ok(Readiness::Ready { file_system }) => {
+                backend.file_system = file_system;
+                Ok(backend)
+            }
             Ok(Readiness::Refused(message)) => Err(RunError::Device(message)),
             Ok(Readiness::ModelLost(message)) => Err(RunError::ModelLost(message)),
             Err(_) => {
@@ -122,10 +134,16 @@ fn by_device(vhost: Vec<OwnedFd>) -> impl Iterator<Item = (OwnedFd, RawFd)> {
 
 impl Drop for Backend {
     fn drop(&mut self) {
+        // The guest has gone before, so it closes its stores and ends.
+        let mut end = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let _ = poll(&mut end, Some(&CLOSING_MAX));
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
+
+/// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.
+const CLOSING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The guest's kernel process; it and all of its processes are killed when this is dropped.
 pub(crate) struct Guest {
@@ -135,6 +153,8 @@ pub(crate) struct Guest {
     pub console: File,
     console_tail: Vec<u8>,
     pub started: Instant,
+    /// Whether the host's kernel keeps it from writing to the host's files.
+    pub is_confined: bool,
     /// Dropped last.
     _sweeper: Sweeper,
 }
@@ -181,8 +201,11 @@ impl Guest {
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
             // Nothing can be made there, so the guest's kernel leaves no files or sockets of its own.
             .arg("uml_dir=/proc/self/")
-            // Through the link, because the kernel's command line can't carry a path with a space.
-            .arg(format!("init=/proc/{}/exe", std::process::id()))
+            // Through the link, because the kernel's command line can't carry a path with a space. The kernel may
+            // not look at other processes' links; see `confinement`.
+            .arg(format!("init=/proc/self/fd/{}", descriptors::EXECUTABLE))
+            // For whoever looks for the guest of a run; the kernel passes over a module that it does not have.
+            .arg(format!("chronodisk.launcher={}", std::process::id()))
             .args(["--", "guest-init"])
             .current_dir("/")
             .stdin(Stdio::null());
@@ -195,10 +218,13 @@ impl Guest {
             (also_theirs.into(), descriptors::SERIAL_OUT),
             (console_writer.into(), descriptors::CONSOLE),
             (library, descriptors::CLOCK_LIBRARY),
+            (own_executable().doing("finding this executable")?, descriptors::EXECUTABLE),
         ];
         bequest.extend(by_device(vhost));
         descriptors::bequeath(&mut command, Some(cpu), bequest);
         place_by_no_chance(&mut command);
+        let is_confined = !options.host_writes
+            && confinement::confine(&mut command).doing("keeping the guest from the host's files")?;
         let mut sweeper = Sweeper::start().doing("starting the process that clears up")?;
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
@@ -206,7 +232,8 @@ impl Guest {
         sweeper.watch(child.id(), &kernel.executable).doing("telling the process that clears up")?;
         let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
         let console = File::from(OwnedFd::from(console));
-        Ok(Guest { child, pidfd, line, console, console_tail: Vec::new(), started, _sweeper: sweeper })
+        let console_tail = Vec::new();
+        Ok(Guest { child, pidfd, line, console, console_tail, started, is_confined, _sweeper: sweeper })
     }
 
     pub fn read_console(&mut self) {
@@ -234,6 +261,11 @@ impl Drop for Guest {
             let _ = self.child.wait();
         }
     }
+}
+
+/// A descriptor of this executable that serves for nothing but its name.
+fn own_executable() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Gives the guest's kernel the same addresses in each run.

@@ -433,6 +433,7 @@ mod tests {
     fn spec(command: &[&str], working_directory: &Path) -> GuestSpec {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         GuestSpec {
+            makes_file_system: true,
             command: words(command),
             environment: words(&["PATH=/usr/local/bin:/usr/bin:/bin"]),
             working_directory: working_directory.as_os_str().as_bytes().to_vec(),

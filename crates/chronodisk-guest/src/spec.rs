@@ -27,6 +27,8 @@ pub(crate) struct GuestSpec {
     /// How many there are.
     pub devices: usize,
     pub file_system: FileSystem,
+    /// Whether to make it before it is mounted.
+    pub makes_file_system: bool,
     pub mkfs_options: Vec<String>,
     pub mount_options: Option<String>,
     /// For `mount -t`, instead of the file system's name.

@@ -50,6 +50,25 @@ pub struct RunResult {
     pub reps: Vec<RepResult>,
     /// What a reader of the figures should know.
     pub warnings: Vec<String>,
+    /// What ended the run.
+    #[serde(default)]
+    pub ended_by: EndedBy,
+    /// What went wrong, if Chronodisk itself ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// What ends a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// The program's end, whatever its exit status.
+    #[default]
+    Command,
+    /// A signal to Chronodisk that asked for its end.
+    Signal,
+    /// A failure of Chronodisk's own, after the program had started.
+    Chronodisk,
 }
 
 /// An emulated device, so that it can be made again.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use chronodisk_guest::{
     CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, RootChoice, RunError,
-    RunOptions, StoreChoice, calibration,
+    RunOptions, RunOutcome, Stage, StoreChoice, calibration,
 };
-use chronodisk_report::{RunResult, render_run_summary};
+use chronodisk_report::{EndedBy, RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
 use chronodisk_store::Durability;
 use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions};
@@ -21,7 +21,8 @@ use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
-use crate::run_result::{CPU_SPEED_DEFAULT, Setting, host_memory_bytes, repetition, run_result};
+use crate::run_result::{CPU_SPEED_DEFAULT, Setting, host_memory_bytes, own_failure, repetition, run_result};
+use crate::run_stores::{self, NewFiles};
 use crate::squash::SquashArguments;
 use crate::stages::StageLine;
 use crate::{output, quantity, runs, stored};
@@ -33,8 +34,9 @@ use crate::{output, quantity, runs, stored};
 /// changes to them are discarded. The guest's clock stops while the emulator computes and skips idle time, so the
 /// device's timing does not depend on this host's speed.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it;\n\
-    2 for wrong usage, 3 if this host lacks something or the emulation failed.\n\n\
+#[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it.\n\
+    125 if the emulation failed after CMD had started, or the device's bytes could not be kept.\n\
+    Before CMD starts: 2 for wrong usage, 3 if this host lacks something.\n\n\
     Example: chronodisk run --device first-disk --fs ext4 -- sh -c 'cp -r /usr/include /mnt && sync'\n\
     \x20        chronodisk run --device wd-zn540 --fs xfs --reps auto -- fio job.fio")]
 pub struct Arguments {
@@ -46,9 +48,14 @@ pub struct Arguments {
     #[command(flatten)]
     elsewhere: Elsewhere,
 
-    /// Makes this file system on the first device and mounts it; none leaves the device empty
+    /// Makes this file system on the first device and mounts it; existing mounts the one that --store holds, none
+    /// leaves the device empty
     #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
     fs: FileSystem,
+
+    /// Makes the file system even if the store holds something
+    #[arg(long)]
+    overwrite: bool,
 
     /// Sets the capacity of each device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
@@ -115,7 +122,7 @@ pub struct Arguments {
     modules: Vec<PathBuf>,
 
     /// Multiplies the CPU time of the guest's kernel by F under --cpu measured (default: as calibrated, else 0.1)
-    #[arg(long, value_name = "F", value_parser = quantity::factor)]
+    #[arg(long, value_name = "F", value_parser = quantity::kernel_scale)]
     kernel_scale: Option<f64>,
 
     /// Sets the speed of the guest's processor relative to this host's, such as 2x or 0.5x
@@ -273,17 +280,27 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let devices = load_devices(&arguments)?;
     let options = run_options(&arguments, &devices)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
-    let run = repeat(&arguments, given, &devices, &options, &directory)?;
-    if run.result.reps.is_empty() {
-        return Ok(run.status);
+    runs::expect_place(&directory)?;
+    let typed_seed = given("seed").then_some(arguments.seed);
+    run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
+    let new_files = NewFiles::of(&options.devices);
+    let run = repeat(&arguments, given, &devices, &options, &directory);
+    if !run.command_began {
+        new_files.remove();
+        return run.failure.map_or(Ok(run.status), Err);
     }
-    runs::remember(&directory);
-    output::note(render_run_summary(&run.result).trim_end());
-    output::note(format_args!("result: {}", directory.display()));
+    if !run.result.reps.is_empty() {
+        // Before anything that may fail, such as a standard output on a full disk.
+        output::note(render_run_summary(&run.result).trim_end());
+    }
+    if run.is_kept {
+        runs::remember(&directory);
+        output::note(format_args!("result: {}", directory.display()));
+    }
     if arguments.json {
-        output::data(&run.result.to_json())?;
+        output::data(&run.result.to_json()).map_err(Failure::after_start)?;
     }
-    Ok(run.status)
+    run.failure.map_or(Ok(run.status), |failure| Err(failure.after_start()))
 }
 
 fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
@@ -314,9 +331,24 @@ fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
     Ok(devices)
 }
 
+/// What came of all repetitions.
 struct Run {
     result: RunResult,
+    /// Of the command, or of the check.
     status: u8,
+    /// What went wrong, whose status goes before the other.
+    failure: Option<Failure>,
+    command_began: bool,
+    /// Whether the result is in its directory.
+    is_kept: bool,
+}
+
+impl Run {
+    fn fails(&mut self, failure: Failure) {
+        self.result.ended_by = EndedBy::Chronodisk;
+        self.result.failure = Some(failure.to_string());
+        self.failure = Some(failure);
+    }
 }
 
 /// Repeats until done, interrupted, or something fails; what was done until then counts.
@@ -326,13 +358,14 @@ fn repeat(
     devices: &[Device],
     options: &RunOptions,
     directory: &Path,
-) -> Result<Run, Failure> {
+) -> Run {
     let all = all_options(arguments, options);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
     let setting = Setting { directory, devices, options, options_given: options_given.collect(), all_options: all };
-    let mut result = run_result(&setting);
+    let result = run_result(&setting);
+    let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
     for index in 0.. {
-        if !arguments.reps.wants_more(&result) {
+        if !arguments.reps.wants_more(&run.result) {
             break;
         }
         if arguments.reps != Reps::Fixed(1) {
@@ -340,39 +373,68 @@ fn repeat(
         }
         let seed = arguments.seed.wrapping_add(u64::from(index));
         let mut line = StageLine::new(options.file_system);
-        let outcome = chronodisk_guest::run(&RunOptions { seed, ..options.clone() }, &mut |stage| line.ended(stage));
+        // The first made the file system that the next replace.
+        let overwrite = options.overwrite || index > 0;
+        let outcome = chronodisk_guest::run(&RunOptions { seed, overwrite, ..options.clone() }, &mut |stage| {
+            run.command_began |= stage == Stage::Command;
+            line.ended(stage);
+        });
         line.clear();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(RunError::Interrupted { signal }) => {
                 output::note(format_args!("interrupted; repetitions kept: {index}"));
-                return Ok(Run { result, status: 128 + signal as u8 });
+                run.result.ended_by = EndedBy::Signal;
+                run.status = 128 + signal as u8;
+                return run;
             }
-            Err(error) if index == 0 => return Err(failure(error)),
             Err(error) => {
-                output::failure(failure(error));
-                output::note(format_args!("repetitions kept: {index}"));
-                return Ok(Run { result, status: status::HOST_LACKS });
+                if index > 0 {
+                    output::note(format_args!("repetitions kept: {index}"));
+                }
+                run.fails(failure(error));
+                return run;
             }
         };
-        runs::make(directory)?;
-        stored::write_repetition(directory, index, &outcome.records)?;
-        repetition(&mut result, index, seed, &outcome);
-        result.warnings.extend(arguments.reps.warning(&result));
+        repetition(&mut run.result, index, seed, &outcome);
+        run.result.warnings.extend(arguments.reps.warning(&run.result));
+        if let Some(what) = own_failure(&outcome) {
+            run.fails(Failure::host(what));
+        }
         // After every repetition, so that whatever ends this process leaves a whole result.
-        stored::write_run(directory, &result)?;
+        match keep(directory, index, &run.result, &outcome) {
+            Ok(()) => run.is_kept = true,
+            Err(failure) => run.fails(failure),
+        }
         let faults = outcome.check.as_ref().filter(|check| !check.clean);
         if let Some(check) = faults {
             output::note(format_args!("{} found faults:\n{}", check.command, check.output.trim_end()));
         }
-        let status = u8::try_from(outcome.exit_status).unwrap_or(u8::MAX);
-        match (status, faults) {
-            (status::FINE, None) => {}
-            (status::FINE, Some(_)) => return Ok(Run { result, status: status::CHECK_FAILED }),
-            (status, _) => return Ok(Run { result, status }),
+        run.status = match u8::try_from(outcome.exit_status).unwrap_or(u8::MAX) {
+            status::FINE if faults.is_some() => status::CHECK_FAILED,
+            status => status,
+        };
+        if run.status != status::FINE || run.failure.is_some() {
+            return run;
         }
     }
-    Ok(Run { result, status: status::FINE })
+    run
+}
+
+/// Keeps a repetition, and the result with it. On a disk that is full the repetitions before stay as they are, and
+/// nothing of this one.
+fn keep(directory: &Path, index: u32, result: &RunResult, outcome: &RunOutcome) -> Result<(), Failure> {
+    let is_new = !directory.exists();
+    runs::make(directory)?;
+    let kept = stored::write_repetition(directory, index, &outcome.records)
+        .and_then(|()| stored::write_run(directory, result));
+    if kept.is_err() {
+        let _ = std::fs::remove_file(directory.join(stored::log_name(index)));
+        if is_new {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+    kept
 }
 
 fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, Failure> {
@@ -380,6 +442,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
     }
     let for_mount = arguments.mount_options.is_some() || arguments.mount_type.is_some();
+    file_system_fits(arguments)?;
     if arguments.fs == FileSystem::None && (arguments.mkfs_options.is_some() || for_mount) {
         return Err(Failure::usage(
             "--mkfs-options, --mount-options and --mount-type can't be used with --fs none, which makes no file system",
@@ -419,6 +482,7 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         clock_disturbance: arguments.clock_disturbance.unwrap_or(Nanos::ZERO),
         seed: arguments.seed,
         file_system: arguments.fs,
+        overwrite: arguments.overwrite,
         mkfs_options: words.map(str::to_owned).collect(),
         mount_options: arguments.mount_options.clone(),
         mount_type: arguments.mount_type.clone(),
@@ -453,6 +517,31 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         stdout_to_stderr: arguments.json,
         ends_by_signal: false,
     })
+}
+
+/// Whether what is asked for goes with a file system that is there, or with a new one.
+fn file_system_fits(arguments: &Arguments) -> Result<(), Failure> {
+    let makes = !matches!(arguments.fs, FileSystem::None | FileSystem::Existing);
+    if arguments.overwrite && !makes {
+        return Err(Failure::usage(format!("--fs {} makes nothing; it takes no --overwrite", arguments.fs)));
+    }
+    if arguments.fs != FileSystem::Existing {
+        return Ok(());
+    }
+    if arguments.mkfs_options.is_some() {
+        return Err(Failure::usage("--fs existing makes nothing; it takes no --mkfs-options"));
+    }
+    if arguments.root == Root::Device {
+        return Err(Failure::usage("--root device wants a new file system; --fs existing makes none"));
+    }
+    if arguments.store == "ram" && arguments.elsewhere.server.is_none() {
+        return Err(Failure::usage("--fs existing mounts what a store holds; --store ram begins empty")
+            .help("name the file or image with --store FILE"));
+    }
+    if arguments.store != "ram" && !Path::new(&arguments.store).exists() && arguments.device.len() < 2 {
+        return Err(Failure::usage(format!("--fs existing: there is no {}", arguments.store.to_string_lossy())));
+    }
+    Ok(())
 }
 
 /// Where the command's root is, if it can be there.
@@ -605,11 +694,12 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 35] = [
+    let entries: [(&str, Value); 36] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
         ("fs", json!(arguments.fs.name())),
+        ("overwrite", json!(arguments.overwrite)),
         ("capacity", json!(arguments.capacity)),
         ("state", json!(arguments.state)),
         ("mount", json!(arguments.mount)),

@@ -89,7 +89,7 @@ fn a_server_that_is_restarted_ends_the_guest_with_a_sentence() {
     let _again = Server::start(&chronodisk, &server.address.clone());
     let output = child.wait_with_output().unwrap();
     let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
     assert!(stderr.contains("the guest stands still"), "{stderr}");
     assert!(stderr.contains("it was restarted and has lost this run's device and bytes"), "{stderr}");
     assert!(processes_with(&mark).is_empty(), "something is left of the run");

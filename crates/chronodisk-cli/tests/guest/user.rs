@@ -67,8 +67,9 @@ fn output_that_cannot_be_written_is_a_failure() {
         .output()
         .unwrap();
     let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
     assert!(stderr.contains("writing the command's output"), "{stderr}");
+    assert!(stderr.contains("run time"), "the summary is lost: {stderr}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use rustix::thread::{CpuSet, UnshareFlags, sched_getcpu, sched_setaffinity, unshare_unsafe};
 
 use crate::filesystem::FileSystem;
-use crate::launch::{Doing, RunError};
+use crate::outcome::{Doing, RunError};
 use crate::signals::{Signals, asks_to_end};
 
 /// While this lives, signals that ask to end wait for the next run, natively or in a guest, and end that: in between

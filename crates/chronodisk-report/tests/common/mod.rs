@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chronodisk_report::{
-    ClockInfo, DeviceUsed, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, Summary,
+    ClockInfo, DeviceUsed, EndedBy, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, Summary,
 };
 use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
 
@@ -108,5 +108,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         host: HostInfo { cpu_model: "Some Processor".into(), cores: 2, kernel: "6.1.0".into() },
         reps: run_times_ms.iter().enumerate().map(rep).collect(),
         warnings: Vec::new(),
+        ended_by: EndedBy::Command,
+        failure: None,
     }
 }

@@ -1,0 +1,119 @@
+//! What comes of a run, or why nothing does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use chronodisk_sim::{Nanos, RequestRecord};
+
+use crate::control::BackendReport;
+use crate::costs::{Work, Worked};
+use crate::filesystem::FileSystem;
+use crate::host::HostLacks;
+use crate::page::{ClockCounters, ClockOptions};
+use crate::spec::{CheckResult, Stage};
+
+/// What happened in a run whose command was run.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// The command's exit status as a shell gives it.
+    pub exit_status: i32,
+    /// When each stage of the guest's life ended, in its own time.
+    pub stages: BTreeMap<Stage, Nanos>,
+    /// When the command began and ended, in the guest's time.
+    pub command: (Nanos, Nanos),
+    /// The host's time from the guest's start to its end.
+    pub host_total: Duration,
+    /// The host's time between the command's begin and end.
+    pub host_command: Duration,
+    /// Every request, in order of arrival.
+    pub records: Vec<RequestRecord>,
+    /// The guest's clock as it was set.
+    pub clock: ClockOptions,
+    /// What it counted from boot to power-off.
+    pub counters: ClockCounters,
+    /// The same up to the command's begin and its end.
+    pub counters_at: (ClockCounters, ClockCounters),
+    /// What the kernel worked on while the command ran, in the order of [`Work::ALL`](crate::Work::ALL).
+    pub worked: [Worked; Work::COUNT],
+    /// What the backend reported.
+    pub backend: BackendReport,
+    /// The guest kernel's release.
+    pub kernel_release: String,
+    /// What the file system's checker said, if asked for.
+    pub check: Option<CheckResult>,
+    /// Warnings in the log of the guest's kernel since right before the command.
+    pub kernel_warnings: Vec<String>,
+    /// The host's CPU on which the guest and its device ran.
+    pub host_cpu: usize,
+    /// The file system that was mounted.
+    pub file_system: FileSystem,
+    /// Why not all of the command's output could be written, if so.
+    pub output_failure: Option<String>,
+    /// Whether the host's kernel kept the guest, its root included, from writing to the host's files.
+    pub confined: bool,
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The host lacks something.
+    #[error(transparent)]
+    HostLacks(#[from] HostLacks),
+    /// The device could not be made as asked.
+    #[error("{0}")]
+    Device(String),
+    /// A stage of the guest failed.
+    #[error("the guest failed at {stage:?}: {message}", stage = .0, message = .1)]
+    Stage(Stage, String),
+    /// The guest's kernel ended without a word.
+    #[error("the guest's kernel died ({how})")]
+    GuestDied {
+        /// Its exit status.
+        how: String,
+        /// The last it printed.
+        console: String,
+    },
+    /// Something outside of the guest has killed one of its processes.
+    #[error("process {pid} of the guest was killed by signal {signal} from outside; the guest was ended")]
+    ProcessKilled {
+        /// The process's number on the host.
+        pid: u64,
+        /// The signal's number.
+        signal: i32,
+    },
+    /// The backend ended before the guest.
+    #[error("the device's backend process died ({how}); the guest was ended")]
+    BackendDied {
+        /// Its exit status.
+        how: String,
+    },
+    /// A model that is elsewhere was lost.
+    #[error("{0}")]
+    ModelLost(String),
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted {
+        /// By this signal.
+        signal: i32,
+    },
+    /// Something went wrong on the host.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the host said.
+        source: io::Error,
+    },
+}
+
+/// Says what was being done when the host refused.
+pub(crate) trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T, RunError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, doing: &'static str) -> Result<T, RunError> {
+        self.map_err(|source| RunError::Io { doing, source: source.into() })
+    }
+}
