@@ -105,7 +105,7 @@ pub(super) fn serve(
     let mut worker = Worker::new(shared.clone(), connection, transport);
     let is_local = matches!(getsockname(&peer.socket), Ok(address) if address.address_family() == AddressFamily::UNIX);
     worker.rehearse(if is_local { Way::Local } else { Way::Tcp });
-    peer.run(&mut worker, transport);
+    shared.catch(|| format!("NBD connection {connection}"), || peer.run(&mut worker, transport));
     shared.peers().remove(&connection);
     let mut state = peer.state();
     let dropped: Vec<Departure> = state.unsent.departures.drain(..).map(|(departure, _)| departure).collect();
@@ -283,9 +283,14 @@ impl NbdPeer {
     /// Has a helper move a request's bytes; does it here if there is none.
     fn have_moved(self: &Arc<Self>, shared: &Arc<Shared>, slow: Slow) {
         let (peer, owner) = (self.clone(), shared.clone());
-        let job: Job = Box::new(move |store| match owner.shadowing.as_ref() {
-            Some(shadowing) => peer.serve_really(&owner, shadowing, slow, store),
-            None => peer.move_bytes(&owner, slow, store),
+        let job: Job = Box::new(move |store| {
+            let moved = || match owner.shadowing.as_ref() {
+                Some(shadowing) => peer.serve_really(&owner, shadowing, slow, store),
+                None => peer.move_bytes(&owner, slow, store),
+            };
+            if owner.catch(|| "a helper of an NBD connection".to_owned(), moved).is_none() {
+                peer.abandon();
+            }
         });
         let way = || {
             let own = shared.store().second_way()?;
@@ -299,7 +304,7 @@ impl NbdPeer {
     /// Moves the bytes of a request whose completion the clock holds until then.
     fn move_bytes(&self, shared: &Shared, mut slow: Slow, store: &mut dyn Store) {
         let begun = shared.now();
-        let moved = slow.perform(store);
+        let moved = self.perform(shared, &mut slow, store);
         let took = shared.now().saturating_sub(begun);
         let bytes = if moved.is_ok() { Bytes::Moved { took } } else { Bytes::Failed { took } };
         self.state().end_moving(shared, &slow, moved);
@@ -313,10 +318,20 @@ impl NbdPeer {
         raise(&self.event);
     }
 
+    /// Does what was asked for. After a panic the request has failed, so that the clock and the log go on, and the
+    /// connection ends.
+    fn perform(&self, shared: &Shared, slow: &mut Slow, store: &mut dyn Store) -> Result<(), StoreError> {
+        let performed = shared.catch(|| "a helper of an NBD connection".to_owned(), || slow.perform(store));
+        performed.unwrap_or_else(|| {
+            self.abandon();
+            Err(StoreError::Damaged { what: "the store, whose code panicked,".to_owned() })
+        })
+    }
+
     /// Lets the real device serve a request, and answers it.
     fn serve_really(&self, shared: &Shared, shadowing: &Shadowing, mut slow: Slow, store: &mut dyn Store) {
         let order = shadowing.arrives(&shared.host, slow.device_request);
-        let served = slow.perform(store);
+        let served = self.perform(shared, &mut slow, store);
         shadowing.served(order, shared.now(), served.is_err());
         let mut state = self.state();
         let state = &mut *state;
@@ -568,6 +583,12 @@ impl Peer for NbdPeer {
 
     fn end_input(&self) {
         let _ = shutdown(&self.socket, Shutdown::Read);
+        raise(&self.event);
+    }
+
+    fn abandon(&self) {
+        self.state().broken = true;
+        let _ = shutdown(&self.socket, Shutdown::Both);
         raise(&self.event);
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn serve(
         peer.end_input();
     }
     let mut worker = Worker::new(shared.clone(), connection, transport);
-    peer.run(&mut worker, transport);
+    shared.catch(|| format!("vhost-user connection {connection}"), || peer.run(&mut worker, transport));
     shared.peers().remove(&connection);
     let stats = peer.state().session.stats().clone();
     // Whoever comes now finds the state free.
@@ -172,6 +172,11 @@ impl Peer for VhostPeer {
     fn end_input(&self) {
         let _ = shutdown(&self.socket, Shutdown::Both);
         raise(&self.event);
+    }
+
+    fn abandon(&self) {
+        self.state().broken = true;
+        self.end_input();
     }
 }
 
