@@ -380,6 +380,7 @@ impl Session {
     fn serve_kick(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<bool, FrontError> {
         self.stats.kicks += 1;
         let served = self.take_available(queue, handler);
+        self.device.bounce.trim();
         match served {
             Ok(()) => {}
             // Nothing was touched, and what is in flight may still be completed.

@@ -56,7 +56,7 @@ use self::recording::Recording;
 use self::rehearsal::Rehearsal;
 use self::shadowing::Shadowing;
 use crate::BlkConfig;
-use crate::nbd::ServerOffer;
+use crate::nbd::{MemoryLimit, ServerOffer};
 
 /// A device that is being served.
 pub struct Server {
@@ -80,8 +80,11 @@ pub struct ServerOptions {
     pub cpu: Option<usize>,
     /// Most connections at a time; further ones are closed at once.
     pub connections_max: usize,
-    /// How long a client has for negotiation; one that takes longer is disconnected.
+    /// How long a client has for negotiation; one that takes longer is disconnected. While clients wait for memory, one
+    /// that holds some and neither sends the rest of its request nor takes its replies is disconnected after this time.
     pub handshake_max: Nanos,
+    /// Memory that NBD clients' requests may fill together; further requests wait in the sockets.
+    pub client_bytes_max: u64,
     /// Most requests that are at the host's disk at once; where the bytes are in memory, one helper copies.
     pub helpers_max: usize,
 }
@@ -94,6 +97,7 @@ impl Default for ServerOptions {
             cpu: None,
             connections_max: 256,
             handshake_max: Nanos::from_secs(10),
+            client_bytes_max: 1 << 30,
             helpers_max: 16,
         }
     }
@@ -116,6 +120,8 @@ pub struct ServerStatistics {
     pub connections_refused: u64,
     /// Connections that ended because the client took too long for negotiation.
     pub handshakes_given_up: u64,
+    /// Connections that ended because the client held memory for which others waited, and did nothing.
+    pub stalled: u64,
     /// Connections that ended because the client broke the protocol.
     pub violations: u64,
     /// The first reason for one.
@@ -205,6 +211,7 @@ impl Server {
             core: InheritingMutex::new(Core::new(RealClock::new(engine))),
             store: InheritingMutex::new(store),
             helpers: Helpers::new(helpers_max),
+            client_memory: Arc::new(MemoryLimit::new(options.client_bytes_max)),
             shadowing,
             wake_at: AtomicU64::new(u64::MAX),
             peers: InheritingMutex::new(BTreeMap::new()),
@@ -435,6 +442,7 @@ struct Shared {
     core: InheritingMutex<Core>,
     store: InheritingMutex<Box<dyn Store>>,
     helpers: Helpers,
+    client_memory: Arc<MemoryLimit>,
     shadowing: Option<Shadowing>,
     /// When the next completion must leave, in nanoseconds; all ones if nothing is outstanding.
     /// The pacer looks here while it spins.
@@ -464,6 +472,7 @@ struct Totals {
     connections: u64,
     connections_refused: u64,
     handshakes_given_up: u64,
+    stalled: u64,
     violations: u64,
     first_violation: Option<String>,
     refused_requests: u64,
@@ -545,6 +554,7 @@ impl Shared {
             connections: totals.connections,
             connections_refused: totals.connections_refused,
             handshakes_given_up: totals.handshakes_given_up,
+            stalled: totals.stalled,
             violations: totals.violations,
             first_violation: totals.first_violation.clone(),
             refused_requests: totals.refused_requests,

@@ -200,6 +200,7 @@ impl Worker {
                 }
             }
         }
+        self.group.clear();
     }
 
     /// Sends what others handed over to the connection's own thread.
@@ -435,6 +436,7 @@ impl Worker {
     /// ended with a panic anywhere.
     pub fn finish(mut self) {
         let (shared, place) = (self.shared.clone(), || "the end of a connection".to_owned());
+        // It was at its own when it panicked.
         self.group.retain(|departure| departure.id.connection == self.connection);
         self.left.dropped(&self.group);
         if !self.leaving.is_empty() {

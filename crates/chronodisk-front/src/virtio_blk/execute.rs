@@ -21,7 +21,17 @@ impl Bounce {
         }
         &mut self.0[..len]
     }
+
+    /// Gives a long request's memory back.
+    pub fn trim(&mut self) {
+        if self.0.len() > KEPT_BYTES_MAX {
+            self.0 = Vec::new();
+        }
+    }
 }
+
+/// Memory that is kept for the next request.
+const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// Why a request failed although its form was right.
 #[derive(Debug, thiserror::Error)]
