@@ -132,6 +132,10 @@ impl ReceiveBuffer {
             return Detached { bytes: self.bytes[place.clone()].to_vec(), place: 0..place.len(), _claim: claim };
         }
         let mut fresh = ReceiveBuffer::new(self.claim.limit());
+        // The next message is probably as long. Zeroed memory that nobody touched costs nothing.
+        if fresh.claim.try_grow_to(self.bytes.len() as u64) {
+            fresh.bytes = vec![0; self.bytes.len()];
+        }
         fresh.extend(self.filled());
         let ReceiveBuffer { bytes, claim, .. } = std::mem::replace(self, fresh);
         Detached { bytes, place, _claim: claim }
