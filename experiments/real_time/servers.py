@@ -90,7 +90,7 @@ def serve(kind: str, device: str, place: Place, options: tuple[str, ...] = ()) -
             own = Path(__file__).with_name(f"{device}.toml")
             chosen = str(own) if own.exists() else device
             command = [str(executable()), "serve", "--device", chosen, "--nbd", where, "--output", str(folder / "run")]
-            command += options
+            command += [*(["--insecure"] if address else []), *options]
         elif kind == BARE:
             command = [str(build(BARE_SOURCE)), str(path), str(BARE_MICROS[device]), str(folder / "lateness")]
         else:

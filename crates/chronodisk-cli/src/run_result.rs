@@ -233,9 +233,13 @@ fn server_result(served: &Served<'_>) -> ServerResult {
         connections: statistics.connections,
         connections_refused: statistics.connections_refused,
         handshakes_given_up: statistics.handshakes_given_up,
+        stalled: statistics.stalled,
         violations: statistics.violations,
         refused_requests: statistics.refused_requests,
         dropped_completions: statistics.dropped_completions,
+        panics: statistics.panics,
+        first_panic: statistics.first_panic.clone(),
+        close_error: served.outcome.close_error.clone(),
         realtime: statistics.realtime,
         clamped_arrivals: statistics.engine.clamped_arrivals,
         clamp_max_ns: statistics.engine.clamp_max,
@@ -255,6 +259,13 @@ fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     let statistics = &outcome.statistics;
     let reason = |first: &Option<String>| first.clone().unwrap_or_else(|| "no reason was given".to_owned());
     let mut warnings = outcome.store_notices.clone();
+    if let Some(error) = &outcome.close_error {
+        warnings.push(format!("the store could not be closed, and bytes that clients wrote may be lost: {error}"));
+    }
+    if statistics.panics > 0 {
+        let first = reason(&statistics.first_panic);
+        warnings.push(format!("{} connections ended by a defect of chronodisk: {first}", statistics.panics));
+    }
     if statistics.store_errors > 0 {
         let first = reason(&statistics.first_store_error);
         warnings.push(format!("{} requests failed because of the store: {first}", statistics.store_errors));
@@ -271,6 +282,12 @@ fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     }
     if statistics.handshakes_given_up > 0 {
         warnings.push(format!("{} clients took too long for negotiation", statistics.handshakes_given_up));
+    }
+    if statistics.stalled > 0 {
+        warnings.push(format!(
+            "{} clients were disconnected: they held memory for which others waited, and went on with nothing",
+            statistics.stalled
+        ));
     }
     if statistics.connections_refused > 0 {
         warnings.push(format!("{} connections were too many", statistics.connections_refused));

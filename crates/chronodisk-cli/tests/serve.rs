@@ -4,6 +4,10 @@
 mod certificates;
 #[path = "serve/encrypted.rs"]
 mod encrypted;
+#[path = "serve/ends.rs"]
+mod ends;
+#[path = "serve/limits.rs"]
+mod limits;
 #[path = "serve/long.rs"]
 mod long;
 #[path = "serve/metrics.rs"]

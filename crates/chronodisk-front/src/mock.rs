@@ -126,7 +126,12 @@ impl MockDriver {
     /// A driver at this end of a connection.
     #[must_use]
     pub fn over(socket: UnixStream) -> MockDriver {
-        let memory_file = memory_file();
+        MockDriver::with_memory(socket, memory_file())
+    }
+
+    /// A driver whose guest's memory is this file.
+    #[must_use]
+    pub fn with_memory(socket: UnixStream, memory_file: File) -> MockDriver {
         memory_file.set_len(MEMORY_BYTES + HIGH_MEMORY_BYTES).expect("memory");
         let part = |address, len: u64, offset| {
             let file = memory_file.try_clone().expect("another descriptor");
@@ -394,6 +399,12 @@ impl MockDriver {
 #[must_use]
 pub fn memory_file() -> File {
     memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memory file").into()
+}
+
+/// As [`memory_file`], and seals can be added to it, as to that of QEMU's `memory-backend-memfd`.
+#[must_use]
+pub fn sealable_memory_file() -> File {
+    memfd_create("guest", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file").into()
 }
 
 /// A request's header as it lies in memory.

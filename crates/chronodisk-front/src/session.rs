@@ -15,7 +15,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::vhost_user::memory::GuestMemory;
+use crate::vhost_user::memory::{GuestMemory, Sharing};
 use crate::vhost_user::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
 use crate::vhost_user::{Answer, Backend, Doorbell, Refusal, RingError};
 use crate::virtio_blk::{
@@ -148,6 +148,9 @@ pub enum FrontError {
     /// The guest closed the connection in the middle of a message.
     #[error("vhost-user: the connection ended in the middle of a message")]
     Truncated,
+    /// The guest has taken memory away that it had shared.
+    #[error("vhost-user: {0}")]
+    MemoryGone(String),
     /// The guest does not read our replies.
     #[error("vhost-user: the guest does not read the replies that it asked for")]
     NotReading,
@@ -168,17 +171,18 @@ impl Session {
     /// [`FrontError::Config`], [`FrontError::StoreSize`].
     pub fn new(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
         let features = config.features();
-        Session::with_features(socket, config, store, features)
+        Session::with_features(socket, config, store, features, Sharing::OwnProcess)
     }
 
-    /// As [`new`](Self::new), and lets the guest leave out kicks and calls that tell nothing new
+    /// As [`new`](Self::new), for a process that serves other clients, too: a guest that takes its memory away ends its
+    /// own session only. And lets the guest leave out kicks and calls that tell nothing new
     /// (`VIRTIO_RING_F_EVENT_IDX`): for a guest whose time is not stopped by kicks.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn with_event_idx(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
         let features = config.features() | 1 << VIRTIO_RING_F_EVENT_IDX;
-        Session::with_features(socket, config, store, features)
+        Session::with_features(socket, config, store, features, Sharing::Server)
     }
 
     fn with_features(
@@ -186,6 +190,7 @@ impl Session {
         config: BlkConfig,
         store: Box<dyn Store>,
         features: u64,
+        sharing: Sharing,
     ) -> Result<Self, FrontError> {
         config.check()?;
         let device_bytes = config.capacity_sectors * SECTOR_BYTES;
@@ -196,7 +201,7 @@ impl Session {
         Ok(Session {
             socket,
             decoder: MessageDecoder::new(),
-            backend: Backend::new(features, config.space()),
+            backend: Backend::new(features, config.space(), sharing),
             device: Device { config, store, bounce: Bounce::default() },
             next_id: 0,
             in_flight: BTreeMap::new(),
@@ -320,6 +325,12 @@ impl Session {
         self.in_flight.len()
     }
 
+    /// Why the guest's memory can no longer be accessed, if so: the session has to end.
+    #[must_use]
+    pub fn memory_fault(&self) -> Option<&str> {
+        self.backend.memory().and_then(|memory| memory.fault())
+    }
+
     /// What the session has seen so far.
     #[must_use]
     pub fn stats(&self) -> &SessionStats {
@@ -369,6 +380,7 @@ impl Session {
     fn serve_kick(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<bool, FrontError> {
         self.stats.kicks += 1;
         let served = self.take_available(queue, handler);
+        self.device.bounce.trim();
         match served {
             Ok(()) => {}
             // Nothing was touched, and what is in flight may still be completed.
@@ -380,6 +392,9 @@ impl Session {
         // What was answered at once is announced now: nobody else knows of it.
         self.notify().map_err(notify_error)?;
         handler.before_acknowledge();
+        if let Some(fault) = self.memory_fault() {
+            return Err(FrontError::MemoryGone(fault.to_owned()));
+        }
         Ok(served.is_ok())
     }
 
@@ -395,7 +410,7 @@ impl Session {
                 break;
             };
             let head = chain.head_index();
-            let parsed = BlkRequest::parse(chain, memory.mapped(), &limits).and_then(|request| self.admit(request));
+            let parsed = BlkRequest::parse(chain, &*memory, &limits).and_then(|request| self.admit(request));
             match parsed {
                 Ok(request) => match request.operation {
                     Operation::Device(op) => self.arrive(request, op, &memory, queue, handler),
@@ -427,7 +442,7 @@ impl Session {
     ) {
         let started = Instant::now();
         let Device { store, bounce, .. } = &mut self.device;
-        let executed = execute(&request, op, memory.mapped(), &mut **store, bounce);
+        let executed = execute(&request, op, &**memory, &mut **store, bounce);
         let store_time = Nanos::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         if let Err(error) = &executed {
             self.stats.store_errors += 1;
@@ -466,7 +481,7 @@ impl Session {
 
     fn identify(&mut self, request: &BlkRequest, memory: &GuestMemory) -> Result<(), RingError> {
         self.stats.identifications += 1;
-        let answered = answer_identify(request, &self.device.config.serial, memory.mapped());
+        let answered = answer_identify(request, &self.device.config.serial, memory);
         let (status, filled_bytes) = match answered {
             Ok(filled_bytes) => (BlkStatus::Ok, filled_bytes),
             Err(_) => (BlkStatus::IoError, 0),
@@ -484,7 +499,7 @@ impl Session {
     fn push_used(&mut self, memory: &GuestMemory, used: &Used) -> Result<(), RingError> {
         let status_written = match used.status_address {
             // Memory may have moved since the address was checked.
-            Some(address) => memory.mapped().write_obj(used.status as u8, address).is_ok(),
+            Some(address) => memory.write_obj(used.status as u8, address).is_ok(),
             None => false,
         };
         let written_bytes = if status_written { used.filled_bytes + 1 } else { 0 };

@@ -272,7 +272,7 @@ fn memory_tables_that_can_not_be() {
         (24, MEMORY_BYTES, "beyond its file"),
         (8, 1 << 40, "beyond its file"),
         (24, 123, "Invalid argument"),
-        (32, chronodisk_front::mock::MEMORY_BASE + page, "intersect"),
+        (32, chronodisk_front::mock::MEMORY_BASE + page, "overlap"),
     ];
     for (at, value, reason) in cases {
         let mut fresh = TestBench::new(config(), store());

@@ -1,5 +1,6 @@
 //! A device served over vhost-user, with kicks and calls on event descriptors as QEMU uses them.
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -57,9 +58,13 @@ struct Guest {
 
 impl Guest {
     fn start(address: &Address, without: u64) -> Self {
+        Guest::with_memory(address, without, mock::memory_file())
+    }
+
+    fn with_memory(address: &Address, without: u64, memory: File) -> Self {
         let Address::Unix(path) = address else { unreachable!() };
         let new_event = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        let driver = MockDriver::over(UnixStream::connect(path).unwrap());
+        let driver = MockDriver::with_memory(UnixStream::connect(path).unwrap(), memory);
         let mut guest = Guest { driver, kick: new_event(), call: new_event() };
         guest.say(code::SET_OWNER, &[]);
         let features = guest.ask(code::GET_FEATURES) & !without;
@@ -129,10 +134,12 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn requests_are_kicked_and_called_by_event_descriptors() {
-    for without in [0, EVENT_IDX] {
+    // Memory that is mapped, and memory that is accessed through its descriptor.
+    let kinds = [mock::sealable_memory_file, mock::memory_file];
+    for (without, memory) in [0, EVENT_IDX].into_iter().zip(kinds).chain([EVENT_IDX, 0].into_iter().zip(kinds)) {
         let folder = tempfile::tempdir().unwrap();
         let (server, address) = serve(&folder);
-        let mut guest = Guest::start(&address, without);
+        let mut guest = Guest::with_memory(&address, without, memory());
         let bytes: Vec<u8> = (0..8192).map(|index| (index % 251) as u8).collect();
         let write = guest.driver.submit(OUT, 8, &[4096, 4096], Some(&bytes), Layout::Indirect);
         guest.kick();
@@ -187,4 +194,61 @@ fn a_guest_that_breaks_the_protocol_or_leaves_ends_alone() {
     good.kick();
     good.completed(&[&read]);
     assert!(server.stop().statistics.first_violation.is_some());
+}
+
+/// A file in memory, as it is behind QEMU's `memory-backend-file` in `/dev/shm`, and User Mode Linux's.
+fn file_in_memory() -> File {
+    tempfile::tempfile_in("/dev/shm").unwrap()
+}
+
+#[test]
+fn a_guest_that_truncates_its_memory_ends_alone() {
+    for memory in [mock::memory_file, file_in_memory] {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, address) = serve(&folder);
+        let mut good = Guest::start(&address, 0);
+        let mut bad = Guest::with_memory(&address, 0, memory());
+        let write = bad.driver.submit(OUT, 0, &[4096], Some(&[7; 4096]), Layout::Indirect);
+        bad.kick();
+        bad.completed(&[&write]);
+        // One request is on its way to the device, and the memory is gone when it completes.
+        bad.driver.submit(IN, 0, &[4096], None, Layout::Direct);
+        bad.kick();
+        bad.driver.memory_file().set_len(0).unwrap();
+        bad.kick();
+        until(|| (server.statistics().violations == 1).then_some(()));
+        let read = good.driver.submit(IN, 0, &[4096], None, Layout::Direct);
+        good.kick();
+        good.completed(&[&read]);
+        assert_eq!(good.driver.data(&read), [7; 4096]);
+        let reason = server.stop().statistics.first_violation.unwrap();
+        assert!(reason.contains("the client has truncated it"), "{reason}");
+    }
+}
+
+#[test]
+fn a_guest_that_lets_its_memory_be_sealed_cannot_truncate_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = serve(&folder);
+    let mut guest = Guest::with_memory(&address, 0, mock::sealable_memory_file());
+    let refused = guest.driver.memory_file().set_len(0).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{refused}");
+    let read = guest.driver.submit(IN, 0, &[4096], None, Layout::Direct);
+    guest.kick();
+    guest.completed(&[&read]);
+    assert_eq!(server.stop().statistics.violations, 0);
+}
+
+#[test]
+fn memory_that_a_server_cannot_use_safely_is_refused_with_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, address) = serve(&folder);
+    let Address::Unix(path) = &address else { unreachable!() };
+    let driver = MockDriver::over(UnixStream::connect(path).unwrap());
+    let (table, _) = driver.memory_table();
+    let device = File::open("/dev/zero").unwrap();
+    driver.send_bytes(&encode(code::SET_MEM_TABLE, 0, &table), &[device.as_fd(), device.as_fd()]).unwrap();
+    until(|| (server.statistics().violations == 1).then_some(()));
+    let reason = server.stop().statistics.first_violation.unwrap();
+    assert!(reason.contains("no regular file, expected a memfd"), "{reason}");
 }

@@ -258,12 +258,24 @@ pub struct ServerResult {
     /// Connections that ended because the client took too long for negotiation.
     #[serde(default)]
     pub handshakes_given_up: u64,
+    /// Connections that ended because the client held memory for which others waited, and did nothing.
+    #[serde(default)]
+    pub stalled: u64,
     /// Connections that ended because the client broke the protocol.
     pub violations: u64,
     /// Requests that were answered with an error before they reached the device.
     pub refused_requests: u64,
     /// Completions whose client was gone.
     pub dropped_completions: u64,
+    /// Panics: defects of this program, each of which has ended one connection.
+    #[serde(default)]
+    pub panics: u64,
+    /// Where the first of them was, and its message.
+    #[serde(default)]
+    pub first_panic: Option<String>,
+    /// Why the store could not be closed.
+    #[serde(default)]
+    pub close_error: Option<String>,
     /// Whether the threads that wait for completions had real-time priority.
     pub realtime: bool,
     /// Arrivals that were moved to the model's present instant.

@@ -1,5 +1,6 @@
 //! `chronodisk serve`: an emulated device for any client, in real time.
 
+mod before;
 mod ending;
 mod metrics;
 mod recording;
@@ -22,12 +23,13 @@ use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use self::before::NewStore;
 use self::ending::PidFile;
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
 use crate::device::{self, Device};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
@@ -40,7 +42,8 @@ use crate::{output, quantity, runs, stored};
 /// when the program of --run ends. It keeps a log of all requests, which `chronodisk verify` can replay.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: that of the program of --run; 0 without one;\n\
-    2 for wrong usage, 3 if this host lacks something.\n\n\
+    2 for wrong usage; 3 if this host lacks something, if the store could not be closed,\n\
+    if the result could not be written, or after a defect of this program.\n\n\
     Example: chronodisk serve --device constant-10ms --nbd unix:disk.sock --run 'nbdinfo $uri'\n\
     \x20        chronodisk serve --device first-disk --nbd 10809 --store overflow:disk.img")]
 pub struct Arguments {
@@ -48,7 +51,8 @@ pub struct Arguments {
     #[arg(long, short, value_name = "PROFILE")]
     device: String,
 
-    /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface
+    /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface; a HOST
+    /// that other machines reach needs --tls-verify-peer or --insecure
     #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present = "vhost_user")]
     nbd: Vec<Address>,
 
@@ -114,6 +118,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: u32,
 
+    /// Limits the memory for data of NBD clients' requests, at least 64MiB in all. Further requests wait
+    #[arg(long, value_name = "SIZE", value_parser = client_memory, default_value = "1GiB")]
+    client_memory: u64,
+
     /// Subtracts this time between sending and receiving a request from its arrival; auto measures it while serving
     #[arg(long, value_name = "auto|DURATION", default_value = "auto", value_parser = tracked)]
     arrival_skew: Tracked,
@@ -144,11 +152,16 @@ pub struct Arguments {
     #[arg(long, requires = "tls_certificates")]
     tls_verify_peer: bool,
 
+    /// Listens beyond the loopback interface without verifying who connects, for --nbd and --metrics
+    #[arg(long)]
+    insecure: bool,
+
     /// Prints a line of statistics every second
     #[arg(long)]
     stats: bool,
 
-    /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface
+    /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface; another
+    /// address needs --insecure
     #[arg(long, value_name = "HOST:PORT|PORT", value_parser = metrics_address)]
     metrics: Option<Address>,
 
@@ -184,6 +197,14 @@ fn tracked(text: &str) -> Result<Tracked, String> {
     quantity::duration(text).map(Tracked::Fixed)
 }
 
+fn client_memory(text: &str) -> Result<u64, String> {
+    let bytes = quantity::bytes(text)?;
+    // One request has up to 32 MiB.
+    if bytes < CLIENT_MEMORY_MIN { Err("expected at least 64MiB".into()) } else { Ok(bytes) }
+}
+
+const CLIENT_MEMORY_MIN: u64 = 64 << 20;
+
 fn metrics_address(text: &str) -> Result<Address, String> {
     match text.parse()? {
         Address::Unix(_) => Err("expected HOST:PORT or PORT; Prometheus does not support Unix sockets".into()),
@@ -208,6 +229,7 @@ impl Arguments {
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let started_at = runs::now_rfc3339();
+    before::check_exposure(&arguments)?;
     let target = arguments.shadow.as_deref().map(|path| shadow::open(&arguments, path)).transpose()?;
     let device = match &target {
         Some(target) => shadow::model(&arguments, target)?,
@@ -217,11 +239,15 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
+    arguments.plot.as_deref().map_or(Ok(()), output::expect_place)?;
+    arguments.pidfile.as_deref().map_or(Ok(()), PidFile::expect_free)?;
     let options = server_options(&arguments)?;
+    before::ensure_descriptors(arguments.connections)?;
     // Before any thread exists, so that none of them takes the signal.
     let signals = ending::signals()?;
     // Declared before what writes into it, and so dropped after that.
     let unused = FreshDirectory::make(&directory)?;
+    let new_store = NewStore::of(&arguments);
     let (mut server, overflow) = start(&arguments, &device, target, options)?;
     let gathered = Gathered::new(&directory.join(stored::log_name(0)))?;
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
@@ -242,6 +268,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
             None
         }
     };
+    new_store.keep();
     let mut show = || show_figures(&server, &gathered);
     let status = ending::wait(signals, child, arguments.stats.then_some(&mut show as &mut dyn FnMut()))?;
     drop((pidfile, metrics));
@@ -249,14 +276,28 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     if let Some(overflow) = overflow {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));
     }
-    gathered.finish_log()?;
+    // What was found out is shown whatever can't be written.
+    let logged = gathered.finish_log();
     let log = directory.join(stored::log_name(0));
     let compare = |target| shadow::compare(&arguments, &device, target, &log);
-    let shadow = described.map(compare).transpose()?;
+    let (shadow, compared) = match described.filter(|_| logged.is_ok()).map(compare).transpose() {
+        Ok(shadow) => (shadow, Ok(())),
+        Err(failure) => (None, Err(failure)),
+    };
     let keeping = Keeping { arguments: &arguments, given, device: &device, directory: &directory, started_at, shadow };
-    keep(keeping, &addresses, &outcome, &gathered, status)?;
+    let kept = keep(keeping, &addresses, &outcome, &gathered, status);
     drop(unused);
-    Ok(status)
+    // One is returned, which shows it; the others are shown here.
+    let mut failures: Vec<Failure> = [logged, compared, kept].into_iter().filter_map(Result::err).collect();
+    let last = failures.pop();
+    failures.into_iter().for_each(output::failure);
+    last.map_or_else(|| Ok(final_status(status, &outcome)), Err)
+}
+
+/// The exit status: a failure of this program counts more than that of the program of `--run`, which the result has.
+fn final_status(of_command: u8, outcome: &ServerOutcome) -> u8 {
+    let own_failure = outcome.statistics.panics > 0 || outcome.close_error.is_some();
+    if own_failure { status::HOST_LACKS } else { of_command }
 }
 
 fn announce(arguments: &Arguments, addresses: &[Address]) {
@@ -324,6 +365,7 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         realtime: !arguments.no_realtime,
         cpu: arguments.cpu,
         connections_max: arguments.connections as usize,
+        client_bytes_max: arguments.client_memory,
         ..ServerOptions::default()
     })
 }
@@ -455,11 +497,12 @@ fn keep(
     });
     drop(state);
     (result.options_given, result.options) = (options_given, all);
+    output::note(render_run_summary(&result).trim_end());
+    let shown = if arguments.json { output::data(&result.to_json()) } else { Ok(()) };
     stored::write_run(directory, &result)?;
     runs::remember(directory);
-    output::note(render_run_summary(&result).trim_end());
     output::note(format_args!("result: {}", directory.display()));
-    if arguments.json { output::data(&result.to_json()) } else { Ok(()) }
+    shown
 }
 
 /// All options as they took effect, by the names of their flags.
@@ -471,7 +514,7 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
     let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
     let tls = tls.and_then(|choice| choice.to_possible_value());
-    let entries: [(&str, Value); 27] = [
+    let entries: [(&str, Value); 29] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("vhost-user", json!(arguments.vhost_user)),
@@ -488,6 +531,7 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         ("read-only", json!(arguments.read_only)),
         ("lock-memory", json!(arguments.lock_memory)),
         ("connections", json!(arguments.connections)),
+        ("client-memory", json!(arguments.client_memory)),
         ("arrival-skew", tracked(arguments.arrival_skew)),
         ("completion-lead", tracked(arguments.completion_lead)),
         ("no-realtime", json!(arguments.no_realtime)),
@@ -495,6 +539,7 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
         ("tls", json!(tls.map(|choice| choice.get_name().to_owned()))),
         ("tls-certificates", json!(arguments.tls_certificates)),
         ("tls-verify-peer", json!(arguments.tls_verify_peer)),
+        ("insecure", json!(arguments.insecure)),
         ("stats", json!(arguments.stats)),
         ("metrics", json!(arguments.metrics.as_ref().map(Address::to_string))),
         ("run", json!(arguments.run.as_ref().map(|command| command.to_string_lossy()))),

@@ -2,29 +2,60 @@
 
 use std::ops::Range;
 
+use std::sync::Arc;
+
+use super::memory::{Claim, MemoryLimit};
+
 /// A buffer that is filled at its end and emptied at its front.
 ///
-/// It grows with the bytes that really came, to what one message needs, and stays so until
+/// It grows with the bytes that really came, to what one message needs or a client sends at once, and stays so until
 /// [`release`](Self::release): after warming up nothing is allocated.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     bytes: Vec<u8>,
     filled: Range<usize>,
+    /// The last receive left no room: the client sends more at once than there was.
+    was_full: bool,
+    /// Covers the buffer, and the message that was admitted.
+    claim: Claim,
 }
 
-/// Room for several requests at once: one receive for a client that has 32 outstanding.
+/// What came, on its own, and its claim on memory.
+#[derive(Debug)]
+pub(crate) struct Detached {
+    bytes: Vec<u8>,
+    place: Range<usize>,
+    _claim: Claim,
+}
+
+impl Detached {
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.place.clone()]
+    }
+}
+
+/// Room at first: for 32 requests without data, and for all that most clients send.
+pub(crate) const RECEIVE_BYTES_MIN: usize = 4 << 10;
+/// Room for a client that sends much at once, whatever the size of its messages.
 pub(crate) const RECEIVE_BYTES_BASE: usize = 256 << 10;
-/// Less room than this at the end is not worth a receive.
-const ROOM_BYTES_MIN: usize = 64 << 10;
+/// A part of the buffer: less room at the end is not worth a receive.
+const ROOM_PART: usize = 4;
+/// Shorter pieces are copied rather than detached with the buffer.
+const DETACHED_BYTES_MIN: usize = 64 << 10;
 
 impl ReceiveBuffer {
-    pub fn new() -> Self {
-        ReceiveBuffer { bytes: Vec::new(), filled: 0..0 }
+    pub fn new(limit: &Arc<MemoryLimit>) -> Self {
+        ReceiveBuffer { bytes: Vec::new(), filled: 0..0, was_full: false, claim: Claim::new(limit) }
     }
 
     /// What came and was not consumed.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[self.filled.clone()]
+    }
+
+    /// Whether memory for a message of so many bytes may be had; it is claimed then.
+    pub fn admit(&mut self, message_bytes: usize) -> bool {
+        message_bytes <= RECEIVE_BYTES_BASE || self.claim.try_grow_to(message_bytes as u64)
     }
 
     /// Room for more, for a message that begins at the front and takes `message_bytes` in all;
@@ -36,27 +67,34 @@ impl ReceiveBuffer {
         }
         let missing = message_bytes.saturating_sub(have).max(1);
         let at_end = self.bytes.len() - self.filled.end;
-        if at_end < missing.max(ROOM_BYTES_MIN) {
+        let more = std::mem::take(&mut self.was_full) && self.bytes.len() < RECEIVE_BYTES_BASE;
+        if more || at_end < missing.max(self.bytes.len() / ROOM_PART) {
             self.bytes.copy_within(self.filled.clone(), 0);
             self.filled = 0..have;
-            if self.bytes.len() - have < missing {
-                // At most double what came, so that a length alone claims no memory.
-                let wanted = message_bytes.min(have.saturating_mul(2)).max(have + 1).max(RECEIVE_BYTES_BASE);
-                if self.bytes.is_empty() {
-                    // Zeroed memory that nobody touched costs nothing: many connections stay small.
-                    self.bytes = vec![0; wanted];
-                } else {
-                    self.bytes.resize(wanted.max(self.bytes.len()), 0);
-                }
+            let base = if more { self.bytes.len() * 2 } else { RECEIVE_BYTES_MIN };
+            if more || self.bytes.len() - have < missing {
+                // At most double what came, so that a length alone takes no memory.
+                let wanted = message_bytes.min(have.saturating_mul(2)).max(have + 1).max(base);
+                self.grow(wanted);
             }
         }
         &mut self.bytes[self.filled.end..]
+    }
+
+    fn grow(&mut self, wanted: usize) {
+        if wanted > self.bytes.len() {
+            self.claim.grow_to(wanted as u64);
+            // Exactly: what is doubled here is not to be doubled again.
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+            self.bytes.resize(wanted, 0);
+        }
     }
 
     /// That many bytes of the [`room`](Self::room) were filled.
     pub fn fill(&mut self, len: usize) {
         assert!(len <= self.bytes.len() - self.filled.end, "more bytes than there was room for");
         self.filled.end += len;
+        self.was_full = self.filled.end == self.bytes.len();
     }
 
     /// Copies as many bytes to the end as it takes.
@@ -85,12 +123,39 @@ impl ReceiveBuffer {
         &self.bytes[place]
     }
 
-    /// Gives the memory back if nothing is in it.
-    pub fn release(&mut self) {
-        if self.filled.is_empty() {
-            self.bytes = Vec::new();
-            self.filled = 0..0;
+    /// Takes bytes that were consumed out, with the buffer if they are most of it, so that they are not copied.
+    pub fn detach(&mut self, place: Range<usize>) -> Detached {
+        let rest = self.filled.len();
+        if place.len() < DETACHED_BYTES_MIN || rest > RECEIVE_BYTES_BASE {
+            let mut claim = Claim::new(self.claim.limit());
+            claim.grow_to(place.len() as u64);
+            return Detached { bytes: self.bytes[place.clone()].to_vec(), place: 0..place.len(), _claim: claim };
         }
+        let mut fresh = ReceiveBuffer::new(self.claim.limit());
+        // The next message is probably as long. Zeroed memory that nobody touched costs nothing.
+        if fresh.claim.try_grow_to(self.bytes.len() as u64) {
+            fresh.bytes = vec![0; self.bytes.len()];
+        }
+        fresh.extend(self.filled());
+        let ReceiveBuffer { bytes, claim, .. } = std::mem::replace(self, fresh);
+        Detached { bytes, place, _claim: claim }
+    }
+
+    /// Gives memory back, unless more is in it than a small buffer holds. Places that were consumed hold no longer.
+    pub fn release(&mut self) {
+        if self.filled.len() > RECEIVE_BYTES_MIN {
+            return;
+        }
+        let mut fresh = ReceiveBuffer::new(self.claim.limit());
+        if !self.filled.is_empty() {
+            fresh.extend(self.filled());
+        }
+        *self = fresh;
+    }
+
+    /// Memory that is claimed.
+    pub fn held_bytes(&self) -> u64 {
+        self.claim.bytes()
     }
 }
 
@@ -112,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_length_alone_claims_no_memory() {
-        let mut buffer = ReceiveBuffer::new();
+        let mut buffer = ReceiveBuffer::new(&Arc::default());
         put(&mut buffer, 32 << 20, &[1; 28]);
-        assert_eq!(buffer.room(32 << 20).len(), RECEIVE_BYTES_BASE - 28);
+        assert_eq!(buffer.room(32 << 20).len(), RECEIVE_BYTES_MIN - 28);
         put(&mut buffer, 32 << 20, &[2; 1 << 20]);
         assert!(buffer.bytes.len() <= 4 << 20);
         assert_eq!(buffer.filled().len(), 28 + (1 << 20));
@@ -122,21 +187,54 @@ mod tests {
 
     #[test]
     fn a_message_is_in_one_piece_wherever_it_began() {
-        let mut buffer = ReceiveBuffer::new();
+        let mut buffer = ReceiveBuffer::new(&Arc::default());
         let message: Vec<u8> = (0..100_000u32).map(|i| (i % 241) as u8).collect();
         for _ in 0..50 {
             put(&mut buffer, message.len(), &message);
             let place = buffer.consume(message.len());
             assert!(buffer.at(place) == message);
         }
-        assert_eq!(buffer.bytes.len(), RECEIVE_BYTES_BASE);
+        assert!(buffer.bytes.len() <= RECEIVE_BYTES_BASE);
         buffer.release();
         assert_eq!(buffer.bytes.capacity(), 0);
     }
 
     #[test]
+    fn a_buffer_grows_with_what_comes_at_once_and_is_claimed() {
+        let limit = Arc::new(MemoryLimit::new(1 << 20));
+        let mut buffer = ReceiveBuffer::new(&limit);
+        put(&mut buffer, 28, &[1; 28]);
+        assert_eq!(limit.used_bytes(), RECEIVE_BYTES_MIN as u64);
+        put(&mut buffer, 28, &vec![1; 1 << 20]);
+        assert!(limit.is_exceeded(), "what came is there");
+        buffer.consume((1 << 20) + 28);
+        buffer.release();
+        assert_eq!(limit.used_bytes(), 0);
+        assert!(buffer.admit(1 << 20) && !ReceiveBuffer::new(&limit).admit((256 << 10) + 1));
+        drop(buffer);
+        assert_eq!(limit.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_detached_is_the_same_and_so_is_the_rest() {
+        for len in [100, 1 << 20] {
+            let limit = Arc::default();
+            let mut buffer = ReceiveBuffer::new(&limit);
+            put(&mut buffer, 28 + len, &[1; 28]);
+            put(&mut buffer, 28 + len, &vec![2; len]);
+            put(&mut buffer, 28, &[3; 50]);
+            buffer.consume(28);
+            let place = buffer.consume(len);
+            let detached = buffer.detach(place);
+            assert!(detached.bytes() == vec![2; len] && buffer.filled() == [3; 50]);
+            drop((detached, buffer));
+            assert_eq!(limit.used_bytes(), 0);
+        }
+    }
+
+    #[test]
     fn release_keeps_what_was_not_consumed() {
-        let mut buffer = ReceiveBuffer::new();
+        let mut buffer = ReceiveBuffer::new(&Arc::default());
         put(&mut buffer, 4, b"half");
         buffer.release();
         assert_eq!(buffer.filled(), b"half");

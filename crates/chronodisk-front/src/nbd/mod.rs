@@ -60,6 +60,7 @@
 mod execute;
 mod export;
 mod input;
+mod memory;
 #[cfg(feature = "test-utils")]
 pub mod mock;
 mod negotiation;
@@ -73,6 +74,8 @@ pub mod wire;
 
 pub use execute::ExecuteError;
 pub use export::{EXPORT_COUNT_MAX, Export, ExportError, ExportErrorKind, ServerOffer, Tls};
+pub(crate) use input::Detached;
+pub use memory::MemoryLimit;
 pub use request::{Command, NbdRequest, RequestKey};
 pub use session::{Event, NbdSession, Reason, SessionState, Violation};
 pub use wire::NbdError;

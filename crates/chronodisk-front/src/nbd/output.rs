@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::memory::{Claim, MemoryLimit};
 
 /// A queue of replies: heads in one buffer, data where they lie.
 ///
@@ -119,10 +122,12 @@ impl Output {
 }
 
 /// Memory for read data, kept for reuse: a buffer of each power of two serves lengths up to it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BufferPool {
     free: [Vec<Box<[u8]>>; CLASSES],
     kept_bytes: usize,
+    /// Covers those that were taken and those that are kept.
+    claim: Claim,
 }
 
 /// Buffers from 4 KiB to 32 MiB.
@@ -132,21 +137,35 @@ const CLASS_BYTES_MIN: usize = 4096;
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 impl BufferPool {
-    /// A buffer of at least `len` bytes; what is in it is left from an earlier use.
-    pub fn take(&mut self, len: usize) -> Box<[u8]> {
+    pub fn new(limit: &Arc<MemoryLimit>) -> Self {
+        BufferPool { free: Default::default(), kept_bytes: 0, claim: Claim::new(limit) }
+    }
+
+    /// A buffer of at least `len` bytes; what is in it is left from an earlier use. `None` if there is no memory for
+    /// it.
+    pub fn take(&mut self, len: usize) -> Option<Box<[u8]>> {
         let class = class_of(len);
-        match self.free[class].pop() {
-            Some(buffer) => {
-                self.kept_bytes -= buffer.len();
-                buffer
-            }
-            None => vec![0; CLASS_BYTES_MIN << class].into_boxed_slice(),
+        if let Some(buffer) = self.free[class].pop() {
+            self.kept_bytes -= buffer.len();
+            return Some(buffer);
         }
+        let bytes = CLASS_BYTES_MIN << class;
+        if !self.claim.try_grow_to(self.claim.bytes() + bytes as u64) {
+            self.release();
+            if !self.claim.try_grow_to(self.claim.bytes() + bytes as u64) {
+                return None;
+            }
+        }
+        Some(vec![0; bytes].into_boxed_slice())
     }
 
     /// Takes a buffer back; an empty one is none.
     pub fn give(&mut self, buffer: Box<[u8]>) {
-        if buffer.is_empty() || self.kept_bytes + buffer.len() > KEPT_BYTES_MAX {
+        if buffer.is_empty() {
+            return;
+        }
+        if self.kept_bytes + buffer.len() > KEPT_BYTES_MAX {
+            self.claim.shrink_to(self.claim.bytes() - buffer.len() as u64);
             return;
         }
         self.kept_bytes += buffer.len();
@@ -155,7 +174,14 @@ impl BufferPool {
 
     /// Gives all memory back that waits for reuse.
     pub fn release(&mut self) {
-        *self = BufferPool::default();
+        self.free = Default::default();
+        self.claim.shrink_to(self.claim.bytes() - self.kept_bytes as u64);
+        self.kept_bytes = 0;
+    }
+
+    /// Memory that is claimed.
+    pub fn held_bytes(&self) -> u64 {
+        self.claim.bytes()
     }
 }
 
@@ -217,20 +243,24 @@ mod tests {
 
     #[test]
     fn buffers_come_back_until_enough_wait() {
-        let mut pool = BufferPool::default();
-        let buffer = pool.take(5000);
+        let limit = Arc::new(MemoryLimit::new(128 << 20));
+        let mut pool = BufferPool::new(&limit);
+        let buffer = pool.take(5000).unwrap();
         assert_eq!(buffer.len(), 8192);
         let address = buffer.as_ptr();
         pool.give(buffer);
-        let again = pool.take(8192);
+        let again = pool.take(8192).unwrap();
         assert_eq!(again.as_ptr(), address);
         for _ in 0..3 {
-            let buffers: Vec<_> = (0..3).map(|_| pool.take(32 << 20)).collect();
+            let buffers: Vec<_> = (0..3).map(|_| pool.take(32 << 20).unwrap()).collect();
             buffers.into_iter().for_each(|buffer| pool.give(buffer));
             assert_eq!(pool.kept_bytes, KEPT_BYTES_MAX);
         }
         pool.give(Box::default());
+        pool.give(again);
         pool.release();
-        assert_eq!(pool.kept_bytes, 0);
+        assert_eq!((pool.kept_bytes, limit.used_bytes()), (0, 0));
+        let taken: Vec<_> = (0..5).map(|_| pool.take(32 << 20)).collect();
+        assert_eq!(taken.iter().flatten().count(), 4, "no more than the limit");
     }
 }

@@ -9,7 +9,8 @@ use chronodisk_store::{Store, StoreError};
 
 use super::execute::{ExecuteError, claimed_bytes, execute};
 use super::export::ServerOffer;
-use super::input::ReceiveBuffer;
+use super::input::{Detached, RECEIVE_BYTES_BASE, ReceiveBuffer};
+use super::memory::{MemoryLimit, Shortage};
 use super::negotiation::{Negotiation, OPTION_BYTES_MAX, Step, greet, refuse_too_big};
 use super::output::Output;
 use super::reply;
@@ -50,6 +51,9 @@ pub struct NbdSession {
     skip: Option<Skip>,
     /// A request waits for room, or the client does not read its replies.
     blocked: bool,
+    memory: Arc<MemoryLimit>,
+    /// A request waits for memory that other sessions hold.
+    shortage: Option<Shortage>,
     shutting_down: bool,
     end_to_tell: Option<Reason>,
     slots: Slots,
@@ -157,6 +161,10 @@ pub struct SessionState {
     pub wants_input: bool,
     /// Whether a part of a message came whose rest is waited for.
     pub is_midway: bool,
+    /// Whether a request waits for memory that other sessions hold.
+    pub waits_for_memory: bool,
+    /// Memory that the session holds for requests, and for reuse.
+    pub held_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +214,12 @@ impl NbdSession {
     /// A connection that was just accepted; the greeting is waiting to be sent.
     #[must_use]
     pub fn new(offer: Arc<ServerOffer>) -> Self {
+        NbdSession::with_memory(offer, Arc::default())
+    }
+
+    /// As [`new`](Self::new), with memory that it shares with other sessions.
+    #[must_use]
+    pub fn with_memory(offer: Arc<ServerOffer>, memory: Arc<MemoryLimit>) -> Self {
         let mut output = Output::default();
         greet(&mut output);
         NbdSession {
@@ -214,14 +228,16 @@ impl NbdSession {
             negotiation: Negotiation::default(),
             export: 0,
             negotiated: Negotiated::default(),
-            input: ReceiveBuffer::new(),
+            input: ReceiveBuffer::new(&memory),
             message_bytes: CLIENT_FLAGS_BYTES,
             payload: None,
             skip: None,
             blocked: false,
+            memory: Arc::clone(&memory),
+            shortage: None,
             shutting_down: false,
             end_to_tell: None,
-            slots: Slots::default(),
+            slots: Slots::new(&memory),
             output,
             tls: None,
             refused_requests: 0,
@@ -264,6 +280,7 @@ impl NbdSession {
     /// What the client did next, as far as that was received.
     pub fn next_event(&mut self) -> Option<Event> {
         self.payload = None;
+        self.shortage = None;
         loop {
             if let Some(reason) = self.end_to_tell.take() {
                 return Some(Event::Closing(reason));
@@ -295,6 +312,23 @@ impl NbdSession {
     pub fn payload(&self, key: RequestKey) -> Option<&[u8]> {
         let (owner, place) = self.payload.as_ref()?;
         (*owner == key).then(|| self.input.at(place.clone()))
+    }
+
+    /// As [`payload`](Self::payload), and they stay for as long as they are wanted.
+    pub(crate) fn take_payload(&mut self, key: RequestKey) -> Option<Detached> {
+        let (_, place) = self.payload.take_if(|(owner, _)| *owner == key)?;
+        Some(self.input.detach(place))
+    }
+
+    /// Takes the room for the data of a read, to be filled elsewhere and [given back](Self::give_back).
+    pub(crate) fn lend(&mut self, key: RequestKey) -> Option<Box<[u8]>> {
+        let (request, _) = self.slots.get_mut(key)?;
+        if request.command == Command::Read { self.slots.lend(key) } else { None }
+    }
+
+    /// Gives back what was lent, with so many bytes of data, if there are any.
+    pub(crate) fn give_back(&mut self, key: RequestKey, buffer: Box<[u8]>, data_len: Option<usize>) {
+        self.slots.give_back(key, buffer, data_len);
     }
 
     /// Room for the data of a read, for a store of one's own; `None` for anything else. The
@@ -434,14 +468,22 @@ impl NbdSession {
             refused_requests: self.refused_requests,
             wants_input: self.wants_input(),
             is_midway: self.wants_input() && !self.input.filled().is_empty(),
+            waits_for_memory: self.shortage.is_some(),
+            held_bytes: self.input.held_bytes() + self.slots.held_bytes(),
         }
     }
 
     /// Gives memory back that waits for reuse: for connections on which nothing happens.
     pub fn release_idle_memory(&mut self) {
         self.payload = None;
-        self.input.release();
+        // Not what was claimed for a message that has begun.
+        if self.message_bytes <= RECEIVE_BYTES_BASE || self.input.filled().is_empty() {
+            self.input.release();
+        }
         self.slots.release();
+        if let Some(tls) = &mut self.tls {
+            tls.release();
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -591,19 +633,30 @@ impl NbdSession {
         let payload_bytes = header.payload_bytes() as usize;
         let message_bytes = REQUEST_HEADER_BYTES + payload_bytes;
         if filled.len() < message_bytes {
-            return Look::Incomplete { message_bytes };
+            // Memory for all of it, or none: halves would wait for each other.
+            return match self.input.admit(message_bytes) {
+                true => Look::Incomplete { message_bytes },
+                false => self.wait_for_memory(),
+            };
         }
         let claimed_bytes = claimed_bytes(request.command, request.len_bytes);
         if !self.slots.has_room(claimed_bytes) {
             return Look::Blocked;
+        }
+        if !self.slots.begin(request, claimed_bytes) {
+            return self.wait_for_memory();
         }
         self.input.consume(REQUEST_HEADER_BYTES);
         let place = self.input.consume(payload_bytes);
         if request.command == Command::Write {
             self.payload = Some((request.key, place));
         }
-        self.slots.begin(request, claimed_bytes);
         Look::Event(Event::Request(request))
+    }
+
+    fn wait_for_memory(&mut self) -> Look {
+        self.shortage = Some(Shortage::of(&self.memory));
+        Look::Blocked
     }
 
     fn refuse_request(&mut self, header: &Header, refusal: Refusal) -> Look {
@@ -635,7 +688,7 @@ impl NbdSession {
     /// From here on everything is encrypted; what the client sent ahead belongs to it already.
     fn start_tls(&mut self) {
         let config = self.offer.tls().config().expect("TLS was refused without it");
-        match TlsTransport::new(config) {
+        match TlsTransport::new(config, &self.memory) {
             Ok(mut tls) => {
                 let ahead = self.input.consume(self.input.filled().len());
                 tls.begin(self.input.at(ahead), &mut self.output);

@@ -1,10 +1,13 @@
 //! Requests that were told and whose reply was not sent.
 
+use std::sync::Arc;
+
+use super::memory::MemoryLimit;
 use super::output::BufferPool;
 use super::request::{NbdRequest, Refusal, RequestKey};
 
 /// Outstanding requests by slot.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -55,6 +58,11 @@ impl Slot {
 }
 
 impl Slots {
+    pub fn new(limit: &Arc<MemoryLimit>) -> Self {
+        let pool = BufferPool::new(limit);
+        Slots { slots: Vec::new(), free: Vec::new(), outstanding: 0, in_use_bytes: 0, pool }
+    }
+
     /// Whether another request with so many bytes of read data may begin.
     pub fn has_room(&self, data_bytes: u64) -> bool {
         let count = self.slots.len() - self.free.len();
@@ -70,8 +78,17 @@ impl Slots {
         }
     }
 
-    /// Keeps a request that has the [`next_key`](Self::next_key).
-    pub fn begin(&mut self, request: NbdRequest, data_bytes: u64) {
+    /// Keeps a request that has the [`next_key`](Self::next_key), with a buffer for so many bytes of data; false if
+    /// there is no memory for them.
+    pub fn begin(&mut self, request: NbdRequest, data_bytes: u64) -> bool {
+        let buffer = match data_bytes {
+            0 => Box::default(),
+            // A request's length is bounded.
+            _ => match self.pool.take(data_bytes as usize) {
+                Some(buffer) => buffer,
+                None => return false,
+            },
+        };
         let index = request.key.slot();
         if index == self.slots.len() {
             self.slots.push(Slot::default());
@@ -80,9 +97,11 @@ impl Slots {
         }
         let slot = &mut self.slots[index];
         slot.request = Some(request);
+        slot.buffer = buffer;
         slot.claimed_bytes = data_bytes;
         self.in_use_bytes += data_bytes;
         self.outstanding += 1;
+        true
     }
 
     /// The request of a key and its slot, if it is outstanding.
@@ -91,16 +110,33 @@ impl Slots {
         slot.request.map(|request| (request, slot))
     }
 
-    /// A buffer of `len` bytes for the reply's data.
+    /// The buffer for `len` bytes of the reply's data, no more than the request began with; `None` while it is lent.
     pub fn data_mut(&mut self, key: RequestKey, len: usize) -> Option<&mut [u8]> {
-        self.get_mut(key)?;
-        let slot = &mut self.slots[key.slot()];
-        if slot.buffer.len() < len {
-            self.pool.give(std::mem::take(&mut slot.buffer));
-            slot.buffer = self.pool.take(len);
-        }
+        let (_, slot) = self.get_mut(key)?;
+        let data = slot.buffer.get_mut(..len)?;
         slot.data_len = Some(len);
-        Some(&mut slot.buffer[..len])
+        Some(data)
+    }
+
+    /// The buffer itself, to be filled elsewhere and [given back](Self::give_back).
+    pub fn lend(&mut self, key: RequestKey) -> Option<Box<[u8]>> {
+        let (_, slot) = self.get_mut(key)?;
+        // It has no data if it is completed meanwhile.
+        slot.data_len = None;
+        Some(std::mem::take(&mut slot.buffer))
+    }
+
+    /// A buffer that was lent comes back with so many bytes of the reply's data, if there are any.
+    pub fn give_back(&mut self, key: RequestKey, buffer: Box<[u8]>, data_len: Option<usize>) {
+        match self.get_mut(key) {
+            Some((_, slot)) => (slot.buffer, slot.data_len) = (buffer, data_len),
+            None => self.pool.give(buffer),
+        }
+    }
+
+    /// Memory that is claimed.
+    pub fn held_bytes(&self) -> u64 {
+        self.pool.held_bytes()
     }
 
     /// The request is no longer outstanding; its data stay until [`free`](Self::free).

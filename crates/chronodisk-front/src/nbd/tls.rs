@@ -16,6 +16,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use super::input::ReceiveBuffer;
+use super::memory::MemoryLimit;
 use super::output::Output;
 use super::slots::Slots;
 
@@ -155,10 +156,10 @@ const OUTGOING_BYTES_MAX: usize = 256 << 10;
 const RECORD_BYTES: usize = 16 << 10;
 
 impl TlsTransport {
-    pub fn new(config: &Arc<ServerConfig>) -> Result<Self, rustls::Error> {
+    pub fn new(config: &Arc<ServerConfig>, limit: &Arc<MemoryLimit>) -> Result<Self, rustls::Error> {
         Ok(TlsTransport {
             connection: ServerConnection::new(Arc::clone(config))?,
-            incoming: ReceiveBuffer::new(),
+            incoming: ReceiveBuffer::new(limit),
             outgoing: Vec::new(),
             outgoing_sent: 0,
             close_notified: false,
@@ -241,6 +242,14 @@ impl TlsTransport {
 
     fn flush(&mut self) {
         while self.connection.wants_write() && matches!(self.connection.write_tls(&mut self.outgoing), Ok(1..)) {}
+    }
+
+    /// Gives memory back that waits for reuse.
+    pub fn release(&mut self) {
+        self.incoming.release();
+        if self.outgoing.is_empty() {
+            self.outgoing = Vec::new();
+        }
     }
 
     pub fn to_send(&self) -> &[u8] {

@@ -19,6 +19,7 @@ mod core;
 mod helpers;
 mod listen;
 mod nbd;
+mod panics;
 mod peer;
 mod preload;
 mod recording;
@@ -55,7 +56,7 @@ use self::recording::Recording;
 use self::rehearsal::Rehearsal;
 use self::shadowing::Shadowing;
 use crate::BlkConfig;
-use crate::nbd::ServerOffer;
+use crate::nbd::{MemoryLimit, ServerOffer};
 
 /// A device that is being served.
 pub struct Server {
@@ -79,8 +80,11 @@ pub struct ServerOptions {
     pub cpu: Option<usize>,
     /// Most connections at a time; further ones are closed at once.
     pub connections_max: usize,
-    /// How long a client has for negotiation; one that takes longer is disconnected.
+    /// How long a client has for negotiation; one that takes longer is disconnected. While clients wait for memory, one
+    /// that holds some and neither sends the rest of its request nor takes its replies is disconnected after this time.
     pub handshake_max: Nanos,
+    /// Memory that NBD clients' requests may fill together; further requests wait in the sockets.
+    pub client_bytes_max: u64,
     /// Most requests that are at the host's disk at once; where the bytes are in memory, one helper copies.
     pub helpers_max: usize,
 }
@@ -93,6 +97,7 @@ impl Default for ServerOptions {
             cpu: None,
             connections_max: 256,
             handshake_max: Nanos::from_secs(10),
+            client_bytes_max: 1 << 30,
             helpers_max: 16,
         }
     }
@@ -115,6 +120,8 @@ pub struct ServerStatistics {
     pub connections_refused: u64,
     /// Connections that ended because the client took too long for negotiation.
     pub handshakes_given_up: u64,
+    /// Connections that ended because the client held memory for which others waited, and did nothing.
+    pub stalled: u64,
     /// Connections that ended because the client broke the protocol.
     pub violations: u64,
     /// The first reason for one.
@@ -127,6 +134,10 @@ pub struct ServerStatistics {
     pub first_store_error: Option<String>,
     /// Completions whose client was gone.
     pub dropped_completions: u64,
+    /// Panics: defects of this program, each of which has ended one connection.
+    pub panics: u64,
+    /// Where the first of them was, and its message.
+    pub first_panic: Option<String>,
 }
 
 /// What remains when a server has ended.
@@ -138,6 +149,8 @@ pub struct ServerOutcome {
     pub end: Nanos,
     /// What was counted.
     pub statistics: ServerStatistics,
+    /// Why the store could not be closed: bytes that clients wrote may be lost.
+    pub close_error: Option<String>,
     /// Bytes that the store kept, if it could tell.
     pub store_bytes: Option<u64>,
     /// The model's own statistics.
@@ -198,6 +211,7 @@ impl Server {
             core: InheritingMutex::new(Core::new(RealClock::new(engine))),
             store: InheritingMutex::new(store),
             helpers: Helpers::new(helpers_max),
+            client_memory: Arc::new(MemoryLimit::new(options.client_bytes_max)),
             shadowing,
             wake_at: AtomicU64::new(u64::MAX),
             peers: InheritingMutex::new(BTreeMap::new()),
@@ -310,43 +324,101 @@ impl Server {
         }
         // An acceptor ends when its connections have.
         for acceptor in self.acceptors.drain(..) {
-            let _ = acceptor.join();
+            if let Err(panic) = acceptor.join() {
+                self.shared.note_panic("the thread that accepts connections", &*panic);
+            }
         }
         for path in &self.paths {
             // Somebody else may have removed it.
             let _ = std::fs::remove_file(path);
         }
         self.shared.helpers.end();
-        let recorder = self.recording.take().map(Recording::stop);
-        let (store_bytes, store_statistics, store_notices) = {
-            let mut store = self.shared.store();
-            // What a client was told is written stays written.
-            if let Err(error) = store.close() {
-                let mut totals = self.shared.totals();
-                totals.store_errors += 1;
-                totals.first_store_error.get_or_insert(error.to_string());
-            }
-            (store.allocated_bytes().ok(), store.statistics(), store.notices())
-        };
-        let statistics = self.shared.statistics();
+        let recorder = self.recording.take().and_then(Recording::stop);
+        let closed = self.shared.close_store();
+        let shadowed = self.shared.shadowing.as_ref().map(|shadowing| {
+            let shadowed = shadowing.end().unwrap_or_else(|panic| {
+                self.shared.note_panic("the model", &*panic);
+                None
+            });
+            shadowed.map_or_else(Ended::default, |shadowed| Ended {
+                model_statistics: probed(|sink| shadowed.model.probe(sink)),
+                records: shadowed.records,
+            })
+        });
         let now = self.shared.now();
-        if let Some(shadowing) = &self.shared.shadowing {
-            let (model_statistics, records) = match shadowing.end() {
-                Some(shadowed) => (probed(|sink| shadowed.model.probe(sink)), shadowed.records),
-                None => (Vec::new(), Vec::new()),
-            };
-            return ServerOutcome { records, end: now, statistics, store_bytes, model_statistics, store_notices };
+        let before = self.shared.statistics();
+        let (ended, end) = match shadowed {
+            Some(ended) => (ended, now),
+            None => self.shared.end_model(now, recorder, closed.statistics),
+        };
+        // Ending the model may have panicked.
+        let ServerStatistics { panics, first_panic, .. } = self.shared.statistics();
+        ServerOutcome {
+            records: ended.records,
+            end,
+            statistics: ServerStatistics { panics, first_panic, ..before },
+            close_error: closed.error,
+            store_bytes: closed.bytes,
+            model_statistics: ended.model_statistics,
+            store_notices: closed.notices,
         }
-        let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
-        let mut model_statistics = probed(|sink| clock.engine().port(self.shared.device).probe(sink));
-        model_statistics.extend(store_statistics);
-        let (log, end) = clock.finish(now);
-        let mut records = log.into_records();
+    }
+}
+
+/// What a store leaves when it is closed.
+#[derive(Default)]
+struct Closed {
+    error: Option<String>,
+    bytes: Option<u64>,
+    statistics: Vec<(String, f64)>,
+    notices: Vec<String>,
+}
+
+/// What the device's model leaves.
+#[derive(Default)]
+struct Ended {
+    model_statistics: Vec<(String, f64)>,
+    records: Vec<RequestRecord>,
+}
+
+impl Shared {
+    /// What a client was told is written stays written.
+    fn close_store(&self) -> Closed {
+        let mut store = self.store();
+        let closed = self.catch(
+            || "closing the store".to_owned(),
+            || {
+                let error = store.close().err().map(|error| error.to_string());
+                let bytes = store.allocated_bytes().ok();
+                Closed { error, bytes, statistics: store.statistics(), notices: store.notices() }
+            },
+        );
+        closed.unwrap_or_else(|| Closed { error: Some("its code panicked".to_owned()), ..Closed::default() })
+    }
+
+    /// Takes the model's statistics and the rest of the log, which `recorder` gets if there is one.
+    fn end_model(
+        &self,
+        now: Nanos,
+        recorder: Option<Box<dyn Recorder>>,
+        store_statistics: Vec<(String, f64)>,
+    ) -> (Ended, Nanos) {
+        let clock = std::mem::replace(&mut self.core().clock, RealClock::new(Engine::new()));
+        let ended = self.catch(
+            || "the model".to_owned(),
+            || {
+                let mut model_statistics = probed(|sink| clock.engine().port(self.device).probe(sink));
+                model_statistics.extend(store_statistics);
+                let (log, end) = clock.finish(now);
+                (Ended { model_statistics, records: log.into_records() }, end)
+            },
+        );
+        let (mut ended, end) = ended.unwrap_or_else(|| (Ended::default(), now));
         if let Some(mut recorder) = recorder {
-            recorder.record(&records);
-            records = Vec::new();
+            self.catch(|| "the log".to_owned(), || recorder.record(&ended.records));
+            ended.records = Vec::new();
         }
-        ServerOutcome { records, end, statistics, store_bytes, model_statistics, store_notices }
+        (ended, end)
     }
 }
 
@@ -370,6 +442,7 @@ struct Shared {
     core: InheritingMutex<Core>,
     store: InheritingMutex<Box<dyn Store>>,
     helpers: Helpers,
+    client_memory: Arc<MemoryLimit>,
     shadowing: Option<Shadowing>,
     /// When the next completion must leave, in nanoseconds; all ones if nothing is outstanding.
     /// The pacer looks here while it spins.
@@ -399,12 +472,15 @@ struct Totals {
     connections: u64,
     connections_refused: u64,
     handshakes_given_up: u64,
+    stalled: u64,
     violations: u64,
     first_violation: Option<String>,
     refused_requests: u64,
     store_errors: u64,
     first_store_error: Option<String>,
     dropped_completions: u64,
+    panics: u64,
+    first_panic: Option<String>,
 }
 
 /// Helpers where all share the one way to the store: its bytes are in memory, so nothing is waited for but its lock,
@@ -478,12 +554,15 @@ impl Shared {
             connections: totals.connections,
             connections_refused: totals.connections_refused,
             handshakes_given_up: totals.handshakes_given_up,
+            stalled: totals.stalled,
             violations: totals.violations,
             first_violation: totals.first_violation.clone(),
             refused_requests: totals.refused_requests,
             store_errors: totals.store_errors,
             first_store_error: totals.first_store_error.clone(),
             dropped_completions: totals.dropped_completions,
+            panics: totals.panics,
+            first_panic: totals.first_panic.clone(),
         }
     }
 }

@@ -23,7 +23,7 @@ use super::rehearsal::Way;
 use super::shadowing::Shadowing;
 use super::vhost::SharedStore;
 use super::worker::{ASLEEP_MIN, ATTENTION, Lingering, Seen, Woken, Worker};
-use crate::nbd::{Command, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
+use crate::nbd::{Command, Detached, Event, ExecuteError, NbdRequest, NbdSession, Reason, RequestKey, ServerOffer};
 
 /// A connection, shared with the threads that deliver to it.
 struct NbdPeer {
@@ -86,7 +86,7 @@ pub(super) fn serve(
 ) {
     let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
     let state = State {
-        session: NbdSession::new(offer),
+        session: NbdSession::with_memory(offer, shared.client_memory.clone()),
         keys: Vec::new(),
         unsent: Unsent::default(),
         moving: 0,
@@ -105,7 +105,7 @@ pub(super) fn serve(
     let mut worker = Worker::new(shared.clone(), connection, transport);
     let is_local = matches!(getsockname(&peer.socket), Ok(address) if address.address_family() == AddressFamily::UNIX);
     worker.rehearse(if is_local { Way::Local } else { Way::Tcp });
-    peer.run(&mut worker, transport);
+    shared.catch(|| format!("NBD connection {connection}"), || peer.run(&mut worker, transport));
     shared.peers().remove(&connection);
     let mut state = peer.state();
     let dropped: Vec<Departure> = state.unsent.departures.drain(..).map(|(departure, _)| departure).collect();
@@ -134,6 +134,7 @@ impl NbdPeer {
         let mut farewell = None;
         let handshake_end = shared.now().saturating_add(shared.options.handshake_max);
         let mut slow = Vec::new();
+        let mut idleness = Idleness::new(shared.now());
         // When the first bytes came of a request whose last ones did not.
         let mut begun = None;
         loop {
@@ -148,7 +149,7 @@ impl NbdPeer {
             }
             // Before it is decided what to wait for: they may not fit into the socket.
             worker.deliver_handed_over(&**self, &self.state);
-            let (negotiated, moving);
+            let (negotiated, moving, holds_memory);
             let descriptor_flags = {
                 let mut state = self.state();
                 // Replies may have made room for requests that waited.
@@ -159,6 +160,14 @@ impl NbdPeer {
                     self.flush(&shared, &mut state, worker.left());
                 }
                 (negotiated, moving) = (state.negotiated, state.moving > 0);
+                holds_memory = match idleness.look(&shared, &mut state, is_midway) {
+                    Held::Nothing => false,
+                    Held::Memory => true,
+                    Held::TooLong => {
+                        shared.totals().stalled += 1;
+                        return;
+                    }
+                };
                 let mut flags = PollFlags::empty();
                 state.listening = state.session.state().wants_input && state.moving_bytes < MOVING_BYTES_MAX;
                 flags.set(PollFlags::IN, state.listening);
@@ -178,14 +187,15 @@ impl NbdPeer {
             let only_client = worker.waits_for_client_only() && !moving;
             let alone = only_client && descriptor_flags == PollFlags::IN && shared.is_alone();
             if alone {
-                (received, found) = self.receive_alone(worker);
+                (received, found) = self.receive_alone(worker, &mut idleness);
                 continue;
             }
             // Who has nothing to wait for but its client is woken by nothing else: idle connections cost nothing.
-            let impatient = !negotiated || shared.is_stopping();
+            let impatient = !negotiated || shared.is_stopping() || holds_memory;
             match worker.wait(&self.event, &[(self.socket.as_fd(), descriptor_flags)], impatient) {
                 Woken::Look => (received, found) = (shared.now(), Found::Busy),
                 Woken::Ready(how) => {
+                    idleness.ended(shared.now());
                     if descriptor_flags.contains(PollFlags::IN) {
                         self.receive(&mut self.state());
                     }
@@ -216,6 +226,7 @@ impl NbdPeer {
         let is_alone = shared.is_alone();
         let mut copied_bytes = 0;
         while state.moving_bytes < MOVING_BYTES_MAX
+            && (state.moving == 0 || !shared.client_memory.is_exceeded())
             && let Some(event) = state.session.next_event()
         {
             let request = match event {
@@ -285,9 +296,14 @@ impl NbdPeer {
     /// Has a helper move a request's bytes; does it here if there is none.
     fn have_moved(self: &Arc<Self>, shared: &Arc<Shared>, slow: Slow) {
         let (peer, owner) = (self.clone(), shared.clone());
-        let job: Job = Box::new(move |store| match owner.shadowing.as_ref() {
-            Some(shadowing) => peer.serve_really(&owner, shadowing, slow, store),
-            None => peer.move_bytes(&owner, slow, store),
+        let job: Job = Box::new(move |store| {
+            let moved = || match owner.shadowing.as_ref() {
+                Some(shadowing) => peer.serve_really(&owner, shadowing, slow, store),
+                None => peer.move_bytes(&owner, slow, store),
+            };
+            if owner.catch(|| "a helper of an NBD connection".to_owned(), moved).is_none() {
+                peer.abandon();
+            }
         });
         let way = || {
             let own = shared.store().second_way()?;
@@ -301,13 +317,14 @@ impl NbdPeer {
     /// Moves the bytes of a request whose completion the clock holds until then.
     fn move_bytes(&self, shared: &Shared, mut slow: Slow, store: &mut dyn Store) {
         let begun = shared.now();
-        let moved = slow.perform(store);
+        let moved = self.perform(shared, &mut slow, store);
         let took = shared.now().saturating_sub(begun);
         let bytes = if moved.is_ok() { Bytes::Moved { took } } else { Bytes::Failed { took } };
-        self.state().end_moving(shared, &slow, moved);
+        let id = RealId::unpack(slow.device_request.id);
+        self.state().end_moving(shared, slow, moved);
         {
             let mut core = shared.core();
-            core.clock.store_done(shared.now(), shared.device, RealId::unpack(slow.device_request.id), bytes);
+            core.clock.store_done(shared.now(), shared.device, id, bytes);
             let wake_at = core.clock.wake_at();
             shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
         }
@@ -315,15 +332,26 @@ impl NbdPeer {
         raise(&self.event);
     }
 
+    /// Does what was asked for. After a panic the request has failed, so that the clock and the log go on, and the
+    /// connection ends.
+    fn perform(&self, shared: &Shared, slow: &mut Slow, store: &mut dyn Store) -> Result<(), StoreError> {
+        let performed = shared.catch(|| "a helper of an NBD connection".to_owned(), || slow.perform(store));
+        performed.unwrap_or_else(|| {
+            self.abandon();
+            Err(StoreError::Damaged { what: "the store, whose code panicked,".to_owned() })
+        })
+    }
+
     /// Lets the real device serve a request, and answers it.
     fn serve_really(&self, shared: &Shared, shadowing: &Shadowing, mut slow: Slow, store: &mut dyn Store) {
         let order = shadowing.arrives(&shared.host, slow.device_request);
-        let served = slow.perform(store);
+        let served = self.perform(shared, &mut slow, store);
         shadowing.served(order, shared.now(), served.is_err());
         let mut state = self.state();
         let state = &mut *state;
-        state.end_moving(shared, &slow, served);
-        state.session.complete(slow.request.key, Status::Ok);
+        let key = slow.request.key;
+        state.end_moving(shared, slow, served);
+        state.session.complete(key, Status::Ok);
         if !state.stuck {
             self.flush(shared, state, &mut Left::default());
         }
@@ -348,7 +376,7 @@ impl NbdPeer {
 
     /// Waits in the receiving call itself, for at most [`ATTENTION`]. The session is not held
     /// meanwhile, because a connection that comes now may have something to deliver.
-    fn receive_alone(&self, worker: &mut Worker) -> (Nanos, Found) {
+    fn receive_alone(&self, worker: &mut Worker, idleness: &mut Idleness) -> (Nanos, Found) {
         let mut buffer = [0; RECEIVE_ALONE_BYTES];
         let begun = worker.shared.now();
         let mut look = None;
@@ -374,6 +402,7 @@ impl NbdPeer {
         match received {
             Ok((_, 0)) => state.session.input_ended(),
             Ok((_, len)) => {
+                idleness.ended(now);
                 let mut rest = &buffer[..len];
                 while !rest.is_empty() {
                     let room = state.session.receive_room();
@@ -484,9 +513,83 @@ impl NbdPeer {
 struct Slow {
     request: NbdRequest,
     device_request: Request,
-    /// Of a write; room for those of a read.
-    data: Vec<u8>,
+    data: Moved,
     counted_bytes: u64,
+}
+
+/// The data of a request while a helper moves them.
+enum Moved {
+    Nothing,
+    /// Those of a write.
+    Write(Detached),
+    /// Room for those of a read.
+    Read(Box<[u8]>),
+}
+
+impl Moved {
+    fn room(&mut self, len: usize) -> Result<&mut [u8], StoreError> {
+        match self {
+            Moved::Read(buffer) if buffer.len() >= len => Ok(&mut buffer[..len]),
+            _ => Err(StoreError::Damaged { what: "the room for a read".to_owned() }),
+        }
+    }
+
+    fn bytes(&self) -> Result<&[u8], StoreError> {
+        match self {
+            Moved::Write(payload) => Ok(payload.bytes()),
+            _ => Err(StoreError::Damaged { what: "the payload of a write".to_owned() }),
+        }
+    }
+}
+
+/// Since when nothing came from a client, and nothing could be sent to it.
+struct Idleness {
+    since: Nanos,
+}
+
+/// What a connection holds.
+enum Held {
+    /// Nothing that would be given back.
+    Nothing,
+    Memory,
+    /// Memory for which others wait, and for which its client does nothing.
+    TooLong,
+}
+
+/// An idle connection keeps its buffers for so long: most clients come again before.
+const KEPT_IDLE: Nanos = Nanos::from_secs(1);
+/// Memory that a connection keeps however long it is idle.
+const KEPT_BYTES: u64 = 4 << 10;
+
+impl Idleness {
+    fn new(now: Nanos) -> Self {
+        Idleness { since: now }
+    }
+
+    fn ended(&mut self, now: Nanos) {
+        self.since = now;
+    }
+
+    /// Gives memory back that is not needed now, at once if others wait for it.
+    fn look(&mut self, shared: &Shared, state: &mut State, is_midway: bool) -> Held {
+        let session = state.session.state();
+        if session.waits_for_memory && !state.stuck {
+            // It is not for the client to go on.
+            self.ended(shared.now());
+        }
+        if session.held_bytes <= KEPT_BYTES {
+            return if session.waits_for_memory { Held::Memory } else { Held::Nothing };
+        }
+        let (idle, is_short) = (shared.now().saturating_sub(self.since), shared.client_memory.is_short());
+        if is_short && (is_midway || state.stuck) && idle > shared.options.handshake_max {
+            return Held::TooLong;
+        }
+        if is_short || idle > KEPT_IDLE {
+            state.session.release_idle_memory();
+        }
+        let session = state.session.state();
+        if session.held_bytes > KEPT_BYTES || session.waits_for_memory { Held::Memory } else { Held::Nothing }
+    }
 }
 
 impl Slow {
@@ -495,11 +598,8 @@ impl Slow {
         let request = &self.request;
         let (offset_bytes, len_bytes) = (request.offset_bytes, u64::from(request.len_bytes));
         match request.command {
-            Command::Read => {
-                self.data.resize(request.len_bytes as usize, 0);
-                store.read(offset_bytes, &mut self.data)?;
-            }
-            Command::Write => store.write(offset_bytes, &self.data)?,
+            Command::Read => store.read(offset_bytes, self.data.room(request.len_bytes as usize)?)?,
+            Command::Write => store.write(offset_bytes, self.data.bytes()?)?,
             Command::Trim => store.discard(offset_bytes, len_bytes)?,
             Command::WriteZeroes if request.no_hole => store.reserve_zeroes(offset_bytes, len_bytes)?,
             Command::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes)?,
@@ -516,7 +616,10 @@ fn flushes(request: &NbdRequest) -> bool {
 
 impl State {
     fn begin_moving(&mut self, request: NbdRequest, device_request: Request) -> Slow {
-        let data = self.session.payload(request.key).map(<[u8]>::to_vec).unwrap_or_default();
+        let data = match request.command {
+            Command::Read => self.session.lend(request.key).map_or(Moved::Nothing, Moved::Read),
+            _ => self.session.take_payload(request.key).map_or(Moved::Nothing, Moved::Write),
+        };
         let len_bytes = if request.moves_data() { u64::from(request.len_bytes) } else { 0 };
         let counted_bytes = len_bytes.max(MOVING_BYTES_MIN);
         self.moving += 1;
@@ -524,19 +627,16 @@ impl State {
         Slow { request, device_request, data, counted_bytes }
     }
 
-    fn end_moving(&mut self, shared: &Shared, slow: &Slow, moved: Result<(), StoreError>) {
+    fn end_moving(&mut self, shared: &Shared, slow: Slow, moved: Result<(), StoreError>) {
         self.moving -= 1;
         self.moving_bytes -= slow.counted_bytes;
-        match moved {
-            Ok(()) => {
-                if let Some(room) = self.session.read_data_mut(slow.request.key) {
-                    room.copy_from_slice(&slow.data);
-                }
-            }
-            Err(error) => {
-                note_store_error(shared, &error);
-                self.session.failed(slow.request.key, error);
-            }
+        if let Moved::Read(buffer) = slow.data {
+            let data_len = moved.is_ok().then_some(slow.request.len_bytes as usize);
+            self.session.give_back(slow.request.key, buffer, data_len);
+        }
+        if let Err(error) = moved {
+            note_store_error(shared, &error);
+            self.session.failed(slow.request.key, error);
         }
     }
 }
@@ -570,6 +670,12 @@ impl Peer for NbdPeer {
 
     fn end_input(&self) {
         let _ = shutdown(&self.socket, Shutdown::Read);
+        raise(&self.event);
+    }
+
+    fn abandon(&self) {
+        self.state().broken = true;
+        let _ = shutdown(&self.socket, Shutdown::Both);
         raise(&self.event);
     }
 }

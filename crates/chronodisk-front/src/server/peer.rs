@@ -19,6 +19,9 @@ pub(super) trait Peer: Send + Sync {
 
     /// Nothing more shall be received.
     fn end_input(&self);
+
+    /// The connection ends at once: its state can't be trusted.
+    fn abandon(&self);
 }
 
 /// When completions must leave: now, or so soon that there was just the time to prepare them.

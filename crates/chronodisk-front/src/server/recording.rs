@@ -20,7 +20,7 @@ pub trait Recorder: Send {
 /// The thread that brings them there; it ends with this value.
 pub(super) struct Recording {
     stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<Box<dyn Recorder>>>,
+    thread: Option<JoinHandle<Option<Box<dyn Recorder>>>>,
 }
 
 /// Pause between two looks at the log: a hundredth of what a person or a scraper notices, and
@@ -31,17 +31,25 @@ const PAUSE: Duration = Duration::from_millis(20);
 const AT_ONCE: usize = 64;
 
 impl Recording {
-    pub fn start(shared: Arc<Shared>, mut recorder: Box<dyn Recorder>) -> io::Result<Self> {
+    pub fn start(shared: Arc<Shared>, recorder: Box<dyn Recorder>) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
             let mut records = Vec::with_capacity(AT_ONCE);
+            let mut recorder = Some(recorder);
             while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
                 loop {
                     shared.core().clock.take_settled(AT_ONCE, &mut records);
                     if records.is_empty() {
                         break;
                     }
-                    recorder.record(&records);
+                    // Without a recorder they are dropped: memory must not grow with them.
+                    if let Some(mut current) = recorder.take() {
+                        let record = || {
+                            current.record(&records);
+                            current
+                        };
+                        recorder = shared.catch(|| "the log".to_owned(), record);
+                    }
                     records.clear();
                 }
             }
@@ -50,13 +58,10 @@ impl Recording {
         Ok(Recording { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Ends it; what is still in the log is the caller's to hand over.
-    pub fn stop(mut self) -> Box<dyn Recorder> {
+    /// Ends it; what is still in the log is the caller's to hand over. `None` if the recorder panicked.
+    pub fn stop(mut self) -> Option<Box<dyn Recorder>> {
         self.stop.take();
-        match self.thread.take().expect("only this and the end take it").join() {
-            Ok(recorder) => recorder,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        self.thread.take().and_then(|thread| thread.join().ok().flatten())
     }
 }
 

@@ -28,6 +28,9 @@ pub(super) struct Shadowed {
     pub records: Vec<RequestRecord>,
 }
 
+/// What a thread that panicked leaves.
+type Panic = Box<dyn std::any::Any + Send>;
+
 enum Event {
     Arrived { at: Nanos, request: Request },
     Served { order: u64, at: Nanos, failed: bool },
@@ -68,10 +71,13 @@ impl Shadowing {
     }
 
     /// Lets the model complete what it has. The device has nothing any more.
-    pub fn end(&self) -> Option<Shadowed> {
+    ///
+    /// # Errors
+    /// The panic that has ended the model's thread.
+    pub fn end(&self) -> Result<Option<Shadowed>, Panic> {
         self.tell(Event::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        thread.and_then(|thread| thread.join().ok())
+        thread.map(JoinHandle::join).transpose()
     }
 
     fn tell(&self, event: Event) {

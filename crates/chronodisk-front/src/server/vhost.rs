@@ -54,7 +54,7 @@ pub(super) fn serve(
         peer.end_input();
     }
     let mut worker = Worker::new(shared.clone(), connection, transport);
-    peer.run(&mut worker, transport);
+    shared.catch(|| format!("vhost-user connection {connection}"), || peer.run(&mut worker, transport));
     shared.peers().remove(&connection);
     let stats = peer.state().session.stats().clone();
     // Whoever comes now finds the state free.
@@ -102,7 +102,11 @@ impl VhostPeer {
                     kick = self.state().session.kick_fd().cloned();
                 }
             }
-            if self.state().broken {
+            let state = self.state();
+            if let Some(fault) = state.session.memory_fault() {
+                return note_end(&shared, fault);
+            }
+            if state.broken {
                 return;
             }
         }
@@ -150,7 +154,8 @@ impl Peer for VhostPeer {
                 let id = whole_id(departure.id.slot, state.latest);
                 state.session.complete(id, departure.status);
             }
-            if state.session.notify().is_err() {
+            let notified = state.session.notify();
+            if notified.is_err() || state.session.memory_fault().is_some() {
                 state.broken = true;
                 if foreign {
                     raise(&self.event);
@@ -167,6 +172,11 @@ impl Peer for VhostPeer {
     fn end_input(&self) {
         let _ = shutdown(&self.socket, Shutdown::Both);
         raise(&self.event);
+    }
+
+    fn abandon(&self) {
+        self.state().broken = true;
+        self.end_input();
     }
 }
 

@@ -165,18 +165,19 @@ impl Worker {
             self.note_reply();
             self.leaving.clear();
         } else {
-            self.deliver_to_all(own, leave_at);
+            self.deliver_to_all(Some(own), leave_at);
         }
     }
 
-    fn deliver_to_all(&mut self, own: &dyn Peer, leave_at: Nanos) {
+    /// Sends what is leaving, whosever it is; this connection's own only if it goes on.
+    fn deliver_to_all(&mut self, own: Option<&dyn Peer>, leave_at: Nanos) {
         while let Some(first) = self.leaving.first() {
             let connection = first.id.connection;
             self.group.clear();
             self.group.extend(self.leaving.iter().filter(|departure| departure.id.connection == connection));
             self.leaving.retain(|departure| departure.id.connection != connection);
             let mut moment = Moment { shared: &self.shared, pace: &mut self.pace, at: leave_at, gap: None };
-            if connection == self.connection {
+            if let Some(own) = own.filter(|_| connection == self.connection) {
                 own.deliver(&self.group, &mut moment, false, &mut self.left);
                 self.left.in_gap(moment.gap);
                 self.note_reply();
@@ -185,7 +186,12 @@ impl Worker {
             let peer = self.shared.peers().get(&connection).cloned();
             match peer {
                 Some(peer) => {
-                    peer.deliver(&self.group, &mut moment, true, &mut self.left);
+                    let deliver = || peer.deliver(&self.group, &mut moment, true, &mut self.left);
+                    // It is that connection's panic, and not this one's.
+                    if self.shared.catch(|| format!("replying on connection {connection}"), deliver).is_none() {
+                        self.left.dropped(&self.group);
+                        peer.abandon();
+                    }
                     self.left.in_gap(moment.gap);
                 }
                 None => {
@@ -194,6 +200,7 @@ impl Worker {
                 }
             }
         }
+        self.group.clear();
     }
 
     /// Sends what others handed over to the connection's own thread.
@@ -425,18 +432,24 @@ impl Worker {
         }
     }
 
-    /// The connection has ended: what it leaves to the others, and to the totals.
+    /// The connection has ended, and is no peer any more: what it leaves to the others, and to the totals. It may have
+    /// ended with a panic anywhere.
     pub fn finish(mut self) {
-        let hand_over = {
-            let mut core = self.shared.core();
-            self.left.settle(&mut core.clock);
-            core.resign(self.connection)
-        };
+        let (shared, place) = (self.shared.clone(), || "the end of a connection".to_owned());
+        // It was at its own when it panicked.
+        self.group.retain(|departure| departure.id.connection == self.connection);
+        self.left.dropped(&self.group);
+        if !self.leaving.is_empty() {
+            // Others wait for these, and nobody else has them.
+            shared.catch(place, || self.deliver_to_all(None, shared.now()));
+        }
+        shared.catch(place, || self.left.settle(&mut shared.core().clock));
+        let hand_over = shared.core().resign(self.connection);
         if hand_over {
             // Whoever wakes first takes over. Not all of them: to wake a thousand threads takes milliseconds.
-            self.shared.peers().values().take(HEIRS).for_each(|peer| peer.nudge());
+            shared.peers().values().take(HEIRS).for_each(|peer| peer.nudge());
         }
-        let mut totals = self.shared.totals();
+        let mut totals = shared.totals();
         totals.pace.add(&self.pace.statistics());
         totals.realtime |= self.scheduling.is_fifo();
     }

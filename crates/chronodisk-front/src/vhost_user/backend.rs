@@ -9,7 +9,7 @@ use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 
 use super::Vring;
 use super::doorbell::Doorbell;
-use super::memory::{GuestMemory, MemoryError};
+use super::memory::{GuestMemory, MemoryError, Sharing};
 use super::message::{
     self, CONFIG_SPACE_BYTES_MAX, F_PROTOCOL_FEATURES, MemoryRegion, Message, Request, code, protocol_feature,
 };
@@ -25,6 +25,7 @@ pub struct Backend {
     features: u64,
     protocol_features: u64,
     config_space: Vec<u8>,
+    sharing: Sharing,
     memory: Option<Arc<GuestMemory>>,
     vrings: [Vring; QUEUE_COUNT],
     channel: Option<OwnedFd>,
@@ -125,18 +126,20 @@ pub enum Refusal {
 }
 
 impl Backend {
-    /// A backend for a device with these feature bits and this configuration space.
+    /// A backend for a device with these feature bits and this configuration space, in a process that serves this
+    /// guest only or others, too.
     ///
     /// # Panics
     /// If the configuration space is larger than [`CONFIG_SPACE_BYTES_MAX`].
     #[must_use]
-    pub fn new(device_features: u64, config_space: Vec<u8>) -> Self {
+    pub fn new(device_features: u64, config_space: Vec<u8>, sharing: Sharing) -> Self {
         assert!(config_space.len() <= CONFIG_SPACE_BYTES_MAX, "the front end could not read all of it");
         Backend {
             offered_features: device_features | 1 << F_PROTOCOL_FEATURES,
             features: 0,
             protocol_features: 0,
             config_space,
+            sharing,
             memory: None,
             vrings: std::array::from_fn(|_| Vring::new()),
             channel: None,
@@ -269,7 +272,7 @@ impl Backend {
     }
 
     fn set_memory_table(&mut self, table: Vec<(MemoryRegion, OwnedFd)>) -> Result<Effect, Refusal> {
-        let memory = Arc::new(GuestMemory::map(table)?);
+        let memory = Arc::new(GuestMemory::map(table, self.sharing)?);
         self.memory = Some(Arc::clone(&memory));
         for vring in &mut self.vrings {
             vring.memory_changed(&memory)?;

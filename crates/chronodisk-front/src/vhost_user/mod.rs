@@ -16,6 +16,7 @@ mod doorbell;
 pub mod memory;
 pub mod message;
 mod vring;
+mod window;
 
 pub use backend::{Answer, Backend, Refusal};
 pub(crate) use doorbell::Doorbell;

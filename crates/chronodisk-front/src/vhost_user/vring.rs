@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vm_memory::GuestAddress;
 
 use super::Refusal;
 use super::doorbell::Doorbell;
@@ -170,11 +170,11 @@ impl Vring {
     pub(crate) fn pop<'m>(
         &mut self,
         memory: &'m GuestMemory,
-    ) -> Result<Option<DescriptorChain<&'m GuestMemoryMmap>>, RingError> {
+    ) -> Result<Option<DescriptorChain<&'m GuestMemory>>, RingError> {
         let size = self.size;
         let queue = self.queue.as_mut().ok_or(RingError::NotRunning)?;
         // The ring lies inside the memory, so the index is all that can be wrong.
-        let mut available = queue.iter(memory.mapped()).map_err(|_| RingError::AvailableIndex { size })?;
+        let mut available = queue.iter(memory).map_err(|_| RingError::AvailableIndex { size })?;
         let Some(chain) = available.next() else { return Ok(None) };
         let head = chain.head_index();
         if head >= size {
@@ -191,7 +191,7 @@ impl Vring {
     /// Gives a chain back; `written_bytes` of its memory were filled.
     pub(crate) fn push_used(&mut self, memory: &GuestMemory, head: u16, written_bytes: u32) -> Result<(), RingError> {
         let queue = self.queue.as_mut().ok_or(RingError::NotRunning)?;
-        queue.add_used(memory.mapped(), head, written_bytes).map_err(|_| RingError::UsedRing)?;
+        queue.add_used(memory, head, written_bytes).map_err(|_| RingError::UsedRing)?;
         let (word, bit) = in_flight_bit(head);
         self.in_flight[word] &= !bit;
         Ok(())
@@ -200,7 +200,7 @@ impl Vring {
     /// Whether the guest wants to be told of what was given back since the last time.
     pub(crate) fn wants_call(&mut self, memory: &GuestMemory) -> bool {
         // A ring that can't be read is told of once too often rather than never.
-        self.queue.as_mut().is_none_or(|queue| queue.needs_notification(memory.mapped()).unwrap_or(true))
+        self.queue.as_mut().is_none_or(|queue| queue.needs_notification(memory).unwrap_or(true))
     }
 
     /// All available chains were taken: the guest shall kick for the next one. True if there is
@@ -211,7 +211,7 @@ impl Vring {
         }
         let size = self.size;
         let queue = self.queue.as_mut().ok_or(RingError::NotRunning)?;
-        queue.enable_notification(memory.mapped()).map_err(|_| RingError::AvailableIndex { size })
+        queue.enable_notification(memory).map_err(|_| RingError::AvailableIndex { size })
     }
 
     fn refuse_if_running(&self) -> Result<(), Refusal> {
@@ -253,10 +253,10 @@ impl Vring {
         queue.try_set_avail_ring_address(available).map_err(invalid)?;
         queue.try_set_used_ring_address(used).map_err(invalid)?;
         queue.set_next_avail(self.base);
-        queue.set_next_used(queue.used_idx(memory.mapped(), Ordering::Acquire).map_err(invalid)?.0);
+        queue.set_next_used(queue.used_idx(memory, Ordering::Acquire).map_err(invalid)?.0);
         queue.set_event_idx(self.event_idx);
         queue.set_ready(true);
-        if !queue.is_valid(memory.mapped()) {
+        if !queue.is_valid(memory) {
             return Err(Refusal::RingMemory);
         }
         Ok(queue)

@@ -3,7 +3,7 @@
 use chronodisk_sim::{Op, SECTOR_BYTES};
 use chronodisk_store::{Store, StoreError};
 use virtio_bindings::bindings::virtio_blk::VIRTIO_BLK_ID_BYTES;
-use vm_memory::{Bytes, GuestMemoryError, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestMemory, GuestMemoryError};
 
 use super::{BlkRequest, Segment};
 
@@ -21,7 +21,17 @@ impl Bounce {
         }
         &mut self.0[..len]
     }
+
+    /// Gives a long request's memory back.
+    pub fn trim(&mut self) {
+        if self.0.len() > KEPT_BYTES_MAX {
+            self.0 = Vec::new();
+        }
+    }
 }
+
+/// Memory that is kept for the next request.
+const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// Why a request failed although its form was right.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +46,7 @@ pub(crate) enum ExecuteError {
 pub(crate) fn execute(
     request: &BlkRequest,
     op: Op,
-    memory: &GuestMemoryMmap,
+    memory: &impl GuestMemory,
     store: &mut dyn Store,
     bounce: &mut Bounce,
 ) -> Result<(), ExecuteError> {
@@ -68,7 +78,7 @@ pub(crate) fn execute(
 pub(crate) fn answer_identify(
     request: &BlkRequest,
     serial: &str,
-    memory: &GuestMemoryMmap,
+    memory: &impl GuestMemory,
 ) -> Result<u32, ExecuteError> {
     let mut id = [0; VIRTIO_BLK_ID_BYTES as usize];
     let len = serial.len().min(id.len());
@@ -77,7 +87,7 @@ pub(crate) fn answer_identify(
 }
 
 /// Copies `bytes` to the segments until either ends; returns the bytes copied.
-fn scatter(bytes: &[u8], segments: &[Segment], memory: &GuestMemoryMmap) -> Result<u32, ExecuteError> {
+fn scatter(bytes: &[u8], segments: &[Segment], memory: &impl GuestMemory) -> Result<u32, ExecuteError> {
     let mut rest = bytes;
     for segment in segments {
         let (now, later) = rest.split_at(rest.len().min(segment.len_bytes as usize));
@@ -88,7 +98,7 @@ fn scatter(bytes: &[u8], segments: &[Segment], memory: &GuestMemoryMmap) -> Resu
 }
 
 /// Fills `bytes` from the segments, which hold as many.
-fn gather(bytes: &mut [u8], segments: &[Segment], memory: &GuestMemoryMmap) -> Result<(), ExecuteError> {
+fn gather(bytes: &mut [u8], segments: &[Segment], memory: &impl GuestMemory) -> Result<(), ExecuteError> {
     let mut rest = bytes;
     for segment in segments {
         let (now, later) = rest.split_at_mut(rest.len().min(segment.len_bytes as usize));

@@ -15,7 +15,7 @@ use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP,
 };
 use virtio_queue::DescriptorChain;
-use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
+use vm_memory::{Bytes, GuestAddress, GuestMemory, Permissions};
 
 use super::{BlkConfig, BlkStatus};
 use crate::vhost_user::QUEUE_SIZE_MAX;
@@ -168,11 +168,7 @@ impl BlkRequest {
     ///
     /// # Errors
     /// [`BadRequest`] if anything in it does not hold.
-    pub fn parse(
-        chain: DescriptorChain<&GuestMemoryMmap>,
-        memory: &GuestMemoryMmap,
-        limits: &Limits,
-    ) -> Result<Self, BadRequest> {
+    pub fn parse<M: GuestMemory>(chain: DescriptorChain<&M>, memory: &M, limits: &Limits) -> Result<Self, BadRequest> {
         let head = chain.head_index();
         let mut layout = Layout::walk(chain).map_err(|kind| BadRequest { status_address: None, kind })?;
         let status_address = layout.take_status(memory);
@@ -212,7 +208,7 @@ struct Body {
 }
 
 impl Layout {
-    fn walk(chain: DescriptorChain<&GuestMemoryMmap>) -> Result<Self, BadRequestKind> {
+    fn walk<M: GuestMemory>(chain: DescriptorChain<&M>) -> Result<Self, BadRequestKind> {
         let mut layout = Layout::default();
         // The iterator ends without a word where a chain is broken: its last descriptor then
         // still names a next one.
@@ -234,7 +230,7 @@ impl Layout {
     }
 
     /// Splits the status byte off the memory that the device writes.
-    fn take_status(&mut self, memory: &GuestMemoryMmap) -> Option<GuestAddress> {
+    fn take_status(&mut self, memory: &impl GuestMemory) -> Option<GuestAddress> {
         let last = self.writable.last_mut()?;
         last.len_bytes -= 1;
         let status_address = GuestAddress(last.address.0.checked_add(u64::from(last.len_bytes))?);
@@ -244,7 +240,7 @@ impl Layout {
         memory.check_range(status_address, 1, Permissions::Write).then_some(status_address)
     }
 
-    fn parse(mut self, memory: &GuestMemoryMmap, limits: &Limits) -> Result<Body, BadRequestKind> {
+    fn parse(mut self, memory: &impl GuestMemory, limits: &Limits) -> Result<Body, BadRequestKind> {
         if self.out_of_order {
             return Err(BadRequestKind::Order);
         }
@@ -287,7 +283,7 @@ impl Layout {
     /// The one range of a discard or write-zeroes.
     fn take_range(
         &mut self,
-        memory: &GuestMemoryMmap,
+        memory: &impl GuestMemory,
         limits: &Limits,
         known_flags: u32,
     ) -> Result<(u64, u32), BadRequestKind> {
@@ -315,7 +311,7 @@ impl Layout {
     }
 
     /// Takes the first bytes of what the device reads.
-    fn take_readable<const N: usize>(&mut self, memory: &GuestMemoryMmap) -> Option<[u8; N]> {
+    fn take_readable<const N: usize>(&mut self, memory: &impl GuestMemory) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         let mut filled = 0;
         while filled < N {
@@ -339,7 +335,7 @@ fn check_data(
     data: &[Segment],
     other_direction: &[Segment],
     sector: u64,
-    memory: &GuestMemoryMmap,
+    memory: &impl GuestMemory,
     limits: &Limits,
 ) -> Result<u32, BadRequestKind> {
     if !other_direction.is_empty() {
@@ -361,7 +357,7 @@ fn check_data(
     Ok(u32::try_from(sectors).expect("bounded above"))
 }
 
-fn check_memory(segments: &[Segment], memory: &GuestMemoryMmap) -> Result<(), BadRequestKind> {
+fn check_memory(segments: &[Segment], memory: &impl GuestMemory) -> Result<(), BadRequestKind> {
     let inside = |segment: &Segment| {
         segment.address.0.checked_add(u64::from(segment.len_bytes)).is_some()
             && memory.check_range(segment.address, segment.len_bytes as usize, Permissions::ReadWrite)

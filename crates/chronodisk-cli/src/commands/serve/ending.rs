@@ -4,12 +4,14 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use chronodisk_front::server::Address;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::Arguments;
 use crate::failure::{Failure, status};
@@ -113,20 +115,70 @@ fn exit_status(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// A file with this process's number, removed when this value is dropped.
-pub struct PidFile<'a>(&'a Path);
+/// A file with this process's number, locked by flock(2) and removed when this value is dropped.
+///
+/// Only its server holds the lock, so that a file that a killed server left behind is no obstacle.
+pub struct PidFile<'a> {
+    path: &'a Path,
+    /// Its lock ends with it.
+    _file: fs::File,
+}
 
 impl<'a> PidFile<'a> {
-    /// Writes it.
-    pub fn write(path: &'a Path) -> Result<Self, Failure> {
-        fs::write(path, format!("{}\n", std::process::id()))
-            .map_err(|error| Failure::host(format!("--pidfile {}: {error}", path.display())))?;
-        Ok(PidFile(path))
+    /// Refuses a file that belongs to a server which runs.
+    pub fn expect_free(path: &Path) -> Result<(), Failure> {
+        match fs::File::open(path) {
+            Ok(file) => lock(&file, path),
+            Err(error) if error.kind() == ErrorKind::NotFound => crate::output::expect_place(path),
+            Err(error) => Err(failed(path, error)),
+        }
     }
+
+    /// Writes it. It appears as a whole, and never in the place of another server's.
+    pub fn write(path: &'a Path) -> Result<Self, Failure> {
+        let number = std::process::id();
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        let fresh = PathBuf::from(name);
+        let written = write_locked(&fresh, number).and_then(|file| {
+            let mut linked = fs::hard_link(&fresh, path);
+            if linked.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists) {
+                PidFile::expect_free(path).map_err(std::io::Error::other)?;
+                fs::remove_file(path)?;
+                linked = fs::hard_link(&fresh, path);
+            }
+            linked.map(|()| file)
+        });
+        let _ = fs::remove_file(&fresh);
+        written.map(|file| PidFile { path, _file: file }).map_err(|error| failed(path, error))
+    }
+}
+
+fn write_locked(path: &Path, number: u32) -> std::io::Result<fs::File> {
+    let mut file = fs::File::create_new(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    writeln!(file, "{number}")?;
+    Ok(file)
+}
+
+fn lock(file: &fs::File, path: &Path) -> Result<(), Failure> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let number = fs::read_to_string(path).unwrap_or_default();
+            Err(Failure::usage(format!("--pidfile {}: process {} has it", path.display(), number.trim()))
+                .help("name another file, or end that server first"))
+        }
+        Err(errno) => Err(failed(path, errno.into())),
+    }
+}
+
+fn failed(path: &Path, error: std::io::Error) -> Failure {
+    Failure::host(format!("--pidfile {}: {error}", path.display()))
 }
 
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.0);
+        let _ = fs::remove_file(self.path);
     }
 }

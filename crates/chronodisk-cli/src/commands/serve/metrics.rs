@@ -84,6 +84,11 @@ fn server(page: &mut Page, statistics: &ServerStatistics) {
             "Clients that took too long for negotiation.",
             statistics.handshakes_given_up,
         ),
+        (
+            "chronodisk_stalled_clients_total",
+            "Clients that held memory for which others waited, and did nothing.",
+            statistics.stalled,
+        ),
         ("chronodisk_protocol_violations_total", "Clients that broke the protocol.", statistics.violations),
         (
             "chronodisk_refused_requests_total",
@@ -91,6 +96,7 @@ fn server(page: &mut Page, statistics: &ServerStatistics) {
             statistics.refused_requests,
         ),
         ("chronodisk_store_errors_total", "Requests that the store could not do.", statistics.store_errors),
+        ("chronodisk_panics_total", "Connections ended by a defect of the server.", statistics.panics),
         ("chronodisk_dropped_completions_total", "Completions whose client was gone.", statistics.dropped_completions),
     ] {
         page.value(name, "counter", help, value);

@@ -1,0 +1,165 @@
+//! How a server fails to begin, and what it says when it ends badly.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::{Client, Place, Serving, text};
+
+#[test]
+fn whoever_can_reach_the_device_from_elsewhere_must_show_a_certificate() {
+    let place = Place::new();
+    fs::create_dir(place.path("tls")).unwrap();
+    super::certificates::certify(&place.path("tls"));
+    let base = ["serve", "--device", "null", "--capacity", "1MiB", "--run", "true"];
+    let run = |arguments: &[&str]| place.run(&[&base[..], arguments].concat());
+    let tls = ["--tls-certificates", "tls"];
+    for arguments in [
+        &["--nbd", "0.0.0.0:0"][..],
+        &["--nbd", "unix:s", "--nbd", "[::]:0"],
+        &["--nbd", "0.0.0.0:0", "--tls-certificates", "tls"],
+        &["--nbd", "0.0.0.0:0", "--tls-certificates", "tls", "--tls", "allow"],
+    ] {
+        let output = run(arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains("clients on other machines could read and write the device"), "{errors}");
+        assert!(errors.contains("--insecure") && errors.contains("--tls-verify-peer"), "{errors}");
+        let accepted = run(&[arguments, &["--insecure"]].concat());
+        // This host may have no IPv6.
+        assert!(matches!(accepted.status.code(), Some(0 | 3)), "{arguments:?}: {}", text(&accepted.stderr));
+    }
+    let verified = run(&[&["--nbd", "0.0.0.0:0", "--tls-verify-peer"], &tls[..]].concat());
+    assert!(verified.status.success(), "{}", text(&verified.stderr));
+    let metrics = run(&["--nbd", "0", "--metrics", "0.0.0.0:0"]);
+    assert_eq!(metrics.status.code(), Some(2), "{}", text(&metrics.stderr));
+    assert!(text(&metrics.stderr).contains("anybody on other machines could read the figures"));
+    // Verified peers need TLS, which must not be a matter of choice then.
+    let allow = run(&[&["--nbd", "0", "--tls", "allow", "--tls-verify-peer"], &tls[..]].concat());
+    assert_eq!(allow.status.code(), Some(2), "{}", text(&allow.stderr));
+    assert!(text(&allow.stderr).contains("--tls allow serves clients without TLS"), "{}", text(&allow.stderr));
+}
+
+#[test]
+fn a_second_server_leaves_the_pidfile_of_the_first() {
+    let place = Place::new();
+    let first = place.serve(&["--device", "null"]);
+    let number = fs::read_to_string(place.path("pid")).unwrap();
+    assert_eq!(number.trim(), first.0.id().to_string());
+    let second = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:other", "--pidfile", "pid"];
+    let output = place.run(&second);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&format!("--pidfile pid: process {} has it", number.trim())));
+    assert_eq!(fs::read_to_string(place.path("pid")).unwrap(), number);
+    assert!(!place.path("other").exists());
+    first.signal(libc::SIGKILL);
+    first.end();
+    // What it left behind is nobody's.
+    let output = place.run(&[&second[..], &["--run", "cat pid; echo by $PPID"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let (own, by) = said.trim().split_once("\nby ").unwrap();
+    assert_eq!(own, by);
+    assert!(!place.path("pid").exists());
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_store_behind() {
+    let place = Place::new();
+    let base = ["serve", "--device", "null", "--capacity", "1MiB", "--run", "true"];
+    for store in ["disk", "overflow:disk"] {
+        for (wrong, status) in [("unix:no/such/folder", 3), ("198.51.100.1:1", 3)] {
+            let output = place.run(&[&base[..], &["--store", store, "--nbd", wrong, "--insecure"]].concat());
+            assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+            assert!(!place.path("disk").exists(), "{store} {wrong}");
+        }
+        let output = place.run(&[&base[..], &["--store", store, "--nbd", "unix:s"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        // One that was there before stays.
+        let output = place.run(&[&base[..], &["--store", store, "--nbd", "unix:no/such/folder"]].concat());
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+        assert_eq!(fs::metadata(place.path("disk")).unwrap().len(), 1 << 20);
+        fs::remove_file(place.path("disk")).unwrap();
+    }
+    // More than any file of this host can have.
+    let huge = ["serve", "--device", "null", "--capacity", "4EiB", "--nbd", "unix:s", "--run", "true"];
+    let output = place.run(&[&huge[..], &["--store", "disk"]].concat());
+    if !output.status.success() {
+        assert!(!place.path("disk").exists(), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_is_refused_before_the_run() {
+    let place = Place::new();
+    fs::write(place.path("disk"), [0; 1 << 16]).unwrap();
+    let shadow = ["serve", "--device", "null", "--nbd", "unix:s", "--shadow", "disk", "--run", "touch begun"];
+    let output = place.run(&[&shadow[..], &["--plot", "no/folder/p.svg"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no/folder/p.svg can't be written"), "{}", text(&output.stderr));
+    assert!(!place.path("begun").exists());
+}
+
+/// Starts a server in a mount namespace of its own, with a full file system of 1 MiB in the folder `small`; `None`,
+/// and a word about it, if this host does not permit that.
+fn serve_on_a_small_disk(place: &Place, arguments: &str) -> Option<Child> {
+    fs::create_dir(place.path("small")).unwrap();
+    let mut permitted = Command::new("unshare");
+    permitted.args(["-Urm", "mount", "-t", "tmpfs", "none"]).arg(place.path("small"));
+    if !permitted.output().is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: this host permits no mount in a user namespace (unshare -Urm)");
+        return None;
+    }
+    let script = format!(
+        "mount -t tmpfs -o size=1m none small && exec {} serve --capacity 16MiB --no-realtime {arguments}",
+        env!("CARGO_BIN_EXE_chronodisk")
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", &script]).env("XDG_STATE_HOME", place.0.path()).current_dir(place.0.path());
+    Some(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn a_full_disk_at_the_end_loses_no_figures() {
+    let place = Place::new();
+    let fill = "nbdkit --version >/dev/null 2>&1; head -c 2M /dev/zero > small/fill; true";
+    let arguments = format!("--device null --nbd unix:s --output small/run --json --run '{fill}'");
+    let Some(server) = serve_on_a_small_disk(&place, &arguments) else { return };
+    let output = server.wait_with_output().unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("small/run/result.json") || errors.contains("small/run/requests-0.parquet"), "{errors}");
+    assert!(errors.contains("No space left"), "{errors}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the result is shown all the same");
+    assert_eq!(result["reps"][0]["server"]["connections"], 0);
+    assert!(errors.contains("requests"), "so is the summary: {errors}");
+}
+
+#[test]
+fn a_store_that_cannot_be_closed_is_a_failure_that_is_told() {
+    let place = Place::new();
+    // A device with a volatile cache, so that nothing need be in the file before a flush.
+    let arguments = "--device nearline-20tb --nbd unix:s --pidfile pid --json --store overflow:small/disk \
+                     --ram-budget 16MiB --output run";
+    let Some(server) = serve_on_a_small_disk(&place, arguments) else { return };
+    let server = Serving(server);
+    for _ in 0..2_000 {
+        if place.path("pid").exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut client = Client::connect(&place.path("s"));
+    for index in 0..32 {
+        assert_eq!(client.write(index << 16, &[index as u8; 64 << 10]), 0, "memory has room for it");
+    }
+    drop(client);
+    server.signal(libc::SIGTERM);
+    let output = server.end();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("the store could not be closed") && errors.contains("small/disk"), "{errors}");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reason = result["reps"][0]["server"]["close_error"].as_str().unwrap();
+    assert!(reason.contains("No space left"), "{reason}");
+}
