@@ -54,7 +54,8 @@ impl FlatTable {
 
     /// Memory that a table of that length takes, without changes that others do not see.
     pub(crate) fn bytes(len: u64) -> u64 {
-        footprint::allocations_bytes(1, len.saturating_mul(WORD_BYTES as u64)).saturating_add(size_of::<Memory>() as u64)
+        footprint::allocations_bytes(1, len.saturating_mul(WORD_BYTES as u64))
+            .saturating_add(size_of::<Memory>() as u64)
     }
 
     /// The same for a table that is about to be written all over in no order: in large pages where the system has some,

@@ -202,10 +202,11 @@ fn every_kind_at_its_largest() {
         head("memory")
     );
     let channels = format!("{}capacity = \"1 GiB\"\ntime = \"1 us\"\nchannels = 65536\n", head("constant"));
-    let array = |level: &str| {
-        format!("{}level = \"{level}\"\nmember = \"first-disk\"\ncount = 64\n", head("array"))
-    };
-    let eager = format!("{}member = \"cheetah-x15\"\nlogical-block = \"512 B\"\ncapacity = \"64 MiB\"\n", head("eager-writing"));
+    let array = |level: &str| format!("{}level = \"{level}\"\nmember = \"first-disk\"\ncount = 64\n", head("array"));
+    let eager = format!(
+        "{}member = \"cheetah-x15\"\nlogical-block = \"512 B\"\ncapacity = \"64 MiB\"\n",
+        head("eager-writing")
+    );
     for text in [memory, channels, array("linear"), array("raid1"), array("raid6"), eager] {
         assert_within(measure(&text, None), &text);
     }

@@ -426,9 +426,8 @@ impl Blueprint {
         let memory_bytes = footprint::DEVICE_BYTES
             .saturating_add(footprint::array_bytes::<Nanos>(channels.unwrap_or(0).into()))
             .saturating_add(size_of_val(&service) as u64);
-        let make = move |info, _seed| -> Box<dyn DeviceModel> {
-            Box::new(QueuedDevice::new(info, channels, service.clone()))
-        };
+        let make =
+            move |info, _seed| -> Box<dyn DeviceModel> { Box::new(QueuedDevice::new(info, channels, service.clone())) };
         Blueprint::new(move |_info| memory_bytes, make)
     }
 

@@ -578,7 +578,11 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let shared = Arc::clone(&drive);
     let make = move |info, seed| model(info, Arc::clone(&drive), seed);
     let memory_bytes = footprint::DEVICE_BYTES + drive_memory_bytes_max(&shared);
-    Ok(Blueprint::new(move |_info| memory_bytes, make).with_drive(shared).turning().with_volatile_cache(volatile).at_most(capacity_bytes))
+    Ok(Blueprint::new(move |_info| memory_bytes, make)
+        .with_drive(shared)
+        .turning()
+        .with_volatile_cache(volatile)
+        .at_most(capacity_bytes))
 }
 
 /// Most memory that a drive of this design takes for what it keeps of segments and of a non-volatile cache.

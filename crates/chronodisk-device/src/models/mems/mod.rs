@@ -85,7 +85,8 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let (parts, sleds) = (Arc::new(parts), medium.sleds);
     let make = move |info, _seed| -> Box<dyn crate::DeviceModel> { Box::new(Mems::new(info, Arc::clone(&parts))) };
     let segments_bytes = footprint::array_bytes::<[u64; 4]>(buffer_segments.into());
-    let memory_bytes = footprint::DEVICE_BYTES + footprint::allocations_bytes(sleds.into(), SLED_BYTES) + segments_bytes;
+    let memory_bytes =
+        footprint::DEVICE_BYTES + footprint::allocations_bytes(sleds.into(), SLED_BYTES) + segments_bytes;
     Ok(Blueprint::new(move |_info| memory_bytes, make).at_most(capacity_bytes))
 }
 
