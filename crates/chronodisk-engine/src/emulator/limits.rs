@@ -88,6 +88,8 @@ pub struct Workshop {
 const SHORT_CALL: Duration = Duration::from_millis(5);
 /// How often a call that waits for a lane looks whether the server stops.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Bounded work waits no longer for a lane.
+const COURTESY: Duration = Duration::from_millis(200);
 /// Between these a piece of work is neither lengthened nor shortened.
 const PIECE_MIN: Duration = Duration::from_micros(200);
 const PIECE_MAX: Duration = Duration::from_millis(2);
@@ -160,10 +162,9 @@ impl Call<'_> {
         if worked > SHORT_CALL { self.enter_lane(left) } else { Ok(()) }
     }
 
-    /// Before a piece of work that is long and can't be cut.
-    pub fn begin_long(&mut self) -> Result<(), Halt> {
-        let left = self.left(worked().saturating_sub(self.worked_before))?;
-        self.enter_lane(left)
+    /// Before a piece of work that may be long, is bounded and can't be cut: in a lane, if one is free soon.
+    pub fn begin_long(&mut self) {
+        let _ = self.enter_lane(COURTESY);
     }
 
     fn left(&self, worked: Duration) -> Result<Duration, Halt> {

@@ -63,13 +63,14 @@ pub(super) fn admit<K: Copy>(guests: &[Guest<K>], share: Share, peer: Peer) -> A
         });
         ranked.min_by_key(|(order, _)| *order).map(|(_, key)| key)
     };
-    if counts.get(&peer).copied().unwrap_or(0) >= share.per_peer {
-        return spared(true).map_or(Admission::PeerFull, Admission::Instead);
+    let has_share = counts.get(&peer).copied().unwrap_or(0) >= share.per_peer;
+    let full = guests.len() >= share.most;
+    match (has_share || full).then(|| spared(has_share)) {
+        None => Admission::Welcome,
+        Some(Some(key)) => Admission::Instead(key),
+        Some(None) if full => Admission::Full,
+        Some(None) => Admission::PeerFull,
     }
-    if guests.len() >= share.most {
-        return spared(false).map_or(Admission::Full, Admission::Instead);
-    }
-    Admission::Welcome
 }
 
 #[cfg(test)]

@@ -258,7 +258,7 @@ impl Session {
         if let Some(mut before) = self.device.take() {
             before.store.close()?;
         }
-        call.begin_long()?;
+        call.begin_long();
         let made = self.maker.make(reset).map_err(|reason| Refused::Command(ErrorCode::Device, reason))?;
         let info = made.model.info().clone();
         self.device = Some(Device {

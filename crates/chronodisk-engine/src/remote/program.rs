@@ -91,7 +91,7 @@ impl Connector for ProgramConnector {
 /// Waits for the end of its standard input, which is that of this process, and then ends the program's group.
 fn guard(leader: &Child) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", "read -r _; kill -KILL -- \"-$0\" 2>/dev/null"]).arg(leader.id().to_string());
+    command.args(["-c", "read -r _; kill -KILL \"-$0\" 2>/dev/null"]).arg(leader.id().to_string());
     // Its own group, so that Ctrl-C does not reach it.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn()
