@@ -32,7 +32,7 @@ impl DeviceMaker for Small {
 
 fn to_server(bytes: &[u8], piece_bytes: usize) {
     let profiles = vec![Profile::find("constant-1ms").expect("it is built in")];
-    let mut session = Session::new(Arc::new(Small(Devices { profiles, store_budget_bytes: 1 << 20 })));
+    let mut session = Session::new(Arc::new(Small(Devices::in_memory(profiles, 1 << 20))));
     let mut decoder = Decoder::default();
     let mut out = Vec::new();
     for piece in bytes.chunks(piece_bytes) {

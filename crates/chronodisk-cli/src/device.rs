@@ -246,7 +246,9 @@ impl Device {
                     None => ModelChoice::Profile { text, label },
                     Some(address) => {
                         let speculate = !elsewhere.no_speculation;
-                        ModelChoice::Server { address: address.clone(), text, label, speculate }
+                        let (address, token) = (address.clone(), elsewhere.server_token.clone());
+                        let tls_certificates = elsewhere.server_tls_certificates.clone();
+                        ModelChoice::Server { address, token, tls_certificates, text, label, speculate }
                     }
                 }
             }

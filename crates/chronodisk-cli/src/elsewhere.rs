@@ -1,9 +1,10 @@
 //! Flags for models that are elsewhere: at an emulator server, or in another program.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chronodisk_engine::protocol::Reset;
-use chronodisk_engine::remote::{self, Patience, RemoteModel};
+use chronodisk_engine::remote::{self, Credentials, Patience, RemoteModel};
 use chronodisk_engine::{FaultKind, ModelFault};
 use chronodisk_sim::Nanos;
 use clap::Args;
@@ -18,8 +19,17 @@ pub const PROGRAM_PREFIX: &str = "exec:";
 #[derive(Clone, Debug, Args)]
 pub struct Elsewhere {
     /// Uses the model and the storage of this emulator server; without --device, its first device
-    #[arg(long, value_name = "HOST:PORT", value_parser = server_address)]
+    #[arg(long, value_name = "HOST:PORT|unix:PATH", value_parser = server_address)]
     pub server: Option<String>,
+
+    /// Proves with the token in this file that the emulator server may serve this client (its --token)
+    #[arg(long, value_name = "FILE", requires = "server", value_parser = absolute)]
+    pub server_token: Option<PathBuf>,
+
+    /// Encrypts the connection to the emulator server, whose certificate ca-cert.pem in this directory has signed.
+    /// client-cert.pem and client-key.pem are used if the server verifies its clients
+    #[arg(long, value_name = "DIR", requires = "server", value_parser = absolute)]
+    pub server_tls_certificates: Option<PathBuf>,
 
     /// Diagnostic: keeps the server from computing ahead. Completion times stay the same
     #[arg(long, hide_short_help = true, requires = "server")]
@@ -34,11 +44,19 @@ pub struct Elsewhere {
     pub reconnect_timeout: Nanos,
 }
 
+/// The process that uses it may have another working directory.
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| error.to_string())
+}
+
 fn server_address(text: &str) -> Result<String, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return absolute(path).map(|path| format!("unix:{}", path.display()));
+    }
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.map(str::parse::<u16>) {
         Some(Ok(1..)) => Ok(text.to_owned()),
-        _ => Err("expected HOST:PORT, such as 192.168.1.7:9000".into()),
+        _ => Err("expected HOST:PORT, such as 192.168.1.7:9000, or unix:PATH".into()),
     }
 }
 
@@ -52,7 +70,9 @@ impl Elsewhere {
     /// A device at the emulator server that was named.
     pub fn at_server(&self, address: &str, reset: Reset) -> Result<RemoteModel, Failure> {
         let tell = Box::new(|text: &str| output::note(text));
-        remote::open_server(address, reset, self.patience(), tell).map_err(lost)
+        let (token, tls) = (self.server_token.as_deref(), self.server_tls_certificates.as_deref());
+        let credentials = Credentials::from_files(token, tls).map_err(Failure::usage)?;
+        remote::open_server(address, credentials, reset, self.patience(), tell).map_err(lost)
     }
 
     /// A device that is a program.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -69,7 +70,12 @@ struct Server {
 
 impl Server {
     fn start(place: &Place, arguments: &[&str]) -> Self {
-        let mut child = place.chronodisk(&[&["emulator-server", "--listen", "0"], arguments].concat()).spawn().unwrap();
+        Server::start_at(place, "0", arguments)
+    }
+
+    fn start_at(place: &Place, listen: &str, arguments: &[&str]) -> Self {
+        let arguments = [&["emulator-server", "--listen", listen], arguments].concat();
+        let mut child = place.chronodisk(&arguments).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
@@ -150,7 +156,7 @@ fn a_server_that_dies_ends_the_simulation_in_time() {
     let arguments = ["simulate", "--workload", "random-read", "-n", "100000000", "--reconnect-timeout", "500ms"];
     let mut client = place.chronodisk(&[&arguments[..], &["--server", &server.address]].concat());
     let client = client.spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(500));
     server.child.kill().unwrap();
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
@@ -239,4 +245,241 @@ fn a_program_that_is_no_model_is_refused() {
     let output = place.run(&["serve", "--device", "exec:true", "--nbd", "unix:socket"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("works with run and simulate only"), "{}", text(&output.stderr));
+}
+
+/// Whether a process is there and no zombie.
+fn is_alive(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
+}
+
+fn within(most: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !done() {
+        if begun.elapsed() > most {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// A model that starts another program, whose number it writes into a file.
+fn model_with_a_child(place: &Place) -> (String, PathBuf) {
+    let Some(program) = example("one_platter.py") else { return Default::default() };
+    let (script, number) = (place.path("parent.sh"), place.path("child"));
+    let text = format!("#!/bin/sh\nsleep 1000 &\necho $! > {}\n{program}\n", number.display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (format!("exec:{}", script.display()), number)
+}
+
+#[test]
+fn what_a_model_has_started_ends_with_it() {
+    let place = Place::new();
+    let (device, number) = model_with_a_child(&place);
+    if device.is_empty() {
+        return;
+    }
+    let output = place.run(&["simulate", "--workload", "random-read", "-n", "10", "--device", &device]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let child = std::fs::read_to_string(number).unwrap();
+    assert!(within(Duration::from_secs(5), || !is_alive(child.trim())), "process {child} is still there");
+}
+
+#[test]
+fn what_a_model_has_started_ends_when_chronodisk_is_killed() {
+    let place = Place::new();
+    let (device, number) = model_with_a_child(&place);
+    if device.is_empty() {
+        return;
+    }
+    let arguments = ["simulate", "--workload", "random-read", "-n", "100000000", "--device", &device];
+    let mut client = place.chronodisk(&arguments).spawn().unwrap();
+    let child = || std::fs::read_to_string(&number).unwrap_or_default().trim().to_owned();
+    assert!(within(Duration::from_secs(60), || !child().is_empty()), "the model has not started");
+    std::thread::sleep(Duration::from_millis(500));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert!(within(Duration::from_secs(5), || !is_alive(&child())), "process {} is still there", child());
+}
+
+/// A profile of many dies of small blocks: 767 bytes that want 8 GB of tables.
+const LARGE_FLASH: &str = r#"
+name = "large"
+kind = "ssd"
+description = "x"
+source = "x"
+validation = "unvalidated"
+capacity = "3600 GiB"
+unwritten-read = "zeros"
+flash = { channels = 8, chips-per-channel = 8, dies-per-chip = 1, planes-per-die = 4, blocks-per-plane = 1000, pages-per-block = 1000, page-size = "16 KiB", mapping-unit = "4 KiB", cells = "SLC", read = ["50 us"], program = ["300 us"], erase = "3 ms" }
+bus = { rate = "400 MB/s" }
+front = { interface = "nvme", queue-depth = 64, link-rate = "2 GB/s" }
+buffer = { size = "16 MiB" }
+translation = { allocation = "dynamic", collector = "greedy", collect-below = 8 }
+"#;
+
+#[test]
+fn a_device_that_takes_more_memory_than_there_is_for_it_is_refused_before_it_is_built() {
+    let place = Place::new();
+    let profile = place.path("large.toml");
+    std::fs::write(&profile, LARGE_FLASH).unwrap();
+    let server = Server::start(&place, &["--model-memory", "64 MiB", "--device", "constant-1ms"]);
+    let simulate = ["simulate", "--workload", "random-read", "-n", "10", "--server", &server.address];
+    let begun = Instant::now();
+    // The client builds nothing of its own here that would take the memory.
+    let output = place.run(&[&simulate[..], &["--device", profile.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("MiB of the server's memory; a device may have 64 MiB"), "{stderr}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(place.run(&simulate).status.success(), "the server serves others");
+}
+
+#[test]
+fn the_first_sigterm_ends_a_server_whose_clients_are_at_work() {
+    let place = Place::new();
+    let mut server = Server::start(&place, &["--device", "first-disk"]);
+    let arguments = ["simulate", "--workload", "random-read", "-n", "100000000", "--reconnect-timeout", "500ms"];
+    let clients: Vec<Child> = (0..3)
+        .map(|_| place.chronodisk(&[&arguments[..], &["--server", &server.address]].concat()).spawn().unwrap())
+        .collect();
+    std::thread::sleep(Duration::from_millis(700));
+    // SAFETY: no memory is involved; the process is our own child, which was not waited for.
+    unsafe { libc::kill(server.child.id() as libc::pid_t, libc::SIGTERM) };
+    let begun = Instant::now();
+    assert!(server.child.wait().unwrap().success());
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    for client in clients {
+        assert_eq!(client.wait_with_output().unwrap().status.code(), Some(3));
+    }
+}
+
+#[test]
+fn beyond_the_loopback_interface_clients_have_to_be_known() {
+    let place = Place::new();
+    let refused = place.run(&["emulator-server", "--listen", "0.0.0.0:0", "--device", "constant-1ms"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--token FILE"), "{}", text(&refused.stderr));
+    // Encryption alone does not say who the client is.
+    let certificates = certificates(&place);
+    let refused = place.run(&["emulator-server", "--listen", "0.0.0.0:0", "--tls-certificates", &certificates]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    let token = token(&place, "token", "0123456789abcdef");
+    for known in
+        [&["--insecure"][..], &["--token", &token], &["--tls-certificates", &certificates, "--tls-verify-peer"]]
+    {
+        let arguments = [&["emulator-server", "--listen", "0.0.0.0:0"], known].concat();
+        let mut child = place.chronodisk(&arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(line.starts_with("emulator server at"), "{line}");
+    }
+}
+
+fn token(place: &Place, name: &str, secret: &str) -> String {
+    let path = place.path(name);
+    std::fs::write(&path, secret).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// An authority with certificates for a server at 127.0.0.1 and for a client, in one directory.
+fn certificates(place: &Place) -> String {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let directory = place.path("certificates");
+    std::fs::create_dir(&directory).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = parameters.self_signed(&key).unwrap();
+    std::fs::write(directory.join("ca-cert.pem"), authority.pem()).unwrap();
+    let issuer = Issuer::new(parameters, key);
+    for name in ["server", "client"] {
+        let key = KeyPair::generate().unwrap();
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+        std::fs::write(directory.join(format!("{name}-cert.pem")), certificate.pem()).unwrap();
+        std::fs::write(directory.join(format!("{name}-key.pem")), key.serialize_pem()).unwrap();
+    }
+    directory.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_token_lets_in_who_has_it_and_nobody_else() {
+    let place = Place::new();
+    let (ours, other) = (token(&place, "ours", "0123456789abcdef"), token(&place, "other", "fedcba9876543210"));
+    let server = Server::start(&place, &["--device", "first-disk", "--token", &ours]);
+    let address = server.address.clone();
+    let simulate = |with: &[&str]| {
+        place.run(&[&["simulate", "--workload", "random-read", "-n", "100", "--server", &address], with].concat())
+    };
+    assert!(simulate(&["--server-token", &ours]).status.success());
+    for (with, reason) in [
+        (&[][..], "serves only clients with its token"),
+        (&["--server-token", &other], "the client's token is not the server's"),
+    ] {
+        let refused = simulate(with);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains(reason), "{}", text(&refused.stderr));
+    }
+    // A file that others can read is no secret.
+    std::fs::set_permissions(&ours, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = simulate(&["--server-token", &ours]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("chmod 600"), "{}", text(&refused.stderr));
+    let said = server.interrupt();
+    assert!(!said.contains("0123456789abcdef") && said.contains("100 requests"), "{said}");
+    // A server that does not show that it has the token is not the one that was meant.
+    std::fs::set_permissions(&ours, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let stranger = Server::start(&place, &["--device", "first-disk"]);
+    let arguments = ["simulate", "--workload", "random-read", "--server", &stranger.address, "--server-token", &ours];
+    let refused = place.run(&arguments);
+    assert!(text(&refused.stderr).contains("does not show that it has the token"), "{}", text(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn with_certificates_both_sides_are_known_and_the_connection_is_encrypted() {
+    let place = Place::new();
+    let both = certificates(&place);
+    // The authority alone, without a certificate of the client's own.
+    let anonymous = place.path("anonymous");
+    std::fs::create_dir(&anonymous).unwrap();
+    std::fs::copy(Path::new(&both).join("ca-cert.pem"), anonymous.join("ca-cert.pem")).unwrap();
+    let anonymous = anonymous.to_str().unwrap();
+    let server = ["--device", "first-disk", "--tls-certificates", &both, "--tls-verify-peer"];
+    let server = Server::start(&place, &server);
+    let simulate = |with: &[&str]| {
+        let arguments = ["simulate", "--workload", "random-mixed", "-n", "300", "--answer-timeout", "2s"];
+        place.run(&[&arguments[..], &["--server", &server.address], with].concat())
+    };
+    let served = simulate(&["--server-tls-certificates", &both]);
+    assert!(served.status.success(), "{}", text(&served.stderr));
+    for with in [&["--server-tls-certificates", anonymous][..], &[]] {
+        let refused = simulate(with);
+        assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));
+    }
+}
+
+#[test]
+fn a_socket_in_the_file_system_is_local_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let path = place.path("socket");
+    let address = format!("unix:{}", path.display());
+    for _ in 0..2 {
+        let server = Server::start_at(&place, &address, &["--device", "first-disk"]);
+        assert_eq!(server.address, address);
+        let served = place.run(&["simulate", "--workload", "random-read", "-n", "100", "--server", &address]);
+        assert!(served.status.success(), "{}", text(&served.stderr));
+        // The second server finds the socket of one that was killed.
+        drop(server);
+        assert!(path.exists());
+    }
+    let server = Server::start_at(&place, &address, &["--device", "first-disk"]);
+    server.interrupt();
+    assert!(!path.exists());
 }

@@ -13,6 +13,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::footprint;
+
 /// An array of values by index, all the same at first.
 #[derive(Clone, Debug)]
 pub(crate) struct CowTable<T> {
@@ -56,6 +58,20 @@ impl<T: Copy + PartialEq> CowTable<T> {
             height += 1;
         }
         CowTable { root: None, height, len, common }
+    }
+
+    /// Most memory that a table of that length takes: when every leaf is there.
+    pub(crate) fn bytes_max(len: u64) -> u64 {
+        // Strong and weak counts are beside what an `Arc` points to.
+        let shared_bytes = |bytes: usize| (bytes + 2 * size_of::<usize>()) as u64;
+        let mut pages = len.div_ceil(LEAF as u64);
+        let mut bytes = footprint::allocations_bytes(pages, shared_bytes(size_of::<Leaf<T>>()));
+        while pages > 1 {
+            pages = pages.div_ceil(FANOUT as u64);
+            let inner = footprint::allocations_bytes(pages, shared_bytes(size_of::<Inner<T>>()));
+            bytes = bytes.saturating_add(inner);
+        }
+        bytes
     }
 
     /// The value at `index`.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use memmap2::MmapMut;
 
 use crate::cow_table::CowTable;
+use crate::footprint;
 
 /// Memory that a table is made of, such as a private mapping of a file: what is written to it is seen in here alone.
 pub trait TableMemory: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
@@ -49,6 +50,12 @@ impl FlatTable {
     /// `len` words that are zero. The memory is the system's zeroed memory, which costs nothing until it is touched.
     pub(crate) fn new(len: u64) -> Self {
         FlatTable::over(Memory::Owned(vec![0; len as usize * WORD_BYTES]), len)
+    }
+
+    /// Memory that a table of that length takes, without changes that others do not see.
+    pub(crate) fn bytes(len: u64) -> u64 {
+        footprint::allocations_bytes(1, len.saturating_mul(WORD_BYTES as u64))
+            .saturating_add(size_of::<Memory>() as u64)
     }
 
     /// The same for a table that is about to be written all over in no order: in large pages where the system has some,

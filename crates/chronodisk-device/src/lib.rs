@@ -27,6 +27,7 @@ mod composite;
 pub mod contract;
 mod cow_table;
 mod flat_table;
+mod footprint;
 pub mod importers;
 mod model;
 mod models;
@@ -35,7 +36,7 @@ mod quantity;
 mod queued;
 
 pub use flat_table::TableMemory;
-pub use model::{DeviceInfo, DeviceModel, Probe, ZoneLayout, advance};
+pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance};
 pub use models::disk;
 #[cfg(any(test, feature = "test-utils"))]
 pub use models::ssd::reseal_state;

@@ -2,6 +2,12 @@
 
 use chronodisk_sim::{Completion, Nanos, Request};
 
+/// No request arrives after this: 18 years.
+///
+/// It is half of what the finest clock of a model holds: a disk counts sixteenths of a nanosecond in 64 bits (36 years),
+/// so that requests which arrive last still have as long to complete.
+pub const LATEST_ARRIVAL: Nanos = Nanos::from_nanos(1 << 59);
+
 /// What a host can ask a device about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
@@ -69,7 +75,7 @@ pub trait DeviceModel: Send {
     fn outstanding(&self) -> u32;
 
     /// The request arrives at `now()`, after everything already due there; what follows without
-    /// delay happens in here.
+    /// delay happens in here. That instant is at most [`LATEST_ARRIVAL`].
     fn submit(&mut self, request: Request);
 
     /// Next internal instant if nothing arrives; with background work it may never be `None`.

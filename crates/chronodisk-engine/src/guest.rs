@@ -21,7 +21,7 @@ use crate::step::LATEST_ARRIVAL;
 ///   of its own timer and the first completion.
 ///
 /// Instants that step back are taken as the latest seen: a guest's processors may race, but its
-/// time never runs backwards. Instants beyond 292 years are taken as that, so that nothing a guest
+/// time never runs backwards. Instants beyond 18 years are taken as that, so that nothing a guest
 /// says can overflow a model's time.
 pub struct GuestClock {
     engine: Engine,

@@ -48,8 +48,8 @@ pub enum SimulationError {
         /// What it asks for.
         op: Op,
     },
-    /// A request's instant lies beyond 292 years, half of what time can hold.
-    #[error("request {order} arrives after more than 292 years")]
+    /// A request's instant lies beyond 18 years, half of what the finest clock of a model holds.
+    #[error("request {order} arrives after more than 18 years")]
     BeyondTime {
         /// Order of the request, counted from 0.
         order: u64,

@@ -1,10 +1,8 @@
 //! Stepping a model while holding it to its contract.
 
+pub(crate) use chronodisk_device::LATEST_ARRIVAL;
 use chronodisk_device::{DeviceInfo, DeviceModel};
 use chronodisk_sim::{Completion, Nanos, Request, RequestRecord};
-
-/// No arrival is taken after this, 292 years: it leaves a model's arithmetic as much again.
-pub(crate) const LATEST_ARRIVAL: Nanos = Nanos::from_nanos(u64::MAX / 2);
 
 /// [`DeviceModel::step`], checked: time moves forward, nothing stops short of `limit` for no
 /// reason, and completions are of the present instant.

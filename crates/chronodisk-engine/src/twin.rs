@@ -24,7 +24,7 @@ use crate::verify::{VerifyError, check, request_of};
 /// complete in the log take part, but don't count in the times.
 ///
 /// # Errors
-/// If the log can't be replayed on these devices, or its think times lead beyond 292 years.
+/// If the log can't be replayed on these devices, or its think times lead beyond 18 years.
 ///
 /// # Panics
 /// If a model breaks its contract.
@@ -105,7 +105,7 @@ pub enum TwinError {
     #[error(transparent)]
     Log(#[from] VerifyError),
     /// Think times add up beyond what time can hold.
-    #[error("record {index} would arrive after more than 292 years")]
+    #[error("record {index} would arrive after more than 18 years")]
     BeyondTime {
         /// Index of the record.
         index: usize,

@@ -15,7 +15,7 @@ use crate::step::{LATEST_ARRIVAL, checked_advance, fits, step_to_completion};
 ///
 /// # Errors
 /// If the log can't be of these devices: an unknown device, a request outside of it, an order that
-/// is not counted from 0, arrivals that step back or are beyond 292 years, a
+/// is not counted from 0, arrivals that step back or are beyond 18 years, a
 /// completion before its arrival.
 ///
 /// # Panics
@@ -159,8 +159,8 @@ pub enum VerifyError {
         /// The arrival before.
         previous: Nanos,
     },
-    /// An arrival beyond 292 years, half of what time can hold.
-    #[error("record {index} arrives after more than 292 years")]
+    /// An arrival beyond 18 years, half of what the finest clock of a model holds.
+    #[error("record {index} arrives after more than 18 years")]
     BeyondTime {
         /// Index of the record.
         index: usize,

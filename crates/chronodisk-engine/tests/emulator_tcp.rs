@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use chronodisk_engine::emulator::{EmulatorServer, ServeOptions, ServeStatistics};
+use chronodisk_engine::emulator::{EmulatorServer, ServeOptions, ServeStatistics, Share};
 use chronodisk_engine::protocol::{Answer, Command, Decoder, ErrorCode, Reset, SessionId, VERSION, Welcome};
-use chronodisk_engine::remote::{self, Patience, RemoteModel};
+use chronodisk_engine::remote::{self, Credentials, Patience, RemoteModel};
 use chronodisk_engine::sim::{Issue, closed_loop, closed_loop_streaming_at};
 use chronodisk_engine::{FaultKind, ModelFault, ModelPort};
 use chronodisk_sim::{Nanos, RandomStream, RequestRecord};
@@ -30,9 +30,9 @@ struct Served {
 
 impl Served {
     fn at(address: &str) -> Self {
-        let options = ServeOptions { sessions_max: 2, keep: Duration::from_secs(60) };
+        let options = ServeOptions { sessions: Share { most: 2, per_peer: 2 }, ..ServeOptions::default() };
         let server = EmulatorServer::listen(address, Arc::new(MakeCapricious), options).unwrap();
-        let address = server.address().unwrap().to_string();
+        let address = server.address().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let thread = Some(thread::spawn(move || server.serve(&told).unwrap()));
@@ -124,7 +124,7 @@ fn open(address: &str, patience: Patience) -> Result<(RemoteModel, Told), ModelF
     let tell = told.clone();
     let reset = Reset { seed: 4, speculate: true, ..Reset::default() };
     let tell = Box::new(move |text: &str| tell.lock().unwrap().push(text.to_owned()));
-    remote::open_server(address, reset, patience, tell).map(|model| (model, told))
+    remote::open_server(address, Credentials::default(), reset, patience, tell).map(|model| (model, told))
 }
 
 fn issues(count: u64) -> impl Iterator<Item = Issue> {
@@ -289,7 +289,7 @@ fn another_version_is_named() {
 #[test]
 fn a_client_of_another_version_or_of_no_protocol_is_turned_away() {
     let server = Served::new();
-    let hello = Command::Hello { version: VERSION + 1, session: SessionId::NEW };
+    let hello = Command::Hello { version: VERSION + 1, session: SessionId::NEW, nonce: None };
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let mut bytes = Vec::new();
     hello.encode(0, 0, &mut bytes);

@@ -369,14 +369,15 @@ fn open_model(
             *model_bytes += resident_bytes().saturating_sub(before_bytes);
             ModelPort::Local(model)
         }
-        ModelChoice::Server { address, text, label, speculate } => {
+        ModelChoice::Server { address, token, tls_certificates, text, label, speculate } => {
+            let credentials = remote::Credentials::from_files(token.as_deref(), tls_certificates.as_deref())?;
             let store_budget_bytes = match &device.store {
                 StoreChoice::Ram { budget_bytes } => *budget_bytes,
                 StoreChoice::File { .. } | StoreChoice::Squashed { .. } => 0,
             };
             let (label, profile) = (label.clone(), text.clone());
             let reset = Reset { store_budget_bytes, label, profile, speculate: *speculate, ..reset };
-            remote::open_server(address, reset, patience, tell)?.into()
+            remote::open_server(address, credentials, reset, patience, tell)?.into()
         }
         ModelChoice::Program { command } => remote::open_program(command, reset, patience, tell)?.into(),
     })

@@ -138,8 +138,12 @@ pub enum ModelChoice {
     },
     /// At an emulator server.
     Server {
-        /// `HOST:PORT`.
+        /// `HOST:PORT` or `unix:PATH`.
         address: String,
+        /// File with the token that the server has as well.
+        token: Option<PathBuf>,
+        /// Directory with certificates for TLS.
+        tls_certificates: Option<PathBuf>,
         /// Text of the profile; nothing for a device of the server's own.
         text: String,
         /// Name under which errors mention the profile, or of the server's device.

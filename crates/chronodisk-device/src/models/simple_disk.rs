@@ -27,6 +27,7 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request, SECTOR_BYTES};
 
 use super::spiral::{Spiral, Track, Zone};
 use crate::Probe;
+use crate::footprint;
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::{Bytes, Rate};
 use crate::queued::{QueuedDevice, Service};
@@ -281,7 +282,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let make = move |info, seed| -> Box<dyn crate::DeviceModel> {
         Box::new(QueuedDevice::new(info, Some(1), SimpleDisk::new(Arc::clone(&parts), seed)))
     };
-    Ok(Blueprint::new(make).turning().at_most(capacity_bytes))
+    Ok(Blueprint::new(|_info| footprint::DEVICE_BYTES, make).turning().at_most(capacity_bytes))
 }
 
 /// More than any drive's buffer.

@@ -31,7 +31,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use chronodisk_sim::SECTOR_BYTES;
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use toml::de::DeTable;
 
 pub use builtin::BuiltinProfile;
@@ -39,6 +39,7 @@ pub use error::ProfileError;
 pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
 
+use crate::footprint;
 use crate::models::array;
 use crate::models::disk::Drive;
 use crate::models::ssd::{FlashDrive, Ftl};
@@ -117,6 +118,8 @@ struct Parsed {
     validation: Validation,
     info: DeviceInfo,
     blueprint: Blueprint,
+    /// Most memory that the device takes, at the profile's capacity, in bytes.
+    memory_bytes_max: u64,
 }
 
 impl Profile {
@@ -300,6 +303,30 @@ impl Profile {
         Ok((self.0.blueprint.make)(self.info_with(options)?, options.seed))
     }
 
+    /// Most memory that the device of [`build`](Self::build) takes, in bytes: its tables when they are full, and its
+    /// members. It is an upper bound and costs next to nothing to ask for, so that who serves strangers can refuse a
+    /// device before it is built.
+    ///
+    /// What is under way comes on top (some hundred bytes for each request, and for each unit of a request where the
+    /// model knows units), and for a fork the parts of the tables that it changes. The text of the profile and what was
+    /// read from it are counted once.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build).
+    pub fn memory_bytes_max(&self, options: &BuildOptions) -> Result<u64, ProfileError> {
+        let device_bytes = match options.capacity_bytes {
+            None => self.0.memory_bytes_max,
+            Some(_) => (self.0.blueprint.memory)(&self.info_with(options)?),
+        };
+        let text_bytes = footprint::TEXT_FACTOR * self.0.text.len() as u64;
+        Ok(device_bytes.saturating_add(text_bytes))
+    }
+
+    /// What a member takes of the memory of the device that it is part of; its text is the outer profile's.
+    pub(crate) fn member_memory_bytes_max(&self) -> u64 {
+        self.0.memory_bytes_max
+    }
+
     /// The properties of the device with these options.
     pub(crate) fn info_with(&self, options: &BuildOptions) -> Result<DeviceInfo, ProfileError> {
         let parsed = &self.0;
@@ -350,6 +377,7 @@ impl fmt::Debug for Profile {
 /// What a kind's reader makes of its parameters.
 pub(crate) struct Blueprint {
     make: Box<Make>,
+    memory: Box<Memory>,
     rotational: bool,
     discard: bool,
     volatile_cache: bool,
@@ -366,11 +394,19 @@ pub(crate) struct Blueprint {
 /// Makes a device with these properties and this seed.
 type Make = dyn Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync;
 
+/// Most memory that a device with these properties takes, in bytes (the module `footprint`).
+type Memory = dyn Fn(&DeviceInfo) -> u64 + Send + Sync;
+
 impl Blueprint {
-    /// A device that `make` makes from its properties and a seed.
-    pub(crate) fn new(make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static) -> Self {
+    /// A device that `make` makes from its properties and a seed, and that takes at most as many bytes of memory as
+    /// `memory` says.
+    pub(crate) fn new(
+        memory: impl Fn(&DeviceInfo) -> u64 + Send + Sync + 'static,
+        make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static,
+    ) -> Self {
         Blueprint {
             make: Box::new(make),
+            memory: Box::new(memory),
             rotational: false,
             discard: false,
             volatile_cache: false,
@@ -387,7 +423,12 @@ impl Blueprint {
 
     /// A queued device that draws no random numbers.
     pub(crate) fn queued(channels: Option<u32>, service: impl Service + Sync) -> Self {
-        Blueprint::new(move |info, _seed| Box::new(QueuedDevice::new(info, channels, service.clone())))
+        let memory_bytes = footprint::DEVICE_BYTES
+            .saturating_add(footprint::array_bytes::<Nanos>(channels.unwrap_or(0).into()))
+            .saturating_add(size_of_val(&service) as u64);
+        let make =
+            move |info, _seed| -> Box<dyn DeviceModel> { Box::new(QueuedDevice::new(info, channels, service.clone())) };
+        Blueprint::new(move |_info| memory_bytes, make)
     }
 
     /// The device takes discards.
@@ -456,12 +497,13 @@ impl Blueprint {
     /// The device is a flash drive: new ones are erased, and others go on from a state.
     pub(crate) fn flash(drive: impl FlashDrive + 'static) -> Self {
         let drive: Arc<dyn FlashDrive> = Arc::new(drive);
-        let erased = Arc::clone(&drive);
+        let (erased, measured) = (Arc::clone(&drive), Arc::clone(&drive));
         let make = move |info: DeviceInfo, seed| {
             let ftl = Ftl::new(erased.translation(&info), seed);
             erased.drive(info, seed, ftl)
         };
-        Blueprint { flash: Some(drive), ..Blueprint::new(make) }
+        let memory = move |info: &DeviceInfo| measured.memory_bytes_max(info);
+        Blueprint { flash: Some(drive), ..Blueprint::new(memory, make) }
     }
 
     /// The device has the queue of a host's kernel in it.
@@ -516,7 +558,9 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         );
     }
     let (file, text) = (document.file.to_owned(), fields.complete_text());
-    Ok(Parsed { file, text, kind: kind.name, description, source, validation, info, blueprint })
+    // Once for all: a profile may be a member many times over, and its members have members.
+    let memory_bytes_max = (blueprint.memory)(&info);
+    Ok(Parsed { file, text, kind: kind.name, description, source, validation, info, blueprint, memory_bytes_max })
 }
 
 /// A power of two from `smallest` to 64 KiB.

@@ -1,17 +1,40 @@
 //! How far a served model goes.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, Nanos, Request, RequestId};
 
-use crate::protocol::{NextAnswer, OUTSTANDING_MAX};
-use crate::step::{checked_advance, checked_step, first_possible_completion, step_to_completion};
+use super::limits::{Call, Halt, Pieces};
+use crate::protocol::{NextAnswer, OUTSTANDING_BYTES_MAX, OUTSTANDING_MAX};
+use crate::step::first_possible_completion;
 
 /// A model, how it answers what completes next, and what it has not certainly completed.
 pub(super) struct Paced {
     mode: Mode,
-    outstanding: HashSet<RequestId>,
+    outstanding: Outstanding,
+    pieces: Pieces,
+}
+
+/// Requests that are not certainly completed, and the bytes that each moves.
+#[derive(Default)]
+struct Outstanding {
+    requests: HashMap<RequestId, u64>,
+    bytes: u64,
+}
+
+/// Why something was not done.
+pub(super) enum Refusal {
+    /// The client broke the rules.
+    Violation(String),
+    /// It takes too long.
+    Halt(Halt),
+}
+
+impl From<Halt> for Refusal {
+    fn from(halt: Halt) -> Self {
+        Refusal::Halt(halt)
+    }
 }
 
 enum Mode {
@@ -51,7 +74,7 @@ impl Paced {
         } else {
             Mode::Behind(model)
         };
-        Paced { mode, outstanding: HashSet::new() }
+        Paced { mode, outstanding: Outstanding::default(), pieces: Pieces::default() }
     }
 
     /// The model as far as it is certain.
@@ -74,8 +97,9 @@ impl Paced {
     ///
     /// # Errors
     /// If its id is taken, if too much would be outstanding, if the model is beyond that instant, or if something
-    /// completes before it that the client was not told.
-    pub fn submit(&mut self, at: Nanos, request: Request) -> Result<(), String> {
+    /// completes before it that the client was not told; or if it takes too long.
+    pub fn submit(&mut self, at: Nanos, request: Request, call: &mut Call<'_>) -> Result<(), Refusal> {
+        let violation = |reason: String| Err(Refusal::Violation(reason));
         let id = request.id.0;
         let model = match &mut self.mode {
             Mode::Ahead(ahead) => {
@@ -84,89 +108,117 @@ impl Paced {
             }
             Mode::Behind(model) => &mut **model,
         };
-        if self.outstanding.len() >= OUTSTANDING_MAX {
-            return Err(format!("more than {OUTSTANDING_MAX} requests would be outstanding"));
+        if self.outstanding.requests.len() >= OUTSTANDING_MAX {
+            return violation(format!("more than {OUTSTANDING_MAX} requests would be outstanding"));
+        }
+        let bytes = if request.op.moves_data() { request.len_bytes() } else { 0 };
+        if self.outstanding.bytes + bytes > OUTSTANDING_BYTES_MAX {
+            let most_mib = OUTSTANDING_BYTES_MAX >> 20;
+            return violation(format!("reads and writes of more than {most_mib} MiB would be outstanding"));
         }
         if at < model.now() {
-            return Err(format!("request {id} arrives at {at}, but the model is at {}", model.now()));
+            return violation(format!("request {id} arrives at {at}, but the model is at {}", model.now()));
         }
         let mut untold = Vec::new();
-        checked_advance(model, at, &mut untold);
+        self.pieces.advance(model, at, &mut untold, call)?;
         if let Some(first) = untold.first() {
-            return Err(format!(
+            return violation(format!(
                 "request {id} arrives at {at}, but request {} completes at {}, which was not asked for",
                 first.id.0, first.at
             ));
         }
-        if !self.outstanding.insert(request.id) {
-            return Err(format!("request {id} is outstanding already"));
+        if !self.outstanding.insert(request.id, bytes) {
+            return violation(format!("request {id} is outstanding already"));
         }
         model.submit(request);
-        Ok(())
+        Ok(call.check()?)
     }
 
     /// What completes next, when everything up to `taken` was told and nothing arrives before `safe_until`.
-    pub fn next(&mut self, taken: Nanos, safe_until: Nanos) -> NextAnswer {
+    ///
+    /// # Errors
+    /// If it takes too long.
+    pub fn next(&mut self, taken: Nanos, safe_until: Nanos, call: &mut Call<'_>) -> Result<NextAnswer, Halt> {
         match &mut self.mode {
             Mode::Ahead(ahead) => {
                 ahead.confirm(taken, &mut self.outstanding);
-                ahead.predict()
+                ahead.predict(&mut self.pieces, call)
             }
-            Mode::Behind(model) => next_behind(&mut **model, safe_until, &mut self.outstanding),
+            Mode::Behind(model) => next_behind(&mut **model, safe_until, &mut self.outstanding, &mut self.pieces, call),
+        }
+    }
+}
+
+impl Outstanding {
+    /// Whether the request is new.
+    fn insert(&mut self, id: RequestId, bytes: u64) -> bool {
+        let new = self.requests.insert(id, bytes).is_none();
+        self.bytes += if new { bytes } else { 0 };
+        new
+    }
+
+    fn forget(&mut self, completions: &[Completion]) {
+        for completion in completions {
+            self.bytes -= self.requests.remove(&completion.id).unwrap_or(0);
         }
     }
 }
 
 impl Ahead {
     /// A prediction up to `taken` has come true.
-    fn confirm(&mut self, taken: Nanos, outstanding: &mut HashSet<RequestId>) {
+    fn confirm(&mut self, taken: Nanos, outstanding: &mut Outstanding) {
         if let Some(prediction) = self.prediction.take_if(|prediction| prediction.at() <= taken) {
             self.committed = prediction.model;
-            forget(&prediction.completions, outstanding);
+            outstanding.forget(&prediction.completions);
         }
     }
 
     /// Something arrives at `at`: a prediction has come true by then, or never will.
-    fn resolve(&mut self, at: Nanos, outstanding: &mut HashSet<RequestId>) {
+    fn resolve(&mut self, at: Nanos, outstanding: &mut Outstanding) {
         self.confirm(at, outstanding);
         if self.prediction.take().is_some() {
             self.rollbacks += 1;
         }
     }
 
-    fn predict(&mut self) -> NextAnswer {
+    fn predict(&mut self, pieces: &mut Pieces, call: &mut Call<'_>) -> Result<NextAnswer, Halt> {
         if self.committed.outstanding() == 0 {
-            return NextAnswer::Nothing;
+            return Ok(NextAnswer::Nothing);
         }
-        let prediction = self.prediction.get_or_insert_with(|| {
-            self.predictions += 1;
-            let mut model = self.committed.fork();
-            let mut completions = Vec::new();
-            step_to_completion(&mut *model, &mut completions);
-            Prediction { model, completions }
-        });
-        NextAnswer::Completions(prediction.completions.clone())
+        let prediction = match &mut self.prediction {
+            Some(prediction) => prediction,
+            none => {
+                self.predictions += 1;
+                let mut model = self.committed.fork();
+                let mut completions = Vec::new();
+                pieces.step_to_completion(&mut *model, &mut completions, call)?;
+                none.insert(Prediction { model, completions })
+            }
+        };
+        Ok(NextAnswer::Completions(prediction.completions.clone()))
     }
 }
 
-fn next_behind(model: &mut dyn DeviceModel, safe_until: Nanos, outstanding: &mut HashSet<RequestId>) -> NextAnswer {
+fn next_behind(
+    model: &mut dyn DeviceModel,
+    safe_until: Nanos,
+    outstanding: &mut Outstanding,
+    pieces: &mut Pieces,
+    call: &mut Call<'_>,
+) -> Result<NextAnswer, Halt> {
     if model.outstanding() == 0 {
-        return NextAnswer::Nothing;
+        return Ok(NextAnswer::Nothing);
     }
     let mut completions = Vec::new();
-    checked_step(model, safe_until, &mut completions);
+    if model.now() <= safe_until {
+        pieces.step(model, safe_until, &mut completions, call)?;
+    }
     if completions.is_empty() {
         // A step to its limit leaves nothing at it, so this is later.
-        return first_possible_completion(model).map_or(NextAnswer::Nothing, NextAnswer::NotBefore);
+        return Ok(first_possible_completion(model).map_or(NextAnswer::Nothing, NextAnswer::NotBefore));
     }
     let now = model.now();
-    checked_advance(model, now, &mut completions);
-    forget(&completions, outstanding);
-    NextAnswer::Completions(completions)
-}
-
-fn forget(completions: &[Completion], outstanding: &mut HashSet<RequestId>) {
-    for completion in completions {
-        outstanding.remove(&completion.id);
-    }
+    pieces.advance(model, now, &mut completions, call)?;
+    outstanding.forget(&completions);
+    Ok(NextAnswer::Completions(completions))
 }

@@ -1,32 +1,57 @@
-//! Sessions behind TCP: a thread per connection, and sessions that outlive theirs.
+//! Sessions behind sockets: who is let in, which sessions outlive their connections, and how everything ends.
 
-use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ring::rand::{SecureRandom, SystemRandom};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::ServerConfig;
 
-use super::session::{DeviceMaker, Session, SessionEnd};
-use crate::protocol::{Answer, Command, Decoder, ErrorCode, Frame, SessionId, VERSION, Welcome};
+use super::connection;
+use super::limits::Workshop;
+use super::room::{Admission, Guest, Share, admit};
+use super::session::{CALL_LIMIT, DeviceMaker, Session, SessionEnd};
+use super::socket::{Listener, Peer, Socket};
+use crate::protocol::{Answer, ErrorCode, SessionId, Token};
 
 /// What a server allows.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Most sessions at a time.
-    pub sessions_max: usize,
+    pub sessions: Share,
+    /// Most connections at a time, those that have not greeted yet included.
+    pub connections: Share,
     /// How long a session waits for a client whose connection was lost.
     pub keep: Duration,
+    /// How long a client may take from connecting to its first device, TLS and greeting included.
+    pub greeting: Duration,
+    /// A session that is silent for longer makes room for another one, if there is no other room.
+    pub idle: Duration,
+    /// Most processor time of one command.
+    pub call: Duration,
+    /// Clients must have this token.
+    pub token: Option<Token>,
+    /// Clients must encrypt.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 impl Default for ServeOptions {
-    /// Sixteen sessions, and ten minutes.
+    /// Sixteen sessions, 64 connections, ten minutes to come back, ten seconds to greet, one second for a command.
     fn default() -> Self {
-        ServeOptions { sessions_max: 16, keep: Duration::from_secs(600) }
+        ServeOptions {
+            sessions: Share::of(16),
+            connections: Share::of(64),
+            keep: Duration::from_secs(600),
+            greeting: Duration::from_secs(10),
+            idle: Duration::from_secs(600),
+            call: CALL_LIMIT,
+            token: None,
+            tls: None,
+        }
     }
 }
 
@@ -43,70 +68,84 @@ pub struct ServeStatistics {
     pub rollbacks: u64,
     /// Clients that were turned away or broke the rules.
     pub refusals: u64,
+    /// Connections and sessions that made room for others.
+    pub evictions: u64,
+    /// Devices whose bytes could not be made safe at the end.
+    pub store_failures: u64,
 }
 
 /// Serves devices to guests on other machines.
 pub struct EmulatorServer {
-    listener: TcpListener,
+    listener: Listener,
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    maker: Arc<dyn DeviceMaker>,
-    options: ServeOptions,
+pub(super) struct Shared {
+    pub maker: Arc<dyn DeviceMaker>,
+    pub options: ServeOptions,
+    pub shop: Arc<Workshop>,
     sessions: Mutex<BTreeMap<SessionId, Arc<Kept>>>,
+    connections: Mutex<BTreeMap<u64, Connected>>,
     statistics: Mutex<ServeStatistics>,
-    connections: AtomicU64,
+    store_failure: Mutex<Option<String>>,
+}
+
+/// A connection, whatever has become of it.
+struct Connected {
+    peer: Peer,
+    socket: Socket,
+    since: Instant,
+    /// Whether it has a session with a device.
+    at_work: bool,
 }
 
 /// A session and the connection that it has, if it has one.
-struct Kept {
-    session: Mutex<Session>,
-    connection: Mutex<Connection>,
+pub(super) struct Kept {
+    pub session: Mutex<Session>,
+    peer: Peer,
+    state: Mutex<State>,
 }
 
-struct Connection {
-    /// Grows with each; an older one has been taken over.
+struct State {
+    /// Grows with each connection; an older one has been taken over.
     generation: u64,
-    stream: Option<TcpStream>,
+    socket: Option<Socket>,
     lost_at: Option<Instant>,
+    heard_at: Instant,
+    has_device: bool,
 }
 
-/// A greeting that does not come in this time is not waited for.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that takes no answers for so long is gone.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the server looks for sessions that nobody came back to, and for its own end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Connections beyond the sessions, for clients that come back before the loss of theirs was noticed.
-const CONNECTIONS_SPARE: u64 = 64;
+/// A client whose connection was lost is expected back for so long, whoever else wants its place.
+const RETURN: Duration = Duration::from_secs(60);
+/// How long the end waits for sessions that are still at work.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 impl EmulatorServer {
-    /// Listens at `HOST:PORT`, or at a `PORT` of the loopback interface.
+    /// Listens at `HOST:PORT`, at a `PORT` of the loopback interface, or at `unix:PATH`.
     ///
     /// # Errors
     /// What the host says.
     pub fn listen(address: &str, maker: Arc<dyn DeviceMaker>, options: ServeOptions) -> io::Result<Self> {
-        let with_host = if address.contains(':') { address.to_owned() } else { format!("127.0.0.1:{address}") };
-        let addresses: Vec<SocketAddr> = with_host.to_socket_addrs()?.collect();
-        let listener = TcpListener::bind(&*addresses)?;
-        listener.set_nonblocking(true)?;
         let shared = Shared {
             maker,
+            shop: Workshop::new(options.call),
             options,
             sessions: Mutex::default(),
+            connections: Mutex::default(),
             statistics: Mutex::default(),
-            connections: AtomicU64::new(0),
+            store_failure: Mutex::default(),
         };
-        Ok(EmulatorServer { listener, shared: Arc::new(shared) })
+        Ok(EmulatorServer { listener: Listener::bind(address)?, shared: Arc::new(shared) })
     }
 
     /// Where it listens, with the port that the host chose.
     ///
     /// # Errors
     /// What the host says.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    pub fn address(&self) -> io::Result<String> {
+        self.listener.address()
     }
 
     /// Serves until `stop` is set; returns what was served.
@@ -114,7 +153,11 @@ impl EmulatorServer {
     /// # Errors
     /// If no client can be accepted any more.
     pub fn serve(&self, stop: &AtomicBool) -> io::Result<ServeStatistics> {
-        while !stop.load(Ordering::Relaxed) {
+        let mut refused = Refused::default();
+        for number in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()) };
             let mut waits = [PollFd::new(&self.listener, PollFlags::IN)];
             match poll(&mut waits, Some(&wait)) {
@@ -122,221 +165,299 @@ impl EmulatorServer {
                 Err(error) => return Err(error.into()),
             }
             match self.listener.accept() {
-                Ok((stream, _peer)) => self.shared.clone().accepted(stream),
+                Ok((socket, peer)) => refused.extend(self.shared.clone().accepted(number, socket, peer)),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 // The client gave up meanwhile, or this process has too much open for the moment.
                 Err(_) => thread::sleep(LOOK_EVERY),
             }
+            refused.forget();
             self.shared.drop_abandoned();
         }
         self.shared.stop();
         Ok(*lock(&self.shared.statistics))
     }
+
+    /// Why the bytes of a device could not be made safe, if that has happened.
+    #[must_use]
+    pub fn store_failure(&self) -> Option<String> {
+        lock(&self.shared.store_failure).clone()
+    }
 }
 
-impl Shared {
-    fn accepted(self: Arc<Self>, stream: TcpStream) {
-        if self.connections.load(Ordering::Relaxed) >= self.options.sessions_max as u64 + CONNECTIONS_SPARE {
-            return;
+/// Connections that were refused with a sentence: closed at once, some would lose it.
+#[derive(Default)]
+struct Refused(VecDeque<(Instant, Socket)>);
+
+/// Most of them, and how long they stay.
+const REFUSED_MAX: usize = 64;
+const REFUSED_STAY: Duration = Duration::from_millis(500);
+
+impl Refused {
+    fn extend(&mut self, socket: Option<Socket>) {
+        self.0.extend(socket.map(|socket| (Instant::now(), socket)));
+        if self.0.len() > REFUSED_MAX {
+            self.0.pop_front();
         }
-        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn forget(&mut self) {
+        while self.0.front().is_some_and(|(since, _)| since.elapsed() > REFUSED_STAY) {
+            self.0.pop_front();
+        }
+    }
+}
+
+/// Connections.
+impl Shared {
+    /// Lets a client in; returns the socket of one that was refused.
+    fn accepted(self: Arc<Self>, number: u64, mut socket: Socket, peer: Peer) -> Option<Socket> {
+        if let Err(reason) = self.admit_connection(peer) {
+            lock(&self.statistics).refusals += 1;
+            // With TLS nothing can be said yet.
+            if self.options.tls.is_none() {
+                let mut bytes = Vec::new();
+                Answer::error(ErrorCode::Busy, reason).encode(0, &mut bytes);
+                socket.say_at_once(&bytes);
+            }
+            return Some(socket);
+        }
+        let handle = socket.try_clone().ok()?;
+        let connected = Connected { peer, socket: handle, since: Instant::now(), at_work: false };
+        lock(&self.connections).insert(number, connected);
         let shared = self.clone();
         let spawned = thread::Builder::new().name("emulator session".into()).spawn(move || {
             // A client that went away is no error of the server's.
-            let _ = shared.serve_connection(stream);
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            let _ = connection::serve(&shared, number, socket, peer);
+            lock(&shared.connections).remove(&number);
         });
         if spawned.is_err() {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+            lock(&self.connections).remove(&number);
         }
+        None
     }
 
-    fn serve_connection(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
-        stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-        let mut decoder = Decoder::default();
-        let Some(greeting) = receive(&mut stream, &mut decoder)? else { return Ok(()) };
-        let (id, kept) = match self.greeted(&greeting) {
-            Ok(session) => session,
-            Err(refusal) => {
-                lock(&self.statistics).refusals += 1;
-                let mut bytes = Vec::new();
-                refusal.encode(0, &mut bytes);
-                return stream.write_all(&bytes);
+    fn admit_connection(&self, peer: Peer) -> Result<(), String> {
+        let mut connections = lock(&self.connections);
+        let guest = |(number, connected): (&u64, &Connected)| Guest {
+            key: *number,
+            peer: connected.peer,
+            spare: (!connected.at_work).then_some((0, connected.since)),
+        };
+        let guests: Vec<Guest<u64>> = connections.iter().map(guest).collect();
+        match admit(&guests, self.options.connections, peer) {
+            Admission::Welcome => Ok(()),
+            Admission::Instead(number) => {
+                if let Some(connected) = connections.remove(&number) {
+                    connected.socket.cut();
+                }
+                lock(&self.statistics).evictions += 1;
+                Ok(())
             }
-        };
-        stream.set_read_timeout(None)?;
-        let generation = kept.take_over(&stream)?;
-        let served = self.serve_session(id, &kept, generation, &mut stream, &mut decoder);
-        kept.lost(generation);
-        served
+            Admission::Full => Err(format!("it has {} connections, the most that it may", guests.len())),
+            Admission::PeerFull => {
+                let most = self.options.connections.per_peer;
+                Err(format!("{peer} has {most} connections, the most that one address may"))
+            }
+        }
     }
 
-    fn greeted(&self, greeting: &Frame) -> Result<(SessionId, Arc<Kept>), Answer> {
-        let (version, wanted) = match Command::decode(greeting) {
-            Ok(Command::Hello { version, session }) => (version, session),
-            Ok(_) => return Err(Answer::error(ErrorCode::Violation, "a client has to greet first")),
-            Err(error) => return Err(Answer::error(ErrorCode::Violation, error)),
-        };
-        if version != VERSION {
-            let reason = format!("it speaks version {VERSION} of the protocol, and the client version {version}");
-            return Err(Answer::error(ErrorCode::Version, reason));
+    /// The connection has a session with a device, and does not make room for others any more.
+    pub fn at_work(&self, number: u64) {
+        if let Some(connected) = lock(&self.connections).get_mut(&number) {
+            connected.at_work = true;
         }
-        let mut sessions = lock(&self.sessions);
-        if wanted != SessionId::NEW {
-            lock(&self.statistics).resumptions += 1;
-            let kept = sessions.get(&wanted).cloned();
-            return kept
-                .map(|kept| (wanted, kept))
-                .ok_or_else(|| Answer::error(ErrorCode::UnknownSession, "it does not know the session"));
+    }
+
+    pub fn count_refusal(&self) {
+        lock(&self.statistics).refusals += 1;
+    }
+}
+
+/// Sessions.
+impl Shared {
+    /// The session of that number.
+    pub fn resume(&self, id: SessionId) -> Option<Arc<Kept>> {
+        lock(&self.statistics).resumptions += 1;
+        lock(&self.sessions).get(&id).cloned()
+    }
+
+    /// A new session for a peer.
+    pub fn begin(&self, peer: Peer) -> Result<(SessionId, Arc<Kept>), String> {
+        let evicted = self.admit_session(peer)?;
+        if let Some(id) = evicted {
+            self.end(id);
+            lock(&self.statistics).evictions += 1;
         }
-        if sessions.len() >= self.options.sessions_max {
-            let reason = format!("it has {} sessions, the most that it may", sessions.len());
-            return Err(Answer::error(ErrorCode::Busy, reason));
-        }
-        let id = fresh_id().map_err(|error| Answer::error(ErrorCode::Busy, error))?;
+        let id = fresh_id().map_err(|error| error.to_string())?;
         let kept = Arc::new(Kept {
-            session: Mutex::new(Session::new(self.maker.clone())),
-            connection: Mutex::new(Connection { generation: 0, stream: None, lost_at: None }),
+            session: Mutex::new(Session::in_shop(self.maker.clone(), self.shop.clone())),
+            peer,
+            state: Mutex::new(State {
+                generation: 0,
+                socket: None,
+                lost_at: None,
+                heard_at: Instant::now(),
+                has_device: false,
+            }),
         });
-        sessions.insert(id, kept.clone());
+        lock(&self.sessions).insert(id, kept.clone());
         lock(&self.statistics).sessions += 1;
         Ok((id, kept))
     }
 
-    fn serve_session(
-        &self,
-        id: SessionId,
-        kept: &Kept,
-        generation: u64,
-        stream: &mut TcpStream,
-        decoder: &mut Decoder,
-    ) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        {
-            // A connection that was taken over may still be at work on its last command.
-            let session = lock(&kept.session);
-            let welcome = Welcome { version: VERSION, session: id, executed: session.executed() };
-            Answer::Welcome(welcome).encode(0, &mut bytes);
-        }
-        stream.write_all(&bytes)?;
-        while let Some(frame) = receive(stream, decoder)? {
-            bytes.clear();
-            let taken = {
-                let mut session = lock(&kept.session);
-                if !kept.is_current(generation) {
-                    return Ok(());
-                }
-                // A model that breaks its contract panics, and must not take other clients' sessions with it.
-                catch_unwind(AssertUnwindSafe(|| session.take(&frame, &mut bytes)))
-            };
-            let end = match taken {
-                Ok(Ok(())) => None,
-                Ok(Err(end)) => Some(end),
-                Err(_panic) => {
-                    bytes.clear();
-                    Answer::error(ErrorCode::Model, "the model broke its contract; the server's log says how")
-                        .encode(frame.sequence, &mut bytes);
-                    Some(SessionEnd::Violated)
-                }
-            };
-            if let Some(end) = end {
-                self.end(id, end);
-                return stream.write_all(&bytes);
+    fn admit_session(&self, peer: Peer) -> Result<Option<SessionId>, String> {
+        let sessions = lock(&self.sessions);
+        let guest = |(id, kept): (&SessionId, &Arc<Kept>)| Guest {
+            key: *id,
+            peer: kept.peer,
+            spare: lock(&kept.state).spare(self.options.idle),
+        };
+        let guests: Vec<Guest<SessionId>> = sessions.iter().map(guest).collect();
+        match admit(&guests, self.options.sessions, peer) {
+            Admission::Welcome => Ok(None),
+            Admission::Instead(id) => Ok(Some(id)),
+            Admission::Full => Err(format!("it has {} sessions, the most that it may", guests.len())),
+            Admission::PeerFull => {
+                let most = self.options.sessions.per_peer;
+                Err(format!("{peer} has {most} sessions, the most that one address may"))
             }
-            stream.write_all(&bytes)?;
         }
-        Ok(())
     }
 
-    fn end(&self, id: SessionId, end: SessionEnd) {
-        let kept = lock(&self.sessions).remove(&id);
+    /// A session has executed its last command.
+    pub fn finished(&self, id: SessionId, kept: &Kept, end: SessionEnd) {
+        lock(&self.sessions).remove(&id);
+        lock(&self.statistics).refusals += u64::from(end == SessionEnd::Violated);
+        self.close(&mut lock(&kept.session));
+    }
+
+    /// Ends a session from outside; one that is in the middle of a command ends with that.
+    fn end(&self, id: SessionId) {
+        let Some(kept) = lock(&self.sessions).remove(&id) else { return };
+        kept.cut();
+        match kept.session.try_lock() {
+            Ok(mut session) => self.close(&mut session),
+            Err(TryLockError::Poisoned(poisoned)) => self.close(&mut poisoned.into_inner()),
+            // The thread that executes the command finds that it is gone.
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+
+    /// Whether the session has not been ended meanwhile by somebody else.
+    pub fn is_kept(&self, id: SessionId) -> bool {
+        lock(&self.sessions).contains_key(&id)
+    }
+
+    /// Counts what a session did, and makes its bytes safe.
+    pub fn close(&self, session: &mut Session) {
+        let (requests, rollbacks) = session.submitted_and_rollbacks();
+        let closed = session.close();
         let mut statistics = lock(&self.statistics);
-        statistics.refusals += u64::from(end == SessionEnd::Violated);
-        if let Some(kept) = kept {
-            let (requests, rollbacks) = lock(&kept.session).submitted_and_rollbacks();
-            statistics.requests += requests;
-            statistics.rollbacks += rollbacks;
+        statistics.requests += requests;
+        statistics.rollbacks += rollbacks;
+        if let Err(error) = closed {
+            statistics.store_failures += 1;
+            lock(&self.store_failure).get_or_insert_with(|| error.to_string());
         }
     }
 
     fn drop_abandoned(&self) {
-        let abandoned: Vec<SessionId> = lock(&self.sessions)
-            .iter()
-            .filter(|(_, kept)| lock(&kept.connection).lost_at.is_some_and(|at| at.elapsed() > self.options.keep))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in abandoned {
-            self.end(id, SessionEnd::Ended);
+        let abandoned = |kept: &Kept| {
+            let state = lock(&kept.state);
+            let keep = if state.has_device { self.options.keep } else { self.options.greeting };
+            state.lost_at.is_some_and(|at| at.elapsed() > keep)
+        };
+        let ids: Vec<SessionId> =
+            lock(&self.sessions).iter().filter(|(_, kept)| abandoned(kept)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.end(id);
         }
     }
 
+    /// Ends everything. A session that is in the middle of something is waited for a while.
     fn stop(&self) {
-        let sessions: Vec<SessionId> = lock(&self.sessions).keys().copied().collect();
-        for id in sessions {
-            if let Some(kept) = lock(&self.sessions).get(&id).cloned()
-                && let Some(stream) = &lock(&kept.connection).stream
-            {
-                let _ = stream.shutdown(Shutdown::Both);
+        self.shop.stop();
+        for connected in lock(&self.connections).values() {
+            connected.socket.cut();
+        }
+        let deadline = Instant::now() + FAREWELL;
+        for (_, kept) in std::mem::take(&mut *lock(&self.sessions)) {
+            loop {
+                match kept.session.try_lock() {
+                    Ok(mut session) => self.close(&mut session),
+                    Err(TryLockError::Poisoned(poisoned)) => self.close(&mut poisoned.into_inner()),
+                    Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                        thread::sleep(Duration::from_millis(5));
+                        continue;
+                    }
+                    Err(TryLockError::WouldBlock) => {}
+                }
+                break;
             }
-            self.end(id, SessionEnd::Ended);
         }
     }
 }
 
 impl Kept {
     /// Makes this the session's connection; one before it is cut.
-    fn take_over(&self, stream: &TcpStream) -> io::Result<u64> {
-        let mut connection = lock(&self.connection);
-        if let Some(before) = connection.stream.replace(stream.try_clone()?) {
-            let _ = before.shutdown(Shutdown::Both);
+    pub fn take_over(&self, socket: Socket) -> u64 {
+        let mut state = lock(&self.state);
+        if let Some(before) = state.socket.replace(socket) {
+            before.cut();
         }
-        connection.generation += 1;
-        connection.lost_at = None;
-        Ok(connection.generation)
+        state.generation += 1;
+        state.lost_at = None;
+        state.heard_at = Instant::now();
+        state.generation
     }
 
-    fn is_current(&self, generation: u64) -> bool {
-        lock(&self.connection).generation == generation
+    /// Whether a connection is still the session's; then something was heard of the client.
+    pub fn heard(&self, generation: u64) -> bool {
+        let mut state = lock(&self.state);
+        state.heard_at = Instant::now();
+        state.generation == generation
     }
 
-    fn lost(&self, generation: u64) {
-        let mut connection = lock(&self.connection);
-        if connection.generation == generation {
-            connection.stream = None;
-            connection.lost_at = Some(Instant::now());
+    pub fn has_device(&self, has_device: bool) {
+        lock(&self.state).has_device = has_device;
+    }
+
+    pub fn lost(&self, generation: u64) {
+        let mut state = lock(&self.state);
+        if state.generation == generation {
+            state.socket = None;
+            state.lost_at = Some(Instant::now());
+        }
+    }
+
+    fn cut(&self) {
+        if let Some(socket) = &lock(&self.state).socket {
+            socket.cut();
         }
     }
 }
 
-/// The next frame; `None` when the client has closed.
-fn receive(stream: &mut TcpStream, decoder: &mut Decoder) -> io::Result<Option<Frame>> {
-    let mut bytes = [0; 16 << 10];
-    loop {
-        match decoder.next_frame() {
-            Ok(Some(frame)) => return Ok(Some(frame)),
-            Ok(None) => {}
-            Err(error) => return Err(io::Error::new(ErrorKind::InvalidData, error)),
-        }
-        match stream.read(&mut bytes) {
-            Ok(0) => return Ok(None),
-            Ok(len) => decoder.feed(&bytes[..len]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+impl State {
+    /// Whether the session can be spared, and since when: without a device at once, one whose client was expected back
+    /// and did not come, or one that has long been silent.
+    fn spare(&self, idle: Duration) -> Option<(u8, Instant)> {
+        match self.lost_at {
+            _ if !self.has_device => Some((0, self.heard_at)),
+            Some(at) if at.elapsed() > RETURN => Some((1, at)),
+            _ if self.heard_at.elapsed() > idle => Some((2, self.heard_at)),
+            _ => None,
         }
     }
 }
 
 /// Sessions are told apart by numbers that nobody can guess.
-fn fresh_id() -> io::Result<SessionId> {
+pub(super) fn fresh_id() -> io::Result<SessionId> {
     let mut id = [0; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
+    SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("the host has no random numbers"))?;
     Ok(SessionId(id))
 }
 
 /// What a thread that panicked held is still whole: it panics only inside of a session, which then ends.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,14 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Probe, Profile};
 use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES};
-use chronodisk_store::{RamStore, Store, StoreError};
+use chronodisk_store::{Store, StoreError};
 
-use super::pace::Paced;
+use super::limits::{Call, Halt, Held, MemoryPool, Workshop};
+use super::pace::{Paced, Refusal};
+use super::store::StorePlace;
 use crate::protocol::{
-    Answer, BODY_BYTES_MAX, Clear, Command, ErrorCode, Frame, Info, Reset, Statistics, UNANSWERED_MAX,
+    Answer, BODY_BYTES_MAX, Clear, Command, ErrorCode, Frame, Info, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset,
+    Statistics, UNANSWERED_MAX,
 };
 use crate::step::{LATEST_ARRIVAL, fits};
 
@@ -28,8 +32,10 @@ pub struct MadeDevice {
     pub model: Box<dyn DeviceModel>,
     /// Text of its profile; nothing if it has none.
     pub profile: String,
-    /// Memory that its bytes may take.
-    pub store_budget_bytes: u64,
+    /// Its bytes.
+    pub store: Box<dyn Store>,
+    /// The memory that its model may take, if that is counted.
+    pub memory: Option<Held>,
 }
 
 /// Makes devices of the profiles that clients send, or of its own.
@@ -37,13 +43,22 @@ pub struct MadeDevice {
 pub struct Devices {
     /// Those that a client may ask for by name; the first is for those that name none.
     pub profiles: Vec<Profile>,
+    /// Where their bytes are.
+    pub store: StorePlace,
     /// Memory that the bytes of one device may take.
     pub store_budget_bytes: u64,
+    /// Memory that the bytes of all devices may take.
+    pub stores: Arc<MemoryPool>,
+    /// Memory that the model of one device may take.
+    pub model_budget_bytes: u64,
+    /// Memory that the models of all devices may take.
+    pub models: Arc<MemoryPool>,
 }
 
 /// One session, over any number of connections.
 pub struct Session {
     maker: Arc<dyn DeviceMaker>,
+    shop: Arc<Workshop>,
     device: Option<Device>,
     executed: u64,
     /// Answers that the client may not have received, by the number of their command.
@@ -63,7 +78,9 @@ pub enum SessionEnd {
 
 struct Device {
     paced: Paced,
-    store: RamStore,
+    store: Box<dyn Store>,
+    /// Given back when the device is gone.
+    _memory: Option<Held>,
     submitted: u64,
     capacity_sectors: u64,
 }
@@ -71,17 +88,41 @@ struct Device {
 /// Most bytes of answers that are kept for a client that may come back: no client waits for more than one read.
 const ANSWERS_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 
+/// How long a call works at most, if nobody says otherwise.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(1);
+
 impl Session {
     /// A session without a device.
     #[must_use]
     pub fn new(maker: Arc<dyn DeviceMaker>) -> Self {
-        Session { maker, device: None, executed: 0, answers: VecDeque::new(), repeated_commands: 0, ended: false }
+        Session::in_shop(maker, Workshop::new(CALL_LIMIT))
+    }
+
+    /// A session without a device, whose calls share a workshop with those of others.
+    #[must_use]
+    pub fn in_shop(maker: Arc<dyn DeviceMaker>, shop: Arc<Workshop>) -> Self {
+        Session { maker, shop, device: None, executed: 0, answers: VecDeque::new(), repeated_commands: 0, ended: false }
     }
 
     /// Number of the last command that was executed.
     #[must_use]
     pub fn executed(&self) -> u64 {
         self.executed
+    }
+
+    /// Whether it has a device.
+    #[must_use]
+    pub fn has_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Gives the device up; its bytes are as safe afterwards as their store makes them.
+    ///
+    /// # Errors
+    /// If they are not.
+    pub fn close(&mut self) -> Result<(), StoreError> {
+        self.ended = true;
+        self.device.take().map_or(Ok(()), |mut device| device.store.close())
     }
 
     /// Requests submitted to the present device, and predictions of its model that were dropped.
@@ -121,11 +162,13 @@ impl Session {
             Err(error) => return self.violated(sequence, &error.to_string(), out),
         };
         self.executed = sequence;
-        let done = self.execute(command);
+        let shop = Arc::clone(&self.shop);
+        let done = self.execute(command, &mut shop.call());
         let answer = match &done {
             Ok(answer) => answer.clone(),
             Err(Refused::Command(code, reason)) => Answer::error(*code, reason),
             Err(Refused::Session(reason)) => return self.violated(sequence, reason, out),
+            Err(Refused::Halted(halt)) => return self.halted(sequence, *halt, out),
             Err(Refused::Ended) => Answer::Done,
         };
         let mut bytes = Vec::new();
@@ -155,10 +198,25 @@ impl Session {
         Err(SessionEnd::Violated)
     }
 
-    fn execute(&mut self, command: Command) -> Result<Answer, Refused> {
+    /// The present command can't be finished, so that the device is in no state that anybody could go on with.
+    fn halted(&mut self, sequence: u64, halt: Halt, out: &mut Vec<u8>) -> Result<(), SessionEnd> {
+        let answer = match halt {
+            Halt::TooLong(limit) => Answer::error(
+                ErrorCode::Limit,
+                format!("the command took more than {limit:?} of processor time, the most that the server gives one"),
+            ),
+            Halt::Stopping => Answer::error(ErrorCode::UnknownSession, "the server ends"),
+        };
+        answer.encode(sequence, out);
+        self.ended = true;
+        Err(SessionEnd::Violated)
+    }
+
+    fn execute(&mut self, command: Command, call: &mut Call<'_>) -> Result<Answer, Refused> {
         match command {
             Command::Hello { .. } => Err(Refused::Session("a second greeting".into())),
-            Command::Reset(reset) => self.reset(&reset),
+            Command::Prove { .. } => Err(Refused::Session("a proof that nobody asked for".into())),
+            Command::Reset(reset) => self.reset(&reset, call),
             Command::End => Err(Refused::Ended),
             Command::Read { offset_bytes, len_bytes } => {
                 let mut data = vec![0; len_bytes as usize];
@@ -182,8 +240,8 @@ impl Session {
                 self.device()?.store.flush()?;
                 Ok(Answer::Done)
             }
-            Command::Submit { at, request } => self.device()?.submit(at, request),
-            Command::Next { taken, safe_until } => self.device()?.next(taken, safe_until),
+            Command::Submit { at, request } => self.device()?.submit(at, request, call),
+            Command::Next { taken, safe_until } => self.device()?.next(taken, safe_until, call),
             Command::Statistics => {
                 let repeated_commands = self.repeated_commands;
                 Ok(Answer::Statistics(self.device()?.statistics(repeated_commands)))
@@ -195,12 +253,18 @@ impl Session {
         self.device.as_mut().ok_or_else(|| Refused::Session("there is no device yet; reset makes one".into()))
     }
 
-    fn reset(&mut self, reset: &Reset) -> Result<Answer, Refused> {
+    fn reset(&mut self, reset: &Reset, call: &mut Call<'_>) -> Result<Answer, Refused> {
+        // What the device had before is there for the new one.
+        if let Some(mut before) = self.device.take() {
+            before.store.close()?;
+        }
+        call.begin_long();
         let made = self.maker.make(reset).map_err(|reason| Refused::Command(ErrorCode::Device, reason))?;
         let info = made.model.info().clone();
         self.device = Some(Device {
             paced: Paced::new(made.model, reset.speculate),
-            store: RamStore::new(info.capacity_sectors * SECTOR_BYTES, made.store_budget_bytes),
+            store: made.store,
+            _memory: made.memory,
             submitted: 0,
             capacity_sectors: info.capacity_sectors,
         });
@@ -213,17 +277,54 @@ impl DeviceMaker for Devices {
         let profile = self.profile(reset)?;
         let capacity_bytes = (reset.capacity_bytes > 0).then_some(reset.capacity_bytes);
         let build = BuildOptions { capacity_bytes, seed: reset.seed };
+        let memory = self.memory_for(&profile, &build)?;
         let model = profile.build(&build).map_err(|error| error.to_string())?;
         if model.info().zones.is_some() {
             return Err("a device with zones works without a guest only".to_owned());
         }
         let bound = self.store_budget_bytes;
         let asked = if reset.store_budget_bytes == 0 { bound } else { reset.store_budget_bytes };
-        Ok(MadeDevice { model, profile: profile.text().to_owned(), store_budget_bytes: asked.min(bound) })
+        let capacity_bytes = model.info().capacity_sectors * SECTOR_BYTES;
+        let volatile_cache = model.info().volatile_cache;
+        let store = self.store.open(capacity_bytes, volatile_cache, asked.min(bound), &self.stores)?;
+        Ok(MadeDevice { model, profile: profile.text().to_owned(), store, memory: Some(memory) })
     }
 }
 
 impl Devices {
+    /// These devices with their bytes in so much memory each, and no other limits.
+    #[must_use]
+    pub fn in_memory(profiles: Vec<Profile>, store_budget_bytes: u64) -> Self {
+        Devices {
+            profiles,
+            store: StorePlace::Ram,
+            store_budget_bytes,
+            stores: MemoryPool::new(u64::MAX),
+            model_budget_bytes: u64::MAX,
+            models: MemoryPool::new(u64::MAX),
+        }
+    }
+
+    /// The memory for a model, before it is built.
+    fn memory_for(&self, profile: &Profile, build: &BuildOptions) -> Result<Held, String> {
+        let bytes = profile.memory_bytes_max(build).map_err(|error| error.to_string())?;
+        let (name, mib) = (profile.name(), bytes.div_ceil(1 << 20));
+        if bytes > self.model_budget_bytes {
+            let most_mib = self.model_budget_bytes >> 20;
+            return Err(format!(
+                "the tables of the device {name} may take {mib} MiB of the server's memory; a device may have \
+                 {most_mib} MiB"
+            ));
+        }
+        self.models.hold(bytes).ok_or_else(|| {
+            let (used, limit) = (self.models.used_bytes() >> 20, self.models.limit_bytes() >> 20);
+            format!(
+                "the tables of the device {name} may take {mib} MiB of the server's memory; other sessions have \
+                 {used} MiB of the {limit} MiB for all"
+            )
+        })
+    }
+
     fn profile(&self, reset: &Reset) -> Result<Profile, String> {
         if !reset.profile.is_empty() {
             return Profile::parse(&reset.profile, &reset.label).map_err(|error| error.to_string());
@@ -250,8 +351,25 @@ enum Refused {
     Command(ErrorCode, String),
     /// It broke the rules, and ends the session.
     Session(String),
+    /// It takes too long, which ends the session.
+    Halted(Halt),
     /// It is the end of the session.
     Ended,
+}
+
+impl From<Halt> for Refused {
+    fn from(halt: Halt) -> Self {
+        Refused::Halted(halt)
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Violation(reason) => Refused::Session(reason),
+            Refusal::Halt(halt) => Refused::Halted(halt),
+        }
+    }
 }
 
 impl From<StoreError> for Refused {
@@ -261,11 +379,24 @@ impl From<StoreError> for Refused {
 }
 
 impl Device {
-    fn submit(&mut self, at: Nanos, request: Request) -> Result<Answer, Refused> {
+    fn submit(&mut self, at: Nanos, request: Request, call: &mut Call<'_>) -> Result<Answer, Refused> {
         let wrong = |reason: String| Err(Refused::Session(reason));
         let id = request.id.0;
         if at > LATEST_ARRIVAL {
-            return wrong(format!("request {id} arrives after more than 292 years"));
+            return wrong(format!(
+                "request {id} arrives at {} ns, beyond the {} ns (18 years) that models hold",
+                at.as_nanos(),
+                LATEST_ARRIVAL.as_nanos()
+            ));
+        }
+        let bytes_max = if request.op.moves_data() { REQUEST_BYTES_MAX } else { RANGE_BYTES_MAX };
+        if request.len_bytes() > bytes_max {
+            let mib = bytes_max >> 20;
+            return wrong(format!(
+                "request {id} is a {} of {} bytes; the most are {mib} MiB",
+                request.op,
+                request.len_bytes()
+            ));
         }
         if !fits(self.capacity_sectors, request.lba.0, request.sectors) {
             return wrong(format!(
@@ -276,19 +407,19 @@ impl Device {
         if (request.op == Op::Flush) != (request.sectors == 0) {
             return wrong(format!("request {id} is a {} of {} sectors", request.op, request.sectors));
         }
-        self.paced.submit(at, request).map_err(Refused::Session)?;
+        self.paced.submit(at, request, call)?;
         self.submitted += 1;
         Ok(Answer::Done)
     }
 
-    fn next(&mut self, taken: Nanos, safe_until: Nanos) -> Result<Answer, Refused> {
+    fn next(&mut self, taken: Nanos, safe_until: Nanos, call: &mut Call<'_>) -> Result<Answer, Refused> {
         if taken > safe_until || taken < self.paced.committed().now() {
             let now = self.paced.committed().now();
             return Err(Refused::Session(format!(
                 "it asks for what comes after {taken} and is safe until {safe_until}, while the model is at {now}"
             )));
         }
-        Ok(Answer::Next(self.paced.next(taken, safe_until)))
+        Ok(Answer::Next(self.paced.next(taken, safe_until, call)?))
     }
 
     fn statistics(&self, repeated_commands: u64) -> Statistics {

@@ -32,14 +32,27 @@ pub fn encode_frame(out: &mut Vec<u8>, kind: u16, unanswered: u16, sequence: u64
 }
 
 /// Takes bytes in pieces of any size, gives whole frames; keeps at most one frame and one piece.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
+    body_bytes_max: usize,
     buffer: Vec<u8>,
     /// Bytes of the buffer that belong to frames already given.
     used_bytes: usize,
 }
 
+impl Default for Decoder {
+    /// Takes frames with bodies of up to [`BODY_BYTES_MAX`].
+    fn default() -> Self {
+        Decoder { body_bytes_max: BODY_BYTES_MAX, buffer: Vec::new(), used_bytes: 0 }
+    }
+}
+
 impl Decoder {
+    /// Takes only frames whose bodies are no longer, from now on.
+    pub fn limit_bodies(&mut self, most_bytes: usize) {
+        self.body_bytes_max = most_bytes.min(BODY_BYTES_MAX);
+    }
+
     /// Takes received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..std::mem::take(&mut self.used_bytes));
@@ -55,8 +68,9 @@ impl Decoder {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let [l0, l1, l2, l3, k0, k1, u0, u1, sequence @ ..] = *header;
         let len_bytes = u32::from_le_bytes([l0, l1, l2, l3]);
-        if len_bytes as usize > BODY_BYTES_MAX {
-            return Err(ProtocolError::TooLong { len_bytes });
+        let most_bytes = self.body_bytes_max;
+        if len_bytes as usize > most_bytes {
+            return Err(ProtocolError::TooLong { len_bytes, most_bytes });
         }
         let Some(body) = rest.get(..len_bytes as usize) else { return Ok(None) };
         let frame = Frame {

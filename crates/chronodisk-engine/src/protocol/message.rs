@@ -5,8 +5,8 @@ use chronodisk_sim::{Completion, Lba, Nanos, Op, Priority, Request, RequestId, S
 
 use super::fields::{Reader, Writer};
 use super::{
-    DATA_BYTES_MAX, Frame, MAGIC, OUTSTANDING_MAX, PROFILE_BYTES_MAX, ProtocolError, STATISTICS_MAX, SessionId,
-    TEXT_BYTES_MAX, VERSION, encode_frame,
+    CLEAR_BYTES_MAX, DATA_BYTES_MAX, Frame, MAGIC, Nonce, OUTSTANDING_MAX, PROFILE_BYTES_MAX, Proof, ProtocolError,
+    STATISTICS_MAX, SessionId, TEXT_BYTES_MAX, VERSION, encode_frame,
 };
 
 /// What the client says.
@@ -18,6 +18,13 @@ pub enum Command {
         version: u16,
         /// The session, or [`SessionId::NEW`].
         session: SessionId,
+        /// Of a client that has a token; the server then asks for its proof.
+        nonce: Option<Nonce>,
+    },
+    /// Shows that the client has the token: the answer to a challenge.
+    Prove {
+        /// What [`Token::client_proof`](super::Token::client_proof) gives.
+        proof: Proof,
     },
     /// Makes a new device.
     Reset(Reset),
@@ -41,7 +48,7 @@ pub enum Command {
         how: Clear,
         /// First byte.
         offset_bytes: u64,
-        /// Length.
+        /// Length, at most [`CLEAR_BYTES_MAX`].
         len_bytes: u64,
     },
     /// Data transfer: makes what was written durable.
@@ -102,8 +109,12 @@ impl Clear {
 /// What the server says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// To [`Command::Hello`].
+    /// To [`Command::Hello`], and to [`Command::Prove`] after the server's own proof.
     Welcome(Welcome),
+    /// To [`Command::Hello`] of a client with a token: it is to show that.
+    Challenge(Nonce),
+    /// To [`Command::Prove`]: the server has the token too. The welcome follows.
+    Proven(Proof),
     /// To [`Command::Reset`].
     Info(Info),
     /// To [`Command::Read`].
@@ -190,10 +201,14 @@ pub enum ErrorCode {
     Busy,
     /// The model failed; the session has ended.
     Model,
+    /// The client has not shown that it has the server's token.
+    Denied,
+    /// It takes more work than the server gives one client; the session has ended.
+    Limit,
 }
 
 impl ErrorCode {
-    const ALL: [ErrorCode; 7] = [
+    const ALL: [ErrorCode; 9] = [
         ErrorCode::Version,
         ErrorCode::UnknownSession,
         ErrorCode::Violation,
@@ -201,6 +216,8 @@ impl ErrorCode {
         ErrorCode::Store,
         ErrorCode::Busy,
         ErrorCode::Model,
+        ErrorCode::Denied,
+        ErrorCode::Limit,
     ];
 }
 
@@ -216,8 +233,10 @@ mod kind {
     pub const NEXT: u16 = 8;
     pub const STATISTICS: u16 = 9;
     pub const END: u16 = 10;
+    pub const PROVE: u16 = 11;
     /// Set in answers.
     pub const ANSWER: u16 = 0x8000;
+    pub const CHALLENGE: u16 = ANSWER | 0x7ffd;
     pub const DONE: u16 = ANSWER | 0x7ffe;
     pub const ERROR: u16 = ANSWER | 0x7fff;
 }
@@ -228,6 +247,7 @@ impl Command {
     pub fn name(&self) -> &'static str {
         match self {
             Command::Hello { .. } => "hello",
+            Command::Prove { .. } => "proof",
             Command::Reset(_) => "reset",
             Command::Read { .. } => "read",
             Command::Write { .. } => "write",
@@ -243,6 +263,7 @@ impl Command {
     fn kind(&self) -> u16 {
         match self {
             Command::Hello { .. } => kind::HELLO,
+            Command::Prove { .. } => kind::PROVE,
             Command::Reset(_) => kind::RESET,
             Command::Read { .. } => kind::READ,
             Command::Write { .. } => kind::WRITE,
@@ -263,11 +284,13 @@ impl Command {
     fn encode_body(&self, out: &mut Vec<u8>) {
         let mut to = Writer(out);
         match self {
-            Command::Hello { version, session } => {
+            Command::Hello { version, session, nonce } => {
                 to.0.extend_from_slice(&MAGIC);
                 to.u16(*version);
                 to.0.extend_from_slice(&session.0);
+                to.0.extend(nonce.iter().flat_map(|nonce| nonce.0));
             }
+            Command::Prove { proof } => to.0.extend_from_slice(&proof.0),
             Command::Reset(reset) => {
                 to.u64(reset.seed);
                 to.u64(reset.capacity_bytes);
@@ -314,7 +337,14 @@ impl Command {
                     return Err(ProtocolError::Magic);
                 }
                 // What a later version may add is not looked at: the answer says which version is spoken here.
-                Ok(Command::Hello { version: from.u16()?, session: SessionId(from.array()?) })
+                let (version, session) = (from.u16()?, SessionId(from.array()?));
+                let nonce = from.rest().first_chunk().copied().map(Nonce);
+                Ok(Command::Hello { version, session, nonce })
+            }
+            kind::PROVE => {
+                let mut from = Reader::new("proof", body);
+                let proof = Proof(from.array()?);
+                from.end().map(|()| Command::Prove { proof })
             }
             kind::RESET => decode_reset(Reader::new("reset", body)),
             kind::READ => {
@@ -340,8 +370,11 @@ impl Command {
             kind::CLEAR => {
                 let mut from = Reader::new("clear", body);
                 let how = from.one_of("kind", &Clear::ALL, "0 to 2")?;
-                let command = Command::Clear { how, offset_bytes: from.u64()?, len_bytes: from.u64()? };
-                from.end().map(|()| command)
+                let (offset_bytes, len_bytes) = (from.u64()?, from.u64()?);
+                if len_bytes > CLEAR_BYTES_MAX {
+                    return Err(from.wrong("length", len_bytes, "at most 256 MiB"));
+                }
+                from.end().map(|()| Command::Clear { how, offset_bytes, len_bytes })
             }
             kind::FLUSH => Reader::new("flush", body).end().map(|()| Command::Flush),
             kind::SUBMIT => {
@@ -412,6 +445,8 @@ impl Answer {
     fn kind(&self) -> u16 {
         match self {
             Answer::Welcome(_) => kind::ANSWER | kind::HELLO,
+            Answer::Challenge(_) => kind::CHALLENGE,
+            Answer::Proven(_) => kind::ANSWER | kind::PROVE,
             Answer::Info(_) => kind::ANSWER | kind::RESET,
             Answer::Data(_) => kind::ANSWER | kind::READ,
             Answer::Done => kind::DONE,
@@ -435,6 +470,8 @@ impl Answer {
                 to.0.extend_from_slice(&welcome.session.0);
                 to.u64(welcome.executed);
             }
+            Answer::Challenge(nonce) => to.0.extend_from_slice(&nonce.0),
+            Answer::Proven(proof) => to.0.extend_from_slice(&proof.0),
             Answer::Info(info) => encode_info(info, &mut to),
             Answer::Data(data) => to.0.extend_from_slice(data),
             Answer::Done => {}
@@ -479,7 +516,7 @@ impl Answer {
         let body = &frame.body;
         if frame.kind == kind::ERROR {
             let mut from = Reader::new("error", body);
-            let code = from.one_of("code", &ErrorCode::ALL, "0 to 6")?;
+            let code = from.one_of("code", &ErrorCode::ALL, "0 to 8")?;
             return Ok(Answer::Error { code, reason: from.text("reason", TEXT_BYTES_MAX)? });
         }
         let wrong_kind = Err(ProtocolError::Answer { command: command.name(), kind: frame.kind });
@@ -490,7 +527,17 @@ impl Answer {
                 }
                 Reader::new("done", body).end().map(|()| Answer::Done)
             }
+            Command::Hello { .. } if frame.kind == kind::CHALLENGE => {
+                let mut from = Reader::new("challenge", body);
+                let nonce = Nonce(from.array()?);
+                from.end().map(|()| Answer::Challenge(nonce))
+            }
             _ if frame.kind != kind::ANSWER | command.kind() => wrong_kind,
+            Command::Prove { .. } => {
+                let mut from = Reader::new("proof", body);
+                let proof = Proof(from.array()?);
+                from.end().map(|()| Answer::Proven(proof))
+            }
             Command::Hello { .. } => decode_welcome(Reader::new("welcome", body)),
             Command::Reset(_) => decode_info(Reader::new("info", body)),
             Command::Read { len_bytes, .. } => {

@@ -30,14 +30,23 @@
 //! no clock. *Versions.* The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both
 //! sides can say which version they lack.
 //!
+//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with one answers with a nonce of
+//! its own ([`Answer::Challenge`]), takes the client's [`Command::Prove`], shows that it has the token as well
+//! ([`Answer::Proven`]) and then welcomes the client. The token itself is never sent. *Bounds.* Besides the lengths of
+//! frames: a read or write has at most [`REQUEST_BYTES_MAX`], another range [`RANGE_BYTES_MAX`], what is outstanding
+//! [`OUTSTANDING_BYTES_MAX`], and nothing arrives after
+//! [`LATEST_ARRIVAL`](chronodisk_device::LATEST_ARRIVAL).
+//!
 //! This module is sans-I/O: bytes in, messages out. Everything that comes from the other side is checked and bounded.
 
+mod auth;
 mod fields;
 mod frame;
 mod message;
 #[cfg(test)]
 mod tests;
 
+pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind};
 pub use frame::{Decoder, Frame, encode_frame};
 pub use message::{Answer, Clear, Command, ErrorCode, Info, NextAnswer, Reset, Statistics, Welcome};
 
@@ -68,6 +77,22 @@ pub const UNANSWERED_MAX: usize = 256;
 /// Most requests that one model has outstanding; four times what a guest's ring can hold.
 pub const OUTSTANDING_MAX: usize = 4096;
 
+/// Most bytes of a request that reads or writes, so that the work of one command is bounded; the largest that Linux
+/// makes are a few mebibytes.
+pub const REQUEST_BYTES_MAX: u64 = 256 << 20;
+
+/// Longest discard or write of zeros: what a virtio block device is asked at most.
+pub const RANGE_BYTES_MAX: u64 = 4 << 30;
+
+/// Most bytes of the reads and writes that one model has outstanding.
+pub const OUTSTANDING_BYTES_MAX: u64 = 1 << 30;
+
+/// Longest range of one [`Command::Clear`].
+pub const CLEAR_BYTES_MAX: u64 = 256 << 20;
+
+/// Largest body of a frame before a client is known: a greeting and a proof are far smaller.
+pub const GREETING_BYTES_MAX: usize = 1 << 10;
+
 /// Most statistics of a model.
 pub const STATISTICS_MAX: usize = 1024;
 
@@ -85,10 +110,12 @@ impl SessionId {
 #[non_exhaustive]
 pub enum ProtocolError {
     /// A frame announces more than any message has.
-    #[error("a frame announces {len_bytes} bytes; the most are {BODY_BYTES_MAX}")]
+    #[error("a frame announces {len_bytes} bytes; the most are {most_bytes}")]
     TooLong {
         /// The length announced.
         len_bytes: u32,
+        /// The most that it may have, here and now.
+        most_bytes: usize,
     },
     /// A kind that is not known, or not in this direction.
     #[error("a message is of the unknown kind {kind:#06x}")]

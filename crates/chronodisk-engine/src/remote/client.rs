@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use crate::protocol::{Answer, Command, Decoder, ProtocolError, SessionId, UNANSWERED_MAX, VERSION, Welcome};
+use crate::protocol::{
+    Answer, Command, Decoder, Frame, Nonce, ProtocolError, SessionId, Token, UNANSWERED_MAX, VERSION, Welcome,
+};
 
 /// One session as its client sees it, over any number of connections.
 #[derive(Debug)]
@@ -12,7 +14,23 @@ pub struct Client {
     last_sequence: u64,
     unanswered: VecDeque<Sent>,
     decoder: Decoder,
-    greeted: bool,
+    token: Option<Token>,
+    /// Ours of the present connection, if there is a token.
+    nonce: Option<Nonce>,
+    greeting: Greeting,
+}
+
+/// How far the greeting of the present connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Greeting {
+    /// We have said hello.
+    Said,
+    /// We have shown that we have the token, after this challenge.
+    Challenged(Nonce),
+    /// The server has shown that it has the token.
+    Proven,
+    /// The server has welcomed us.
+    Welcomed,
 }
 
 #[derive(Debug)]
@@ -27,6 +45,10 @@ struct Sent {
 pub enum Heard {
     /// It welcomes us; [`Client::unanswered_bytes`] must be sent now.
     Welcome(Welcome),
+    /// It asks for a proof: these bytes must be sent now.
+    Challenge(Vec<u8>),
+    /// It is not the server that has our token, as this says.
+    Impostor(&'static str),
     /// It answers the oldest command that waits.
     Answer {
         /// The command's number.
@@ -42,19 +64,28 @@ impl Client {
     /// A client without a session.
     #[must_use]
     pub fn new() -> Self {
+        Client::with_token(None)
+    }
+
+    /// A client without a session, which talks only to servers that have the same token, if there is one.
+    #[must_use]
+    pub fn with_token(token: Option<Token>) -> Self {
         Client {
             session: SessionId::NEW,
             last_sequence: 0,
             unanswered: VecDeque::new(),
             decoder: Decoder::default(),
-            greeted: false,
+            token,
+            nonce: None,
+            greeting: Greeting::Said,
         }
     }
 
     /// Begins a connection: what to send first. What was received of an earlier one is forgotten.
     pub fn greet(&mut self) -> Vec<u8> {
         self.decoder = Decoder::default();
-        self.greeted = false;
+        self.greeting = Greeting::Said;
+        self.nonce = self.token.is_some().then(Nonce::fresh);
         let mut bytes = Vec::new();
         self.hello().encode(0, 0, &mut bytes);
         bytes
@@ -102,11 +133,8 @@ impl Client {
     /// If it is not of the protocol.
     pub fn hear(&mut self) -> Result<Option<Heard>, ProtocolError> {
         let Some(frame) = self.decoder.next_frame()? else { return Ok(None) };
-        if !self.greeted {
-            return match Answer::decode(&frame, &self.hello())? {
-                Answer::Welcome(welcome) => self.welcomed(welcome).map(Some),
-                refusal => Ok(Some(Heard::Refused(refusal))),
-            };
+        if self.greeting != Greeting::Welcomed {
+            return self.greeted(&frame).map(Some);
         }
         let expected = self.unanswered.front().map_or(0, |sent| sent.sequence);
         if frame.sequence != expected || expected == 0 {
@@ -118,7 +146,36 @@ impl Client {
     }
 
     fn hello(&self) -> Command {
-        Command::Hello { version: VERSION, session: self.session }
+        Command::Hello { version: VERSION, session: self.session, nonce: self.nonce }
+    }
+
+    /// The next message of a greeting.
+    fn greeted(&mut self, frame: &Frame) -> Result<Heard, ProtocolError> {
+        if let (Greeting::Challenged(theirs), Some(token), Some(ours)) = (self.greeting, &self.token, &self.nonce) {
+            let proof = token.client_proof(self.session, ours, &theirs);
+            return match Answer::decode(frame, &Command::Prove { proof })? {
+                Answer::Proven(proof) if token.is_server_proof(&proof, self.session, ours, &theirs) => {
+                    self.greeting = Greeting::Proven;
+                    Ok(Heard::Challenge(Vec::new()))
+                }
+                Answer::Proven(_) => Ok(Heard::Impostor("it has another token")),
+                refusal => Ok(Heard::Refused(refusal)),
+            };
+        }
+        match (Answer::decode(frame, &self.hello())?, &self.token, &self.nonce) {
+            (Answer::Challenge(theirs), Some(token), Some(ours)) if self.greeting == Greeting::Said => {
+                let proof = token.client_proof(self.session, ours, &theirs);
+                self.greeting = Greeting::Challenged(theirs);
+                let mut bytes = Vec::new();
+                Command::Prove { proof }.encode(0, 0, &mut bytes);
+                Ok(Heard::Challenge(bytes))
+            }
+            (Answer::Welcome(_), Some(_), _) if self.greeting != Greeting::Proven => {
+                Ok(Heard::Impostor("it does not show that it has the token"))
+            }
+            (Answer::Welcome(welcome), ..) => self.welcomed(welcome),
+            (refusal, ..) => Ok(Heard::Refused(refusal)),
+        }
     }
 
     fn welcomed(&mut self, welcome: Welcome) -> Result<Heard, ProtocolError> {
@@ -130,7 +187,7 @@ impl Client {
             return Err(ProtocolError::Order { expected: answered, actual: welcome.executed });
         }
         self.session = welcome.session;
-        self.greeted = true;
+        self.greeting = Greeting::Welcomed;
         Ok(Heard::Welcome(welcome))
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{Client, Heard};
 use crate::fault::{FaultKind, ModelFault};
-use crate::protocol::{Answer, Command, ErrorCode, VERSION};
+use crate::protocol::{Answer, Command, ErrorCode, Token, VERSION};
 
 /// A stream of bytes in both directions.
 pub trait Wire: Send {
@@ -112,8 +112,21 @@ impl Link {
     /// # Errors
     /// If there is nobody, or nobody who speaks this version of the protocol.
     pub fn open(connector: Box<dyn Connector>, patience: Patience, tell: Tell) -> Result<Link, ModelFault> {
+        Link::open_with_token(connector, None, patience, tell)
+    }
+
+    /// Connects to a server that has the same token, and begins a session.
+    ///
+    /// # Errors
+    /// If there is nobody, nobody who speaks this version of the protocol, or nobody with this token.
+    pub fn open_with_token(
+        connector: Box<dyn Connector>,
+        token: Option<Token>,
+        patience: Patience,
+        tell: Tell,
+    ) -> Result<Link, ModelFault> {
         let mut link = Link {
-            client: Client::new(),
+            client: Client::with_token(token),
             connector,
             wire: None,
             patience,
@@ -195,7 +208,9 @@ impl Link {
                     ErrorCode::Version => FaultKind::Version,
                     ErrorCode::UnknownSession => FaultKind::Restarted,
                     ErrorCode::Violation | ErrorCode::Model => FaultKind::Nonsense,
-                    ErrorCode::Device | ErrorCode::Store | ErrorCode::Busy => FaultKind::Refused,
+                    ErrorCode::Device | ErrorCode::Store | ErrorCode::Busy | ErrorCode::Denied | ErrorCode::Limit => {
+                        FaultKind::Refused
+                    }
                 };
                 self.fail(kind, reason)
             }
@@ -306,6 +321,13 @@ impl Link {
                 Ok(Some(Heard::Welcome(welcome))) if welcome.version == VERSION => break,
                 Ok(Some(Heard::Welcome(welcome))) => return Err(self.wrong_version(welcome.version)),
                 Ok(Some(Heard::Refused(answer))) => return Err(self.turned_away(&answer)),
+                Ok(Some(Heard::Challenge(proof))) => {
+                    wire.send(&proof).map_err(lost)?;
+                    continue;
+                }
+                Ok(Some(Heard::Impostor(why))) => {
+                    return Err(Attempt::Failed(self.new_fault(FaultKind::Refused, why)));
+                }
                 Ok(Some(Heard::Answer { .. })) => unreachable!("before the welcome nothing else is heard"),
                 Err(error) => return Err(Attempt::Failed(self.new_fault(FaultKind::Nonsense, error))),
             }

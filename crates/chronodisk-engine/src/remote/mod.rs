@@ -7,32 +7,74 @@
 mod client;
 mod link;
 mod program;
+mod server;
 mod store;
-mod tcp;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use chronodisk_device::{DeviceInfo, Probe};
 use chronodisk_sim::{Completion, Nanos, Request, RequestId};
+use rustls::ClientConfig;
 
 pub use client::{Client, Heard};
 pub use link::{Connector, Link, LinkStatistics, Patience, SharedLink, Tell, Wire};
 pub use program::ProgramConnector;
+pub use server::{ClientTlsError, ServerConnector, client_tls};
 pub use store::RemoteStore;
-pub use tcp::TcpConnector;
 
 use crate::fault::{FaultKind, ModelFault};
-use crate::protocol::{Answer, Command, Info, NextAnswer, OUTSTANDING_MAX, Reset, Statistics};
+use crate::protocol::{
+    Answer, Command, Info, NextAnswer, OUTSTANDING_MAX, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset, Statistics, Token,
+    TokenError,
+};
 use link::lock;
 
-/// Makes a device at the emulator server at `address`, `HOST:PORT`.
+/// How a client shows who it is, and learns who the server is.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// The token that the server has as well.
+    pub token: Option<Token>,
+    /// Certificates for TLS.
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+/// Files that a client can't use to show who it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// The token's.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The certificates.
+    #[error(transparent)]
+    Tls(#[from] ClientTlsError),
+}
+
+impl Credentials {
+    /// The token that is in a file, and the certificates that are in a directory.
+    ///
+    /// # Errors
+    /// What is wrong with which file.
+    pub fn from_files(token: Option<&Path>, tls: Option<&Path>) -> Result<Credentials, CredentialsError> {
+        Ok(Credentials { token: token.map(Token::from_file).transpose()?, tls: tls.map(client_tls).transpose()? })
+    }
+}
+
+/// Makes a device at the emulator server at `address`, `HOST:PORT` or `unix:PATH`.
 ///
 /// # Errors
 /// If the server can't be reached or refuses.
-pub fn open_server(address: &str, reset: Reset, patience: Patience, tell: Tell) -> Result<RemoteModel, ModelFault> {
-    let connector = TcpConnector::new(address, patience.answer);
-    RemoteModel::reset(Link::open(Box::new(connector), patience, tell)?, reset)
+pub fn open_server(
+    address: &str,
+    credentials: Credentials,
+    reset: Reset,
+    patience: Patience,
+    tell: Tell,
+) -> Result<RemoteModel, ModelFault> {
+    let connector = ServerConnector::new(address, patience.answer).with_tls(credentials.tls);
+    RemoteModel::reset(Link::open_with_token(Box::new(connector), credentials.token, patience, tell)?, reset)
 }
 
 /// Starts the model that the shell command `command` is.
@@ -159,6 +201,12 @@ impl RemoteModel {
     pub fn submit(&mut self, request: Request) -> Result<(), ModelFault> {
         if self.outstanding.len() >= OUTSTANDING_MAX {
             let what = format!("more than {OUTSTANDING_MAX} requests would be outstanding");
+            return Err(ModelFault::new(FaultKind::Refused, lock(&self.link).who(), what));
+        }
+        let bytes_max = if request.op.moves_data() { REQUEST_BYTES_MAX } else { RANGE_BYTES_MAX };
+        if request.len_bytes() > bytes_max {
+            let (bytes, mib) = (request.len_bytes(), bytes_max >> 20);
+            let what = format!("a {} of {bytes} bytes; models that are elsewhere take at most {mib} MiB", request.op);
             return Err(ModelFault::new(FaultKind::Refused, lock(&self.link).who(), what));
         }
         assert!(self.outstanding.insert(request.id), "request {} arrived while outstanding", request.id.0);

@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::link::{Connector, Wire};
 
@@ -16,14 +17,23 @@ use super::link::{Connector, Wire};
 pub struct ProgramConnector {
     command: String,
     who: String,
-    child: Option<Child>,
+    started: Option<Started>,
+}
+
+/// A program, the leader of a process group, and who ends the group should this process be killed.
+#[derive(Debug)]
+struct Started {
+    leader: Child,
+    guard: Option<Child>,
+    /// The group was ended; its number may be somebody else's.
+    over: bool,
 }
 
 impl ProgramConnector {
     /// The model that the shell command `command` runs.
     #[must_use]
     pub fn new(command: &str) -> Self {
-        ProgramConnector { command: command.to_owned(), who: format!("model '{command}'"), child: None }
+        ProgramConnector { command: command.to_owned(), who: format!("model '{command}'"), started: None }
     }
 }
 
@@ -54,9 +64,11 @@ impl Connector for ProgramConnector {
                 Ok(())
             });
         }
-        let mut child = command.spawn()?;
-        let (stdin, stdout) = (child.stdin.take().expect("it is piped"), child.stdout.take().expect("it is piped"));
-        self.child = Some(child);
+        let mut leader = command.spawn()?;
+        let (stdin, stdout) = (leader.stdin.take().expect("it is piped"), leader.stdout.take().expect("it is piped"));
+        // Without one a program is as good; only its children would outlive a kill of this process.
+        let guard = guard(&leader).ok();
+        self.started = Some(Started { leader, guard, over: false });
         Ok(Box::new(PipeWire { stdin, stdout }))
     }
 
@@ -66,7 +78,7 @@ impl Connector for ProgramConnector {
 
     fn how_it_ended(&mut self) -> Option<String> {
         // One that closed its output is about to end.
-        let status = ended_within(self.child.as_mut()?, ENDING)?;
+        let status = self.started.as_mut()?.ended_within(ENDING)?;
         Some(match (status.code(), status.signal()) {
             (Some(127), _) => "the program was not found (exit status 127)".into(),
             (Some(code), _) => format!("the program ended (exit status {code})"),
@@ -76,25 +88,57 @@ impl Connector for ProgramConnector {
     }
 }
 
-fn ended_within(child: &mut Child, most: Duration) -> Option<ExitStatus> {
-    let begun = Instant::now();
-    loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
+/// Waits for the end of its standard input, which is that of this process, and then ends the program's group.
+fn guard(leader: &Child) -> io::Result<Child> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "read -r _; kill -KILL \"-$0\" 2>/dev/null"]).arg(leader.id().to_string());
+    // Its own group, so that Ctrl-C does not reach it.
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.spawn()
+}
+
+impl Started {
+    /// How the program ended, if it does so in time; what it started is ended then, too.
+    fn ended_within(&mut self, most: Duration) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        while !self.has_ended() {
+            if begun.elapsed() >= most {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
-        if begun.elapsed() >= most {
-            return None;
+        self.end_group();
+        self.leader.wait().ok()
+    }
+
+    /// Whether the program has ended. It is not waited for here: until it is, nobody else gets its number.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(Pid::from_child(&self.leader)), options) {
+            Ok(status) => status.is_some(),
+            // It has been waited for before.
+            Err(_) => true,
         }
-        std::thread::sleep(Duration::from_millis(5));
+    }
+
+    /// Ends whatever the program has started and left in its group; the program is not waited for yet.
+    fn end_group(&mut self) {
+        // First, so that it does not end a group whose number somebody else has by then.
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
+        if !std::mem::replace(&mut self.over, true) {
+            let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
+        }
     }
 }
 
-impl Drop for ProgramConnector {
+impl Drop for Started {
     fn drop(&mut self) {
-        let Some(child) = &mut self.child else { return };
-        if ended_within(child, ENDING).is_none() {
-            let _ = child.kill();
-            let _ = child.wait();
+        if self.ended_within(ENDING).is_none() {
+            let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
+            let _ = self.ended_within(ENDING);
         }
     }
 }

@@ -7,7 +7,7 @@ use chronodisk_store::{FileOperation, Store, StoreError};
 
 use super::link::{SharedLink, lock};
 use crate::fault::ModelFault;
-use crate::protocol::{Answer, Clear, Command, DATA_BYTES_MAX, ErrorCode};
+use crate::protocol::{Answer, CLEAR_BYTES_MAX, Clear, Command, DATA_BYTES_MAX, ErrorCode};
 
 /// Keeps bytes at the other end of a link. What fails there is an I/O error of the request; a link that failed shows
 /// at its model too.
@@ -40,8 +40,15 @@ impl RemoteStore {
 
     fn clear(&mut self, how: Clear, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         self.check(offset_bytes, len_bytes)?;
-        let part = Part { operation: FileOperation::Punch, offset_bytes, len_bytes };
-        self.done(Command::Clear { how, offset_bytes, len_bytes }, part)
+        let end = offset_bytes + len_bytes;
+        let mut offset_bytes = offset_bytes;
+        while offset_bytes < end {
+            let len_bytes = (end - offset_bytes).min(CLEAR_BYTES_MAX);
+            let part = Part { operation: FileOperation::Punch, offset_bytes, len_bytes };
+            self.done(Command::Clear { how, offset_bytes, len_bytes }, part)?;
+            offset_bytes += len_bytes;
+        }
+        Ok(())
     }
 }
 

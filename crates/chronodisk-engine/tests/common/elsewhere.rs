@@ -8,6 +8,7 @@ use std::time::Duration;
 use chronodisk_engine::emulator::{DeviceMaker, MadeDevice, Session};
 use chronodisk_engine::protocol::{Answer, Command, Decoder, ErrorCode, Reset, SessionId, VERSION, Welcome};
 use chronodisk_engine::remote::{Connector, Link, Patience, RemoteModel, Wire};
+use chronodisk_store::RamStore;
 
 use super::Capricious;
 
@@ -17,7 +18,8 @@ pub struct MakeCapricious;
 impl DeviceMaker for MakeCapricious {
     fn make(&self, reset: &Reset) -> Result<MadeDevice, String> {
         let model = Capricious::boxed(reset.seed);
-        Ok(MadeDevice { model, profile: String::new(), store_budget_bytes: 64 << 20 })
+        let store = Box::new(RamStore::new(model.info().capacity_sectors * 512, 64 << 20));
+        Ok(MadeDevice { model, profile: String::new(), store, memory: None })
     }
 }
 
@@ -79,7 +81,7 @@ impl LoopbackWire {
         let mut host = self.host.lock().unwrap();
         while let Some(frame) = self.decoder.next_frame().unwrap() {
             if !std::mem::replace(&mut self.greeted, true) {
-                let Ok(Command::Hello { version: VERSION, session }) = Command::decode(&frame) else {
+                let Ok(Command::Hello { version: VERSION, session, .. }) = Command::decode(&frame) else {
                     panic!("not a greeting")
                 };
                 if session == SessionId::NEW {

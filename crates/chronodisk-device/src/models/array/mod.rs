@@ -45,6 +45,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, RandomStream, SECTOR_BYTES};
 
 use crate::composite::{Composite, Members};
+use crate::footprint;
 use crate::models::bus;
 use crate::profile::{Blueprint, Fields, MemberProfiles, Profile, ProfileError};
 use crate::quantity::Bytes;
@@ -131,8 +132,14 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let array = Array::new(Arc::clone(&layout), failed, failing, balance, most_writes);
         Box::new(Composite::new(info, Members::new(members, bus.clone()), array))
     };
-    Ok(Blueprint::new(make).sized(capacity_bytes).over(members.iter()))
+    let memory_bytes = footprint::sum(members.iter().map(Profile::member_memory_bytes_max))
+        .saturating_add(footprint::DEVICE_BYTES)
+        .saturating_add(footprint::allocations_bytes(members.len() as u64, MEMBER_BYTES));
+    Ok(Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members.iter()))
 }
+
+/// What an array keeps about each member: its place in the layout, its runs, what was sent to it last.
+const MEMBER_BYTES: u64 = 512;
 
 /// The members, each with a seed of its own, so that their spindles are not in phase.
 fn build_members(profiles: &[Profile], seed: u64) -> Vec<Box<dyn DeviceModel>> {

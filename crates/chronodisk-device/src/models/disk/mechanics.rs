@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 use super::geometry::{Track, mul_div};
 use super::parameters::{AccessTime, HplCurve, MechanicsParameters, Picos, Rpm, SeekCurve, ThreePoints};
 
-/// An instant or a duration in 1/16 ns; 64 bits hold 36 years.
+/// An instant or a duration in 1/16 ns; 64 bits hold 36 years, twice [`LATEST_ARRIVAL`](crate::LATEST_ARRIVAL).
 pub(crate) type Ticks = u64;
 
 const TICKS_PER_NANO: u64 = 16;

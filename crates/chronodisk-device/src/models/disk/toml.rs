@@ -26,6 +26,7 @@ use chronodisk_sim::SECTOR_BYTES;
 
 use super::parameters::*;
 use super::{Drive, model};
+use crate::footprint;
 use crate::profile::{Blueprint, Fields, ProfileError};
 use read::Reader;
 pub(crate) use write::{Heading, write};
@@ -576,7 +577,22 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
     let shared = Arc::clone(&drive);
     let make = move |info, seed| model(info, Arc::clone(&drive), seed);
-    Ok(Blueprint::new(make).with_drive(shared).turning().with_volatile_cache(volatile).at_most(capacity_bytes))
+    let memory_bytes = footprint::DEVICE_BYTES + drive_memory_bytes_max(&shared);
+    Ok(Blueprint::new(move |_info| memory_bytes, make)
+        .with_drive(shared)
+        .turning()
+        .with_volatile_cache(volatile)
+        .at_most(capacity_bytes))
+}
+
+/// Most memory that a drive of this design takes for what it keeps of segments and of a non-volatile cache.
+pub(crate) fn drive_memory_bytes_max(drive: &Drive) -> u64 {
+    // A segment has a list of the jobs that use it, and a place in the order of use.
+    const SEGMENT_BYTES: u64 = 512;
+    let segments = footprint::allocations_bytes(drive.cache.segments.into(), SEGMENT_BYTES);
+    // The worst are single blocks apart from each other.
+    let dirty = drive.nonvolatile.map_or(0, |memory| footprint::array_bytes::<(u64, u64)>(memory.blocks.into()));
+    segments.saturating_add(dirty)
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ use std::sync::Arc;
 use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 
 use crate::cow_table::CowTable;
+use crate::footprint;
+use crate::models::disk::toml::drive_memory_bytes_max;
 use crate::models::disk::{Disk, Drive};
 use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
 use crate::{DeviceInfo, DeviceModel, Probe};
@@ -404,6 +406,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         return Err(fields.error_at("member", "expected a disk of 128 KiB to 16 TiB"));
     }
     let overhead = drive.command_overhead();
+    let (disk_blocks, drive_memory_bytes) = (drive.capacity_blocks(), drive_memory_bytes_max(&drive));
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let disk_info = DeviceInfo { capacity_sectors: drive.capacity_blocks(), ..info.clone() };
         let disk = Disk::new(disk_info, Arc::clone(&drive), seed);
@@ -417,7 +420,16 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let info = DeviceInfo { volatile_cache: disk.info().volatile_cache, ..info };
         Box::new(EagerWriting::new(info, Arc::new(parts), disk))
     };
-    Ok(Blueprint::new(make).over([&member].into_iter()).with_discard().sized_within(default, most))
+    let memory = move |info: &DeviceInfo| {
+        let block_sectors = u64::from(info.logical_block_bytes) / SECTOR_BYTES;
+        footprint::sum([
+            2 * footprint::DEVICE_BYTES,
+            drive_memory_bytes,
+            CowTable::<u32>::bytes_max(info.capacity_sectors.div_ceil(block_sectors)),
+            Space::bytes_max(disk_blocks / block_sectors),
+        ])
+    };
+    Ok(Blueprint::new(memory, make).over([&member].into_iter()).with_discard().sized_within(default, most))
 }
 
 /// The largest logical block that a profile can have.

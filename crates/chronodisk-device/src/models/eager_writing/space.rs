@@ -28,6 +28,12 @@ impl Space {
         }
     }
 
+    /// Most memory for so many blocks.
+    pub(super) fn bytes_max(blocks: u64) -> u64 {
+        CowTable::<u64>::bytes_max(blocks.div_ceil(WORD))
+            .saturating_add(CowTable::<u16>::bytes_max(blocks.div_ceil(REGION)))
+    }
+
     pub(super) fn blocks(&self) -> u64 {
         self.blocks
     }

@@ -44,7 +44,7 @@ use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use crate::composite::{Composite, Members};
 use crate::profile::{Blueprint, Fields, MAX_CHANNELS, MemberProfiles, ProfileError};
 use crate::quantity::Bytes;
-use crate::{BuildOptions, DeviceInfo, DeviceModel};
+use crate::{BuildOptions, DeviceInfo, DeviceModel, footprint};
 use elevator::Scheduler;
 use line::Limits;
 use policy::{HostQueue, Merge, Parameters, UnplugAt};
@@ -84,7 +84,12 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let info = DeviceInfo { volatile_cache, discard_unit_sectors, ..info };
         Box::new(Composite::new(info, Members::new(vec![member], None), HostQueue::new(Arc::clone(&parameters))))
     };
-    Ok(Blueprint::new(make).sized(capacity_bytes).over([&member].into_iter()).with_host_queue())
+    let member_for_memory = member.clone();
+    let memory = move |info: &DeviceInfo| {
+        let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed: 0 };
+        member_for_memory.memory_bytes_max(&options).unwrap_or(u64::MAX).saturating_add(footprint::DEVICE_BYTES)
+    };
+    Ok(Blueprint::new(memory, make).sized(capacity_bytes).over([&member].into_iter()).with_host_queue())
 }
 
 fn parse_parameters(fields: &mut Fields<'_>, block_bytes: u64) -> Result<Parameters, ProfileError> {

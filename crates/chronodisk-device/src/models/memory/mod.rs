@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
+use crate::DeviceModel;
+use crate::footprint;
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::{Bytes, Rate};
 use device::Memory;
@@ -86,7 +88,9 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         buffer_bytes,
     };
     let parameters = Arc::new(parameters);
-    Ok(Blueprint::new(move |info, seed| Box::new(Memory::new(info, Arc::clone(&parameters), seed))).with_discard())
+    let memory_bytes = footprint::DEVICE_BYTES + footprint::array_bytes::<Nanos>(parameters.units.into());
+    let make = move |info, seed| -> Box<dyn DeviceModel> { Box::new(Memory::new(info, Arc::clone(&parameters), seed)) };
+    Ok(Blueprint::new(move |_info| memory_bytes, make).with_discard())
 }
 
 /// The keys of a direction, in the order of [`Direction`]'s fields.

@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
+use crate::footprint;
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::Bytes;
 use device::{FEMTOS_PER_NANO, IdleSweep, Mems, PERIOD_SCALE, Parts};
@@ -81,10 +82,16 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         mechanics,
     };
     let capacity_bytes = parts.geometry.blocks() * u64::from(parts.sleds) * SECTOR_BYTES;
-    let parts = Arc::new(parts);
+    let (parts, sleds) = (Arc::new(parts), medium.sleds);
     let make = move |info, _seed| -> Box<dyn crate::DeviceModel> { Box::new(Mems::new(info, Arc::clone(&parts))) };
-    Ok(Blueprint::new(make).at_most(capacity_bytes))
+    let segments_bytes = footprint::array_bytes::<[u64; 4]>(buffer_segments.into());
+    let memory_bytes =
+        footprint::DEVICE_BYTES + footprint::allocations_bytes(sleds.into(), SLED_BYTES) + segments_bytes;
+    Ok(Blueprint::new(move |_info| memory_bytes, make).at_most(capacity_bytes))
 }
+
+/// What a device keeps about each sled.
+const SLED_BYTES: u64 = 512;
 
 /// More than any device has; each is looked at for each read.
 const MOST_SEGMENTS: u32 = 1_024;

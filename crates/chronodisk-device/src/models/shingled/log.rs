@@ -44,6 +44,12 @@ impl Log {
         }
     }
 
+    /// Most memory of a log of that layout.
+    pub(super) fn bytes_max(layout: &Layout) -> u64 {
+        CowTable::<u32>::bytes_max(layout.bands.saturating_mul(layout.band_blocks))
+            .saturating_add(CowTable::<Extent>::bytes_max(layout.entries))
+    }
+
     /// Whether the log holds nothing that is in use.
     pub(super) fn is_clean(&self) -> bool {
         self.live == 0

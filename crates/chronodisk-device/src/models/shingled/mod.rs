@@ -44,7 +44,7 @@ use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use crate::composite::{Composite, Members};
 use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
 use crate::quantity::Bytes;
-use crate::{BuildOptions, DeviceInfo, DeviceModel};
+use crate::{BuildOptions, DeviceInfo, DeviceModel, footprint};
 use log::Log;
 use policy::Shingled;
 
@@ -147,6 +147,13 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         return Err(fields.error_at("cache", format!("with it there is no room for a band on a disk of {disk}")));
     }
     let below = member.clone();
+    let sizes = Arc::new(sizes);
+    let (measured, disk_memory_bytes) = (Arc::clone(&sizes), member.member_memory_bytes_max());
+    let memory = move |info: &DeviceInfo| {
+        let layout = measured.layout(info.logical_block_bytes.into());
+        let log_bytes = layout.map_or(u64::MAX, |layout| Log::bytes_max(&layout));
+        footprint::sum([footprint::DEVICE_BYTES, disk_memory_bytes, log_bytes])
+    };
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let disk = below.build(&BuildOptions { seed, ..BuildOptions::default() }).expect("its own capacity fits");
         let layout =
@@ -155,7 +162,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let log = Log::new(layout);
         Box::new(Composite::new(info, Members::new(vec![disk], None), Shingled::new(Arc::new(layout), log)))
     };
-    Ok(Blueprint::new(make).sized(capacity_bytes).over([&member].into_iter()))
+    Ok(Blueprint::new(memory, make).sized(capacity_bytes).over([&member].into_iter()))
 }
 
 /// The largest logical block that a profile can have.

@@ -16,6 +16,9 @@ pub(crate) trait FlashDrive: Send + Sync {
     /// What its translation layer is told, for a device of this capacity.
     fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters>;
 
+    /// Most memory that a device with these properties takes, in bytes.
+    fn memory_bytes_max(&self, info: &DeviceInfo) -> u64;
+
     /// The device whose translation layer is in this state.
     fn drive(&self, info: DeviceInfo, seed: u64, ftl: Ftl) -> Box<dyn DeviceModel>;
 }

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use super::ftl::Unit;
 use super::pool::NONE;
+use crate::footprint;
 
 /// The places.
 #[derive(Clone, Debug)]
@@ -114,6 +115,17 @@ impl Buffer {
             next_order: 1,
             ring: in_order.then(|| Ring::new(units)),
         }
+    }
+
+    /// Most memory of a buffer of so many units.
+    pub(super) fn bytes_max(units: u32) -> u64 {
+        let chains = u64::from(units).saturating_mul(2);
+        footprint::sum([
+            footprint::array_bytes::<Entry>(units.into()),
+            footprint::array_bytes::<u32>(chains),
+            // The ring: a bit for each place.
+            footprint::array_bytes::<u64>(chains / u64::from(u64::BITS) + 1),
+        ])
     }
 
     /// Places for which data can still be admitted.

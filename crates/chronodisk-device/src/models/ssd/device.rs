@@ -16,7 +16,7 @@ use super::pool::Pool;
 use super::read_ahead::ReadAhead;
 use super::statistics::Statistics;
 use super::write::{OpenSuperpage, Program};
-use crate::{DeviceInfo, DeviceModel, Probe};
+use crate::{DeviceInfo, DeviceModel, Probe, footprint};
 
 /// A drive.
 #[derive(Clone, Debug)]
@@ -115,6 +115,31 @@ impl Ssd {
         // An aged drive may have stopped in the middle of a collection.
         (0..geometry.dies()).for_each(|die| drive.collect(die));
         drive
+    }
+
+    /// Most memory that a drive takes besides its translation layer.
+    pub(crate) fn bytes_max(parameters: &SsdParameters) -> u64 {
+        // Registers, lines and timelines of a die and of its share of a bus.
+        const DIE_BYTES: u64 = 1 << 10;
+        const BUS_BYTES: u64 = 1 << 10;
+        const QUEUE_BYTES: u64 = 256;
+        const CHUNK_BYTES: u64 = 128;
+        let geometry = parameters.geometry();
+        let dies = u64::from(geometry.dies());
+        let read_ahead = parameters
+            .read_ahead
+            .map_or(0, |ahead| u64::from(ahead.streams).saturating_mul(u64::from(ahead.units) + 1));
+        footprint::sum([
+            footprint::DEVICE_BYTES,
+            // Counts of latencies, by class.
+            64 << 10,
+            dies.saturating_mul(DIE_BYTES + size_of::<Collector>() as u64 + size_of::<OpenSuperpage>() as u64),
+            footprint::array_bytes::<Move>(dies.saturating_mul(geometry.units_per_superpage().into())),
+            u64::from(geometry.channels) * BUS_BYTES,
+            u64::from(parameters.front.queues + parameters.front.processors) * QUEUE_BYTES,
+            Buffer::bytes_max(parameters.buffer.units),
+            read_ahead.saturating_mul(CHUNK_BYTES),
+        ])
     }
 
     /// The units that a request touches.

@@ -15,6 +15,7 @@ use super::geometry::{CellKind, Geometry};
 use super::parameters::{
     ArrayTimes, BufferParameters, FrontParameters, ReadAheadParameters, SlcTimes, SsdParameters, UnwrittenRead,
 };
+use crate::footprint;
 use crate::profile::{Blueprint, Fields, ProfileError};
 use crate::quantity::{Bytes, Rate};
 use crate::{DeviceInfo, DeviceModel, ZoneLayout};
@@ -82,6 +83,11 @@ impl FlashDrive for Drives {
     fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters> {
         let units = units_of(info.capacity_sectors * SECTOR_BYTES, self.0.geometry());
         Arc::new(FtlParameters { logical_units: units as u32, ..self.0.ftl.clone() })
+    }
+
+    fn memory_bytes_max(&self, info: &DeviceInfo) -> u64 {
+        let ftl = self.translation(info);
+        footprint::sum([Ftl::bytes_max(&ftl), Ssd::bytes_max(&self.0)])
     }
 
     fn drive(&self, info: DeviceInfo, seed: u64, ftl: Ftl) -> Box<dyn DeviceModel> {

@@ -2,6 +2,7 @@
 
 use super::super::geometry::{DieIndex, Geometry};
 use crate::flat_table::FlatTable;
+use crate::footprint;
 
 /// Number of a superblock in the drive: by die, then block.
 pub(crate) type SuperblockIndex = u32;
@@ -126,6 +127,17 @@ impl Blocks {
             blocks.pools.superblocks(pool).rev().for_each(|superblock| blocks.put_free(pool, superblock, true));
         }
         blocks
+    }
+
+    /// Most memory for the superblocks of a drive.
+    pub(super) fn bytes_max(geometry: &Geometry, slc_superblocks: u32) -> u64 {
+        let pools = Pools { dies: geometry.dies(), blocks_per_die: geometry.blocks_per_plane, slc_superblocks };
+        let pools = u64::from(pools.count());
+        footprint::sum([
+            FlatTable::bytes(u64::from(geometry.superblocks()) * u64::from(RECORD_WORDS)),
+            FlatTable::bytes(pools * u64::from(WEAR_CLASSES)),
+            footprint::array_bytes::<PoolWear>(pools),
+        ])
     }
 
     /// None of them among the free ones yet.

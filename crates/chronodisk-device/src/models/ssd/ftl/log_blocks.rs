@@ -25,6 +25,7 @@ use super::blocks::{BlockUse, Field, SuperblockIndex};
 use super::collector::Move;
 use super::{Frontier, Ftl, FtlParameters, Stream, Superpage, Unit};
 use crate::flat_table::FlatTable;
+use crate::footprint;
 
 /// Number of a logical block.
 pub(super) type LogicalBlock = u32;
@@ -67,6 +68,15 @@ impl LogBlocks {
             current: vec![0; dies as usize],
             others: vec![Vec::with_capacity(parameters.open_logs() as usize); dies as usize],
         })
+    }
+
+    /// Most memory for the logs of a drive; none where blocks are not mapped.
+    pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
+        let Some(logical) = parameters.logical_blocks() else { return 0 };
+        let dies = u64::from(parameters.geometry.dies());
+        let superblocks = FlatTable::bytes(parameters.geometry.superblocks().into());
+        let logs = footprint::allocations_bytes(dies, 64 + 8 * u64::from(parameters.open_logs()));
+        footprint::sum([FlatTable::bytes(logical.into()), superblocks, superblocks, logs])
     }
 
     /// The logical block of which a superblock is the data, plus one; zero if it is of none.

@@ -7,6 +7,7 @@
 
 use super::{Ftl, FtlParameters, Mapping, Unit};
 use crate::flat_table::FlatTable;
+use crate::footprint;
 
 use super::super::geometry::Slot;
 
@@ -112,6 +113,17 @@ impl MappingCache {
             newest: 0,
             oldest: 0,
         })
+    }
+
+    /// Most memory for the part of the mapping that is in memory; none where all of it is, which is the map itself.
+    pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
+        let Mapping::DemandCached { entries } = parameters.mapping else { return 0 };
+        let capacity = u64::from(entries.min(parameters.logical_units));
+        footprint::sum([
+            FlatTable::bytes(capacity * u64::from(ENTRY_WORDS)),
+            FlatTable::bytes(capacity.next_power_of_two()),
+            FlatTable::bytes(parameters.translation_units().into()),
+        ])
     }
 
     /// A unit's mapping was changed by the controller itself.

@@ -59,6 +59,7 @@ use std::sync::Arc;
 
 use super::geometry::{DieIndex, Slot};
 use crate::flat_table::FlatTable;
+use crate::footprint;
 pub(crate) use blocks::SuperblockIndex;
 use blocks::{BlockUse, Blocks, Field};
 pub(crate) use collector::{CollectionReason, Move, Urgency};
@@ -245,6 +246,25 @@ impl Ftl {
             counters: FtlCounters::default(),
             parameters,
         }
+    }
+
+    /// Most memory that the state of such a drive takes.
+    pub(crate) fn bytes_max(parameters: &FtlParameters) -> u64 {
+        let geometry = &parameters.geometry;
+        let dies = u64::from(geometry.dies());
+        let mapped = parameters.mapped_units();
+        footprint::sum([
+            footprint::DEVICE_BYTES,
+            FlatTable::bytes(mapped.into()),
+            FlatTable::bytes(Reverse::bytes(parameters) / 4),
+            FlatTable::bytes(regions_of(mapped)),
+            Blocks::bytes_max(geometry, Sizes::of(parameters).slc_superblocks),
+            Victims::bytes_max(parameters),
+            LogBlocks::bytes_max(parameters),
+            Zones::bytes_max(parameters),
+            footprint::array_bytes::<Die>(dies),
+            MappingCache::bytes_max(parameters),
+        ])
     }
 
     /// What it was told.

@@ -6,6 +6,7 @@ use super::super::geometry::DieIndex;
 use super::blocks::{Blocks, Field, SuperblockIndex};
 use super::parameters::{FtlParameters, VictimPolicy};
 use crate::flat_table::FlatTable;
+use crate::footprint;
 
 /// The candidates of each die: closed superblocks whose programs have all ended.
 ///
@@ -65,6 +66,15 @@ impl Victims {
             dies: vec![DieVictims::default(); dies as usize],
             random,
         }
+    }
+
+    /// Most memory for the candidates of a drive, those of a region with one bit in a cell included, by any policy.
+    pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
+        let geometry = &parameters.geometry;
+        let per_die = u64::from(geometry.blocks_per_plane).max(2 * (u64::from(geometry.units_per_superblock()) + 1));
+        let dies = u64::from(geometry.dies());
+        let each = FlatTable::bytes(dies * per_die).saturating_add(footprint::array_bytes::<DieVictims>(dies));
+        each.saturating_mul(1 + u64::from(parameters.slc_cache.is_some()))
     }
 
     /// Candidates of a die.

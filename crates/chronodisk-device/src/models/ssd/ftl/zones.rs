@@ -37,6 +37,7 @@ use super::collector::{CollectionReason, Victim};
 use super::state::RestingBlock;
 use super::{Appended, Ftl, FtlParameters, Stream, Superpage, Unit, Urgency};
 use crate::flat_table::FlatTable;
+use crate::footprint;
 
 /// Number of a zone in the drive.
 pub(crate) type ZoneIndex = u32;
@@ -129,6 +130,17 @@ impl Zones {
             closed: 0,
             filling: 0,
         })
+    }
+
+    /// Most memory for the zones of a drive; none if it has none.
+    pub(super) fn bytes_max(parameters: &FtlParameters) -> u64 {
+        let Some(zone) = parameters.zones() else { return 0 };
+        let zones = u64::from(parameters.logical_units / zone.size_units);
+        footprint::sum([
+            FlatTable::bytes(zones * u64::from(RECORD_WORDS)),
+            FlatTable::bytes(zones.saturating_mul(zone.dies.into())),
+            footprint::array_bytes::<ZoneIndex>(u64::from(zone.most_open) + 1),
+        ])
     }
 
     fn get(&self, zone: ZoneIndex, word: Word) -> u32 {

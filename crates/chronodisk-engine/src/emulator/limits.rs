@@ -1,0 +1,289 @@
+//! What clients share, and how much of it they may have: memory, and processor time for long calls.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use chronodisk_device::DeviceModel;
+use chronodisk_sim::{Completion, Nanos};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::step::checked_step;
+
+/// Memory that several parts of a server take from, up to a limit.
+#[derive(Debug)]
+pub struct MemoryPool {
+    limit_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+impl MemoryPool {
+    /// A pool of so many bytes.
+    #[must_use]
+    pub fn new(limit_bytes: u64) -> Arc<MemoryPool> {
+        Arc::new(MemoryPool { limit_bytes, used_bytes: AtomicU64::new(0) })
+    }
+
+    /// Most bytes that may be taken.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    /// Bytes that are taken.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes bytes, if there are so many.
+    pub(super) fn take(&self, bytes: u64) -> bool {
+        let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit_bytes);
+        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
+    }
+
+    /// Counts bytes that somebody has made sure of before.
+    pub(super) fn add(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes bytes until what is returned is dropped; `None` if there are not so many.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+        self.take(bytes).then(|| Held { pool: Arc::clone(self), bytes })
+    }
+}
+
+/// Bytes that were taken from a pool.
+#[derive(Debug)]
+pub struct Held {
+    pool: Arc<MemoryPool>,
+    bytes: u64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pool.give_back(self.bytes);
+    }
+}
+
+/// How much a call may work, and what keeps long calls from taking all processors.
+///
+/// A call that has worked for [`SHORT_CALL`] goes on only in one of a few lanes, one fewer than there are processors,
+/// so that short calls of other sessions find a processor free. The wait for a lane counts as work.
+#[derive(Debug)]
+pub struct Workshop {
+    call_limit: Duration,
+    lanes_free: Mutex<usize>,
+    lane_left: Condvar,
+    stopping: AtomicBool,
+}
+
+/// A call that works no longer than this is served at once.
+const SHORT_CALL: Duration = Duration::from_millis(5);
+/// How often a call that waits for a lane looks whether the server stops.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Bounded work waits no longer for a lane.
+const COURTESY: Duration = Duration::from_millis(200);
+/// Between these a piece of work is neither lengthened nor shortened.
+const PIECE_MIN: Duration = Duration::from_micros(200);
+const PIECE_MAX: Duration = Duration::from_millis(2);
+
+impl Workshop {
+    /// One in which no call works longer than `call_limit` of processor time.
+    #[must_use]
+    pub fn new(call_limit: Duration) -> Arc<Workshop> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Workshop {
+            call_limit,
+            lanes_free: Mutex::new(processors.saturating_sub(1).max(1)),
+            lane_left: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// From now on every call ends as soon as it is looked at.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.lane_left.notify_all();
+    }
+
+    /// Begins a call on the present thread.
+    pub(super) fn call(&self) -> Call<'_> {
+        Call { shop: self, worked_before: worked(), waited: Duration::ZERO, lane: None }
+    }
+}
+
+/// Processor time of the present thread so far.
+fn worked() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Why a call must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Halt {
+    /// It has worked, or waited for others that work, as long as it may.
+    TooLong(Duration),
+    /// The server ends.
+    Stopping,
+}
+
+/// A command that is being executed.
+pub(super) struct Call<'a> {
+    shop: &'a Workshop,
+    worked_before: Duration,
+    waited: Duration,
+    lane: Option<Lane<'a>>,
+}
+
+struct Lane<'a>(&'a Workshop);
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        *self.0.lanes_free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.lane_left.notify_one();
+    }
+}
+
+impl Call<'_> {
+    /// Between two pieces of work: whether the call may go on.
+    pub fn check(&mut self) -> Result<(), Halt> {
+        if self.shop.stopping.load(Ordering::Relaxed) {
+            return Err(Halt::Stopping);
+        }
+        let worked = worked().saturating_sub(self.worked_before);
+        let left = self.left(worked)?;
+        if worked > SHORT_CALL { self.enter_lane(left) } else { Ok(()) }
+    }
+
+    /// Before a piece of work that may be long, is bounded and can't be cut: in a lane, if one is free soon.
+    pub fn begin_long(&mut self) {
+        let _ = self.enter_lane(COURTESY);
+    }
+
+    fn left(&self, worked: Duration) -> Result<Duration, Halt> {
+        let limit = self.shop.call_limit;
+        limit.checked_sub(worked + self.waited).ok_or(Halt::TooLong(limit))
+    }
+
+    fn enter_lane(&mut self, patience: Duration) -> Result<(), Halt> {
+        if self.lane.is_some() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let mut free = self.shop.lanes_free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            if self.shop.stopping.load(Ordering::Relaxed) {
+                return Err(Halt::Stopping);
+            }
+            if begun.elapsed() > patience {
+                return Err(Halt::TooLong(self.shop.call_limit));
+            }
+            let waited = self.shop.lane_left.wait_timeout(free, LOOK_EVERY);
+            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= 1;
+        self.lane = Some(Lane(self.shop));
+        self.waited += begun.elapsed();
+        Ok(())
+    }
+}
+
+/// How far a model is stepped between two looks at the clock: adapted to what its pieces take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces(Nanos);
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Pieces(Nanos::from_millis(1))
+    }
+}
+
+impl Pieces {
+    /// [`checked_step`] in pieces: to the first instant that completes something, or to `limit`.
+    ///
+    /// Stepping in pieces gives the same completions (the third rule of the models).
+    ///
+    /// # Panics
+    /// If the model breaks its contract.
+    pub fn step(
+        &mut self,
+        model: &mut dyn DeviceModel,
+        limit: Nanos,
+        completed: &mut Vec<Completion>,
+        call: &mut Call<'_>,
+    ) -> Result<(), Halt> {
+        let first_new = completed.len();
+        loop {
+            let until = limit.min(model.now().saturating_add(self.0));
+            let begun = Instant::now();
+            checked_step(model, until, completed);
+            if completed.len() > first_new || until == limit {
+                return Ok(());
+            }
+            let took = begun.elapsed();
+            if took < PIECE_MIN {
+                self.0 = Nanos::from_nanos(self.0.as_nanos().saturating_mul(4));
+            } else if took > PIECE_MAX {
+                self.0 = Nanos::from_nanos((self.0.as_nanos() / 4).max(1_000));
+            }
+            call.check()?;
+        }
+    }
+
+    /// [`checked_advance`](crate::step::checked_advance) in pieces, for a model that is not beyond `until`.
+    ///
+    /// # Panics
+    /// If the model breaks its contract.
+    pub fn advance(
+        &mut self,
+        model: &mut dyn DeviceModel,
+        until: Nanos,
+        completed: &mut Vec<Completion>,
+        call: &mut Call<'_>,
+    ) -> Result<(), Halt> {
+        let first_new = completed.len();
+        let outstanding = model.outstanding() as usize;
+        loop {
+            let before_step = completed.len();
+            self.step(model, until, completed, call)?;
+            if completed.len() == before_step {
+                return Ok(());
+            }
+            assert!(
+                completed.len() - first_new <= outstanding,
+                "model {}: {} completions by {until}, but only {outstanding} requests were outstanding",
+                model.info().name,
+                completed.len() - first_new,
+            );
+        }
+    }
+
+    /// [`step_to_completion`](crate::step::step_to_completion) in pieces.
+    ///
+    /// # Panics
+    /// If the model breaks its contract.
+    pub fn step_to_completion(
+        &mut self,
+        model: &mut dyn DeviceModel,
+        completed: &mut Vec<Completion>,
+        call: &mut Call<'_>,
+    ) -> Result<(), Halt> {
+        let first_new = completed.len();
+        self.step(model, Nanos::MAX, completed, call)?;
+        assert!(
+            completed.len() > first_new,
+            "model {}: {} requests never complete",
+            model.info().name,
+            model.outstanding()
+        );
+        let now = model.now();
+        self.advance(model, now, completed, call)
+    }
+}

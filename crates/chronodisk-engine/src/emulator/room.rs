@@ -1,0 +1,121 @@
+//! Who is let in, and who goes when there is no room: sans-I/O.
+//!
+//! Everybody who is there has a peer, a rank and an instant. Where there are as many as there may be, or one peer has
+//! its share, somebody who can be spared makes room: of the lowest rank, of the peer that has most, who came first.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::socket::Peer;
+
+/// Most in all, and most of one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// In all.
+    pub most: usize,
+    /// Of one peer: an address, or a user of this machine.
+    pub per_peer: usize,
+}
+
+impl Share {
+    /// So many in all, of which one peer may have three quarters.
+    #[must_use]
+    pub fn of(most: usize) -> Share {
+        Share { most, per_peer: (most * 3).div_ceil(4).max(1) }
+    }
+}
+
+/// Somebody who is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guest<K> {
+    pub key: K,
+    pub peer: Peer,
+    /// Who can be spared, and since when; the smaller rank first.
+    pub spare: Option<(u8, Instant)>,
+}
+
+/// What becomes of somebody who wants in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission<K> {
+    Welcome,
+    /// Once this one is gone.
+    Instead(K),
+    /// There are too many.
+    Full,
+    /// The peer has its share.
+    PeerFull,
+}
+
+/// Whether there is room for one more of `peer`.
+pub(super) fn admit<K: Copy>(guests: &[Guest<K>], share: Share, peer: Peer) -> Admission<K> {
+    let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
+    for guest in guests {
+        *counts.entry(guest.peer).or_default() += 1;
+    }
+    let spared = |own: bool| {
+        let candidates = guests.iter().filter(|guest| !own || guest.peer == peer);
+        let ranked = candidates.filter_map(|guest| {
+            let (rank, since) = guest.spare?;
+            // Nobody loses a place to a peer that has more of them.
+            let count = counts[&guest.peer];
+            let fair = guest.peer == peer || count >= counts.get(&peer).copied().unwrap_or(0);
+            fair.then_some(((rank, std::cmp::Reverse(count), since), guest.key))
+        });
+        ranked.min_by_key(|(order, _)| *order).map(|(_, key)| key)
+    };
+    let has_share = counts.get(&peer).copied().unwrap_or(0) >= share.per_peer;
+    let full = guests.len() >= share.most;
+    match (has_share || full).then(|| spared(has_share)) {
+        None => Admission::Welcome,
+        Some(Some(key)) => Admission::Instead(key),
+        Some(None) if full => Admission::Full,
+        Some(None) => Admission::PeerFull,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn guest(key: u32, uid: u32, spare: Option<(u8, u64)>) -> Guest<u32> {
+        let epoch = Instant::now();
+        let spare = spare.map(|(rank, seconds)| (rank, epoch + Duration::from_secs(seconds)));
+        Guest { key, peer: Peer::User(uid), spare }
+    }
+
+    #[test]
+    fn a_peer_has_its_share_and_the_others_the_rest() {
+        let share = Share { most: 4, per_peer: 3 };
+        let mut guests: Vec<_> = (0..3).map(|key| guest(key, 1, None)).collect();
+        assert_eq!(admit(&guests, share, Peer::User(1)), Admission::PeerFull);
+        assert_eq!(admit(&guests, share, Peer::User(2)), Admission::Welcome);
+        guests.push(guest(3, 2, None));
+        assert_eq!(admit(&guests, share, Peer::User(3)), Admission::Full);
+    }
+
+    #[test]
+    fn who_can_be_spared_goes_by_rank_then_peer_then_age() {
+        let share = Share { most: 5, per_peer: 3 };
+        let guests = [
+            guest(0, 1, Some((1, 0))),
+            guest(1, 2, Some((0, 5))),
+            guest(2, 3, Some((0, 9))),
+            guest(3, 3, Some((0, 8))),
+            guest(4, 3, Some((1, 1))),
+        ];
+        assert_eq!(admit(&guests, share, Peer::User(9)), Admission::Instead(3));
+        // Who has its share can only replace its own.
+        assert_eq!(admit(&guests[..4], Share { most: 5, per_peer: 1 }, Peer::User(1)), Admission::Instead(0));
+        // Nor does a peer with many take the place of one with few.
+        let guests = [guest(0, 1, Some((0, 0))), guest(1, 2, None), guest(2, 2, None)];
+        assert_eq!(admit(&guests, Share { most: 3, per_peer: 3 }, Peer::User(2)), Admission::Full);
+    }
+
+    #[test]
+    fn a_share_is_three_quarters_and_never_nothing() {
+        assert_eq!(Share::of(16), Share { most: 16, per_peer: 12 });
+        assert_eq!(Share::of(1), Share { most: 1, per_peer: 1 });
+    }
+}

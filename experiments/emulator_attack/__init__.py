@@ -1,0 +1,1 @@
+"""What clients that attack an emulator server do to another client of it."""
