@@ -193,8 +193,14 @@ const ENDS_WITHIN: Duration = Duration::from_secs(2);
 fn ends_when_one_is_killed(chronodisk: &Chronodisk, index: u64) -> bool {
     let flags = [&[][..], &["--cpu", "wall"], &["--clock", "real"]][index as usize % 3];
     let mut running = Running::start_with(chronodisk, &format!("any-{index}"), flags);
+    let kernel = loop {
+        assert!(running.child.try_wait().unwrap().is_none(), "it ended before the guest began");
+        match running.process("linux.uml") {
+            Some(kernel) => break kernel,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
     std::thread::sleep(moment(index));
-    let kernel = running.process("linux.uml").expect("the guest's kernel runs by now");
     let all = living(kernel);
     let victim = all[(index * 104_729 / 7) as usize % all.len()];
     kill(victim, "-KILL");
