@@ -494,7 +494,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     }
     if !in_memory && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage(
-            "--store FILE is on this machine; with --server the bytes are in the server's memory",
+            "--store FILE is on this machine; with --server the bytes are at the server (its --store)",
         ));
     }
     // A server decides by itself unless it is told.
@@ -518,7 +518,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     };
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
         return Err(Failure::usage(
-            "--squash is of bytes on this machine; with --server they are in the server's memory",
+            "--squash is of bytes on this machine; with --server they are at the server",
         ));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
