@@ -517,9 +517,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         (false, false) => StoreChoice::File { path: path_of(index) },
     };
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage(
-            "--squash is of bytes on this machine; with --server they are at the server",
-        ));
+        return Err(Failure::usage("--squash is of bytes on this machine; with --server they are at the server"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store is of one device"));
