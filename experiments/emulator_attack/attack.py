@@ -10,7 +10,8 @@ its own, at a stated rate:
 - *terabyte*: one write of 1 TB, and one range of 1 TB of zeros for the store.
 - *largest*: the largest writes that are allowed, as many as may be outstanding, to a disk.
 - *slow*: 80 connections that send a byte a second and never greet.
-- *dead*: 16 sessions with a device that are never heard of again.
+- *dead*: 8 sessions with a device that are never heard of again.
+- *heavy*: two sessions with a row of 4,096 disks that ask for predictions without a pause.
 
 Every attack that is to be refused is timed until its refusal. The result is the ratio of the honest client's 99th
 percentiles with and without the attack, and the slowest refusal.
@@ -18,6 +19,7 @@ percentiles with and without the attack, and the slowest refusal.
 
 import argparse
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -35,7 +37,7 @@ SCHEMA = "chronodisk.experiment.emulator-attack/1"
 NAME = "emulator-attack"
 HONEST, HOSTILE = "127.0.0.1", "127.0.0.2"
 HEADER = struct.Struct("<IHHQ")
-HELLO, RESET, CLEAR, SUBMIT, NEXT, ERROR = 1, 2, 5, 7, 8, 0xFFFF
+HELLO, RESET, CLEAR, SUBMIT, NEXT, END, ERROR = 1, 2, 5, 7, 8, 10, 0xFFFF
 READ, WRITE = 0, 1
 MIB = 1 << 20
 
@@ -132,6 +134,8 @@ def honest(port: int, requests: int) -> list[float]:
         now = client.next_completion(now)
         waits.append((time.perf_counter() - begun) * 1e3)
         time.sleep(0.0005)
+    client.ask(END, b"")
+    client.socket.close()
     return waits
 
 
@@ -168,6 +172,33 @@ def largest(port: int) -> None:
     for number in range(5):
         client.submit(0, number, 0, 256 * MIB // 512, WRITE)
         client.next_completion(0)
+
+
+def nested(levels: int) -> str:
+    """64 rows of 64 rows of ... disks, one after the other."""
+    text, member = "", "first-disk"
+    for level in range(levels):
+        name = f"row-{level}"
+        carried = f"[[member-profile]]\nname = \"{member}\"\nprofile = {json.dumps(text)}\n" if text else ""
+        text = (
+            f'name = "{name}"\nkind = "array"\ndescription = "x"\nsource = "x"\nvalidation = "unvalidated"\n'
+            f'level = "linear"\nmember = "{member}"\ncount = 64\n{carried}'
+        )
+        member = name
+    return text
+
+
+def heavy(port: int) -> None:
+    """A row of 4,096 disks, which is forked for each prediction, without a pause."""
+    while True:
+        with contextlib.suppress(Refused, OSError):
+            client = Client(port, HOSTILE)
+            client.begin("heavy", nested(2))
+            now = 0
+            for number in range(1_000_000):
+                client.submit(now, number, 0, 8, READ)
+                now = client.next_completion(now)
+        time.sleep(0.1)
 
 
 REFUSALS = {"memory": memory, "time": far_time, "terabyte": terabyte, "zeros": zeros, "largest": largest}
@@ -219,7 +250,7 @@ def dead(port: int, count: int) -> None:
 def attackers(port: int, pause: float) -> tuple[list[Any], dict[str, Any]]:
     """Start them all."""
     worst = {name: multiprocessing.Value("d", 0.0) for name in REFUSALS}
-    jobs: list[tuple[Any, tuple[Any, ...]]] = [(dead, (port, 16)), (slow, (port, 80))]
+    jobs: list[tuple[Any, tuple[Any, ...]]] = [(dead, (port, 8)), (slow, (port, 80)), (heavy, (port,)), (heavy, (port,))]
     jobs += [(refused_repeatedly, (name, port, pause, worst[name])) for name in REFUSALS]
     processes = [multiprocessing.Process(target=target, args=arguments, daemon=True) for target, arguments in jobs]
     for process in processes:

@@ -103,9 +103,13 @@ impl Client {
     }
 
     fn refusal(&mut self, command: Command) -> (ErrorCode, String) {
+        self.refusal_within(IN_TIME, command)
+    }
+
+    fn refusal_within(&mut self, most: Duration, command: Command) -> (ErrorCode, String) {
         let begun = Instant::now();
         let answer = self.say(command);
-        assert!(begun.elapsed() < IN_TIME, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < most, "{:?}", begun.elapsed());
         match answer {
             Some(Answer::Error { code, reason }) => (code, reason),
             other => panic!("not refused, but {other:?}"),
@@ -239,7 +243,8 @@ fn a_call_that_works_too_long_ends_its_session_and_others_are_served_meanwhile()
         .drain(..)
         .map(|mut attacker| {
             let attack = attack.clone();
-            thread::spawn(move || attacker.refusal(attack))
+            // Processor time is limited, which takes longer where others work as well.
+            thread::spawn(move || attacker.refusal_within(10 * IN_TIME, attack))
         })
         .collect();
     let mut slowest = Duration::ZERO;

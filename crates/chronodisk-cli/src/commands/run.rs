@@ -586,7 +586,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         );
     }
     if !in_memory && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage("--store FILE can't be used with --server, which keeps the bytes in its memory"));
+        return Err(Failure::usage("--store FILE can't be used with --server, which keeps the bytes (its --store)"));
     }
     // A server decides by itself unless it is told.
     let budget_bytes = match (arguments.ram_budget, &arguments.elsewhere.server) {
@@ -608,7 +608,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
         (false, false) => StoreChoice::File { path: path_of(index) },
     };
     if squashed.is_some() && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage("--squash can't be used with --server, which keeps the bytes in its memory"));
+        return Err(Failure::usage("--squash can't be used with --server, which keeps the bytes (its --store)"));
     }
     if arguments.record_store.is_some() && devices.len() > 1 {
         return Err(Failure::usage("--record-store works with one device only"));

@@ -162,6 +162,17 @@ impl Call<'_> {
         if worked > SHORT_CALL { self.enter_lane(left) } else { Ok(()) }
     }
 
+    /// Goes on in a lane.
+    pub fn enter_lane_in_time(&mut self) -> Result<(), Halt> {
+        let left = self.left(Duration::ZERO)?;
+        self.enter_lane(left)
+    }
+
+    /// Whether it has worked so long that it belongs into a lane.
+    pub fn is_long(&self) -> bool {
+        worked().saturating_sub(self.worked_before) > SHORT_CALL
+    }
+
     /// Before a piece of work that may be long, is bounded and can't be cut: in a lane, if one is free soon.
     pub fn begin_long(&mut self) {
         let _ = self.enter_lane(COURTESY);

@@ -64,6 +64,8 @@ pub struct Session {
     /// Answers that the client may not have received, by the number of their command.
     answers: VecDeque<(u64, Vec<u8>)>,
     repeated_commands: u64,
+    /// The last command was a long one.
+    works_long: bool,
     ended: bool,
 }
 
@@ -101,7 +103,16 @@ impl Session {
     /// A session without a device, whose calls share a workshop with those of others.
     #[must_use]
     pub fn in_shop(maker: Arc<dyn DeviceMaker>, shop: Arc<Workshop>) -> Self {
-        Session { maker, shop, device: None, executed: 0, answers: VecDeque::new(), repeated_commands: 0, ended: false }
+        Session {
+            maker,
+            shop,
+            device: None,
+            executed: 0,
+            answers: VecDeque::new(),
+            repeated_commands: 0,
+            works_long: false,
+            ended: false,
+        }
     }
 
     /// Number of the last command that was executed.
@@ -163,7 +174,11 @@ impl Session {
         };
         self.executed = sequence;
         let shop = Arc::clone(&self.shop);
-        let done = self.execute(command, &mut shop.call());
+        let mut call = shop.call();
+        // What was long once is likely to be so again, and a part of it can't be cut.
+        let begun = if self.works_long { call.enter_lane_in_time() } else { Ok(()) };
+        let done = begun.map_err(Refused::from).and_then(|()| self.execute(command, &mut call));
+        self.works_long = call.is_long();
         let answer = match &done {
             Ok(answer) => answer.clone(),
             Err(Refused::Command(code, reason)) => Answer::error(*code, reason),

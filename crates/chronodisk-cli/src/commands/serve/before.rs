@@ -97,9 +97,12 @@ impl NewStore {
             return NewStore(Vec::new());
         }
         let path = store.strip_prefix("overflow:").map_or_else(|| PathBuf::from(&arguments.store), PathBuf::from);
-        let mut map = path.clone().into_os_string();
-        map.push(".map");
-        NewStore([path, map.into()].into_iter().filter(|path| is_missing(path)).collect())
+        let beside = [".map", ".sums"].map(|end| {
+            let mut name = path.clone().into_os_string();
+            name.push(end);
+            PathBuf::from(name)
+        });
+        NewStore([path].into_iter().chain(beside).filter(|path| is_missing(path)).collect())
     }
 
     /// Clients may have written: the files stay.
