@@ -14,6 +14,8 @@ pub mod status {
     pub const USAGE: u8 = 2;
     /// This host lacks something.
     pub const HOST_LACKS: u8 = 3;
+    /// Chronodisk itself failed after CMD had started.
+    pub const OWN_FAILURE: u8 = 125;
     /// Interrupted from the terminal: 128 + SIGINT, as shells expect it.
     pub const INTERRUPTED: u8 = 130;
 }

@@ -244,6 +244,11 @@ fn server_result(served: &Served<'_>) -> ServerResult {
     }
 }
 
+/// What a user should know whose device's bytes are not all kept.
+pub fn close_warning(error: &str) -> String {
+    format!("the store could not be closed, so what was written last may be lost: {error}")
+}
+
 /// What a reader of the figures should know of a device that was served.
 fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     let statistics = &outcome.statistics;
@@ -253,6 +258,7 @@ fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
         let first = reason(&statistics.first_store_error);
         warnings.push(format!("{} requests failed because of the store: {first}", statistics.store_errors));
     }
+    warnings.extend(outcome.store_close_error.as_deref().map(close_warning));
     if statistics.violations > 0 {
         let first = reason(&statistics.first_violation);
         warnings.push(format!("{} connections broke the protocol: {first}", statistics.violations));
@@ -338,6 +344,7 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
         let first = backend.first_store_error.as_deref().unwrap_or("no reason was given");
         warnings.push(format!("{} requests got an I/O error because of the store: {first}", backend.store_errors));
     }
+    warnings.extend(backend.store_close_error.as_deref().map(close_warning));
     if backend.malformed_requests > 0 {
         warnings.push(format!("{} malformed requests were refused", backend.malformed_requests));
     }

@@ -160,8 +160,9 @@ impl Backend {
             let mut store = session.into_store();
             let close_error = store.close().err().map(|error| error.to_string());
             report.store_bytes += store.allocated_bytes().unwrap_or(0);
-            report.store_errors += stats.store_errors + u64::from(close_error.is_some());
-            report.first_store_error = report.first_store_error.or(stats.first_store_error).or(close_error);
+            report.store_errors += stats.store_errors;
+            report.first_store_error = report.first_store_error.or(stats.first_store_error);
+            report.store_close_error = report.store_close_error.or(close_error);
             report.malformed_requests += stats.bad_requests.values().sum::<u64>();
             report.store_notices.extend(store.notices());
             let named = |(name, value)| match count {

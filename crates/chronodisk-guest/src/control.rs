@@ -54,6 +54,8 @@ pub struct BackendReport {
     pub store_errors: u64,
     /// The first of these errors.
     pub first_store_error: Option<String>,
+    /// Why bytes that the guest wrote may be lost: a store could not be closed.
+    pub store_close_error: Option<String>,
     /// Requests that the guest's driver put malformed on the ring.
     pub malformed_requests: u64,
     /// Arrivals moved to the model's present instant.

@@ -366,6 +366,9 @@ fn repeat(
         if let Some(check) = faults {
             output::note(format_args!("{} found faults:\n{}", check.command, check.output.trim_end()));
         }
+        if outcome.backend.store_close_error.is_some() {
+            return Ok(Run { result, status: status::OWN_FAILURE });
+        }
         let status = u8::try_from(outcome.exit_status).unwrap_or(u8::MAX);
         match (status, faults) {
             (status::FINE, None) => {}
@@ -616,7 +619,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 34] = [
+    let entries: [(&str, Value); 35] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),

@@ -27,7 +27,7 @@ use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
 use crate::device::{self, Device};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
@@ -248,9 +248,12 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         }
     };
     let mut show = || show_figures(&server, &gathered);
-    let status = ending::wait(signals, child, arguments.stats.then_some(&mut show as &mut dyn FnMut()))?;
+    let mut ended_with = ending::wait(signals, child, arguments.stats.then_some(&mut show as &mut dyn FnMut()))?;
     drop((pidfile, metrics));
     let mut outcome = server.stop();
+    if outcome.store_close_error.is_some() {
+        ended_with = status::HOST_LACKS;
+    }
     if let Some(overflow) = overflow {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));
     }
@@ -259,9 +262,9 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let compare = |target| shadow::compare(&arguments, &device, target, &log);
     let shadow = described.map(compare).transpose()?;
     let keeping = Keeping { arguments: &arguments, given, device: &device, directory: &directory, started_at, shadow };
-    keep(keeping, &addresses, &outcome, &gathered, status)?;
+    keep(keeping, &addresses, &outcome, &gathered, ended_with)?;
     drop(unused);
-    Ok(status)
+    Ok(ended_with)
 }
 
 fn announce(arguments: &Arguments, addresses: &[Address]) {

@@ -144,6 +144,8 @@ pub struct ServerOutcome {
     pub model_statistics: Vec<(String, f64)>,
     /// What should be known of the bytes that the store keeps.
     pub store_notices: Vec<String>,
+    /// Why bytes that clients wrote may be lost: the store could not be closed.
+    pub store_close_error: Option<String>,
 }
 
 impl Server {
@@ -318,15 +320,11 @@ impl Server {
         }
         self.shared.helpers.end();
         let recorder = self.recording.take().map(Recording::stop);
-        let (store_bytes, store_statistics, store_notices) = {
+        let (store_bytes, store_statistics, store_notices, store_close_error) = {
             let mut store = self.shared.store();
             // What a client was told is written stays written.
-            if let Err(error) = store.close() {
-                let mut totals = self.shared.totals();
-                totals.store_errors += 1;
-                totals.first_store_error.get_or_insert(error.to_string());
-            }
-            (store.allocated_bytes().ok(), store.statistics(), store.notices())
+            let close_error = store.close().err().map(|error| error.to_string());
+            (store.allocated_bytes().ok(), store.statistics(), store.notices(), close_error)
         };
         let statistics = self.shared.statistics();
         let now = self.shared.now();
@@ -335,7 +333,15 @@ impl Server {
                 Some(shadowed) => (probed(|sink| shadowed.model.probe(sink)), shadowed.records),
                 None => (Vec::new(), Vec::new()),
             };
-            return ServerOutcome { records, end: now, statistics, store_bytes, model_statistics, store_notices };
+            return ServerOutcome {
+                records,
+                end: now,
+                statistics,
+                store_bytes,
+                model_statistics,
+                store_notices,
+                store_close_error,
+            };
         }
         let clock = std::mem::replace(&mut self.shared.core().clock, RealClock::new(Engine::new()));
         let mut model_statistics = probed(|sink| clock.engine().port(self.shared.device).probe(sink));
@@ -346,7 +352,7 @@ impl Server {
             recorder.record(&records);
             records = Vec::new();
         }
-        ServerOutcome { records, end, statistics, store_bytes, model_statistics, store_notices }
+        ServerOutcome { records, end, statistics, store_bytes, model_statistics, store_notices, store_close_error }
     }
 }
 
