@@ -152,3 +152,35 @@ fn guests_lose_nothing_that_was_promised() {
         }
     }
 }
+
+/// The limit on files' lengths of a process plays the full disk.
+#[test]
+fn a_server_on_a_full_disk_keeps_what_it_acknowledged_and_fails_no_read() {
+    let place = Place::new();
+    let store = ["--store", "overflow:disk", "--ram-budget", "256KiB"];
+    std::fs::File::create(place.path("disk")).unwrap().set_len(16 << 20).unwrap();
+    let server = place.serve("samsung-970-pro", &store);
+    server.limit_files(1 << 20);
+    let mut client = Client::nbd(&place.path("nbd.sock"));
+    let block = |block: u64| vec![block as u8 + 1; ledger::BLOCK_BYTES];
+    let acknowledged: Vec<bool> = (0..512).map(|index| client.write_alone(index, &block(index)) == 0).collect();
+    assert!(acknowledged[..256].iter().all(|done| *done) && !acknowledged[256..].contains(&true));
+    for (index, acknowledged) in (0..).zip(&acknowledged) {
+        assert_eq!(client.read(index) == block(index), *acknowledged, "block {index}");
+    }
+    server.end();
+    let disk = std::fs::read(place.path("disk")).unwrap();
+    assert!((0..256).all(|index| disk[index as usize * 4096..][..4096] == block(index)));
+}
+
+#[test]
+fn a_server_that_can_not_write_at_its_end_says_so_and_ends_with_status_3() {
+    let place = Place::new();
+    let server = place.serve("samsung-970-pro", &["--store", "overflow:disk"]);
+    let mut client = Client::nbd(&place.path("nbd.sock"));
+    assert_eq!(client.write_alone(BLOCKS, &[1; ledger::BLOCK_BYTES]), 0);
+    server.limit_files(1 << 20);
+    let (status, errors) = server.end_somehow();
+    assert_eq!(status, Some(3), "{errors}");
+    assert!(errors.contains("what was written last may be lost"), "{errors}");
+}

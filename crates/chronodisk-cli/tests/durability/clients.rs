@@ -119,6 +119,15 @@ impl Client {
         self.completed().map(|id| assert_eq!(id, FLUSH))
     }
 
+    /// Writes over NBD while nothing else is under way; the error.
+    pub fn write_alone(&mut self, block: u64, bytes: &[u8]) -> u32 {
+        let Client::Nbd { socket, .. } = self else { unreachable!("it is used over NBD") };
+        let mut request = nbd_request(0, NBD.1, 7, block, bytes.len());
+        request.extend(bytes);
+        socket.write_all(&request).unwrap();
+        nbd_reply(socket).expect("the server is there").1
+    }
+
     /// Reads a block, over NBD.
     pub fn read(&mut self, block: u64) -> Vec<u8> {
         let Client::Nbd { socket, .. } = self else { unreachable!("contents are compared over NBD") };

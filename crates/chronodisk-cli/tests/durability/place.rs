@@ -25,6 +25,13 @@ impl Place {
         command.args(arguments).env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
         command.env("CHRONODISK_CALIBRATION", self.path("calibration.json"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let ignore = || {
+            // SAFETY: a system call without pointers. A limit of `limit_files` is an error and does not end the process.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes one system call, and does not allocate.
+        unsafe { command.pre_exec(ignore) };
         command
     }
 
@@ -70,9 +77,25 @@ impl Serving {
 
     /// Ends it in order.
     pub fn end(self) {
+        let (status, errors) = self.end_somehow();
+        assert_eq!(status, Some(0), "{errors}");
+    }
+
+    /// Asks it to end; its status, and what it said.
+    pub fn end_somehow(self) -> (Option<i32>, String) {
         signal(self.child.id() as i32, libc::SIGTERM);
         let output = self.child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// From now on it can't write beyond this offset of any file.
+    pub fn limit_files(&self, len_bytes: u64) {
+        let limit = libc::rlimit { rlim_cur: len_bytes, rlim_max: len_bytes };
+        // SAFETY: the limit is read, nothing is written; the process is our own child.
+        let set = unsafe {
+            libc::prlimit(self.child.id() as i32, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut())
+        };
+        assert_eq!(set, 0);
     }
 }
 

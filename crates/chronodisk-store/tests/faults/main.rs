@@ -13,6 +13,7 @@
 
 mod client;
 mod history;
+mod rows;
 mod stores;
 
 use std::collections::BTreeMap;
