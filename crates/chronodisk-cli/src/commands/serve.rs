@@ -101,8 +101,8 @@ pub struct Arguments {
     #[arg(long, value_name = "RUN")]
     preload: Option<String>,
 
-    /// What the device keeps survives a power cut of this host, too: completed writes of a device without a volatile
-    /// cache, completed flushes of others
+    /// Keeps through a power cut of this host, too, what the device promises: completed writes if it has no volatile
+    /// cache, else completed flushes
     #[arg(long)]
     durable: bool,
 
