@@ -1,6 +1,6 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall demo test soak squash-soak bench ageing fuzz advisories
+.PHONY: help build install uninstall demo test soak faults squash-soak bench ageing fuzz advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
@@ -8,7 +8,8 @@ help:
 	@echo "make uninstall   removes what make install put there"
 	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
 	@echo "make test        every check and every test"
-	@echo "make soak        the guest tests with 100 kills of each process, and 500 of any, at random moments"
+	@echo "make soak        guests with 100 kills of each process and 500 of any; 100 kills in each cell of docs/durability.md"
+	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
@@ -33,6 +34,11 @@ test:
 
 soak:
 	CHRONODISK_SOAK_KILLS=100 cargo test --locked --package chronodisk-cli --test guest -- endings --nocapture
+	CHRONODISK_KILLS=100 cargo test --locked --package chronodisk-cli --test durability -- --nocapture
+
+# One that fails is repeated by CHRONODISK_FAULT_FIRST=its seed CHRONODISK_FAULT_SEEDS=1 CHRONODISK_FAULT_TRACE=1.
+faults:
+	CHRONODISK_FAULT_SEEDS=10000 cargo test --release --locked --package chronodisk-store --test faults -- --nocapture
 
 # Optimised, and in memory if the host has such a folder: each cut writes and reads two devices several times. Less:
 # CHRONODISK_SOAK_FILE_SYSTEM=xfs CHRONODISK_SOAK_HISTORIES=5 CHRONODISK_SOAK_CUTS=20, from CHRONODISK_SOAK_FIRST on.

@@ -13,6 +13,8 @@ pub(crate) struct Frames {
     chunks: Vec<Box<[u8]>>,
     /// The page of each frame; [`NO_PAGE`] where the frame is free.
     pages: Vec<u64>,
+    /// Whether the file is known to have space for the page of each frame.
+    backed: Vec<bool>,
     newer: Vec<u32>,
     older: Vec<u32>,
     newest: u32,
@@ -29,6 +31,7 @@ impl Frames {
             count_max,
             chunks: Vec::new(),
             pages: Vec::new(),
+            backed: Vec::new(),
             newer: Vec::new(),
             older: Vec::new(),
             newest: NO_FRAME,
@@ -70,6 +73,7 @@ impl Frames {
             self.chunks.push(vec![0; frames * PAGE_BYTES as usize].into_boxed_slice());
         }
         self.pages.push(NO_PAGE);
+        self.backed.push(false);
         self.newer.push(NO_FRAME);
         self.older.push(NO_FRAME);
         Some(frame)
@@ -88,9 +92,19 @@ impl Frames {
     }
 
     /// The frames that hold pages, by their last use.
-    pub fn from_oldest(&self) -> impl Iterator<Item = u32> {
+    pub fn oldest_first(&self) -> impl Iterator<Item = u32> {
         let frame = |frame: u32| (frame != NO_FRAME).then_some(frame);
         std::iter::successors(frame(self.oldest), move |before| frame(self.newer[*before as usize]))
+    }
+
+    /// Whether the file is known to have space for the frame's page.
+    pub fn is_backed(&self, frame: u32) -> bool {
+        self.backed[frame as usize]
+    }
+
+    /// Says whether the file is known to have space for the frame's page.
+    pub fn set_backed(&mut self, frame: u32, is_backed: bool) {
+        self.backed[frame as usize] = is_backed;
     }
 
     /// The frame holds this page, the newest.

@@ -274,7 +274,7 @@ impl OverflowStore {
         if self.dirty.contains(&page)
             && let Err(error) = self.write_back(self.dirty_run(page))
         {
-            let mut oldest = self.frames.from_oldest().take(CLEAN_SEARCH_PAGES);
+            let mut oldest = self.frames.oldest_first().take(CLEAN_SEARCH_PAGES);
             leaving = oldest.find(|frame| !self.dirty.contains(&self.frames.page_of(*frame))).ok_or(error)?;
         }
         self.resident.remove(&self.frames.page_of(leaving));
@@ -290,6 +290,7 @@ impl OverflowStore {
         target[..len].copy_from_slice(&bytes[..len]);
         target[len..].fill(0);
         self.frames.link(frame, page);
+        self.frames.set_backed(frame, false);
         self.resident.insert(page, frame);
     }
 
@@ -365,13 +366,18 @@ impl OverflowStore {
         parts(offset_bytes, bytes).try_for_each(|(page, start, part)| self.write_part(page, start, part))
     }
 
-    /// Sets the file's space aside for the pages of a range that become dirty.
+    /// Whether the file is known to have space for a page.
+    fn is_backed(&self, page: u64) -> bool {
+        self.resident.get(&page).is_some_and(|frame| self.frames.is_backed(*frame))
+    }
+
+    /// Sets the file's space aside for the pages of a range that become dirty, unless they have it.
     fn reserve(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
         let mut pages = pages_of(offset_bytes, len_bytes);
-        while !pages.is_empty() && self.dirty.contains(&pages.start) {
+        while !pages.is_empty() && self.is_backed(pages.start) {
             pages.start += 1;
         }
-        while !pages.is_empty() && self.dirty.contains(&(pages.end - 1)) {
+        while !pages.is_empty() && self.is_backed(pages.end - 1) {
             pages.end -= 1;
         }
         if pages.is_empty() {
@@ -391,6 +397,7 @@ impl OverflowStore {
             None => self.bring_for_write(page, bytes.len() == PAGE_BYTES as usize)?,
         };
         self.frames.bytes_mut(frame)[start..start + bytes.len()].copy_from_slice(bytes);
+        self.frames.set_backed(frame, true);
         self.dirty.insert(page);
         self.loading.changed(page);
         Ok(())

@@ -150,8 +150,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
 
-    /// What the device keeps survives a power cut of this host, too: completed writes of a device without a volatile
-    /// cache, completed flushes of others
+    /// Keeps through a power cut of this host, too, what the device promises: completed writes if it has no volatile
+    /// cache, else completed flushes
     #[arg(long)]
     durable: bool,
 

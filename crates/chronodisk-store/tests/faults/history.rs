@@ -306,7 +306,8 @@ impl History<'_> {
         match read {
             Ok(()) => self.client.read(sector, &bytes).map_err(|text| ("wrong bytes", text)),
             Err(error) if self.host.is_dead() || self.hard_faults => self.excuse("reading failed", &error),
-            Err(error) => Err(("a read fails on a full disk", error.to_string())),
+            Err(error) if self.space_faults => Err(("a read fails on a full disk", error.to_string())),
+            Err(error) => Err(("a read fails", error.to_string())),
         }
     }
 

@@ -13,6 +13,7 @@
 
 mod client;
 mod history;
+mod rows;
 mod stores;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use history::{Cell, Violation};
 use stores::{Kind, Store};
 
 /// Histories of each cell in an ordinary run.
-const SEEDS_DEFAULT: u64 = 40;
+const SEEDS_DEFAULT: u64 = 25;
 
 fn number(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -45,15 +46,15 @@ fn check(store: Store) {
             match history::run(&cell, seed) {
                 Ok(seen) => faults += seen,
                 Err(Violation { rule, text }) => {
-                    let (count, _) = found.entry((cell.to_string(), rule)).or_insert((0, text));
-                    *count += 1;
+                    let (broken, _) = found.entry((cell.to_string(), rule)).or_insert((0, text));
+                    *broken += 1;
                 }
             }
         }
     }
     println!("{store:?}: {histories} histories from seed {first} on, {faults} faults took effect");
-    for ((cell, rule), (count, example)) in &found {
-        println!("  {cell}: {rule}: {count} of {histories}; {example}");
+    for ((cell, rule), (broken, example)) in &found {
+        println!("  {cell}: {rule}: {broken} of {count}; {example}");
     }
     assert!(count < 50 || faults > histories / 4, "hardly any fault took effect");
     assert!(found.is_empty(), "{store:?}: {} rules were broken, see above", found.len());
@@ -89,9 +90,9 @@ fn stores_that_lie_are_caught() {
         (Store::Panicking, &["panic"]),
     ] {
         let cell = Cell { kind: Kind::new(store), durability: Durability { write_through: false, power_cut: true } };
-        let broken: Vec<&str> = (0..200).filter_map(|seed| history::run(&cell, seed).err()).map(|v| v.rule).collect();
         for rule in rules {
-            assert!(broken.contains(rule), "{store:?} was not caught breaking {rule:?}: {broken:?}");
+            let mut broken = (0..500).filter_map(|seed| history::run(&cell, seed).err());
+            assert!(broken.any(|violation| violation.rule == *rule), "{store:?} was not caught: {rule}");
         }
     }
 }

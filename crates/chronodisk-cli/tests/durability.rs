@@ -1,0 +1,186 @@
+//! What was promised is there after a kill: each device, store and front end (docs/durability.md).
+//!
+//! A client writes numbered blocks and notes what completed and what was flushed. At a random moment every process of
+//! the device is killed (SIGKILL), the same store is served again, and every block is compared: without a volatile
+//! cache with the last write that completed, with one with the last that was flushed; a later write may be there
+//! instead. An ordinary run has a kill or two in each cell; `CHRONODISK_KILLS=100` asks for more of them.
+
+#[path = "durability/clients.rs"]
+mod clients;
+#[path = "durability/guest.rs"]
+mod guest;
+#[path = "durability/ledger.rs"]
+mod ledger;
+#[path = "durability/place.rs"]
+mod place;
+#[path = "../../chronodisk-front/tests/common/vhost_guest.rs"]
+mod vhost_guest;
+
+use std::time::Duration;
+
+use clients::Client;
+use ledger::{BLOCKS, Ledger, Random};
+use place::Place;
+
+/// Devices without and with a volatile cache.
+const DEVICES: [(&str, bool); 2] = [("null", false), ("samsung-970-pro", true)];
+
+/// Flags of each store.
+const STORES: [(&str, &[&str]); 3] = [
+    ("file", &["--store", "disk"]),
+    ("overflow", &["--store", "overflow:disk", "--ram-budget", "1MiB"]),
+    ("image", &["--store", "disk", "--squash=exact"]),
+];
+
+/// Stores of which cells are known to fail: what they lose is shown and fails nothing.
+const KNOWN_DEFECTS: &[&str] = &["image"];
+
+/// How many kills in each cell.
+fn kills(default: u64) -> u64 {
+    std::env::var("CHRONODISK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Compares what a served device has with what was promised.
+fn compare(place: &Place, device: &str, store: &[&str], ledger: &Ledger) -> Result<(), String> {
+    let server = place.serve(device, store);
+    let mut client = Client::nbd(&place.path("nbd.sock"));
+    let contents: Vec<Vec<u8>> = (0..BLOCKS).map(|block| client.read(block)).collect();
+    server.end();
+    ledger.check(&contents)
+}
+
+/// What a cell's kills showed; known defects are printed.
+fn judge(cell: &str, store: &str, lost: &[String], kills: u64) {
+    println!("{cell}: {} of {kills} kills lost something", lost.len());
+    if KNOWN_DEFECTS.contains(&store) {
+        lost.iter().take(1).for_each(|text| println!("  known: {text}"));
+    } else {
+        assert!(lost.is_empty(), "{cell}: {}", lost.join("\n"));
+    }
+}
+
+/// Writes until the server is killed.
+fn write_until_gone(client: &mut Client, ledger: &mut Ledger, random: &mut Random) {
+    let depth = 1 + random.below(8) as usize;
+    let longest = [1, 4, 64][random.below(3) as usize];
+    loop {
+        // A flush covers what is complete, so nothing else is under way.
+        let count = 1 + random.below(32);
+        for _ in 0..count {
+            while client.under_way() >= depth {
+                let Some(id) = client.completed() else { return };
+                ledger.completed(id);
+            }
+            let fua = client.has_fua() && random.below(8) == 0;
+            let Some((id, first, bytes)) = ledger.compose(random, longest, fua) else { continue };
+            if client.write(id, first, &bytes, fua).is_none() {
+                return;
+            }
+        }
+        while client.under_way() > 0 {
+            let Some(id) = client.completed() else { return };
+            ledger.completed(id);
+        }
+        if ledger.has_cache {
+            if client.flush().is_none() {
+                return;
+            }
+            ledger.flushed();
+        }
+    }
+}
+
+fn matrix(front: &str) {
+    for (device, has_cache) in DEVICES {
+        for (name, store) in STORES {
+            let mut lost = Vec::new();
+            let kills = kills(2);
+            for kill in 0..kills {
+                let place = Place::new();
+                let mut random = Random::new(kill);
+                let mut ledger = Ledger::new(has_cache);
+                // The second life finds what the first one left.
+                for life in 0..2 {
+                    let server = place.serve(device, store);
+                    let mut client = match front {
+                        "nbd" => Client::nbd(&place.path("nbd.sock")),
+                        _ => Client::vhost(&place.path("vhost.sock"), server.gone()),
+                    };
+                    let killer = server.kill_after(Duration::from_millis(5 + random.below(300)));
+                    write_until_gone(&mut client, &mut ledger, &mut random);
+                    killer.join().unwrap();
+                    ledger.killed();
+                    if let Err(text) = compare(&place, device, store, &ledger) {
+                        lost.push(format!("kill {kill}, life {life}: {text}"));
+                        break;
+                    }
+                }
+                assert!(ledger.promised() > 0 || kills > 2 || kill == 0, "nothing was ever promised");
+            }
+            judge(&format!("{front}, {device}, {name}"), name, &lost, kills);
+        }
+    }
+}
+
+#[test]
+fn nbd_clients_lose_nothing_that_was_promised() {
+    matrix("nbd");
+}
+
+#[test]
+fn virtual_machines_lose_nothing_that_was_promised() {
+    matrix("vhost-user");
+}
+
+#[test]
+fn guests_lose_nothing_that_was_promised() {
+    if !guest::can_run() {
+        return;
+    }
+    for (device, has_cache) in [("constant-100us", false), ("samsung-970-pro", true)] {
+        for (name, store) in STORES.iter().filter(|(name, _)| *name != "overflow") {
+            let mut lost = Vec::new();
+            let kills = kills(1);
+            for kill in 0..kills {
+                let place = Place::new();
+                let ledger = guest::write_until_killed(&place, device, store, has_cache, &mut Random::new(kill));
+                if let Err(text) = compare(&place, device, store, &ledger) {
+                    lost.push(format!("kill {kill}: {text}"));
+                }
+            }
+            judge(&format!("guest, {device}, {name}"), name, &lost, kills);
+        }
+    }
+}
+
+/// The limit on files' lengths of a process plays the full disk.
+#[test]
+fn a_server_on_a_full_disk_keeps_what_it_acknowledged_and_fails_no_read() {
+    let place = Place::new();
+    let store = ["--store", "overflow:disk", "--ram-budget", "256KiB"];
+    std::fs::File::create(place.path("disk")).unwrap().set_len(16 << 20).unwrap();
+    let server = place.serve("samsung-970-pro", &store);
+    server.limit_files(1 << 20);
+    let mut client = Client::nbd(&place.path("nbd.sock"));
+    let block = |block: u64| vec![block as u8 + 1; ledger::BLOCK_BYTES];
+    let acknowledged: Vec<bool> = (0..512).map(|index| client.write_alone(index, &block(index)) == 0).collect();
+    assert!(acknowledged[..256].iter().all(|done| *done) && !acknowledged[256..].contains(&true));
+    for (index, acknowledged) in (0..).zip(&acknowledged) {
+        assert_eq!(client.read(index) == block(index), *acknowledged, "block {index}");
+    }
+    server.end();
+    let disk = std::fs::read(place.path("disk")).unwrap();
+    assert!((0..256).all(|index| disk[index as usize * 4096..][..4096] == block(index)));
+}
+
+#[test]
+fn a_server_that_can_not_write_at_its_end_says_so_and_ends_with_status_3() {
+    let place = Place::new();
+    let server = place.serve("samsung-970-pro", &["--store", "overflow:disk"]);
+    let mut client = Client::nbd(&place.path("nbd.sock"));
+    assert_eq!(client.write_alone(BLOCKS, &[1; ledger::BLOCK_BYTES]), 0);
+    server.limit_files(1 << 20);
+    let (status, errors) = server.end_somehow();
+    assert_eq!(status, Some(3), "{errors}");
+    assert!(errors.contains("what was written last may be lost"), "{errors}");
+}

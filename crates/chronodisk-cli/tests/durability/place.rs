@@ -1,0 +1,106 @@
+//! A folder with a server in it.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub struct Place(tempfile::TempDir);
+
+impl Place {
+    pub fn new() -> Self {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `chronodisk ARGUMENTS`, in a process group of its own.
+    pub fn chronodisk(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+        command.args(arguments).env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
+        command.env("CHRONODISK_CALIBRATION", self.path("calibration.json"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let ignore = || {
+            // SAFETY: a system call without pointers. A limit of `limit_files` is an error and does not end the process.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+            Ok(())
+        };
+        // SAFETY: between fork and exec it makes one system call, and does not allocate.
+        unsafe { command.pre_exec(ignore) };
+        command
+    }
+
+    /// Serves a device over NBD and vhost-user, and waits until clients can connect.
+    pub fn serve(&self, device: &str, store: &[&str]) -> Serving {
+        let pidfile = self.path("pid");
+        let _ = std::fs::remove_file(&pidfile);
+        let place = ["--nbd", "unix:nbd.sock", "--vhost-user", "vhost.sock", "--pidfile", "pid", "--no-realtime"];
+        let arguments = [&["serve", "--device", device, "--capacity", "16MiB"], &place[..], store].concat();
+        let mut child = self.chronodisk(&arguments).spawn().unwrap();
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while !pidfile.exists() {
+            if child.try_wait().unwrap().is_some() || Instant::now() > give_up {
+                let output = child.wait_with_output().unwrap();
+                panic!("no server of {store:?}: {}", String::from_utf8_lossy(&output.stderr));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Serving { child, gone: Arc::default() }
+    }
+}
+
+pub struct Serving {
+    child: Child,
+    gone: Arc<AtomicBool>,
+}
+
+impl Serving {
+    /// True from its end on.
+    pub fn gone(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.gone)
+    }
+
+    /// Kills its process group in a while.
+    pub fn kill_after(mut self, delay: Duration) -> JoinHandle<()> {
+        std::thread::spawn(move || {
+            std::thread::sleep(delay);
+            signal(-(self.child.id() as i32), libc::SIGKILL);
+            self.child.wait().unwrap();
+            self.gone.store(true, Ordering::SeqCst);
+        })
+    }
+
+    /// Ends it in order.
+    pub fn end(self) {
+        let (status, errors) = self.end_somehow();
+        assert_eq!(status, Some(0), "{errors}");
+    }
+
+    /// Asks it to end; its status, and what it said.
+    pub fn end_somehow(self) -> (Option<i32>, String) {
+        signal(self.child.id() as i32, libc::SIGTERM);
+        let output = self.child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// From now on it can't write beyond this offset of any file.
+    pub fn limit_files(&self, len_bytes: u64) {
+        let limit = libc::rlimit { rlim_cur: len_bytes, rlim_max: len_bytes };
+        // SAFETY: the limit is read, nothing is written; the process is our own child.
+        let set = unsafe {
+            libc::prlimit(self.child.id() as i32, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut())
+        };
+        assert_eq!(set, 0);
+    }
+}
+
+/// Signals a process, or a group if the number is negative.
+pub fn signal(pid: i32, signal: i32) {
+    // SAFETY: no memory is involved; the process is a child that was not waited for, or one of its children.
+    unsafe { libc::kill(pid, signal) };
+}
