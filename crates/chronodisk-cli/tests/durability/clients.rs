@@ -128,12 +128,12 @@ impl Client {
         nbd_reply(socket).expect("the server is there").1
     }
 
-    /// Reads a block, over NBD.
-    pub fn read(&mut self, block: u64) -> Vec<u8> {
+    /// Reads so many blocks, over NBD.
+    pub fn read(&mut self, block: u64, count: usize) -> Vec<u8> {
         let Client::Nbd { socket, .. } = self else { unreachable!("contents are compared over NBD") };
-        socket.write_all(&nbd_request(0, NBD.0, 7, block, BLOCK_BYTES)).unwrap();
+        socket.write_all(&nbd_request(0, NBD.0, 7, block, count * BLOCK_BYTES)).unwrap();
         assert_eq!(nbd_reply(socket), Some((7, 0)), "block {block} can't be read");
-        let mut bytes = vec![0; BLOCK_BYTES];
+        let mut bytes = vec![0; count * BLOCK_BYTES];
         socket.read_exact(&mut bytes).unwrap();
         bytes
     }

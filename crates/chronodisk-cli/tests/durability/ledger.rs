@@ -77,13 +77,14 @@ impl Ledger {
         self.promised
     }
 
-    /// Compares each block with what it may have.
-    pub fn check(&self, blocks: &[Vec<u8>]) -> Result<(), String> {
-        for (block, (found, possible)) in (0..).zip(blocks.iter().zip(&self.possible)) {
-            if !possible.iter().any(|write| contents(*write, block) == *found) {
+    /// Compares each block with what it may have; what was found is what there is from then on.
+    pub fn check(&mut self, blocks: &[u8]) -> Result<(), String> {
+        for (block, (found, possible)) in (0..).zip(blocks.chunks(BLOCK_BYTES).zip(&mut self.possible)) {
+            let Some(write) = possible.iter().copied().find(|write| contents(*write, block) == found) else {
                 let word = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
                 return Err(format!("block {block} has write {}, expected one of {possible:?}", word >> 16));
-            }
+            };
+            *possible = vec![write];
         }
         Ok(())
     }

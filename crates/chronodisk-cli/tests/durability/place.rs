@@ -21,8 +21,14 @@ impl Place {
 
     /// `chronodisk ARGUMENTS`, in a process group of its own.
     pub fn chronodisk(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-        command.args(arguments).env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
+        let mut command = self.command(env!("CARGO_BIN_EXE_chronodisk"));
+        command.args(arguments);
+        command
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
         command.env("CHRONODISK_CALIBRATION", self.path("calibration.json"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let ignore = || {
@@ -37,25 +43,53 @@ impl Place {
 
     /// Serves a device over NBD and vhost-user, and waits until clients can connect.
     pub fn serve(&self, device: &str, store: &[&str]) -> Serving {
+        self.begin(self.chronodisk(&serve_arguments(device, store)))
+            .unwrap_or_else(|errors| panic!("no server of {store:?}: {errors}"))
+    }
+
+    /// The same where the folder `small` is a file system of 1 MiB; `small/disk` is copied to `copy` at the end. `None`,
+    /// with a word about it, where this user can't mount one.
+    pub fn serve_on_small_disk(&self, device: &str, store: &[&str]) -> Option<Serving> {
+        std::fs::create_dir(self.path("small")).unwrap();
+        let script = "mount -t tmpfs -o size=1M small small || exit 77
+            \"$@\"; status=$?
+            cp small/disk copy; exit $status";
+        let mut command = self.command("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_chronodisk")).args(serve_arguments(device, store));
+        self.begin(command).inspect_err(|errors| println!("SKIPPED: no mount in a namespace of its own: {errors}")).ok()
+    }
+
+    /// Starts a server, and waits until it has written its number.
+    fn begin(&self, mut command: Command) -> Result<Serving, String> {
         let pidfile = self.path("pid");
         let _ = std::fs::remove_file(&pidfile);
-        let place = ["--nbd", "unix:nbd.sock", "--vhost-user", "vhost.sock", "--pidfile", "pid", "--no-realtime"];
-        let arguments = [&["serve", "--device", device, "--capacity", "16MiB"], &place[..], store].concat();
-        let mut child = self.chronodisk(&arguments).spawn().unwrap();
+        let mut child = command.spawn().map_err(|error| error.to_string())?;
         let give_up = Instant::now() + Duration::from_secs(60);
-        while !pidfile.exists() {
+        loop {
+            let number = std::fs::read_to_string(&pidfile).ok().and_then(|text| text.trim().parse().ok());
+            if let Some(pid) = number {
+                return Ok(Serving { child, pid, gone: Arc::default() });
+            }
             if child.try_wait().unwrap().is_some() || Instant::now() > give_up {
+                signal(-(child.id() as i32), libc::SIGKILL);
                 let output = child.wait_with_output().unwrap();
-                panic!("no server of {store:?}: {}", String::from_utf8_lossy(&output.stderr));
+                return Err(String::from_utf8_lossy(&output.stderr).into_owned());
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Serving { child, gone: Arc::default() }
     }
+}
+
+fn serve_arguments<'a>(device: &'a str, store: &[&'a str]) -> Vec<&'a str> {
+    let place = ["--nbd", "unix:nbd.sock", "--vhost-user", "vhost.sock", "--pidfile", "pid", "--no-realtime"];
+    [&["serve", "--device", device, "--capacity", "16MiB"], &place[..], store].concat()
 }
 
 pub struct Serving {
     child: Child,
+    /// The server's own number; the child may be a shell around it.
+    pid: i32,
     gone: Arc<AtomicBool>,
 }
 
@@ -83,7 +117,7 @@ impl Serving {
 
     /// Asks it to end; its status, and what it said.
     pub fn end_somehow(self) -> (Option<i32>, String) {
-        signal(self.child.id() as i32, libc::SIGTERM);
+        signal(self.pid, libc::SIGTERM);
         let output = self.child.wait_with_output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
@@ -92,9 +126,7 @@ impl Serving {
     pub fn limit_files(&self, len_bytes: u64) {
         let limit = libc::rlimit { rlim_cur: len_bytes, rlim_max: len_bytes };
         // SAFETY: the limit is read, nothing is written; the process is our own child.
-        let set = unsafe {
-            libc::prlimit(self.child.id() as i32, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut())
-        };
+        let set = unsafe { libc::prlimit(self.pid, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
         assert_eq!(set, 0);
     }
 }
