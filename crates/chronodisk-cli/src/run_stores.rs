@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_guest::{DeviceOptions, StoreChoice};
-use chronodisk_store::squash::ImageInfo;
 
 use crate::failure::Failure;
 use crate::squash::SquashArguments;
@@ -25,12 +24,7 @@ pub fn refuse_contradictions(
 ) -> Result<(), Failure> {
     for device in devices {
         let StoreChoice::Squashed { image: Some(path), .. } = &device.store else { continue };
-        // Whoever opens one that can't be read says why.
-        let Ok(images) = ImageInfo::read(path) else { continue };
-        if let Some((what, instead)) = images.iter().find_map(|image| arguments.contradicts(image, seed)) {
-            return Err(Failure::usage(format!("the image {} {what}", path.display()))
-                .help(format!("type {instead}, or name another image with --store")));
-        }
+        arguments.refuse_contradiction(path, seed)?;
     }
     Ok(())
 }

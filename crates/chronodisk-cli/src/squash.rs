@@ -1,6 +1,7 @@
 //! The flags that make a device's store a squashing one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::str::FromStr;
 
 use chronodisk_store::Durability;
@@ -10,6 +11,7 @@ use chronodisk_store::squash::{
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use crate::failure::Failure;
 use crate::quantity;
 
 /// Flags of every command that gives a device bytes.
@@ -106,8 +108,19 @@ impl SquashArguments {
         })
     }
 
-    /// How an image that is there contradicts these flags, and what to type, if it does; `seed` is one that was typed.
-    pub fn contradicts(&self, image: &ImageInfo, seed: Option<u64>) -> Option<(String, String)> {
+    /// Refuses an image that is there if these flags contradict it; `seed` is one that was typed.
+    pub fn refuse_contradiction(&self, path: &Path, seed: Option<u64>) -> Result<(), Failure> {
+        // Whoever opens one that can't be read says why.
+        let Ok(images) = ImageInfo::read(path) else { return Ok(()) };
+        match images.iter().find_map(|image| self.contradicts(image, seed)) {
+            None => Ok(()),
+            Some((what, instead)) => Err(Failure::usage(format!("the image {} {what}", path.display()))
+                .help(format!("type {instead}, or name another image with --store"))),
+        }
+    }
+
+    /// How an image contradicts these flags, and what to type, if it does.
+    fn contradicts(&self, image: &ImageInfo, seed: Option<u64>) -> Option<(String, String)> {
         let options = self.options(0, Durability::default())?;
         let (made, kind) = (image.mode.name(), image.content.name());
         let typed_content = self.content.iter().any(|content| matches!(content, Content::OfAll(_)));

@@ -236,6 +236,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         None => device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()?,
     };
     let device = device.begin_in(arguments.state.as_deref())?;
+    arguments.squash.refuse_contradiction(Path::new(&arguments.store), given("seed").then_some(arguments.seed))?;
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
