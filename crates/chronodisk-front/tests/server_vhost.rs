@@ -5,7 +5,6 @@ mod vhost_guest;
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::thread;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_engine::{Engine, MonotonicClock, verify};

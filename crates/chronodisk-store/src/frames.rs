@@ -92,7 +92,7 @@ impl Frames {
     }
 
     /// The frames that hold pages, by their last use.
-    pub fn from_oldest(&self) -> impl Iterator<Item = u32> {
+    pub fn oldest_first(&self) -> impl Iterator<Item = u32> {
         let frame = |frame: u32| (frame != NO_FRAME).then_some(frame);
         std::iter::successors(frame(self.oldest), move |before| frame(self.newer[*before as usize]))
     }

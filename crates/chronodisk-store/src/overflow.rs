@@ -274,7 +274,7 @@ impl OverflowStore {
         if self.dirty.contains(&page)
             && let Err(error) = self.write_back(self.dirty_run(page))
         {
-            let mut oldest = self.frames.from_oldest().take(CLEAN_SEARCH_PAGES);
+            let mut oldest = self.frames.oldest_first().take(CLEAN_SEARCH_PAGES);
             leaving = oldest.find(|frame| !self.dirty.contains(&self.frames.page_of(*frame))).ok_or(error)?;
         }
         self.resident.remove(&self.frames.page_of(leaving));
