@@ -32,9 +32,6 @@ const STORES: [(&str, &[&str]); 3] = [
     ("image", &["--store", "disk", "--squash=exact"]),
 ];
 
-/// Stores of which cells are known to fail: what they lose is shown and fails nothing.
-const KNOWN_DEFECTS: &[&str] = &["image"];
-
 /// How many kills in each cell.
 fn kills(default: u64) -> u64 {
     std::env::var("CHRONODISK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -49,14 +46,10 @@ fn compare(place: &Place, device: &str, store: &[&str], ledger: &mut Ledger) -> 
     ledger.check(&contents)
 }
 
-/// What a cell's kills showed; known defects are printed.
-fn judge(cell: &str, store: &str, lost: &[String], kills: u64) {
+/// What a cell's kills showed.
+fn judge(cell: &str, lost: &[String], kills: u64) {
     println!("{cell}: {} of {kills} kills lost something", lost.len());
-    if KNOWN_DEFECTS.contains(&store) {
-        lost.iter().take(1).for_each(|text| println!("  known: {text}"));
-    } else {
-        assert!(lost.is_empty(), "{cell}: {}", lost.join("\n"));
-    }
+    assert!(lost.is_empty(), "{cell}: {}", lost.join("\n"));
 }
 
 /// Writes until the server is killed.
@@ -118,7 +111,7 @@ fn matrix(front: &str) {
                 }
             }
             assert!(promised > 0, "{front}, {device}, {name}: nothing was promised before any kill");
-            judge(&format!("{front}, {device}, {name}"), name, &lost, kills);
+            judge(&format!("{front}, {device}, {name}"), &lost, kills);
         }
     }
 }
@@ -149,7 +142,7 @@ fn guests_lose_nothing_that_was_promised() {
                     lost.push(format!("kill {kill}: {text}"));
                 }
             }
-            judge(&format!("guest, {device}, {name}"), name, &lost, kills);
+            judge(&format!("guest, {device}, {name}"), &lost, kills);
         }
     }
 }
@@ -184,5 +177,5 @@ fn a_server_that_can_not_write_at_its_end_says_so_and_ends_with_status_3() {
     server.limit_files(1 << 20);
     let (status, errors) = server.end_somehow();
     assert_eq!(status, Some(3), "{errors}");
-    assert!(errors.contains("what was written last may be lost"), "{errors}");
+    assert!(errors.contains("bytes that clients wrote may be lost"), "{errors}");
 }

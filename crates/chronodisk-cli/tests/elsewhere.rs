@@ -244,7 +244,7 @@ fn a_program_that_is_no_model_is_refused() {
     // Where a program can't be the model, its name is not taken for a profile's.
     let output = place.run(&["serve", "--device", "exec:true", "--nbd", "unix:socket"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("works with run and simulate only"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("work with run and simulate only"), "{}", text(&output.stderr));
 }
 
 /// Whether a process is there and no zombie.

@@ -150,8 +150,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
 
-    /// Keeps through a power cut of this host, too, what the device promises: completed writes if it has no volatile
-    /// cache, else completed flushes
+    /// Makes completed writes, or flushes if the device has a volatile cache, survive a power cut of this host
     #[arg(long)]
     durable: bool,
 
