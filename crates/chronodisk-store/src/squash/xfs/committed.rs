@@ -99,22 +99,6 @@ impl Committed {
 }
 
 impl Xfs {
-    /// A block as it was committed.
-    pub(super) fn read_committed(
-        &self,
-        committed: &Committed,
-        block: u64,
-        bytes: &mut [u8],
-        blocks: &mut Blocks,
-    ) -> Result<(), StoreError> {
-        if let Some(copy) = committed.block(block) {
-            bytes.copy_from_slice(copy);
-            return Ok(());
-        }
-        blocks.read(self.start_bytes + block * self.superblock.block_bytes, bytes)?;
-        Ok(())
-    }
-
     /// Reads what the log holds now, as far as it is newer than what is at its place.
     pub(super) fn open_log(&self, names: &mut Names, blocks: &mut Blocks) -> Result<(), StoreError> {
         names.committed.clear();
@@ -190,7 +174,8 @@ impl Xfs {
             if at_place && block_lsn(&before, superblock).is_some_and(|lsn| lsn >= checkpoint.lsn) {
                 continue;
             }
-            if block_lsn(&bytes, superblock).is_some() {
+            if let Some(at) = block_lsn_at(&bytes, superblock) {
+                bytes[at..at + 8].copy_from_slice(&checkpoint.lsn.to_be_bytes());
                 names.committed.blocks.insert(block, bytes);
                 changed.push((block, before));
             } else {
@@ -204,8 +189,10 @@ impl Xfs {
                     let Some(at) = inodes.iter().position(|old| old.0 == number) else { continue };
                     let (_, before, extents) = inodes.swap_remove(at);
                     let placed = before.len() == superblock.inode_bytes && u64_at(&core, 152) == number;
+                    // Where an inode is new, anything may have been before.
                     let at_place = recovered && names.committed.inode(number).is_none();
-                    if placed && at_place && inode_lsn(&before) >= checkpoint.lsn {
+                    let there = self.inode_in(&before, superblock.place_of_inode(number));
+                    if at_place && there.is_some() && inode_lsn(&before) >= checkpoint.lsn {
                         continue;
                     }
                     match with_core(&before, &core, fork, checkpoint.lsn).filter(|_| placed) {
@@ -284,10 +271,15 @@ impl Xfs {
     }
 
     /// Metadata were written to a block of theirs, which was `old` there before: false if they are not what the log
-    /// said.
+    /// said. A recovery writes what was so at some time, and says when.
     pub(super) fn is_as_committed(&self, names: &mut Names, block: u64, old: &[u8], new: &[u8]) -> bool {
         let superblock = &self.superblock;
-        let copy = names.committed.blocks.remove(&block);
+        let lsn = block_lsn(new, superblock);
+        let copy = names.committed.block(block).cloned();
+        if copy.as_ref().is_some_and(|copy| lsn.is_some() && block_lsn(copy, superblock) > lsn) {
+            return true;
+        }
+        names.committed.blocks.remove(&block);
         let expected = copy.as_deref().unwrap_or(old);
         if let Some(folder) = directory::owner_of(new, superblock) {
             return directory::owner_of(expected, superblock) == Some(folder)
@@ -372,8 +364,10 @@ fn lsn_at(bytes: &[u8], at: usize) -> u64 {
 
 /// The same of a block that counts here, if it does.
 fn block_lsn(block: &[u8], superblock: &Superblock) -> Option<u64> {
-    if directory::owner_of(block, superblock).is_some() {
-        return Some(lsn_at(block, DIRECTORY_LSN_AT));
-    }
-    tree_block(block, None, superblock).map(|_| lsn_at(block, TREE_LSN_AT))
+    block_lsn_at(block, superblock).map(|at| lsn_at(block, at))
+}
+
+fn block_lsn_at(block: &[u8], superblock: &Superblock) -> Option<usize> {
+    let directory = directory::owner_of(block, superblock).map(|_| DIRECTORY_LSN_AT);
+    directory.or_else(|| tree_block(block, None, superblock).map(|_| TREE_LSN_AT))
 }

@@ -20,6 +20,7 @@ mod inode;
 mod log;
 mod names;
 mod superblock;
+mod view;
 
 use self::names::Names;
 use self::superblock::{LEN_BYTES, Superblock, u64_at};
