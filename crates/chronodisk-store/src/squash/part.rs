@@ -136,7 +136,7 @@ impl Part {
         let (commits, scans, entries) = match &self.known {
             Known::Ext4(ext4) => (ext4.commits, ext4.scans, ext4.entries()),
             Known::Btrfs(btrfs) => (btrfs.commits, 0, btrfs.entries()),
-            Known::Xfs(xfs) => (0, 0, xfs.entries()),
+            Known::Xfs(xfs) => (xfs.commits(), 0, xfs.entries()),
             _ => (0, 0, 0),
         };
         (self.commits + commits, self.scans + scans, entries)
@@ -157,7 +157,7 @@ impl Part {
         match &self.known {
             Known::Ext4(ext4) => ext4.memory_bytes(),
             Known::Btrfs(btrfs) => (btrfs.memory_bytes(), 0),
-            Known::Xfs(xfs) => (xfs.memory_bytes(), 0),
+            Known::Xfs(xfs) => xfs.memory_bytes(),
             Known::Nothing | Known::NotUnderstood => (0, 0),
         }
     }
@@ -319,6 +319,9 @@ impl Part {
         if matches!(&self.known, Known::Ext4(ext4) if ext4.is_followed()) {
             return Ok(());
         }
+        if matches!(&self.known, Known::Xfs(xfs) if xfs.keep_committed(blocks)?) {
+            return Ok(());
+        }
         if let Known::Btrfs(btrfs) = &mut self.known
             && btrfs.is_unsettled()
             && let Err(refusal) = btrfs.read_layout(blocks)?
@@ -333,6 +336,7 @@ impl Part {
     pub(crate) fn keep_doubtful(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         match &self.known {
             Known::Ext4(ext4) if ext4.is_followed() => Ok(()),
+            Known::Xfs(xfs) if xfs.keep_committed(blocks)? => Ok(()),
             _ => blocks.spill(self.start, self.end),
         }
     }

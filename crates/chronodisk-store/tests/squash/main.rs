@@ -14,4 +14,5 @@ mod partitions;
 mod replay;
 mod xfs;
 mod xfs_image;
+mod xfs_log;
 mod xfsprogs;

@@ -78,6 +78,20 @@ impl<'a> Inode<'a> {
         self.file_type() == 0o100_000
     }
 
+    /// Its blocks may be another file's, too (`XFS_DIFLAG2_REFLINK`).
+    pub(super) fn shares_blocks(self) -> bool {
+        u64_at(self.0, 120) & 1 << 1 != 0
+    }
+
+    /// Whether another one is of the same file, with the same blocks or names.
+    pub(super) fn says_the_same_as(self, other: Inode<'_>, superblock: &Superblock) -> bool {
+        let kinds = (self.file_type(), self.generation()) == (other.file_type(), other.generation());
+        let directories = self.is_directory() && self.entries(superblock) == other.entries(superblock);
+        let files = self.is_regular() || directories;
+        kinds
+            && (!self.is_regular() && !self.is_directory() || files && self.root(superblock) == other.root(superblock))
+    }
+
     fn data_fork(self) -> &'a [u8] {
         let room = &self.0[CORE_BYTES..];
         match usize::from(self.0[82]) * 8 {

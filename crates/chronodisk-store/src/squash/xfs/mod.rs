@@ -8,15 +8,19 @@
 //! asked, so that damaged metadata stay as they are. Data that look like that are kept without need. What was
 //! metadata and is free again takes space until it is overwritten or discarded.
 //!
-//! When something goes by [names], contents wait until it is known whose they are.
+//! When something goes by [names], contents wait until it is known whose they are; the [log] says that first, and
+//! [committed] what follows from it.
 //!
 //! Not understood, and so kept whole: version 4, a realtime section, blocks of more than 4 KiB, directories in
 //! blocks of several blocks, and features that are not known here.
 
+mod committed;
 mod directory;
 mod inode;
+mod log;
 mod names;
 mod superblock;
+mod view;
 
 use self::names::Names;
 use self::superblock::{LEN_BYTES, Superblock, u64_at};

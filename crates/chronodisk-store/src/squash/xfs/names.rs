@@ -1,22 +1,24 @@
 //! Names of files on XFS, for those that are kept or made up by them.
 //!
-//! The kernel changes metadata in its log first, which is not read here, and writes them to their places later, in any
-//! order. So contents wait: until an inode that was just written to its place says that it has them, and a block of a
-//! directory has said what it is called. Extents that are only set aside say nothing, because an extent of new contents
-//! is that until they are on the device. When the store is closed and the log says that all is at its place, everything
-//! is read again and the rest is decided. Where names only say what contents read as, nothing waits: contents take
-//! their file's form once it is known.
+//! The kernel changes metadata in its log first, and writes them to their places later, in any order. So contents wait,
+//! until an inode that is [committed](super::committed) says that it has them, and a directory what it is called. Where
+//! the log is not followed, inodes and directories count once they are written to their places. Extents that are only
+//! set aside say nothing, because an extent of new contents is that until they are on the device. When the store is
+//! closed and the log says that all is at its place, everything is read again and the rest is decided. Where names only
+//! say what contents read as, nothing waits: contents take their file's form once it is known.
 //!
-//! A file that is renamed after its old name was written to its place may have been squashed; a folder's new name
-//! counts for what it gets from then on.
+//! A file that is renamed after its old name was written to its place, or when much waits, may have been squashed; a
+//! folder's new name counts for what it gets from then on.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Xfs;
+use super::committed::Committed;
 use super::directory::{self, Entry, Kind};
-use super::inode::{Extent, Inode, Node, tree_block};
-use super::superblock::{u32_at, u64_at};
+use super::inode::{Extent, Inode, tree_block};
+use super::log::Log;
+use super::superblock::{Superblock, u32_at, u64_at};
 use crate::squash::UNIT_BYTES;
 use crate::squash::blocks::Blocks;
 use crate::squash::class::Class;
@@ -54,6 +56,16 @@ pub(super) struct Names {
     /// there were.
     late: RunMap<()>,
     late_units: u64,
+    pub(super) log: Log,
+    /// What the log has that is not at its place yet.
+    pub(super) committed: Committed,
+    pub(super) commits: u64,
+    /// What is decided follows from the log.
+    pub(super) by_log: bool,
+    /// Contents of committed files without a name.
+    pub(super) unnamed: RunMap<()>,
+    /// Undecided contents that by the log are of files that are not kept.
+    unwanted: RunMap<()>,
 }
 
 /// The inode that says that it has a block.
@@ -75,11 +87,11 @@ struct Known {
 }
 
 impl Names {
-    fn new(rules: Arc<[NameRule]>, root: u64) -> Self {
+    fn new(rules: Arc<[NameRule]>, start_bytes: u64, superblock: &Superblock) -> Self {
         Names {
             by_path: rules.iter().any(|rule| rule.names.is_by_path()),
             rules,
-            root,
+            root: superblock.root_inode,
             undecided: RunMap::default(),
             claimed: RunMap::default(),
             claims: HashMap::new(),
@@ -90,13 +102,27 @@ impl Names {
             unplaced: HashMap::new(),
             late: RunMap::default(),
             late_units: 0,
+            log: Log::new(start_bytes, superblock),
+            committed: Committed::default(),
+            commits: 0,
+            by_log: false,
+            unnamed: RunMap::default(),
+            unwanted: RunMap::default(),
         }
+    }
+
+    /// From now on inodes and directories count once they are at their places.
+    pub(super) fn lose_log(&mut self) {
+        self.committed.clear();
+        self.unwanted.clear();
+        self.unnamed.clear();
     }
 
     /// Contents came of which nothing is known.
     fn wait(&mut self, from: u64, to: u64) {
         self.claimed.remove(from, to);
         self.late.remove(from, to);
+        self.unwanted.remove(from, to);
         self.undecided.set(from, to, ());
     }
 
@@ -111,10 +137,11 @@ impl Names {
         self.undecided.remove(from, to);
         self.claimed.remove(from, to);
         self.late.remove(from, to);
+        self.unwanted.remove(from, to);
     }
 
     /// A directory has an entry. Returns the file whose name is known now.
-    fn named(&mut self, folder: u64, entry: Entry) -> Option<u64> {
+    pub(super) fn named(&mut self, folder: u64, entry: Entry) -> Option<u64> {
         if self.by_path && matches!(entry.kind, Kind::Directory | Kind::Unknown) {
             self.parents.insert(entry.inode, (folder, entry.name.clone()));
         }
@@ -154,7 +181,7 @@ impl Names {
     }
 
     /// An inode was written anew: true if it is another file's now.
-    fn renewed(&mut self, number: u64, another: bool) {
+    pub(super) fn renewed(&mut self, number: u64, another: bool) {
         match self.files.get_mut(&number) {
             Some(known) if !another || known.newer => known.newer = false,
             Some(_) => {
@@ -183,11 +210,13 @@ impl Names {
         let parents = self.parents.capacity() * (size_of::<(u64, Link)>() + 1);
         let sets = self.undecided.memory_bytes() + self.claimed.memory_bytes() + self.kept.memory_bytes();
         let sets = sets + self.made_up.memory_bytes() + self.late.memory_bytes();
+        let sets = sets + self.unnamed.memory_bytes() + self.unwanted.memory_bytes();
         sets + (files + parents) as u64
     }
 
     fn entries(&self) -> u64 {
         let sets = self.undecided.len() + self.claimed.len() + self.kept.len() + self.made_up.len() + self.late.len();
+        let sets = sets + self.unnamed.len() + self.unwanted.len() + self.committed.entries();
         (sets + self.files.len() + self.parents.len() + self.unplaced.len() + self.claims.len()) as u64
     }
 }
@@ -195,7 +224,8 @@ impl Names {
 impl Xfs {
     /// The same, where files are kept by their names.
     pub(crate) fn with_names(self, rules: &Arc<[NameRule]>) -> Self {
-        let names = (!rules.is_empty()).then(|| Box::new(Names::new(Arc::clone(rules), self.superblock.root_inode)));
+        let new = || Box::new(Names::new(Arc::clone(rules), self.start_bytes, &self.superblock));
+        let names = (!rules.is_empty()).then(new);
         Xfs { names, ..self }
     }
 
@@ -209,9 +239,16 @@ impl Xfs {
         self.names.as_ref().map_or(0, |names| names.late_units)
     }
 
-    /// Memory that is taken by what is known of names, in bytes, without names that are longer than a pointer.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.names.as_ref().map_or(0, |names| names.memory_bytes())
+    /// Commits of the log that were followed.
+    pub(crate) fn commits(&self) -> u64 {
+        self.names.as_ref().map_or(0, |names| names.commits)
+    }
+
+    /// Memory in bytes: that of what is known of names, without names that are longer than a pointer, and that of the
+    /// log's reader.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        let log = |names: &Names| names.log.memory_bytes() + names.committed.memory_bytes();
+        self.names.as_ref().map_or((0, 0), |names| (names.memory_bytes(), log(names)))
     }
 
     /// Entries that are held in memory.
@@ -268,7 +305,20 @@ impl Xfs {
                 let first = (from * UNIT_BYTES - xfs.start_bytes) / xfs.superblock.block_bytes;
                 let pairs = old[range.clone()].chunks_exact(len).zip(bytes[range].chunks_exact(len));
                 for ((old, new), block) in pairs.zip(first..).filter(|((old, new), _)| old != new) {
-                    xfs.block_changed(names, block, old, new, blocks)?;
+                    if names.log.is_read() && !xfs.is_as_committed(names, block, old, new) {
+                        names.log.lose();
+                        names.lose_log();
+                    }
+                    if !names.log.is_read() {
+                        xfs.block_changed(names, block, old, new, blocks)?;
+                    }
+                }
+            }
+            xfs.log_written(names, unit * UNIT_BYTES, len_of(bytes), blocks)?;
+            if blocks.waiting_is_half_full() {
+                for (from, to, ()) in std::mem::take(&mut names.unwanted).all() {
+                    blocks.squash(from, to);
+                    names.decided(from, to);
                 }
             }
             Ok(())
@@ -282,6 +332,12 @@ impl Xfs {
         if from < to {
             if discard { names.forget(from, to) } else { names.decided(from, to) }
         }
+        let block = |bytes: u64| bytes.saturating_sub(self.start_bytes).div_ceil(self.superblock.block_bytes);
+        names.committed.forget(block(offset_bytes), block(offset_bytes + len_bytes));
+        if names.log.is_touched(offset_bytes, len_bytes) {
+            names.log.lose();
+            names.lose_log();
+        }
     }
 
     /// What is stored and no metadata waits; all names at their places are read, and what they keep is.
@@ -293,6 +349,7 @@ impl Xfs {
     ) -> Result<(), StoreError> {
         self.with(|xfs, names| {
             waiting.iter().for_each(|&(from, to)| names.wait(from, to));
+            xfs.open_log(names, blocks)?;
             xfs.read_all(names, end, false, blocks)
         })
     }
@@ -315,7 +372,7 @@ impl Xfs {
         for (from, to) in blocks.generated_pieces(start, end) {
             for (from, to, part) in names.made_up.pieces(from, to) {
                 let Some(Some(Treatment::MakeUp(kind))) = names.treatment(part.file) else { continue };
-                let inode_bytes = self.bytes_of_inode(part.file, blocks)?;
+                let inode_bytes = self.bytes_of_inode(part.file, &names.committed, blocks)?;
                 let Some(inode) = self.file_in(&inode_bytes, part.file) else { continue };
                 // Numbers of inodes have 64 bits here.
                 let seed = seed_of(seed_of(blocks.seed(), part.file), u64::from(inode.generation()));
@@ -364,27 +421,35 @@ impl Xfs {
             let another = before.is_some_and(|before| before.generation() != inode.generation());
             names.renewed(number, another || !inode.is_regular());
             if let Some(before) = before.filter(|before| before.is_regular()) {
-                for extent in self.extents_of(before, blocks)? {
-                    let (from, to) = self.units_around(extent.first, extent.end);
-                    names.kept.remove(from, to);
-                    let own = names.made_up.pieces(from, to).filter(|piece| piece.2.file == number);
-                    let own: Vec<_> = own.map(|piece| (piece.0, piece.1)).collect();
-                    own.into_iter().for_each(|(from, to)| names.made_up.remove(from, to));
+                for extent in self.extents_of(before, &names.committed, blocks)? {
+                    self.given_back(names, number, &extent, true);
                 }
             }
             if inode.is_directory() {
                 let before = before.map_or(Vec::new(), |before| before.entries(superblock));
                 self.entries_changed(names, number, before, inode.entries(superblock), blocks)?;
             } else if inode.is_regular() {
-                let extents = self.extents_of(inode, blocks)?;
+                let extents = self.extents_of(inode, &names.committed, blocks)?;
                 self.decide(names, number, &extents, true, blocks)?;
             }
         }
         Ok(())
     }
 
+    /// A file had these blocks; `kept` if nobody else has them.
+    pub(super) fn given_back(&self, names: &mut Names, number: u64, extent: &Extent, kept: bool) {
+        let (from, to) = self.units_around(extent.first, extent.end);
+        if kept {
+            names.kept.remove(from, to);
+        }
+        names.unnamed.remove(from, to);
+        let own = names.made_up.pieces(from, to).filter(|piece| piece.2.file == number);
+        let own: Vec<_> = own.map(|piece| (piece.0, piece.1)).collect();
+        own.into_iter().for_each(|(from, to)| names.made_up.remove(from, to));
+    }
+
     /// A directory has other entries than before.
-    fn entries_changed(
+    pub(super) fn entries_changed(
         &self,
         names: &mut Names,
         folder: u64,
@@ -407,7 +472,7 @@ impl Xfs {
         for number in named {
             if let Some(Some(treatment)) = names.treatment(number) {
                 // Whatever is at its place: to keep too much does no harm, but only what was claimed may be squashed.
-                let extents = self.extents_of_file(number, blocks)?;
+                let extents = self.extents_of_file(number, &names.committed, blocks)?;
                 self.decide(names, number, &extents, treatment == Treatment::Keep, blocks)?;
             }
             for (from, to) in names.claims.remove(&number).unwrap_or_default() {
@@ -421,7 +486,7 @@ impl Xfs {
     }
 
     /// A file has these blocks; they are squashed only if `may_squash`.
-    fn decide(
+    pub(super) fn decide(
         &self,
         names: &mut Names,
         number: u64,
@@ -474,6 +539,12 @@ impl Xfs {
                     names.late_units += to - from;
                 }
             }
+            Some(None | Some(Treatment::MakeUp(_))) if may_squash && names.by_log => {
+                for (from, to) in waiting {
+                    names.claimed.remove(from, to);
+                    names.unwanted.set(from, to, ());
+                }
+            }
             Some(None | Some(Treatment::MakeUp(_))) if may_squash => {
                 for (from, to) in waiting {
                     blocks.squash(from, to);
@@ -482,7 +553,11 @@ impl Xfs {
             }
             Some(_) => {}
             None => {
+                if names.by_log {
+                    names.unnamed.set(from, to, ());
+                }
                 for (from, to) in waiting {
+                    names.unwanted.remove(from, to);
                     names.claimed.set(from, to, Claim(number));
                     names.claims.entry(number).or_default().push((from, to));
                 }
@@ -506,7 +581,10 @@ impl Xfs {
                     let inodes = block.chunks_exact(self.superblock.inode_bytes).zip(0..);
                     for (inode, index) in inodes {
                         let place = (number, index * self.superblock.inode_bytes);
-                        let Some(inode) = self.inode_in(inode, place) else { continue };
+                        let inode = self.inode_in(inode, place);
+                        let Some(inode) = inode.filter(|inode| names.committed.inode(inode.number()).is_none()) else {
+                            continue;
+                        };
                         if inode.is_directory() {
                             self.read_directory(names, inode, &mut visited, blocks)?;
                         } else if inode.is_regular() {
@@ -516,9 +594,18 @@ impl Xfs {
                 }
             }
         }
+        for (number, bytes) in
+            names.committed.inodes().map(|(number, bytes)| (number, bytes.clone())).collect::<Vec<_>>()
+        {
+            match Inode::parse(&bytes, &self.superblock) {
+                Some(inode) if inode.is_directory() => self.read_directory(names, inode, &mut visited, blocks)?,
+                Some(inode) if inode.is_regular() => files.push(number),
+                _ => {}
+            }
+        }
         while !names.place_rest().is_empty() {}
         for number in files {
-            let extents = self.extents_of_file(number, blocks)?;
+            let extents = self.extents_of_file(number, &names.committed, blocks)?;
             self.decide(names, number, &extents, at_rest, blocks)?;
         }
         names.files.values_mut().for_each(|known| known.newer = false);
@@ -536,106 +623,6 @@ impl Xfs {
             names.decided(from, to);
         }
         Ok(())
-    }
-
-    /// Reads the names in a directory; of each block once.
-    fn read_directory(
-        &self,
-        names: &mut Names,
-        inode: Inode<'_>,
-        visited: &mut RunMap<()>,
-        blocks: &mut Blocks,
-    ) -> Result<(), StoreError> {
-        let folder = inode.number();
-        for entry in inode.entries(&self.superblock) {
-            names.named(folder, entry);
-        }
-        let mut bytes = vec![0; self.superblock.block_bytes as usize];
-        for Extent { first, end, .. } in self.extents_of(inode, blocks)? {
-            let (from, to) = self.units_around(first, end);
-            for (from, to) in blocks.stored_pieces(from, to) {
-                let from_block = (from * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
-                let to_block = (to * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
-                for block in first.max(from_block)..end.min(to_block) {
-                    if visited.at(block, block + 1).0.is_some() {
-                        continue;
-                    }
-                    visited.set(block, block + 1, ());
-                    blocks.read(self.start_bytes + block * self.superblock.block_bytes, &mut bytes)?;
-                    if directory::owner_of(&bytes, &self.superblock) == Some(folder) {
-                        for entry in directory::entries(&bytes, &self.superblock) {
-                            names.named(folder, entry);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The inode in these bytes, if it is the one that belongs to this place: a block, and how many bytes into it.
-    fn inode_in<'a>(&self, bytes: &'a [u8], place: (u64, usize)) -> Option<Inode<'a>> {
-        let inode = Inode::parse(bytes, &self.superblock)?;
-        (self.superblock.place_of_inode(inode.number()) == place).then_some(inode)
-    }
-
-    /// The blocks of a regular file, as the inode at its place says.
-    fn extents_of_file(&self, number: u64, blocks: &mut Blocks) -> Result<Vec<Extent>, StoreError> {
-        let bytes = self.bytes_of_inode(number, blocks)?;
-        self.file_in(&bytes, number).map_or(Ok(Vec::new()), |inode| self.extents_of(inode, blocks))
-    }
-
-    /// The bytes at an inode's place, if there is one.
-    fn bytes_of_inode(&self, number: u64, blocks: &mut Blocks) -> Result<Vec<u8>, StoreError> {
-        let (block, offset) = self.superblock.place_of_inode(number);
-        if block >= self.superblock.blocks_count {
-            return Ok(Vec::new());
-        }
-        let mut bytes = vec![0; self.superblock.inode_bytes];
-        blocks.read(self.start_bytes + block * self.superblock.block_bytes + offset as u64, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// The regular file's inode of this number in the bytes at its place.
-    fn file_in<'a>(&self, bytes: &'a [u8], number: u64) -> Option<Inode<'a>> {
-        let inode = self.inode_in(bytes, self.superblock.place_of_inode(number))?;
-        (inode.is_regular() && inode.number() == number).then_some(inode)
-    }
-
-    /// The blocks that an inode says it has, and the tree below it; each block of that is read once.
-    fn extents_of(&self, inode: Inode<'_>, blocks: &mut Blocks) -> Result<Vec<Extent>, StoreError> {
-        let Node { mut extents, children: mut below } = inode.root(&self.superblock);
-        let mut visited = HashSet::new();
-        let mut bytes = vec![0; self.superblock.block_bytes as usize];
-        while let Some((block, level)) = below.pop() {
-            if !visited.insert(block) {
-                continue;
-            }
-            blocks.read(self.start_bytes + block * self.superblock.block_bytes, &mut bytes)?;
-            let Some((node, owner)) = tree_block(&bytes, Some(level), &self.superblock) else { continue };
-            if owner == inode.number() {
-                extents.extend(node.extents);
-                below.extend(node.children);
-            }
-        }
-        Ok(extents)
-    }
-
-    /// The units that blocks lie in.
-    fn units_around(&self, first: u64, last: u64) -> (u64, u64) {
-        let (from_bytes, to_bytes) = self.bytes_of(first, last);
-        (from_bytes / UNIT_BYTES, to_bytes.div_ceil(UNIT_BYTES))
-    }
-
-    /// The units that lie in blocks.
-    fn units_within(&self, first: u64, last: u64) -> (u64, u64) {
-        let (from_bytes, to_bytes) = self.bytes_of(first, last);
-        (from_bytes.div_ceil(UNIT_BYTES), to_bytes / UNIT_BYTES)
-    }
-
-    fn bytes_of(&self, first: u64, last: u64) -> (u64, u64) {
-        let block_bytes = self.superblock.block_bytes;
-        (self.start_bytes + first * block_bytes, self.start_bytes + last * block_bytes)
     }
 
     /// Whether the last record of the log says that the file system was unmounted: all is at its place.
@@ -690,7 +677,7 @@ mod tests {
 
     fn names(pattern: &str) -> Names {
         let rule = NameRule { names: pattern.parse().unwrap(), treatment: Treatment::Keep };
-        Names::new([rule].into(), ROOT)
+        Names::new([rule].into(), 0, &Superblock::of_test(true))
     }
 
     fn entry(inode: u64, kind: Kind, name: &str) -> Entry {
