@@ -139,10 +139,11 @@ fn a_full_disk_at_the_end_loses_no_figures() {
 fn a_store_that_cannot_be_closed_is_a_failure_that_is_told() {
     let place = Place::new();
     // A device with a volatile cache, so that nothing need be in the file before a flush.
-    let arguments = "--device nearline-20tb --nbd unix:s --pidfile pid --json --store overflow:small/disk \
-                     --ram-budget 16MiB --output run";
-    let Some(server) = serve_on_a_small_disk(&place, arguments) else { return };
-    let server = Serving(server);
+    let arguments = ["--device", "nearline-20tb", "--nbd", "unix:s", "--pidfile", "pid", "--store", "overflow:disk"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    command.args(["serve", "--capacity", "16MiB", "--no-realtime", "--json", "--output", "run"]).args(arguments);
+    command.env("XDG_STATE_HOME", place.0.path()).current_dir(place.0.path());
+    let server = Serving(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     for _ in 0..2_000 {
         if place.path("pid").exists() {
             break;
@@ -153,13 +154,19 @@ fn a_store_that_cannot_be_closed_is_a_failure_that_is_told() {
     for index in 0..32 {
         assert_eq!(client.write(index << 16, &[index as u8; 64 << 10]), 0, "memory has room for it");
     }
+    // The space is set aside, so that a full disk is no reason; a limit of files' sizes that comes later is one.
+    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+    // SAFETY: the limit is read, nothing is written; the process is our own child, which was not waited for.
+    let set =
+        unsafe { libc::prlimit(server.0.id() as i32, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
     drop(client);
     server.signal(libc::SIGTERM);
     let output = server.end();
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
-    assert!(errors.contains("the store could not be closed") && errors.contains("small/disk"), "{errors}");
+    assert!(errors.contains("the store could not be closed") && errors.contains("disk"), "{errors}");
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let reason = result["reps"][0]["server"]["close_error"].as_str().unwrap();
-    assert!(reason.contains("No space left"), "{reason}");
+    assert!(reason.contains("File too large"), "{reason}");
 }

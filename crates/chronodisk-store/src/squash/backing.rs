@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::arena::Arena;
-use super::blocks::Block;
+use super::block::Block;
 use super::header::Header;
 use super::joint::Member;
 use super::map_log::{Entry, MapLog};

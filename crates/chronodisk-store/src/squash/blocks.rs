@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::arena::Arena;
 use super::backing::Backing;
+use super::block::{Block, slots_of};
 use super::class::Class;
 use super::content::Content;
 use super::meter::{Meter, Worker};
@@ -14,60 +15,6 @@ use super::volume::Lens;
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 use crate::StoreError;
 use crate::ram::is_zero;
-
-/// What a block's bytes are; a block without an entry was never written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Block {
-    /// Zeros that take no space.
-    Zeroed,
-    /// Made up when it is read.
-    Generated,
-    /// At a place of the backing.
-    Kept { place: u64, class: Class },
-    /// Lost: a repaired image had something there, and nobody knows what. Reads fail until it is overwritten.
-    Damaged,
-    /// Compressed, at a place of the backing; always a run of its own.
-    Packed { place: u64, stored_bytes: u16, class: Class },
-}
-
-impl Block {
-    /// What the block `by` blocks later in the same run is.
-    pub(crate) fn at_offset(self, by: u64) -> Self {
-        self.advanced(by)
-    }
-
-    /// Whether it is kept only because nothing is known of it.
-    pub(crate) fn is_unclassified(self) -> bool {
-        matches!(
-            self,
-            Block::Kept { class: Class::Unclassified, .. } | Block::Packed { class: Class::Unclassified, .. }
-        )
-    }
-}
-
-impl RunValue for Block {
-    fn advanced(self, by: u64) -> Self {
-        match self {
-            Block::Kept { place, class } => {
-                Block::Kept { place: place.wrapping_add(by.wrapping_mul(UNIT_SLOTS)), class }
-            }
-            // No compressed block continues another one.
-            Block::Packed { stored_bytes, class, .. } if by > 0 => {
-                Block::Packed { place: u64::MAX, stored_bytes, class }
-            }
-            other => other,
-        }
-    }
-}
-
-/// The slots that a run of `len` blocks takes in the backing.
-pub(crate) fn slots_of(block: Block, len: u64) -> Option<(u64, u64)> {
-    match block {
-        Block::Zeroed | Block::Generated | Block::Damaged => None,
-        Block::Kept { place, .. } => Some((place, len.saturating_mul(UNIT_SLOTS))),
-        Block::Packed { place, stored_bytes, .. } => Some((place, u64::from(stored_bytes).div_ceil(SLOT_BYTES))),
-    }
-}
 
 /// Where a block waits in memory until it is decided what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

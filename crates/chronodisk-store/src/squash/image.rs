@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::backing::ImageFile;
-use super::blocks::Block;
+use super::block::Block;
 use super::header::Header;
 use super::joint::{self, Member};
 use super::runs::RunMap;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::arena::Arena;
 use super::backing::{Released, append_changes};
-use super::blocks::{Block, slots_of};
+use super::block::{Block, slots_of};
 use super::header::Header;
 use super::map_log::MapLog;
 use super::places::Places;

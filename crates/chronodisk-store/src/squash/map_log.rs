@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::blocks::Block;
+use super::block::Block;
 use super::class::Class;
 use super::header::Commit;
 use super::runs::RunMap;

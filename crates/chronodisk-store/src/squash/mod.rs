@@ -14,6 +14,7 @@
 
 mod arena;
 mod backing;
+mod block;
 mod blocks;
 mod btrfs;
 mod checksum;
@@ -33,6 +34,7 @@ mod part;
 mod places;
 mod runs;
 mod slot_file;
+mod statistics;
 mod store;
 mod sums;
 mod table;
@@ -47,10 +49,11 @@ pub use image::ImageInfo;
 pub use joint::JointMemory;
 pub use names::{Glob, GlobError, NameRule, Treatment};
 pub use notes::{Mark, Notice};
-pub use store::{SquashOptions, SquashStatistics, SquashStore};
+pub use statistics::SquashStatistics;
+pub use store::{SquashOptions, SquashStore};
 pub use upkeep::{DeviceExamination, Examination, examine, repair, upgrade};
 
-use blocks::slots_of;
+use block::slots_of;
 
 use std::path::Path;
 

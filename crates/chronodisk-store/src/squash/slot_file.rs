@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::blocks::{Block, slots_of};
+use super::block::{Block, slots_of};
 use super::header::{self, Commit, HEADER_BYTES, Header};
 use super::map_log::append_name;
 use super::places::Places;

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::backing::{Backing, ImageFile};
-use super::blocks::{Block, Blocks};
+use super::block::Block;
+use super::blocks::Blocks;
 use super::content::Content;
 use super::header::{DEVICES_MAX, Header, VERSION};
-use super::image::{Sizes, savings};
+use super::image::Sizes;
 use super::joint::{self, JointMemory};
 use super::meter::Worker;
 use super::names::NameRule;
@@ -16,6 +17,7 @@ use super::notes::{MARKS_MAX, Notes};
 use super::part::{Part, Verdict, holds_file_system};
 use super::runs::{RunMap, RunValue};
 use super::slot_file::{SlotFile, files_of};
+use super::statistics::SquashStatistics;
 use super::table::{Division, DivisionKind};
 use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
@@ -70,49 +72,6 @@ const BESIDE: &str = "there is a partition table or a volume manager beside it";
 
 /// The most that waited in the original system when it read the journal (section 3.1.2: 240 MB).
 const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
-
-/// What a squashing store did, and what it holds.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct SquashStatistics {
-    /// Bytes written to it.
-    pub written_bytes: u64,
-    /// Bytes of those that were dropped at once.
-    pub dropped_bytes: u64,
-    /// Bytes that wait to be told apart, now and at most.
-    pub waiting_bytes: u64,
-    /// See `waiting_bytes`.
-    pub waiting_max_bytes: u64,
-    /// Bytes that were kept because too many waited, or because a flush must keep what might be metadata.
-    pub spilled_bytes: u64,
-    /// Bytes of the device that are kept, by class.
-    pub kept_bytes: Vec<(Class, u64)>,
-    /// Bytes of the device that are made up when they are read.
-    pub generated_bytes: u64,
-    /// Bytes of the device that were written and are zeros.
-    pub zeroed_bytes: u64,
-    /// What kept blocks take, with the map of an image; of what other devices have, too, an equal part.
-    pub stored_bytes: u64,
-    /// Bytes of kept blocks that other devices have, too, and that are there once.
-    pub shared_bytes: u64,
-    /// Commits of a journal that were followed.
-    pub commits: u64,
-    /// Times that all metadata were read.
-    pub scans: u64,
-    /// Entries of the tables of blocks and of the classifier.
-    pub table_entries: u64,
-    /// Bytes of files to be kept that had been squashed before the files had their names.
-    pub late_bytes: u64,
-}
-
-impl SquashStatistics {
-    /// The share of what a full store would take that this one does not.
-    #[must_use]
-    pub fn savings(&self) -> Option<f64> {
-        let kept: u64 = self.kept_bytes.iter().map(|(_, bytes)| bytes).sum();
-        savings(self.stored_bytes, kept + self.generated_bytes)
-    }
-}
 
 /// Keeps what a classifier calls metadata, and makes up the rest.
 ///

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::blocks::{Block, slots_of};
+use super::block::{Block, slots_of};
 use super::header::{Commit, Header, VERSION};
 use super::map_log::{MapLog, append_name};
 use super::runs::RunMap;

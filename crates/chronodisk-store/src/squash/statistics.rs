@@ -1,0 +1,47 @@
+//! What a squashing store counts.
+
+use super::Class;
+use super::image::savings;
+
+/// What a squashing store did, and what it holds.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SquashStatistics {
+    /// Bytes written to it.
+    pub written_bytes: u64,
+    /// Bytes of those that were dropped at once.
+    pub dropped_bytes: u64,
+    /// Bytes that wait to be told apart, now and at most.
+    pub waiting_bytes: u64,
+    /// See `waiting_bytes`.
+    pub waiting_max_bytes: u64,
+    /// Bytes that were kept because too many waited, or because a flush must keep what might be metadata.
+    pub spilled_bytes: u64,
+    /// Bytes of the device that are kept, by class.
+    pub kept_bytes: Vec<(Class, u64)>,
+    /// Bytes of the device that are made up when they are read.
+    pub generated_bytes: u64,
+    /// Bytes of the device that were written and are zeros.
+    pub zeroed_bytes: u64,
+    /// What kept blocks take, with the map of an image; of what other devices have, too, an equal part.
+    pub stored_bytes: u64,
+    /// Bytes of kept blocks that other devices have, too, and that are there once.
+    pub shared_bytes: u64,
+    /// Commits of a journal that were followed.
+    pub commits: u64,
+    /// Times that all metadata were read.
+    pub scans: u64,
+    /// Entries of the tables of blocks and of the classifier.
+    pub table_entries: u64,
+    /// Bytes of files to be kept that had been squashed before the files had their names.
+    pub late_bytes: u64,
+}
+
+impl SquashStatistics {
+    /// The share of what a full store would take that this one does not.
+    #[must_use]
+    pub fn savings(&self) -> Option<f64> {
+        let kept: u64 = self.kept_bytes.iter().map(|(_, bytes)| bytes).sum();
+        savings(self.stored_bytes, kept + self.generated_bytes)
+    }
+}
