@@ -1,7 +1,7 @@
 //! How much memory devices take at most: known from a profile's parameters, before anything is built.
 //!
-//! Each kind of model adds up its tables, as large as they can become, with the sizes from here. The sums saturate: what
-//! does not fit 64 bits fits no machine either. A test builds devices under a counting allocator and compares.
+//! Each kind of model adds up its tables, as large as they can become, with the sizes from here. The sums saturate:
+//! what does not fit 64 bits fits no machine either. A test builds devices under a counting allocator and compares.
 
 /// A device without tables: its properties, name, queues and statistics, and room for them to grow with a few requests.
 pub(crate) const DEVICE_BYTES: u64 = 8 << 10;

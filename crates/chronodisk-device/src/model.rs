@@ -4,8 +4,8 @@ use chronodisk_sim::{Completion, Nanos, Request};
 
 /// No request arrives after this: 18 years.
 ///
-/// It is half of what the finest clock of a model holds: a disk counts sixteenths of a nanosecond in 64 bits (36 years),
-/// so that requests which arrive last still have as long to complete.
+/// It is half of what the finest clock of a model holds: a disk counts sixteenths of a nanosecond in 64 bits (36
+/// years), so that requests which arrive last still have as long to complete.
 pub const LATEST_ARRIVAL: Nanos = Nanos::from_nanos(1 << 59);
 
 /// What a host can ask a device about itself.

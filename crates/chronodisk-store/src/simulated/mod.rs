@@ -14,8 +14,8 @@
 //!   The file's length is one that it had since it was synchronised, the first or the last. Space that was
 //!   reserved may be free again. A name that was created, changed or removed since its folder was synchronised has that
 //!   change or does not, each change on its own; a rename is one change. A file without a name is gone.
-//! * *No space.* The disk has a capacity, or is full from a given space-taking call on. Space is taken, in pages of
-//!   4 KiB, by a write to a page that has none, by a reservation and by the creation of a file. A write ends early where
+//! * *No space.* The disk has a capacity, or is full from a given space-taking call on. Space is taken, in pages of 4
+//!   KiB, by a write to a page that has none, by a reservation and by the creation of a file. A write ends early where
 //!   the space does; if not one byte fits, it fails with `ENOSPC`. Pages that have space can be overwritten.
 //! * *I/O errors.* A call fails with `EIO`, once or from then on, and has no effect. A failed synchronisation is worse,
 //!   as it is on Linux: the dirty pages it covered count as clean although they are not on the disk, some are dropped

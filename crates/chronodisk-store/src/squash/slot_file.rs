@@ -149,8 +149,8 @@ impl SlotFile {
         self.sums = Some(sums);
     }
 
-    /// The image becomes one of this header's version, in one step: the version is in the first sector, which is written
-    /// when all else is there, on the medium if a power cut must not matter.
+    /// The image becomes one of this header's version, in one step: the version is in the first sector, which is
+    /// written when all else is there, on the medium if a power cut must not matter.
     pub(crate) fn adopt(&mut self, header: &Header, commits: &[Commit], power_cut: bool) -> Result<(), StoreError> {
         const SECTOR_BYTES: usize = 512;
         let bytes = header::encode(header, commits);

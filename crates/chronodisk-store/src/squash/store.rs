@@ -237,8 +237,8 @@ impl SquashStore {
         Ok(members.into_iter().zip(capacities_bytes).map(store).collect())
     }
 
-    /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an image
-    /// becomes a new one.
+    /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an
+    /// image becomes a new one.
     ///
     /// # Errors
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].

@@ -1,4 +1,5 @@
-//! The checksums of an image's kept blocks, in a file of their own: one for each, by the slot at which the block begins.
+//! The checksums of an image's kept blocks, in a file of their own: one for each, by the slot at which the block
+//! begins.
 //!
 //! A checksum covers the block's number and its bytes as they are stored, so that bytes of another block at the same
 //! place are noticed, too. Slots are never overwritten while a map that survives a kill names them; so the checksum of
