@@ -15,4 +15,5 @@ mod guest {
     mod squash;
     mod support;
     mod user;
+    mod xfs_log;
 }
