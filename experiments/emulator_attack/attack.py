@@ -179,7 +179,7 @@ def nested(levels: int) -> str:
     text, member = "", "first-disk"
     for level in range(levels):
         name = f"row-{level}"
-        carried = f"[[member-profile]]\nname = \"{member}\"\nprofile = {json.dumps(text)}\n" if text else ""
+        carried = f'[[member-profile]]\nname = "{member}"\nprofile = {json.dumps(text)}\n' if text else ""
         text = (
             f'name = "{name}"\nkind = "array"\ndescription = "x"\nsource = "x"\nvalidation = "unvalidated"\n'
             f'level = "linear"\nmember = "{member}"\ncount = 64\n{carried}'
@@ -250,7 +250,8 @@ def dead(port: int, count: int) -> None:
 def attackers(port: int, pause: float) -> tuple[list[Any], dict[str, Any]]:
     """Start them all."""
     worst = {name: multiprocessing.Value("d", 0.0) for name in REFUSALS}
-    jobs: list[tuple[Any, tuple[Any, ...]]] = [(dead, (port, 8)), (slow, (port, 80)), (heavy, (port,)), (heavy, (port,))]
+    jobs: list[tuple[Any, tuple[Any, ...]]] = [(dead, (port, 8)), (slow, (port, 80))]
+    jobs += [(heavy, (port,)), (heavy, (port,))]
     jobs += [(refused_repeatedly, (name, port, pause, worst[name])) for name in REFUSALS]
     processes = [multiprocessing.Process(target=target, args=arguments, daemon=True) for target, arguments in jobs]
     for process in processes:

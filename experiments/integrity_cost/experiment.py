@@ -112,8 +112,8 @@ def measure(before: Path, after: Path, pairs: int, seconds: float, device: str) 
                 direction, figure = name.split()
                 row = {"store": store, "load": load.name, "direction": direction, "figure": figure}
                 rows.append({**row, **interval(values), "ratios": [round(value, 4) for value in values]})
-                shown = rows[-1]
-                note(f"{store:9} {load.name:26} {name:14} {shown['ratio']:.3f} ({shown['low']:.3f}-{shown['high']:.3f})")
+                last = rows[-1]
+                note(f"{store:9} {load.name:26} {name:14} {last['ratio']:.3f} ({last['low']:.3f}-{last['high']:.3f})")
     return rows
 
 

@@ -17,4 +17,5 @@ mod guest {
     mod stores;
     mod support;
     mod user;
+    mod xfs_log;
 }

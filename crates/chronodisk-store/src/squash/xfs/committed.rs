@@ -9,8 +9,8 @@
 //! flush. The rest are contents of files that are not to be kept.
 //!
 //! **Nothing is squashed before it has to be.** What a committed file has whose name matches no pattern goes on
-//! waiting: it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken, it
-//! is squashed.
+//! waiting: it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken,
+//! and after an unmount, it is squashed.
 //!
 //! **Doubts.** Where metadata come to their places other than the log said, or the log says what is not understood, the
 //! log is not followed until the file system is unmounted: names are read from places, and a flush keeps what waits.
@@ -131,6 +131,10 @@ impl Xfs {
         }
         if names.committed.memory_bytes() > MEMORY_MAX_BYTES {
             names.log.lose();
+        }
+        if names.log.is_at_rest() {
+            // Names have reached their places, where they count for good.
+            names.squash_unwanted(blocks);
         }
         if !names.log.is_read() {
             names.lose_log();

@@ -188,6 +188,11 @@ impl Log {
         self.head.is_some() && !self.lost && !self.at_rest
     }
 
+    /// The file system was unmounted, and everything is at its place.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.head.is_some() && !self.lost && self.at_rest
+    }
+
     /// Everything that a recovery would find in the log is known.
     pub(super) fn is_followed(&self) -> bool {
         self.is_read() && self.ahead.is_empty() && self.intended.is_empty()
@@ -283,8 +288,9 @@ impl Log {
             } else {
                 self.ahead.remove(sector, sector + 1);
             }
-            // Zeros are those of tools.
-            self.at_rest &= cycle == 0;
+            // The kernel clears what is behind the head when it mounts, with headers of an earlier round; zeros are
+            // those of tools.
+            self.at_rest &= !is_header && cycle == 0;
         }
         let mut committed = Vec::new();
         while let Some(head) = self.head.filter(|_| !self.lost) {

@@ -118,6 +118,14 @@ impl Names {
         self.unnamed.clear();
     }
 
+    /// What waits of files that are not kept need not wait longer.
+    pub(super) fn squash_unwanted(&mut self, blocks: &mut Blocks) {
+        for (from, to, ()) in std::mem::take(&mut self.unwanted).all() {
+            blocks.squash(from, to);
+            self.decided(from, to);
+        }
+    }
+
     /// Contents came of which nothing is known.
     fn wait(&mut self, from: u64, to: u64) {
         self.claimed.remove(from, to);
@@ -316,10 +324,7 @@ impl Xfs {
             }
             xfs.log_written(names, unit * UNIT_BYTES, len_of(bytes), blocks)?;
             if blocks.waiting_is_half_full() {
-                for (from, to, ()) in std::mem::take(&mut names.unwanted).all() {
-                    blocks.squash(from, to);
-                    names.decided(from, to);
-                }
+                names.squash_unwanted(blocks);
             }
             Ok(())
         })
