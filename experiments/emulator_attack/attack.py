@@ -100,7 +100,8 @@ class Client:
     def next_completion(self, taken: int) -> int:
         """Return the instant of the next completion."""
         answer = self.ask(NEXT, struct.pack("<QQ", taken, taken))
-        return struct.unpack_from("<Q", answer, 1)[0]
+        completed: int = struct.unpack_from("<Q", answer, 1)[0]
+        return completed
 
     def _say(self, kind: int, body: bytes, sequence: int) -> bytes:
         try:

@@ -184,7 +184,7 @@ fn operation() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn nothing_in_the_log_is_too_strange(

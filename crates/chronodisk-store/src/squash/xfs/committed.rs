@@ -1,16 +1,22 @@
 //! Metadata as the log has them, before they are at their places.
 //!
-//! **Why contents that wait need not be kept by a flush while the log is followed.** A flush promises what a recovery
-//! of the file system would show. The kernel writes contents before it commits the extents that have them: new extents
-//! are committed as set aside (unwritten), and become written ones by a transaction at the end of the input and output.
+//! **Why a flush need not keep contents that wait, while the log is followed.** A flush promises what a recovery of the
+//! file system would show. The kernel writes contents before it commits the extents that have them: new extents are
+//! committed as set aside (unwritten), and become written ones by a transaction when the contents are on the device.
 //! Blocks of a deleted file are given to another one only after the log has the deletion. So contents that wait belong
 //! to no file that a recovery would show, unless a committed inode has them. Those of a file that is to be kept are
 //! kept at its commit, and from then on when they are written. Those of a file that has no name yet are kept by the
 //! flush. The rest are contents of files that are not to be kept.
 //!
+<<<<<<< HEAD
 //! **Nothing is squashed before it has to be.** What a committed file has whose name matches no pattern goes on
 //! waiting: it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken,
 //! and after an unmount, it is squashed.
+=======
+//! **Nothing is squashed before it has to be.** What a committed file has whose name matches no pattern goes on waiting:
+//! it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken, and after an
+//! unmount, it is squashed.
+>>>>>>> xfslog
 //!
 //! **Doubts.** Where metadata come to their places other than the log said, or the log says what is not understood, the
 //! log is not followed until the file system is unmounted: names are read from places, and a flush keeps what waits.

@@ -213,6 +213,12 @@ impl Log {
         from < to
     }
 
+    /// The log was cleared.
+    pub(super) fn forget(&mut self) {
+        self.lose();
+        self.head = None;
+    }
+
     /// Memory that it takes, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.transactions_bytes + self.ahead.memory_bytes()
@@ -298,8 +304,9 @@ impl Log {
             self.take(head, &record, &mut committed);
         }
         for position in unmounts {
-            if self.head.is_some() && !self.lost && self.ahead.is_empty() {
-                break;
+            // What was written may share a block with an earlier one.
+            if self.head.is_some_and(|head| position.lsn() < head.lsn()) {
+                continue;
             }
             if let Some(record) = self.record(position, blocks)?.filter(Record::is_unmount) {
                 self.lose();

@@ -340,7 +340,7 @@ impl Xfs {
         let block = |bytes: u64| bytes.saturating_sub(self.start_bytes).div_ceil(self.superblock.block_bytes);
         names.committed.forget(block(offset_bytes), block(offset_bytes + len_bytes));
         if names.log.is_touched(offset_bytes, len_bytes) {
-            names.log.lose();
+            names.log.forget();
             names.lose_log();
         }
     }
