@@ -8,15 +8,9 @@
 //! kept at its commit, and from then on when they are written. Those of a file that has no name yet are kept by the
 //! flush. The rest are contents of files that are not to be kept.
 //!
-<<<<<<< HEAD
 //! **Nothing is squashed before it has to be.** What a committed file has whose name matches no pattern goes on
 //! waiting: it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken,
 //! and after an unmount, it is squashed.
-=======
-//! **Nothing is squashed before it has to be.** What a committed file has whose name matches no pattern goes on waiting:
-//! it may be renamed, as programs do that write a file anew. When half of the room for what waits is taken, and after an
-//! unmount, it is squashed.
->>>>>>> xfslog
 //!
 //! **Doubts.** Where metadata come to their places other than the log said, or the log says what is not understood, the
 //! log is not followed until the file system is unmounted: names are read from places, and a flush keeps what waits.
