@@ -74,7 +74,7 @@ impl Drop for Held {
 
 /// How much a call may work, and what keeps long calls from taking all processors.
 ///
-/// A call that has worked for [`SHORT_CALL`] goes on only in one of a few lanes, one fewer than there are processors,
+/// A call that has worked for `SHORT_CALL` goes on only in one of a few lanes, one fewer than there are processors,
 /// so that short calls of other sessions find a processor free. The wait for a lane counts as work.
 #[derive(Debug)]
 pub struct Workshop {

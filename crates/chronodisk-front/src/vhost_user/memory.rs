@@ -8,7 +8,7 @@
 //! ([`Sharing::Server`]) maps a file only if nobody can truncate it: a memfd with
 //! `F_SEAL_SHRINK` (fcntl(2)), which is added where the guest allows it. Any other file is never
 //! mapped: it is read and written through its descriptor, by `pread` and `pwrite`, which report
-//! that the file became too short. See [`window`](super::window).
+//! that the file became too short. See `window.rs`.
 
 use std::fs::File;
 use std::io;
