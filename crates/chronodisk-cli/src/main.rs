@@ -20,11 +20,17 @@ mod stored;
 mod suggest;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
+    // At a limit of file sizes (`ulimit -f`) a write then fails, and the client is told, instead of the signal's end of
+    // this process with whatever was acknowledged. A handler, since programs started later would inherit an ignored
+    // signal. There is no error but a lack of memory.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
     // This executable is also the guest's first process, the process behind its device, the one that clears up, and
     // the programs that calibration runs. All are started by us alone, with nothing but these words, before anything
     // else of a command line exists.

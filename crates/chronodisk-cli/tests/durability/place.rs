@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -31,13 +31,6 @@ impl Place {
         command.env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
         command.env("CHRONODISK_CALIBRATION", self.path("calibration.json"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let ignore = || {
-            // SAFETY: a system call without pointers. A limit of `limit_files` is an error and does not end the process.
-            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-            Ok(())
-        };
-        // SAFETY: between fork and exec it makes one system call, and does not allocate.
-        unsafe { command.pre_exec(ignore) };
         command
     }
 
@@ -69,7 +62,7 @@ impl Place {
         loop {
             let number = std::fs::read_to_string(&pidfile).ok().and_then(|text| text.trim().parse().ok());
             if let Some(pid) = number {
-                return Ok(Serving { child, pid, gone: Arc::default() });
+                return Ok(Serving { child: Some(child), pid, gone: Arc::default() });
             }
             if child.try_wait().unwrap().is_some() || Instant::now() > give_up {
                 signal(-(child.id() as i32), libc::SIGKILL);
@@ -87,7 +80,8 @@ fn serve_arguments<'a>(device: &'a str, store: &[&'a str]) -> Vec<&'a str> {
 }
 
 pub struct Serving {
-    child: Child,
+    /// None once it was waited for.
+    child: Option<Child>,
     /// The server's own number; the child may be a shell around it.
     pid: i32,
     gone: Arc<AtomicBool>,
@@ -100,12 +94,12 @@ impl Serving {
     }
 
     /// Kills its process group in a while.
-    pub fn kill_after(mut self, delay: Duration) -> JoinHandle<()> {
+    pub fn kill_after(self, delay: Duration) -> JoinHandle<()> {
         std::thread::spawn(move || {
             std::thread::sleep(delay);
-            signal(-(self.child.id() as i32), libc::SIGKILL);
-            self.child.wait().unwrap();
-            self.gone.store(true, Ordering::SeqCst);
+            let gone = self.gone();
+            drop(self);
+            gone.store(true, Ordering::SeqCst);
         })
     }
 
@@ -116,9 +110,9 @@ impl Serving {
     }
 
     /// Asks it to end; its status, and what it said.
-    pub fn end_somehow(self) -> (Option<i32>, String) {
+    pub fn end_somehow(mut self) -> (Option<i32>, String) {
         signal(self.pid, libc::SIGTERM);
-        let output = self.child.wait_with_output().unwrap();
+        let output: Output = self.child.take().unwrap().wait_with_output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
@@ -128,6 +122,16 @@ impl Serving {
         // SAFETY: the limit is read, nothing is written; the process is our own child.
         let set = unsafe { libc::prlimit(self.pid, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
         assert_eq!(set, 0);
+    }
+}
+
+/// A test that fails leaves no server behind.
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            signal(-(child.id() as i32), libc::SIGKILL);
+            let _ = child.wait();
+        }
     }
 }
 

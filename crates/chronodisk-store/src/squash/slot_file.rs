@@ -225,9 +225,7 @@ impl SlotFile {
             if units > 0 {
                 let whole = &mut rest[..units * UNIT_BYTES as usize];
                 self.file.read(offset_of(place), whole)?;
-                for (index, block) in (0..).zip(whole.chunks_exact(UNIT_BYTES as usize)) {
-                    self.verify(unit + index, place + index * UNIT_SLOTS, block)?;
-                }
+                self.verify(unit, place, whole)?;
                 done += whole.len();
             } else {
                 let mut block = [0; UNIT_BYTES as usize];
@@ -334,12 +332,19 @@ impl SlotFile {
         self.places.memory_bytes() + self.sums.as_ref().map_or(0, Sums::memory_bytes)
     }
 
-    fn verify(&mut self, unit: u64, place: u64, stored: &[u8]) -> Result<(), StoreError> {
+    /// An error if blocks from `unit` on, or one compressed block, are not what their checksums say.
+    fn verify(&mut self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(sums) = &mut self.sums else { return Ok(()) };
-        if sums.get(place)? == sum_of(unit, stored) {
-            return Ok(());
+        let mut blocks = (unit..).zip(bytes.chunks(UNIT_BYTES as usize)).peekable();
+        while let Some((first, _)) = blocks.peek() {
+            let place = place + (first - unit) * UNIT_SLOTS;
+            for (sum, (unit, stored)) in sums.from(place)?.iter().step_by(UNIT_SLOTS as usize).zip(&mut blocks) {
+                if *sum != sum_of(unit, stored) {
+                    return Err(StoreError::Damaged { what: format!("{}: block {unit}", self.file.path().display()) });
+                }
+            }
         }
-        Err(StoreError::Damaged { what: format!("{}: block {unit}", self.file.path().display()) })
+        Ok(())
     }
 }
 

@@ -5,7 +5,8 @@
 //! place are noticed, too. Slots are never overwritten while a map that survives a kill names them; so the checksum of
 //! a block is written before the record that names its place.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub(crate) struct Sums {
     file: StoreFile,
     len_bytes: u64,
     chunks: HashMap<u64, Box<Chunk>>,
-    /// Chunks that are not in the file yet.
-    dirty: BTreeSet<u64>,
+    /// Which part of a chunk is not in the file yet.
+    dirty: BTreeMap<u64, Range<usize>>,
 }
 
 const MAGIC: &[u8; 8] = b"CDSQSUM\0";
@@ -54,7 +55,7 @@ impl Sums {
         let checksum = crc32c::crc32c(&header[..24]);
         header[24..28].copy_from_slice(&checksum.to_le_bytes());
         file.write(0, &header)?;
-        Ok(Sums { file, len_bytes: HEADER_BYTES, chunks: HashMap::new(), dirty: BTreeSet::new() })
+        Ok(Sums { file, len_bytes: HEADER_BYTES, chunks: HashMap::new(), dirty: BTreeMap::new() })
     }
 
     pub(crate) fn open(host: &Arc<dyn Host>, path: &Path, writable: bool, identity: u64) -> Result<Self, StoreError> {
@@ -70,31 +71,33 @@ impl Sums {
         if u64_at(&header, 16) != identity {
             return Err(image_error(path, "the checksums are those of another image".to_owned()));
         }
-        Ok(Sums { file, len_bytes, chunks: HashMap::new(), dirty: BTreeSet::new() })
+        Ok(Sums { file, len_bytes, chunks: HashMap::new(), dirty: BTreeMap::new() })
     }
 
-    /// The checksum of the block that begins at a place; zero if there is none.
-    pub(crate) fn get(&mut self, place: u64) -> Result<u32, StoreError> {
-        Ok(self.chunk(place / CHUNK_SUMS)?[(place % CHUNK_SUMS) as usize])
+    /// The checksums of blocks that begin at a place and at some after it, each at its slot; zero where none begins.
+    pub(crate) fn from(&mut self, place: u64) -> Result<&[u32], StoreError> {
+        Ok(&self.chunk(place / CHUNK_SUMS)?[(place % CHUNK_SUMS) as usize..])
     }
 
     pub(crate) fn set(&mut self, place: u64, sum: u32) -> Result<(), StoreError> {
-        self.chunk(place / CHUNK_SUMS)?[(place % CHUNK_SUMS) as usize] = sum;
-        self.dirty.insert(place / CHUNK_SUMS);
+        let (chunk, index) = (place / CHUNK_SUMS, (place % CHUNK_SUMS) as usize);
+        self.chunk(chunk)?[index] = sum;
+        let dirty = self.dirty.entry(chunk).or_insert(index..index + 1);
+        *dirty = dirty.start.min(index)..dirty.end.max(index + 1);
         Ok(())
     }
 
     /// Writes to the file what is not there yet.
     pub(crate) fn write_back(&mut self) -> Result<(), StoreError> {
-        while let Some(index) = self.dirty.first().copied() {
-            let chunk = &self.chunks[&index];
+        while let Some((&index, dirty)) = self.dirty.first_key_value() {
+            let sums = &self.chunks[&index][dirty.clone()];
             let mut bytes = [0; CHUNK_BYTES as usize];
-            for (bytes, sum) in bytes.chunks_exact_mut(4).zip(chunk.iter()) {
+            for (bytes, sum) in bytes.chunks_exact_mut(4).zip(sums) {
                 bytes.copy_from_slice(&sum.to_le_bytes());
             }
-            let at_bytes = HEADER_BYTES + index * CHUNK_BYTES;
-            self.file.write(at_bytes, &bytes)?;
-            self.len_bytes = self.len_bytes.max(at_bytes + CHUNK_BYTES);
+            let at_bytes = HEADER_BYTES + index * CHUNK_BYTES + 4 * dirty.start as u64;
+            self.file.write(at_bytes, &bytes[..4 * sums.len()])?;
+            self.len_bytes = self.len_bytes.max(at_bytes + 4 * sums.len() as u64);
             self.dirty.pop_first();
         }
         Ok(())
@@ -127,7 +130,7 @@ impl Sums {
             return Ok(());
         }
         self.chunks.retain(|index, _| !(first..last).contains(index));
-        self.dirty.retain(|index| !(first..last).contains(index));
+        self.dirty.retain(|index, _| !(first..last).contains(index));
         let (from, to) = (HEADER_BYTES + first * CHUNK_BYTES, HEADER_BYTES + last * CHUNK_BYTES);
         let to = to.min(self.len_bytes);
         if from < to {
