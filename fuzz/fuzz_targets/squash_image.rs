@@ -7,9 +7,9 @@
 //! the map's, or that of the whole input.
 #![no_main]
 
+use chronodisk_squash::{ImageInfo, SquashOptions, SquashStore};
 use chronodisk_store::Store;
 use chronodisk_store::host::{Host, RealHost};
-use chronodisk_store::squash::{self, ImageInfo, SquashOptions, SquashStore};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -51,9 +51,9 @@ fuzz_target!(|input: &[u8]| {
         std::fs::write(path.with_extension(format!("{device}.map")), &map[..len]).expect("a file");
     }
     let host: Arc<dyn Host> = Arc::new(RealHost);
-    let _ = squash::upgrade(&host, &path, &mut |_, _| {});
+    let _ = chronodisk_squash::upgrade(&host, &path, &mut |_, _| {});
     // One of the newest version has no checksums yet.
-    let _ = squash::repair(&host, &path, &mut |_, _| {});
+    let _ = chronodisk_squash::repair(&host, &path, &mut |_, _| {});
     if let Ok(infos) = ImageInfo::read(&path) {
         let capacities_bytes: Vec<u64> = infos.iter().map(|info| info.capacity_bytes).collect();
         let options = SquashOptions::default();

@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use chronodisk_store::squash::SquashOptions;
+use chronodisk_squash::SquashOptions;
 use libfuzzer_sys::fuzz_target;
 
 mod squash;

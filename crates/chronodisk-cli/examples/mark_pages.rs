@@ -8,7 +8,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-use chronodisk_store::squash::{Mark, Notice, UNIT_BYTES};
+use chronodisk_squash::{Mark, Notice, UNIT_BYTES};
 
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
+use chronodisk_squash::{ContentKind, Glob, GlobError, ImageInfo, NameRule, SquashMode, SquashOptions, Treatment};
 use chronodisk_store::Durability;
-use chronodisk_store::squash::{
-    ContentKind, Glob, GlobError, ImageInfo, NameRule, SquashMode, SquashOptions, Treatment,
-};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 

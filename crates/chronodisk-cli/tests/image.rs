@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// An image of version 1 in a folder of its own; `tests/images/README.md` of the store's crate says what is in it.
 fn old_image(folder: &Path) -> PathBuf {
-    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chronodisk-store/tests/images");
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chronodisk-squash/tests/images");
     let path = folder.join("image");
     fs::copy(images.join("version-1"), &path).unwrap();
     fs::copy(images.join("version-1.map"), folder.join("image.map")).unwrap();

@@ -18,7 +18,7 @@ use chronodisk_engine::{
 };
 use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
-use chronodisk_store::squash::{ContentKind, GlobError, JointMemory, SquashMode, SquashOptions, SquashStore};
+use chronodisk_squash::{ContentKind, GlobError, JointMemory, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{Durability, FileStore, RamStore, RecordingStore, Store, StoreError};
 use rustix::event::{PollFd, PollFlags, poll};
 

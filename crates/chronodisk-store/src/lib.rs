@@ -8,7 +8,6 @@
 //! * [`FileStore`]: a sparse file.
 //! * [`OverflowStore`]: memory with a budget in front of a file.
 //! * [`DeviceStore`]: a real device, past the host's page cache.
-//! * [`squash::SquashStore`]: the metadata of file systems; the rest is made up.
 //!
 //! ```
 //! use chronodisk_store::{RamStore, Store};
@@ -37,7 +36,6 @@ mod preload;
 mod ram;
 mod recording;
 pub mod simulated;
-pub mod squash;
 mod store_file;
 
 pub use device::DeviceStore;
@@ -47,8 +45,9 @@ pub use file::FileStore;
 pub use footprint::{Component, CpuClock, Footprint};
 pub use overflow::{OverflowStatistics, OverflowStore};
 pub use preload::AccessList;
-pub use ram::RamStore;
+pub use ram::{RamStore, is_zero};
 pub use recording::{Change, Recording, RecordingStore};
+pub use store_file::StoreFile;
 
 /// The bytes of one device.
 ///
@@ -210,15 +209,21 @@ pub struct Extent {
 }
 
 /// Like [`check_range`], for a range that must not be empty.
-fn check_extent(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+///
+/// # Errors
+/// [`StoreError::OutOfRange`].
+pub fn check_extent(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
     if len_bytes == 0 {
         return Err(StoreError::OutOfRange { offset_bytes, len_bytes, capacity_bytes });
     }
     check_range(capacity_bytes, offset_bytes, len_bytes)
 }
 
-/// Whether `len_bytes` from `offset_bytes` on lie inside the capacity.
-fn check_range(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+/// Checks that `len_bytes` from `offset_bytes` on lie inside the capacity.
+///
+/// # Errors
+/// [`StoreError::OutOfRange`].
+pub fn check_range(capacity_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
     match offset_bytes.checked_add(len_bytes) {
         Some(end) if end <= capacity_bytes => Ok(()),
         _ => Err(StoreError::OutOfRange { offset_bytes, len_bytes, capacity_bytes }),

@@ -297,7 +297,9 @@ fn parts(offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+/// Whether all bytes are zero.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
     // The compiler turns a fixed chunk into vector instructions; a byte-wise `all` it does not.
     let mut chunks = bytes.chunks_exact(64);
     chunks.all(|chunk| chunk.iter().fold(0, |or, byte| or | byte) == 0)

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::host::{Allocation, FileSize, Host, HostFile, OpenMode, SeekTo};
 use crate::{FileOperation, StoreError};
 
-/// An open file with its name.
+/// An open file of a [`Host`], with its name: for stores that keep their bytes in files.
 #[derive(Debug)]
-pub(crate) struct StoreFile {
+pub struct StoreFile {
     file: Box<dyn HostFile>,
     host: Arc<dyn Host>,
     path: PathBuf,
@@ -21,8 +21,11 @@ pub(crate) struct StoreFile {
 }
 
 impl StoreFile {
-    /// Opens a file and keeps others out, or, when it is opened for reading, those who write.
-    pub(crate) fn open(host: &Arc<dyn Host>, path: &Path, how: OpenMode) -> Result<Self, StoreError> {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn open(host: &Arc<dyn Host>, path: &Path, how: OpenMode) -> Result<Self, StoreError> {
         let operation = match how {
             OpenMode::Read | OpenMode::ReadWrite => FileOperation::Open,
             OpenMode::CreateNew | OpenMode::Replace => FileOperation::Create,
@@ -36,16 +39,23 @@ impl StoreFile {
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+    /// Host of the file.
+    #[must_use]
+    pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
 
     /// Keeps others out, or those who write.
-    pub(crate) fn lock(&self, exclusive: bool) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::InUse`], [`StoreError::Io`].
+    pub fn lock(&self, exclusive: bool) -> Result<(), StoreError> {
         match self.file.lock(exclusive) {
             Ok(true) => Ok(()),
             Ok(false) => Err(StoreError::InUse { path: self.path.clone() }),
@@ -54,7 +64,10 @@ impl StoreFile {
     }
 
     /// Fills `bytes` from `offset_bytes` on.
-    pub(crate) fn read(&self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], also at the end of the file.
+    pub fn read(&self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         let len_bytes = bytes.len() as u64;
         let mut done = 0;
         while done < bytes.len() {
@@ -86,7 +99,10 @@ impl StoreFile {
     }
 
     /// Keeps `bytes` from `offset_bytes` on.
-    pub(crate) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let failed = |source| self.failed(FileOperation::Write, offset_bytes, bytes.len() as u64)(source);
         let mut done = 0;
         while done < bytes.len() {
@@ -100,8 +116,11 @@ impl StoreFile {
         Ok(())
     }
 
-    /// What was written survives a power cut; fails if an earlier call failed.
-    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+    /// What was written survives a power cut.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], from the first failure on at each call.
+    pub fn sync(&self) -> Result<(), StoreError> {
         if self.sync_failed.load(Ordering::Relaxed) {
             let source = io::Error::other("an earlier synchronisation failed; open the device anew");
             return Err(self.failed(FileOperation::Sync, 0, 0)(source));
@@ -113,21 +132,35 @@ impl StoreFile {
     }
 
     /// Names that changed in the file's folder survive a power cut.
-    pub(crate) fn sync_folder(&self) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn sync_folder(&self) -> Result<(), StoreError> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         self.host.sync_folder(folder).map_err(self.failed(FileOperation::Sync, 0, 0))
     }
 
-    pub(crate) fn size(&self) -> Result<FileSize, StoreError> {
+    /// Size of the file.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn size(&self) -> Result<FileSize, StoreError> {
         self.file.size().map_err(self.failed(FileOperation::Stat, 0, 0))
     }
 
-    pub(crate) fn set_len(&self, len_bytes: u64, operation: FileOperation) -> Result<(), StoreError> {
+    /// Cuts the file off, or extends it with a hole; an error names `operation`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn set_len(&self, len_bytes: u64, operation: FileOperation) -> Result<(), StoreError> {
         self.file.set_len(len_bytes).map_err(self.failed(operation, 0, len_bytes))
     }
 
     /// Changes how a range is allocated; false if the host's file system can't.
-    pub(crate) fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> Result<bool, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn allocate(&self, change: Allocation, offset_bytes: u64, len_bytes: u64) -> Result<bool, StoreError> {
         let operation = if change == Allocation::Reserve { FileOperation::Write } else { FileOperation::Punch };
         loop {
             match self.file.allocate(change, offset_bytes, len_bytes) {
@@ -144,7 +177,11 @@ impl StoreFile {
         self.file.seek(what, offset_bytes)
     }
 
-    pub(crate) fn identity(&self) -> Result<u64, StoreError> {
+    /// A number that tells this file from others of its file system.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn identity(&self) -> Result<u64, StoreError> {
         self.file.identity().map_err(self.failed(FileOperation::Stat, 0, 0))
     }
 
@@ -160,7 +197,10 @@ impl StoreFile {
     }
 
     /// Gives the file another name, in place of the file that had it.
-    pub(crate) fn rename(&mut self, to: &Path) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn rename(&mut self, to: &Path) -> Result<(), StoreError> {
         self.host.rename(&self.path, to).map_err(self.failed(FileOperation::Create, 0, 0))?;
         self.path = to.to_owned();
         Ok(())

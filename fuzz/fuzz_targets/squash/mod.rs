@@ -1,7 +1,7 @@
 //! What the fuzzed classifiers share: a store that records are written to, beside all that was written.
 
+use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::Store;
-use chronodisk_store::squash::{SquashOptions, SquashStore};
 
 pub const CAPACITY_BYTES: u64 = 8 << 20;
 const SECTOR_BYTES: usize = 512;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chronodisk_squash::{DeviceExamination, Examination, ImageInfo};
 use chronodisk_store::StoreError;
 use chronodisk_store::host::{Host, RealHost};
-use chronodisk_store::squash::{self, DeviceExamination, Examination, ImageInfo};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -110,13 +110,15 @@ fn info(arguments: &InfoArguments) -> Outcome {
 }
 
 fn check(arguments: &CheckArguments) -> Outcome {
-    let found = with_progress("blocks read", |progress| squash::examine(&host(), &arguments.image, progress))?;
+    let found =
+        with_progress("blocks read", |progress| chronodisk_squash::examine(&host(), &arguments.image, progress))?;
     show(&arguments.image, &found, arguments.json)?;
     Ok(if found.is_sound() { status::FINE } else { status::CHECK_FAILED })
 }
 
 fn repair(arguments: &RepairArguments) -> Outcome {
-    let found = with_progress("blocks read", |progress| squash::repair(&host(), &arguments.image, progress))?;
+    let found =
+        with_progress("blocks read", |progress| chronodisk_squash::repair(&host(), &arguments.image, progress))?;
     show(&arguments.image, &found, arguments.json)?;
     if !found.is_sound() || found.unchecked.is_some() {
         output::note("the image was repaired; what is listed as damaged or missing is lost");
@@ -125,7 +127,7 @@ fn repair(arguments: &RepairArguments) -> Outcome {
 }
 
 fn upgrade(arguments: &UpgradeArguments) -> Outcome {
-    match with_progress("blocks read", |progress| squash::upgrade(&host(), &arguments.image, progress))? {
+    match with_progress("blocks read", |progress| chronodisk_squash::upgrade(&host(), &arguments.image, progress))? {
         true => output::note("the image was converted"),
         false => output::note("the image has the present version already"),
     }

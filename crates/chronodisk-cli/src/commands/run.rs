@@ -12,8 +12,8 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{EndedBy, RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
+use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
 use chronodisk_store::Durability;
-use chronodisk_store::squash::{NameRule, SquashMode, SquashOptions};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 

@@ -19,19 +19,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chronodisk_sim::RandomStream;
-use chronodisk_store::squash::{ContentKind, SquashOptions, SquashStore};
+use chronodisk_squash::{ContentKind, SquashOptions, SquashStore};
 use chronodisk_store::{Change, RamStore, Recording, Store, StoreError};
 use serde_json::Value;
 
 use super::support::{Chronodisk, example, text};
 
-#[path = "../../../chronodisk-store/tests/squash/btrfsprogs.rs"]
+#[path = "../../../chronodisk-squash/tests/squash/btrfsprogs.rs"]
 mod btrfsprogs;
-#[path = "../../../chronodisk-store/tests/squash/e2fsprogs.rs"]
+#[path = "../../../chronodisk-squash/tests/squash/e2fsprogs.rs"]
 mod e2fsprogs;
-#[path = "../../../chronodisk-store/tests/squash/export.rs"]
+#[path = "../../../chronodisk-squash/tests/squash/export.rs"]
 mod export;
-#[path = "../../../chronodisk-store/tests/squash/xfsprogs.rs"]
+#[path = "../../../chronodisk-squash/tests/squash/xfsprogs.rs"]
 mod xfsprogs;
 use btrfsprogs::btrfsprogs_are_here;
 use e2fsprogs::{e2fsprogs_are_here, tool};

@@ -1,15 +1,11 @@
 //! The stores that are tried, and some that lie.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use chronodisk_store::host::Host;
-use chronodisk_store::squash::{SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{Durability, FileStore, OverflowStore, StoreError};
 
-/// Not a whole number of pages.
-pub const CAPACITY_BYTES: u64 = (1 << 20) + 3 * 512;
+use super::harness::{CAPACITY_BYTES, Kind, Opened, PATH};
 
 /// A store, by how it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +13,6 @@ pub enum Store {
     File,
     /// With so little memory that pages come and go.
     Overflow,
-    Exact,
-    Classified,
     /// Acknowledges writes and drops some.
     Forgetful,
     /// Changes some sectors when they are read.
@@ -28,64 +22,29 @@ pub enum Store {
     Panicking,
 }
 
-/// How a store is built on a host.
-pub struct Kind {
-    pub store: Store,
-}
-
-impl Kind {
-    pub fn new(store: Store) -> Self {
-        Kind { store }
+impl Kind for Store {
+    fn create(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError> {
+        Ok(self.on(FileStore::create_on(host, PATH, CAPACITY_BYTES, durability)?))
     }
 
-    pub fn path(&self) -> PathBuf {
-        PathBuf::from("/folder/device")
+    fn open(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError> {
+        Ok(self.on(FileStore::open_on(host, PATH, CAPACITY_BYTES, durability)?))
     }
 
-    /// Makes a new device.
-    pub fn create(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError> {
-        let path = self.path();
-        Ok(match self.store {
-            Store::File => Box::new(FileStore::create_on(host, path, CAPACITY_BYTES, durability)?),
-            Store::Overflow => {
-                let file = FileStore::create_on(host, path, CAPACITY_BYTES, durability)?;
-                Box::new(OverflowStore::new(file, 0))
-            }
-            Store::Exact | Store::Classified => {
-                Box::new(SquashStore::create(path, CAPACITY_BYTES, &self.squash_options(host, durability))?)
-            }
-            lie => Box::new(Liar::new(lie, FileStore::create_on(host, path, CAPACITY_BYTES, durability)?)),
-        })
-    }
-
-    /// Opens a device that is there.
-    pub fn open(&self, host: &Arc<dyn Host>, durability: Durability) -> Result<Opened, StoreError> {
-        let path = self.path();
-        Ok(match self.store {
-            Store::File => Box::new(FileStore::open_on(host, path, CAPACITY_BYTES, durability)?),
-            Store::Overflow => {
-                let file = FileStore::open_on(host, path, CAPACITY_BYTES, durability)?;
-                Box::new(OverflowStore::new(file, 0))
-            }
-            Store::Exact | Store::Classified => {
-                Box::new(SquashStore::open(path, CAPACITY_BYTES, &self.squash_options(host, durability))?)
-            }
-            lie => Box::new(Liar::new(lie, FileStore::open_on(host, path, CAPACITY_BYTES, durability)?)),
-        })
-    }
-
-    fn squash_options(&self, host: &Arc<dyn Host>, durability: Durability) -> SquashOptions {
-        let mode = if self.store == Store::Exact { SquashMode::Exact } else { SquashMode::Classified };
-        SquashOptions { mode, durability, host: Arc::clone(host), ..SquashOptions::default() }
-    }
-
-    /// Whether a full disk is noticed by writes at once, so that what was acknowledged can always be flushed.
-    pub fn reserves_space(&self) -> bool {
-        matches!(self.store, Store::File | Store::Overflow)
+    fn reserves_space(&self) -> bool {
+        matches!(self, Store::File | Store::Overflow)
     }
 }
 
-pub type Opened = Box<dyn chronodisk_store::Store>;
+impl Store {
+    fn on(self, file: FileStore) -> Opened {
+        match self {
+            Store::File => Box::new(file),
+            Store::Overflow => Box::new(OverflowStore::new(file, 0)),
+            lie => Box::new(Liar::new(lie, file)),
+        }
+    }
+}
 
 /// A file that breaks a promise.
 struct Liar {
@@ -158,11 +117,5 @@ impl chronodisk_store::Store for Liar {
 
     fn budget_bytes(&self) -> Option<u64> {
         None
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.store, f)
     }
 }

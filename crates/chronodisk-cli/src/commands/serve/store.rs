@@ -4,7 +4,7 @@ use std::path::Path;
 
 use chronodisk_front::server::{OverflowView, Preloaded};
 use chronodisk_sim::SECTOR_BYTES;
-use chronodisk_store::squash::{SquashOptions, SquashStore};
+use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStore, Store};
 
 use super::Arguments;

@@ -1,0 +1,346 @@
+//! Names of files on btrfs, for those that are kept or made up by them.
+//!
+//! An inode says its names itself (`INODE_REF`). At each commit the leaves that are new in the trees of files are read,
+//! and where the contents lie of the inodes that they tell of and whose names match. Where some are kept, contents wait
+//! until they were committed, so none of them is lost. A file that is renamed later, itself or a folder above it, may
+//! have been squashed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chronodisk_store::StoreError;
+
+use super::superblock::Root;
+use super::tree::{EXTENT_DATA_BYTES, KEY_LAST, Key, Trees};
+use crate::UNIT_BYTES;
+use crate::content::seed_of;
+use crate::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
+use crate::map_log::u64_at;
+use crate::names::{NameRule, PATH_MAX_BYTES, Treatment, keeps_some, treatment_of};
+use crate::runs::RunMap;
+
+const TYPE_INODE_ITEM: u8 = 1;
+const TYPE_INODE_REF: u8 = 12;
+const TYPE_INODE_EXTREF: u8 = 13;
+const TYPE_EXTENT_DATA: u8 = 108;
+const TYPE_ROOT_ITEM: u8 = 132;
+const TYPE_ROOT_BACKREF: u8 = 144;
+const TREE_OF_FILES: u64 = 5;
+/// Subvolumes and snapshots have numbers in here, and the files of each tree begin there, its root with the first.
+const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
+const ROOT_FOLDER: u64 = *OWN.start();
+/// What is deeper has no path that Linux would take.
+const DEPTH_MAX: usize = 2048;
+
+/// What is known of names.
+#[derive(Debug)]
+pub(crate) struct Names {
+    rules: Arc<[NameRule]>,
+    /// Some rule is of paths.
+    by_path: bool,
+    /// Contents of files that are kept, by logical block.
+    kept: RunMap<()>,
+    /// Contents that are made up by their file's kind, by logical block, and these files.
+    made_up: RunMap<FilePart>,
+    files: Vec<MadeUpFile>,
+    numbers: HashMap<Folder, u64>,
+    /// What the seeds of these files follow from.
+    seed: u64,
+    /// The last transaction whose leaves were read.
+    generation: u64,
+    /// Blocks of files to be kept that were squashed before their names were known.
+    pub(crate) late_units: u64,
+}
+
+/// A tree of files, or a file in it: numbers of both.
+type Folder = (u64, u64);
+
+/// What a walk found: numbers of inodes, or ranges of logical bytes.
+type Found<T> = Result<Option<T>, StoreError>;
+
+impl Names {
+    pub(crate) fn new(rules: Arc<[NameRule]>, seed: u64) -> Self {
+        Names {
+            by_path: rules.iter().any(|rule| rule.names.is_by_path()),
+            rules,
+            kept: RunMap::default(),
+            made_up: RunMap::default(),
+            files: Vec::new(),
+            numbers: HashMap::new(),
+            seed,
+            generation: 0,
+            late_units: 0,
+        }
+    }
+
+    /// Some files are kept by their names.
+    pub(crate) fn keeps_some(&self) -> bool {
+        keeps_some(&self.rules)
+    }
+
+    /// Memory that it takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let files = self.files.capacity() * size_of::<MadeUpFile>();
+        let numbers = self.numbers.capacity() * (size_of::<(Folder, u64)>() + 1);
+        self.kept.memory_bytes() + self.made_up.memory_bytes() + (files + numbers) as u64
+    }
+
+    /// Entries that are held in memory.
+    pub(crate) fn entries(&self) -> u64 {
+        (self.kept.len() + self.made_up.len() + self.files.len()) as u64
+    }
+
+    /// Whether a logical block is of a file that is kept.
+    pub(crate) fn keeps(&self, logical: u64) -> bool {
+        self.kept.at(logical, logical + 1).0.is_some()
+    }
+
+    /// Logical blocks were given back.
+    pub(crate) fn forget(&mut self, first: u64, last: u64) {
+        self.kept.remove(first, last);
+        self.made_up.remove(first, last);
+    }
+
+    /// The file that a logical block is made up for, and the number of the block's sector in it.
+    pub(crate) fn made_up(&self, logical: u64) -> Option<(&MadeUpFile, u64)> {
+        let part = self.made_up.at(logical, logical + 1).0?;
+        Some((&self.files[part.file as usize], part.offset_bytes / UNIT_BYTES))
+    }
+
+    /// Contents that are made up by their file's kind, between two logical blocks.
+    pub(crate) fn made_up_pieces(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.made_up.pieces(first, last).map(|(first, last, _)| (first, last))
+    }
+
+    /// Contents of files that are kept, between two logical blocks.
+    pub(crate) fn kept(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.kept.pieces(first, last).map(|(first, last, ())| (first, last))
+    }
+
+    /// Reads what the last commit has that is new. Returns the logical blocks that are kept from now on; `None` if not
+    /// all could be read.
+    pub(crate) fn read(&mut self, trees: &mut Trees<'_>) -> Found<Vec<(u64, u64)>> {
+        let generation = trees.superblock.generation;
+        if generation <= self.generation {
+            return Ok(Some(Vec::new()));
+        }
+        let Some(roots) = self.new_roots(trees)? else { return Ok(None) };
+        let mut paths = Paths::default();
+        let mut kept = RunMap::<()>::default();
+        for (tree, root) in roots {
+            let Some(inodes) = self.new_inodes(root, trees)? else { return Ok(None) };
+            for inode in inodes {
+                let file = (tree, inode);
+                let Some(treatment) = self.treatment(file, root, &mut paths, trees)? else { return Ok(None) };
+                // What matched once does so until it is free.
+                let Some(treatment) = treatment else { continue };
+                let Some(extents) = extents(inode, root, trees)? else { return Ok(None) };
+                match treatment {
+                    Treatment::Keep => extents.iter().for_each(|extent| kept.set(extent.first, extent.end, ())),
+                    Treatment::MakeUp(kind) => {
+                        let Some((generation, len_bytes)) = generation_and_len(inode, root, trees)? else {
+                            return Ok(None);
+                        };
+                        let seed = seed_of(seed_of(self.seed, inode), generation);
+                        self.make_up(file, MadeUpFile { kind, seed, len_bytes }, &extents);
+                    }
+                }
+            }
+        }
+        self.generation = generation;
+        self.kept.all().for_each(|(first, last, ())| kept.remove(first, last));
+        let new: Vec<_> = kept.all().map(|(first, last, ())| (first, last)).collect();
+        new.iter().for_each(|&(first, last)| self.kept.set(first, last, ()));
+        Ok(Some(new))
+    }
+
+    /// The trees of files that changed.
+    fn new_roots(&self, trees: &mut Trees<'_>) -> Found<Vec<(u64, Root)>> {
+        let mut roots = Vec::new();
+        let (from, to) = (Key::new(TREE_OF_FILES, TYPE_ROOT_ITEM, 0), Key::new(*OWN.end(), u8::MAX, u64::MAX));
+        let whole = trees.walk_new(trees.superblock.tree_root, self.generation, from, to, &mut |key, item| {
+            let of_files = key.object == TREE_OF_FILES || OWN.contains(&key.object);
+            if let (TYPE_ROOT_ITEM, true, Some(root)) = (key.kind, of_files, Root::of_item(item)) {
+                roots.push((key.object, root));
+            }
+        })?;
+        roots.retain(|(_, root)| root.generation > self.generation);
+        Ok(whole.then_some(roots))
+    }
+
+    /// The inodes of which a tree's new leaves have names or contents.
+    fn new_inodes(&self, root: Root, trees: &mut Trees<'_>) -> Found<Vec<u64>> {
+        let mut inodes: Vec<u64> = Vec::new();
+        let whole = trees.walk_new(root, self.generation, Key::new(ROOT_FOLDER, 0, 0), KEY_LAST, &mut |key, _| {
+            let of_names = matches!(key.kind, TYPE_INODE_REF | TYPE_INODE_EXTREF);
+            let tells = of_names || matches!(key.kind, TYPE_INODE_ITEM | TYPE_EXTENT_DATA);
+            if tells && OWN.contains(&key.object) && inodes.last() != Some(&key.object) {
+                inodes.push(key.object);
+            }
+        })?;
+        Ok(whole.then_some(inodes))
+    }
+
+    /// Blocks of a file are made up from now on.
+    fn make_up(&mut self, file: Folder, made_up: MadeUpFile, extents: &[Extent]) {
+        let number = *self.numbers.entry(file).or_insert(self.files.len() as u64);
+        if number == self.files.len() as u64 {
+            self.files.push(made_up);
+        }
+        self.files[number as usize] = made_up;
+        for extent in extents {
+            match extent.offset_bytes.filter(|offset_bytes| offset_bytes.is_multiple_of(UNIT_BYTES)) {
+                Some(offset_bytes) => {
+                    self.made_up.set(extent.first, extent.end, FilePart { file: number, offset_bytes });
+                }
+                None => self.made_up.remove(extent.first, extent.end),
+            }
+        }
+    }
+
+    /// What becomes of a file by its names.
+    fn treatment(
+        &self,
+        file: Folder,
+        root: Root,
+        paths: &mut Paths,
+        trees: &mut Trees<'_>,
+    ) -> Found<Option<Treatment>> {
+        let Some(names) = names_of(file.1, root, trees)? else { return Ok(None) };
+        for (parent, name) in names {
+            let mut path = match self.by_path {
+                false => Vec::new(),
+                true => match paths.path((file.0, parent), root, trees)? {
+                    Some(path) => path,
+                    None => return Ok(None),
+                },
+            };
+            path.extend_from_slice(&name);
+            let treatment = treatment_of(&self.rules, &path);
+            if treatment.is_some() {
+                return Ok(Some(treatment));
+            }
+        }
+        Ok(Some(None))
+    }
+}
+
+/// The names of an inode, with the folders that have them.
+fn names_of(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<(u64, Vec<u8>)>> {
+    let mut names = Vec::new();
+    let (from, to) = (Key::new(inode, TYPE_INODE_REF, 0), Key::new(inode, TYPE_INODE_EXTREF, u64::MAX));
+    let whole = trees.walk(root, from, to, &mut |key, item| {
+        // Several names in one folder are one behind the other: an index and a length; before these the folder, if
+        // the key does not have it.
+        let head = if key.kind == TYPE_INODE_REF { 10 } else { 18 };
+        let mut rest = item;
+        while let Some((start, later)) = rest.split_at_checked(head) {
+            let len = usize::from(u16::from_le_bytes([start[head - 2], start[head - 1]]));
+            let Some((name, later)) = later.split_at_checked(len) else { break };
+            let folder = if key.kind == TYPE_INODE_REF { key.offset } else { u64_at(start, 0) };
+            names.push((folder, name.to_vec()));
+            rest = later;
+        }
+    })?;
+    Ok(whole.then_some(names))
+}
+
+/// Logical blocks in a row that hold contents of a file.
+struct Extent {
+    first: u64,
+    end: u64,
+    /// Where the first one lies in the file; nothing of encoded contents.
+    offset_bytes: Option<u64>,
+}
+
+/// Where the contents of a file lie. `None` if not all could be read.
+fn extents(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Extent>> {
+    let mut extents = Vec::new();
+    let (from, to) = (Key::new(inode, TYPE_EXTENT_DATA, 0), Key::new(inode, TYPE_EXTENT_DATA, u64::MAX));
+    let whole = trees.walk(root, from, to, &mut |key, item| {
+        if item.len() < EXTENT_DATA_BYTES || item[20] == 0 || u64_at(item, 21) == 0 {
+            // Within the inode, or a hole.
+            return;
+        }
+        let (disk, skip, len) = (u64_at(item, 21), u64_at(item, 37), u64_at(item, 45));
+        let is_plain = item[16..20] == [0; 4] && key.offset <= FILE_MAX_BYTES;
+        let end = disk.checked_add(skip).and_then(|start| start.checked_add(len)).map(|end| end.div_ceil(UNIT_BYTES));
+        if let Some(end) = end {
+            let offset_bytes = is_plain.then_some(key.offset);
+            extents.push(Extent { first: (disk + skip) / UNIT_BYTES, end, offset_bytes });
+        }
+    })?;
+    Ok(whole.then_some(extents))
+}
+
+/// The transaction that made an inode, and the file's length in bytes. `None` if not all could be read.
+fn generation_and_len(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<(u64, u64)> {
+    let mut found = (0, 0);
+    let key = Key::new(inode, TYPE_INODE_ITEM, 0);
+    let whole = trees.walk(root, key, key, &mut |_, item| {
+        if item.len() >= 24 {
+            found = (u64_at(item, 0), u64_at(item, 16));
+        }
+    })?;
+    Ok(whole.then_some(found))
+}
+
+/// Paths of folders from the root of the file system on, each with a slash behind it but for the root's, which is
+/// empty.
+#[derive(Default)]
+struct Paths {
+    known: HashMap<Folder, Vec<u8>>,
+}
+
+impl Paths {
+    /// The path of a folder in a tree with this root. `None` if not all could be read.
+    fn path(&mut self, folder: Folder, root: Root, trees: &mut Trees<'_>) -> Found<Vec<u8>> {
+        let (mut at, mut root) = (folder, root);
+        let mut above: Vec<(Folder, Vec<u8>)> = Vec::new();
+        let mut path = loop {
+            if let Some(path) = self.known.get(&at) {
+                break path.clone();
+            }
+            if at == (TREE_OF_FILES, ROOT_FOLDER) || above.len() >= DEPTH_MAX {
+                break Vec::new();
+            }
+            let parent = if at.1 == ROOT_FOLDER {
+                let Some(parent) = subvolume_parent(at.0, trees)? else { return Ok(None) };
+                parent
+            } else {
+                let Some(names) = names_of(at.1, root, trees)? else { return Ok(None) };
+                names.into_iter().next().map(|(parent, name)| ((at.0, parent), root, name))
+            };
+            // A folder that has just lost its name has no path.
+            let Some((folder, parent_root, name)) = parent else { break Vec::new() };
+            above.push((at, name));
+            (at, root) = (folder, parent_root);
+        };
+        for (folder, name) in above.into_iter().rev() {
+            if path.len() + name.len() < PATH_MAX_BYTES {
+                path.extend_from_slice(&name);
+                path.push(b'/');
+            }
+            self.known.insert(folder, path.clone());
+        }
+        Ok(Some(path))
+    }
+}
+
+/// Where a subvolume lies: the folder, the root of the tree that it is in, and the subvolume's name; nothing if it is
+/// nowhere. `None` if not all could be read.
+fn subvolume_parent(tree: u64, trees: &mut Trees<'_>) -> Found<Option<(Folder, Root, Vec<u8>)>> {
+    let mut found = None;
+    let (from, to) = (Key::new(tree, TYPE_ROOT_BACKREF, 0), Key::new(tree, TYPE_ROOT_BACKREF, u64::MAX));
+    let whole = trees.walk(trees.superblock.tree_root, from, to, &mut |key, item| {
+        let len = item.get(16..18).map(|len| usize::from(u16::from_le_bytes([len[0], len[1]])));
+        if let Some(name) = len.and_then(|len| item.get(18..18 + len)) {
+            found = Some(((key.offset, u64_at(item, 0)), name.to_vec()));
+        }
+    })?;
+    match found {
+        _ if !whole => Ok(None),
+        None => Ok(Some(None)),
+        Some((folder, name)) => Ok(trees.root_of(folder.0)?.map(|root| Some((folder, root, name)))),
+    }
+}

@@ -1,0 +1,685 @@
+//! ext2, ext3 and ext4 as they look from below: which blocks are the file system's own.
+//!
+//! What never moves (superblocks, group descriptors, bitmaps, inode tables) follows from the
+//! superblock and the group descriptors. Everything else is found through inodes, when their blocks
+//! are written or when the journal commits them.
+//!
+//! There are two states. *Followed*: a kernel has the file system mounted with a journal whose commits
+//! are read as they come. Then no metadata are written to their places before a commit that names them,
+//! and what the committed inodes call data can be dropped when it is written. *Unfollowed*: no journal,
+//! or a tool writes, or a commit could not be read. Then a block is dropped only after an inode written
+//! later calls it data, and not if its form is that of metadata; the rest waits for the next clean state.
+//!
+//! Not understood, and so kept whole: clusters (bigalloc), encryption, verity, compression, a journal on
+//! another device, and features that are not known here.
+
+mod journal;
+mod layout;
+mod names;
+mod superblock;
+mod walk;
+
+use std::collections::{BTreeSet, HashSet};
+
+use chronodisk_store::StoreError;
+
+use self::journal::{Journal, TYPE_COMMIT, Transaction};
+use self::layout::Layout;
+use self::names::Names;
+use self::superblock::{LEN_BYTES, OFFSET_BYTES, Superblock, feature};
+use self::walk::{Inode, Mapped, Trust, Use, Walk, looks_like_link, looks_like_metadata};
+use super::UNIT_BYTES;
+use super::blocks::Blocks;
+use super::class::Class;
+use super::map_log::u32_at;
+use super::meter::Worker;
+use super::part::{Refusal, Verdict};
+use super::runs::RunMap;
+
+/// Metadata as committed: a block's latest copy in the journal, or else what is at its place.
+pub(crate) struct View<'a> {
+    blocks: &'a mut Blocks,
+    journal: Option<&'a Journal>,
+    start_bytes: u64,
+    block_bytes: u64,
+}
+
+impl View<'_> {
+    /// False if the bytes were made up.
+    fn read_block(&mut self, block: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
+        if let Some(journal) = self.journal
+            && let Some(copy) = journal.copy_of(block)
+        {
+            return journal.read_copy(self.blocks, copy, bytes);
+        }
+        self.blocks.read(self.start_bytes + block * self.block_bytes, bytes)
+    }
+}
+
+/// What a write or a commit said of blocks, for the store to act upon.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Blocks of which something new is known.
+    pub(crate) claimed: RunMap<()>,
+    /// Blocks that were metadata and are free.
+    pub(crate) freed: RunMap<()>,
+    /// Blocks that look like metadata are not dropped, whatever is said of them.
+    pub(crate) guarded: bool,
+    /// Everything should be looked at again.
+    pub(crate) scanned: bool,
+}
+
+/// The classifier of one file system.
+#[derive(Debug)]
+pub(crate) struct Ext4 {
+    start_bytes: u64,
+    end_bytes: u64,
+    superblock: Superblock,
+    layout: Layout,
+    uses: RunMap<Use>,
+    journal: Option<Journal>,
+    ignore_journal: bool,
+    /// If something goes by names.
+    names: Option<Box<Names>>,
+    /// The layout changed, or was never read.
+    needs_scan: bool,
+    pub(crate) commits: u64,
+    pub(crate) scans: u64,
+}
+
+/// A block of an inode table as it was before a write.
+pub(crate) type OldTable = (u64, Vec<u8>);
+
+impl Ext4 {
+    /// The file system between two bytes of the device, if there is one that is understood.
+    pub(crate) fn find(
+        blocks: &mut Blocks,
+        start_bytes: u64,
+        end_bytes: u64,
+    ) -> Result<Result<Self, Refusal>, StoreError> {
+        let available_bytes = end_bytes - start_bytes;
+        let mut bytes = [0; LEN_BYTES];
+        if available_bytes < OFFSET_BYTES + LEN_BYTES as u64 || !blocks.read(start_bytes + OFFSET_BYTES, &mut bytes)? {
+            return Ok(Err(Refusal::Absent));
+        }
+        Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Ext4 {
+            start_bytes,
+            end_bytes,
+            superblock,
+            layout: Layout::default(),
+            uses: RunMap::default(),
+            journal: None,
+            ignore_journal: false,
+            names: None,
+            needs_scan: true,
+            commits: 0,
+            scans: 0,
+        }))
+    }
+
+    /// The same, with a journal that is kept but not read, if asked for.
+    pub(crate) fn with_journal_ignored(self, ignore_journal: bool) -> Self {
+        Ext4 { ignore_journal, ..self }
+    }
+
+    /// No metadata reach their places unannounced.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.superblock.needs_recovery
+            && !self.needs_scan
+            && self.layout.complete
+            && self.superblock.compat & feature::COMPAT_FAST_COMMIT == 0
+            && self.journal.as_ref().is_some_and(Journal::is_followed)
+    }
+
+    /// The file system is whole on the device.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.superblock.clean && !self.superblock.needs_recovery
+    }
+
+    /// Nothing is known of the blocks yet, or not any more.
+    pub(crate) fn needs_scan(&self) -> bool {
+        self.needs_scan
+    }
+
+    /// What becomes of the block `unit`, and up to where, at most `limit`, the same is so. Data are
+    /// dropped if `drop_data`.
+    pub(crate) fn verdict(&self, unit: u64, limit: u64, drop_data: bool) -> (Verdict, u64) {
+        let (from, block_bytes) = (unit * UNIT_BYTES, self.superblock.block_bytes);
+        let Some(inside) = from.checked_sub(self.start_bytes) else {
+            return (Verdict::Keep(Class::Superblock), unit + 1);
+        };
+        let limit_block = (limit * UNIT_BYTES - self.start_bytes).div_ceil(block_bytes);
+        let first = inside / block_bytes;
+        let (verdict, run_end) = self.block_verdict(first, limit_block, drop_data);
+        let whole_end = (self.start_bytes + run_end * block_bytes) / UNIT_BYTES;
+        if whole_end > unit {
+            return (verdict, whole_end.min(limit));
+        }
+        // Blocks smaller than a unit, or not aligned with them: the most careful verdict.
+        let last = (inside + UNIT_BYTES).div_ceil(block_bytes);
+        let verdicts = (first..last).map(|block| self.block_verdict(block, block + 1, drop_data).0);
+        let careful = verdicts.reduce(|a, b| match (a, b) {
+            (Verdict::Keep(class), _) | (_, Verdict::Keep(class)) => Verdict::Keep(class),
+            (Verdict::Wait, _) | (_, Verdict::Wait) => Verdict::Wait,
+            _ => Verdict::Drop,
+        });
+        (careful.expect("a unit overlaps a block"), unit + 1)
+    }
+
+    fn block_verdict(&self, block: u64, limit: u64, drop_data: bool) -> (Verdict, u64) {
+        let (fixed, end) = self.layout.fixed.at(block, limit);
+        if let Some(fixed) = fixed {
+            return (Verdict::Keep(fixed.0), end);
+        }
+        if block >= self.superblock.blocks_count {
+            return (Verdict::Keep(Class::Superblock), end);
+        }
+        let (used, end) = self.uses.at(block, end.min(self.superblock.blocks_count));
+        let verdict = match used.map(Use::class) {
+            None => Verdict::Wait,
+            Some(Some(class)) => Verdict::Keep(class),
+            Some(None) if drop_data => Verdict::Drop,
+            Some(None) => Verdict::Wait,
+        };
+        (verdict, end)
+    }
+
+    /// Whether some block in the unit, whose bytes these are, looks like metadata, or, if `links`, like
+    /// the target of a symbolic link.
+    pub(crate) fn looks_like_metadata(&self, bytes: &[u8], links: bool) -> bool {
+        let len = self.superblock.block_bytes as usize;
+        let looks = |block| looks_like_metadata(block, &self.superblock) || links && looks_like_link(block);
+        // Of a block that is larger, the form of a part says nothing.
+        len > bytes.len() || bytes.chunks_exact(len).any(looks)
+    }
+
+    /// The range of blocks of the file system that a range of blocks of the device touches, in units.
+    fn blocks_of_bytes(&self, offset_bytes: u64, len_bytes: u64) -> (u64, u64) {
+        let block_bytes = self.superblock.block_bytes;
+        let start = offset_bytes.saturating_sub(self.start_bytes) / block_bytes;
+        let end = (offset_bytes + len_bytes).saturating_sub(self.start_bytes).div_ceil(block_bytes);
+        (start, end.min(self.superblock.blocks_count).max(start))
+    }
+
+    /// The units that blocks of the file system lie in.
+    pub(crate) fn units_of(&self, start: u64, end: u64) -> (u64, u64) {
+        let block_bytes = self.superblock.block_bytes;
+        let start_bytes = self.start_bytes + start * block_bytes;
+        (start_bytes / UNIT_BYTES, (self.start_bytes + end * block_bytes).div_ceil(UNIT_BYTES))
+    }
+
+    /// Inode tables as they are before a write changes them.
+    pub(crate) fn before_write(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        blocks: &mut Blocks,
+    ) -> Result<Vec<OldTable>, StoreError> {
+        let mut old = Vec::new();
+        if self.needs_scan {
+            return Ok(old);
+        }
+        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+        let tables = self.layout.fixed.pieces(start, end).filter(|piece| piece.2.0 == Class::InodeTable);
+        for (from, to, _) in tables {
+            for block in from..to {
+                let mut bytes = vec![0; self.superblock.block_bytes as usize];
+                self.view(blocks).read_block(block, &mut bytes)?;
+                old.push((block, bytes));
+            }
+        }
+        Ok(old)
+    }
+
+    fn view<'a>(&'a self, blocks: &'a mut Blocks) -> View<'a> {
+        View {
+            blocks,
+            journal: self.journal.as_ref(),
+            start_bytes: self.start_bytes,
+            block_bytes: self.superblock.block_bytes,
+        }
+    }
+
+    /// Looks at what was written.
+    pub(crate) fn after_write(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        old: Vec<OldTable>,
+        blocks: &mut Blocks,
+    ) -> Result<News, StoreError> {
+        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+        if start == end || self.needs_scan {
+            return Ok(News::default());
+        }
+        let mut news = News { guarded: !self.is_followed(), ..News::default() };
+        self.check_descriptors(start, end, blocks)?;
+        if let Some(journal) = &mut self.journal {
+            journal.written_in_place(start, end);
+        }
+        self.changed_inodes(old, blocks, &mut news)?;
+        if !self.is_followed() {
+            self.changed_nodes(start, end, blocks, &mut news)?;
+        }
+        let outer = blocks.meter.switch(Some(Worker::Journal));
+        let read = self.journal_written(start, end, blocks, &mut news);
+        blocks.meter.switch(outer);
+        read?;
+        self.note_made_up_files(blocks)?;
+        Ok(news)
+    }
+
+    /// Descriptors that name other places make what is known void.
+    fn check_descriptors(&mut self, start: u64, end: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let mut bytes = vec![0; self.superblock.block_bytes as usize];
+        let descriptors: Vec<_> =
+            self.layout.fixed.pieces(start, end).filter(|piece| piece.2.0 == Class::GroupDescriptors).collect();
+        for (from, to, _) in descriptors {
+            for block in from..to {
+                let Some(index) = self.layout.descriptor_index(&self.superblock, block) else { continue };
+                blocks.read(self.start_bytes + block * self.superblock.block_bytes, &mut bytes)?;
+                if !self.layout.agrees(&self.superblock, index, &bytes) {
+                    self.needs_scan = true;
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the inodes that differ from what they were.
+    fn changed_inodes(&mut self, old: Vec<OldTable>, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
+        let mut tables = Vec::new();
+        for (block, before) in old {
+            let mut after = vec![0; before.len()];
+            self.view(blocks).read_block(block, &mut after)?;
+            if before != after {
+                tables.push((block, before, after));
+            }
+        }
+        self.follow(&tables, &HashSet::new(), &BTreeSet::new(), &[], Trust::Inode, blocks, news)
+    }
+
+    /// Reads nodes of trees that were written to their places.
+    fn changed_nodes(&mut self, start: u64, end: u64, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
+        let is_node = |used: Use| matches!(used, Use::Extents(_) | Use::Indirect(..));
+        let nodes: Vec<_> = self.uses.pieces(start, end).filter(|piece| is_node(piece.2)).collect();
+        let nodes: Vec<(u64, Use)> =
+            nodes.into_iter().flat_map(|(from, to, part)| (from..to).map(move |block| (block, part))).collect();
+        self.follow(&[], &HashSet::new(), &BTreeSet::new(), &nodes, Trust::Inode, blocks, news)
+    }
+
+    /// Follows the inodes that differ in blocks of inode tables (block, before, after), and nodes.
+    #[expect(clippy::too_many_arguments, reason = "a walk is what it knows of its circumstances")]
+    fn follow(
+        &mut self,
+        tables: &[(u64, Vec<u8>, Vec<u8>)],
+        changed: &HashSet<u64>,
+        protected: &BTreeSet<u64>,
+        nodes: &[(u64, Use)],
+        trust: Trust,
+        blocks: &mut Blocks,
+        news: &mut News,
+    ) -> Result<(), StoreError> {
+        if tables.is_empty() && nodes.is_empty() {
+            return Ok(());
+        }
+        let inode_bytes = self.superblock.inode_bytes as usize;
+        self.walk(changed, protected, trust, blocks, news, |walk, layout| {
+            for (block, before, after) in tables {
+                let Some(first) = layout.first_inode(walk.superblock, *block) else { continue };
+                let pairs = before.chunks_exact(inode_bytes).zip(after.chunks_exact(inode_bytes));
+                for ((before, after), number) in pairs.zip(first..) {
+                    if before != after {
+                        walk.inode(number, Inode(after))?;
+                    }
+                }
+            }
+            nodes.iter().try_for_each(|&(block, part)| walk.node(block, part))
+        })
+    }
+
+    /// Follows what `work` says.
+    fn walk(
+        &mut self,
+        changed: &HashSet<u64>,
+        protected: &BTreeSet<u64>,
+        trust: Trust,
+        blocks: &mut Blocks,
+        news: &mut News,
+        work: impl FnOnce(&mut Walk<'_, '_>, &Layout) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut walk = Walk {
+            superblock: &self.superblock,
+            uses: &mut self.uses,
+            view: View {
+                blocks,
+                journal: self.journal.as_ref(),
+                start_bytes: self.start_bytes,
+                block_bytes: self.superblock.block_bytes,
+            },
+            trust,
+            changed,
+            protected,
+            visited: HashSet::new(),
+            claimed: std::mem::take(&mut news.claimed),
+            names: self.names.as_deref_mut(),
+            number: None,
+        };
+        let worked = work(&mut walk, &self.layout);
+        news.claimed = walk.claimed;
+        worked
+    }
+
+    /// Looks for commits among the blocks of the journal that were written.
+    fn journal_written(
+        &mut self,
+        start: u64,
+        end: u64,
+        blocks: &mut Blocks,
+        news: &mut News,
+    ) -> Result<(), StoreError> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let mut seen = None;
+        let mut bytes = [0; 12];
+        for block in start..end {
+            let Some(logical) = journal.logical_of(block) else { continue };
+            if logical == 0 {
+                journal.read_superblock(blocks)?;
+                continue;
+            }
+            journal.overwritten(logical);
+            blocks.read(self.start_bytes + block * self.superblock.block_bytes, &mut bytes)?;
+            if let Some((TYPE_COMMIT, sequence)) = journal::header(&bytes) {
+                seen = Some(sequence);
+            }
+        }
+        if seen.is_none() {
+            return Ok(());
+        }
+        while let Some(journal) = &mut self.journal
+            && let Some(transaction) = journal.advance(blocks, seen)?
+        {
+            let outer = blocks.meter.switch(Some(Worker::Classifier));
+            let committed = self.commit(&transaction, blocks, news);
+            blocks.meter.switch(outer);
+            committed?;
+            self.commits += 1;
+        }
+        Ok(())
+    }
+
+    /// A transaction is committed: its blocks are metadata, and say what others are.
+    fn commit(&mut self, transaction: &Transaction, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
+        let len = self.superblock.block_bytes as usize;
+        let blocks_count = self.superblock.blocks_count;
+        let (mut tables, mut nodes, mut bitmaps, mut protected) = (Vec::new(), Vec::new(), Vec::new(), BTreeSet::new());
+        let mut layout_changed = false;
+        let mut bytes = vec![0; len];
+        for tag in transaction.tags.iter().filter(|tag| tag.block < blocks_count) {
+            let block = tag.block;
+            let fixed = self.layout.fixed.at(block, block + 1).0.map(|fixed| fixed.0);
+            let mut after = vec![0; len];
+            let journal = self.journal.as_ref().expect("a transaction is a journal's");
+            journal.read_copy(blocks, tag.copy, &mut after)?;
+            match fixed {
+                Some(Class::InodeTable) => {
+                    self.view(blocks).read_block(block, &mut bytes)?;
+                    tables.push((block, bytes.clone(), after));
+                }
+                Some(Class::Bitmap) => bitmaps.push((block, after)),
+                Some(Class::GroupDescriptors) => {
+                    let index = self.layout.descriptor_index(&self.superblock, block);
+                    layout_changed |= index.is_some_and(|index| !self.layout.agrees(&self.superblock, index, &after));
+                }
+                Some(Class::Superblock) if block == self.superblock.first_data_block => {
+                    layout_changed |= self.take_superblock(&after);
+                }
+                Some(_) => {}
+                None => {
+                    if looks_like_metadata(&after, &self.superblock) {
+                        protected.insert(block);
+                    }
+                    match self.uses.at(block, block + 1).0 {
+                        Some(part @ (Use::Extents(_) | Use::Indirect(..))) => nodes.push((block, part)),
+                        None | Some(Use::Data) => self.uses.set(block, block + 1, Use::Kept(Class::OtherMetadata)),
+                        Some(Use::Kept(_)) => {}
+                    }
+                    news.claimed.set(block, block + 1, ());
+                }
+            }
+        }
+        self.journal.as_mut().expect("a transaction is a journal's").enter(transaction);
+        if layout_changed {
+            if !self.needs_scan {
+                self.scan(blocks, false)?;
+            }
+            news.scanned = true;
+            return Ok(());
+        }
+        let changed: HashSet<u64> = transaction.tags.iter().map(|tag| tag.block).collect();
+        self.follow(&tables, &changed, &protected, &[], Trust::Commit, blocks, news)?;
+        // Nodes that still are what they were, whose inodes did not change with them.
+        nodes.retain(|&(block, part)| self.uses.at(block, block + 1).0 == Some(part));
+        self.follow(&[], &changed, &protected, &nodes, Trust::Commit, blocks, news)?;
+        self.names_committed(&changed, &protected, blocks, news)?;
+        for (block, bits) in bitmaps {
+            self.free_metadata(block, &bits, news);
+        }
+        Ok(())
+    }
+
+    /// A committed superblock; true if it says that the file system was made larger.
+    fn take_superblock(&mut self, block: &[u8]) -> bool {
+        let at = if self.superblock.block_bytes == 1024 { 0 } else { OFFSET_BYTES as usize };
+        let bytes: &[u8; LEN_BYTES] = block[at..at + LEN_BYTES].try_into().expect("a block holds a superblock");
+        let blocks_count = u64::from(u32_at(bytes, 0x4)) | u64::from(u32_at(bytes, 0x150)) << 32;
+        if blocks_count == self.superblock.blocks_count {
+            return false;
+        }
+        match Superblock::parse(bytes, self.end_bytes - self.start_bytes) {
+            Ok(superblock) => self.superblock = superblock,
+            // Until the superblock itself is written.
+            Err(_) => self.needs_scan = true,
+        }
+        true
+    }
+
+    /// Metadata that a committed bitmap calls free.
+    fn free_metadata(&mut self, bitmap: u64, bits: &[u8], news: &mut News) {
+        let Some(group) = self.layout.group_of_bitmap(&self.superblock, bitmap) else { return };
+        let (start, end) = self.superblock.group_blocks(group);
+        let is_free = |block: u64| bits[((block - start) / 8) as usize] & 1 << ((block - start) % 8) == 0;
+        let metadata = self.uses.pieces(start, end).filter(|piece| piece.2 != Use::Data);
+        let free: Vec<u64> = metadata.flat_map(|(from, to, _)| from..to).filter(|&block| is_free(block)).collect();
+        for block in free {
+            self.uses.remove(block, block + 1);
+            news.freed.set(block, block + 1, ());
+        }
+        if let Some(names) = &mut self.names {
+            news.freed.pieces(start, end).for_each(|(from, to, ())| names.claim_other(from, to));
+            self.free_contents((start, end), is_free);
+        }
+    }
+
+    /// A superblock was written. False if it is another file system's, or none's.
+    pub(crate) fn superblock_written(&mut self, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        match Ext4::find(blocks, self.start_bytes, self.end_bytes)? {
+            Ok(found) if found.superblock.same_layout(&self.superblock) => {
+                self.superblock = found.superblock;
+                if self.superblock.needs_recovery
+                    && let Some(journal) = &mut self.journal
+                {
+                    journal.read_superblock(blocks)?;
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether a superblock that is about to be there ends a time in which all was at its place.
+    pub(crate) fn leaves_rest(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        let next = Ext4::find(blocks, self.start_bytes, self.end_bytes)?;
+        Ok(self.is_clean() && next.is_ok_and(|next| !next.is_clean()))
+    }
+
+    /// A range was discarded: what was known of it is void.
+    pub(crate) fn discarded(&mut self, offset_bytes: u64, len_bytes: u64) {
+        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+        if let Some(journal) = &mut self.journal {
+            journal.written_in_place(start, end);
+        }
+        let inner_start = offset_bytes.saturating_sub(self.start_bytes).div_ceil(self.superblock.block_bytes);
+        let inner_end = (offset_bytes + len_bytes).saturating_sub(self.start_bytes) / self.superblock.block_bytes;
+        let kept: Vec<_> =
+            self.uses.pieces(inner_start, inner_end).filter(|piece| piece.2 != Use::Kept(Class::Journal)).collect();
+        for (from, to, _) in kept {
+            self.uses.remove(from, to);
+        }
+    }
+
+    /// Zeros were written.
+    pub(crate) fn zeroed(&mut self, offset_bytes: u64, len_bytes: u64) {
+        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+        if let Some(journal) = &mut self.journal {
+            journal.written_in_place(start, end);
+        }
+    }
+
+    /// Reads the whole layout and every inode; `at_rest` says that everything is at its place. True if
+    /// data may be dropped by what it found.
+    pub(crate) fn scan(&mut self, blocks: &mut Blocks, at_rest: bool) -> Result<bool, StoreError> {
+        self.layout = Layout::read(&self.superblock, &mut self.view(blocks))?;
+        self.find_journal(blocks)?;
+        if self.journal.is_some() {
+            // The journal may hold newer descriptors.
+            self.layout = Layout::read(&self.superblock, &mut self.view(blocks))?;
+        }
+        self.uses.clear();
+        if let Some(names) = &mut self.names {
+            names.begin_scan();
+        }
+        let tables: Vec<_> =
+            self.layout.fixed.all().filter(|run| run.2.0 == Class::InodeTable).map(|run| (run.0, run.1)).collect();
+        let (none, nothing) = (HashSet::new(), BTreeSet::new());
+        let mut news = News::default();
+        let len = self.superblock.block_bytes as usize;
+        for (start, end) in tables {
+            for block in self.blocks_there(start, end, blocks) {
+                let mut bytes = vec![0; len];
+                if self.view(blocks).read_block(block, &mut bytes)? {
+                    let table = [(block, vec![0; len], bytes)];
+                    self.follow(&table, &none, &nothing, &[], Trust::Scan, blocks, &mut news)?;
+                }
+            }
+        }
+        self.names_scanned(blocks, &mut news)?;
+        self.note_made_up_files(blocks)?;
+        self.needs_scan = false;
+        self.scans += 1;
+        Ok(self.layout.complete && (at_rest || self.is_followed()))
+    }
+
+    /// Blocks in a range that may hold something, in order.
+    fn blocks_there(&self, start: u64, end: u64, blocks: &Blocks) -> Vec<u64> {
+        let (first, last) = self.units_of(start, end);
+        let mut there = BTreeSet::new();
+        for (from, to) in blocks.stored_pieces(first, last) {
+            let (from, to) = self.blocks_of_bytes(from * UNIT_BYTES, (to - from) * UNIT_BYTES);
+            there.extend(from.max(start)..to.min(end));
+        }
+        if let Some(journal) = &self.journal {
+            there.extend(journal.copied_blocks().filter(|block| (start..end).contains(block)));
+        }
+        there.into_iter().collect()
+    }
+
+    /// Finds the journal, unless it is known, and reads it.
+    fn find_journal(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        let number = self.superblock.journal_inode;
+        let place =
+            self.layout.place_of_inode(&self.superblock, number).filter(|_| number != 0 && !self.ignore_journal);
+        let Some((block, offset)) = place else {
+            self.journal = None;
+            return Ok(());
+        };
+        let mut bytes = vec![0; self.superblock.block_bytes as usize];
+        self.view(blocks).read_block(block, &mut bytes)?;
+        let inode = Inode(&bytes[offset as usize..][..self.superblock.inode_bytes as usize]);
+        let extents = walk::map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))?;
+        if self.journal.as_ref().is_some_and(|journal| journal.lies_in(&extents)) {
+            return Ok(());
+        }
+        let mut journal = Journal::new(&extents, self.superblock.block_bytes, self.start_bytes);
+        if journal.read_superblock(blocks)? {
+            while let Some(transaction) = journal.advance(blocks, None)? {
+                journal.enter(&transaction);
+            }
+        }
+        self.journal = Some(journal);
+        Ok(())
+    }
+
+    /// Blocks that take space although no inode names them and their bitmaps call them free.
+    pub(crate) fn free_blocks(&self, blocks: &mut Blocks) -> Result<Vec<(u64, u64)>, StoreError> {
+        let mut free = RunMap::<()>::default();
+        let (from_unit, to_unit) = self.units_of(0, self.superblock.blocks_count);
+        let mut bits = vec![0; self.superblock.block_bytes as usize];
+        let mut read = None;
+        for (from, to) in blocks.stored_pieces(from_unit, to_unit) {
+            let (from, to) = self.blocks_of_bytes(from * UNIT_BYTES, (to - from) * UNIT_BYTES);
+            for block in from.max(self.superblock.first_data_block)..to {
+                if self.layout.fixed.at(block, block + 1).0.is_some() || self.uses.at(block, block + 1).0.is_some() {
+                    continue;
+                }
+                let group = (block - self.superblock.first_data_block) / self.superblock.blocks_per_group;
+                let (start, end) = self.superblock.group_blocks(group);
+                if read != Some(group) {
+                    let Some((bitmap, free_count)) = self.layout.block_bitmap(group) else { continue };
+                    self.view(blocks).read_block(bitmap, &mut bits)?;
+                    read = Some(group);
+                    let count = (0..end - start).filter(|at| bits[(at / 8) as usize] & 1 << (at % 8) == 0).count();
+                    if count as u64 != free_count {
+                        // The bitmap and the descriptor are not of one moment.
+                        bits.fill(0xFF);
+                    }
+                }
+                let at = block - start;
+                if bits[(at / 8) as usize] & 1 << (at % 8) == 0 {
+                    free.set(block, block + 1, ());
+                }
+            }
+        }
+        Ok(free.all().map(|(from, to, ())| (from, to)).collect())
+    }
+
+    /// What should be said about how well it is understood.
+    pub(crate) fn doubts(&self) -> Option<&'static str> {
+        if self.superblock.compat & feature::COMPAT_HAS_JOURNAL == 0 {
+            return Some("it has no journal, so data are told apart only when it is unmounted or synchronised");
+        }
+        if self.superblock.compat & feature::COMPAT_FAST_COMMIT != 0 {
+            return Some("it has fast commits, so data are told apart late");
+        }
+        None
+    }
+
+    /// A commit could not be followed.
+    pub(crate) fn lost_journal(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.lost)
+    }
+
+    /// Memory in bytes: that of what is known of blocks, and that of the journal's reader.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        let journal = self.journal.as_ref().map_or(0, Journal::memory_bytes);
+        let names = self.names.as_ref().map_or(0, |names| names.memory_bytes());
+        (self.uses.memory_bytes() + self.layout.memory_bytes() + names, journal)
+    }
+
+    /// Entries that are held in memory.
+    pub(crate) fn entries(&self) -> u64 {
+        let names = self.names.as_ref().map_or(0, |names| names.entries());
+        (self.uses.len() + self.layout.fixed.len() + names) as u64
+    }
+}

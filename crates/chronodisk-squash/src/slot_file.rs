@@ -1,0 +1,377 @@
+//! The file of kept blocks, in slots, with the checksums of these blocks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chronodisk_store::host::{Allocation, Host, OpenMode};
+use chronodisk_store::{FileOperation, StoreError, StoreFile};
+
+use super::block::{Block, slots_of};
+use super::header::{self, Commit, HEADER_BYTES, Header};
+use super::map_log::append_name;
+use super::places::Places;
+use super::runs::RunMap;
+use super::sums::{Sums, sum_of};
+use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
+
+/// Places end here, so that offsets in the file fit what the host counts with.
+pub(crate) const PLACES_MAX: u64 = (1 << 62) / SLOT_BYTES;
+/// So much is given back before the host gets it back while the image is in use.
+const PUNCHED_AFTER_BYTES: u64 = 64 << 20;
+/// What the host counts space in.
+const HOST_BLOCK_BYTES: u64 = 4096;
+
+/// The file of kept blocks.
+#[derive(Debug)]
+pub(crate) struct SlotFile {
+    file: StoreFile,
+    /// Images of versions 1 and 2 have none.
+    sums: Option<Sums>,
+    pub(crate) power_cut: bool,
+    pub(crate) places: Places,
+    /// The last commit of each device's map, and which of its two places in the header has it.
+    commits: Vec<(Commit, usize)>,
+    /// Slots that were given back since the host got theirs back.
+    unpunched: u64,
+}
+
+impl SlotFile {
+    /// Takes a name for an image, which nobody has or a file that [never became one](Self::is_unfinished). The image is
+    /// one when its header is [written](Self::write_header).
+    pub(crate) fn create(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        header: &mut Header,
+        power_cut: bool,
+    ) -> Result<Self, StoreError> {
+        let file = match StoreFile::open(host, path, OpenMode::CreateNew) {
+            Ok(file) => file,
+            Err(error) => match StoreFile::open(host, path, OpenMode::ReadWrite) {
+                Ok(file) if SlotFile::is_unfinished(&file)? => file,
+                _ => return Err(error),
+            },
+        };
+        file.lock(true)?;
+        let capacity_bytes = header.capacities_bytes.iter().fold(0, |sum: u64, bytes| sum.wrapping_add(*bytes));
+        header.identity = file.identity()? ^ capacity_bytes.rotate_left(32) ^ header.content.seed;
+        let sums = Sums::create(host, &sums_path(path), header.identity)?;
+        let commits = vec![(Commit { generation: 1, sequence: 0 }, 0); header.capacities_bytes.len()];
+        Ok(SlotFile { file, sums: Some(sums), power_cut, places: Places::new(PLACES_MAX), commits, unpunched: 0 })
+    }
+
+    /// Whether a file is what a start leaves that was killed before it wrote the header.
+    fn is_unfinished(file: &StoreFile) -> Result<bool, StoreError> {
+        let len_bytes = file.size()?.len_bytes;
+        let mut magic = [0; 8];
+        let there = len_bytes.min(magic.len() as u64) as usize;
+        file.read(0, &mut magic[..there])?;
+        Ok(len_bytes <= HEADER_BYTES && magic == [0; 8])
+    }
+
+    /// Whether there is a file of this name that never became an image.
+    pub(crate) fn is_unfinished_at(host: &Arc<dyn Host>, path: &Path) -> Result<bool, StoreError> {
+        SlotFile::is_unfinished(&StoreFile::open(host, path, OpenMode::Read)?)
+    }
+
+    /// Makes the file an image, when all other files of it are there.
+    pub(crate) fn write_header(&mut self, header: &Header) -> Result<(), StoreError> {
+        let commits: Vec<Commit> = self.commits.iter().map(|commit| commit.0).collect();
+        if self.power_cut {
+            self.sums.iter().try_for_each(Sums::sync)?;
+            self.file.sync_folder()?;
+        }
+        self.adopt(header, &commits, self.power_cut)
+    }
+
+    /// Opens a file, and reads its header. Which places are used the maps say.
+    pub(crate) fn open(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        writable: bool,
+        power_cut: bool,
+    ) -> Result<(Self, Header), StoreError> {
+        let (mut file, header) = SlotFile::open_without_sums(host, path, writable, power_cut)?;
+        if header.version < header::VERSION {
+            if writable {
+                let reason = format!(
+                    "the image has version {} of its format, which has no checksums; convert it with `chronodisk image \
+                     upgrade {}`",
+                    header.version,
+                    path.display()
+                );
+                return Err(image_error(path, reason));
+            }
+            return Ok((file, header));
+        }
+        file.sums = Some(Sums::open(host, &sums_path(path), writable, header.identity)?);
+        Ok((file, header))
+    }
+
+    /// The same, without the checksums: what is read is not checked.
+    pub(crate) fn open_without_sums(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        writable: bool,
+        power_cut: bool,
+    ) -> Result<(Self, Header), StoreError> {
+        let file = StoreFile::open(host, path, if writable { OpenMode::ReadWrite } else { OpenMode::Read })?;
+        file.lock(writable)?;
+        let mut bytes = [0; HEADER_BYTES as usize];
+        if file.read(0, &mut bytes).is_err() {
+            return Err(image_error(path, "this is no squashed image".to_owned()));
+        }
+        let header = header::decode(&bytes).map_err(|reason| image_error(path, reason))?;
+        // Without a believable commit any map is believed, unless the image is of the version that has commits.
+        let commits = (0..header.capacities_bytes.len()).map(|device| match header::last_commit(&bytes, device) {
+            Some(commit) => Ok(commit),
+            None if header.version < header::VERSION => Ok((Commit::default(), 0)),
+            None => Err(image_error(path, format!("both commits of device {device} in the header are damaged"))),
+        });
+        let commits = commits.collect::<Result<_, _>>()?;
+        let file = SlotFile { file, sums: None, power_cut, places: Places::new(PLACES_MAX), commits, unpunched: 0 };
+        Ok((file, header))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub(crate) fn host(&self) -> &Arc<dyn Host> {
+        self.file.host()
+    }
+
+    /// The commit that a device's map must have reached.
+    pub(crate) fn commit_of(&self, device: usize) -> Commit {
+        self.commits[device].0
+    }
+
+    pub(crate) fn set_sums(&mut self, sums: Sums) {
+        self.sums = Some(sums);
+    }
+
+    /// The image becomes one of this header's version, in one step: the version is in the first sector, which is
+    /// written when all else is there, on the medium if a power cut must not matter.
+    pub(crate) fn adopt(&mut self, header: &Header, commits: &[Commit], power_cut: bool) -> Result<(), StoreError> {
+        const SECTOR_BYTES: usize = 512;
+        let bytes = header::encode(header, commits);
+        self.file.write(SECTOR_BYTES as u64, &bytes[SECTOR_BYTES..])?;
+        if power_cut {
+            self.file.sync()?;
+        }
+        self.file.write(0, &bytes[..SECTOR_BYTES])?;
+        if power_cut {
+            self.file.sync()?;
+        }
+        self.commits = commits.iter().map(|&commit| (commit, 0)).collect();
+        Ok(())
+    }
+
+    /// An error if one map names a place twice, or one that is not in the file.
+    pub(crate) fn check(&self, map: &RunMap<Block>) -> Result<(), StoreError> {
+        self.places_of(used_places(map)).map(|_| ())
+    }
+
+    /// An error if a map names a place twice, whether the file reaches so far or not.
+    pub(crate) fn check_apart(&self, map: &RunMap<Block>) -> Result<(), StoreError> {
+        self.apart(used_places(map)).map(|_| ())
+    }
+
+    /// Count of blocks from a kept one on that begin in the file.
+    pub(crate) fn blocks_from(&self, block: Block) -> Result<u64, StoreError> {
+        let slots = self.slots()?;
+        Ok(slots_of(block, 1).map_or(0, |(place, _)| slots.saturating_sub(place).div_ceil(UNIT_SLOTS)))
+    }
+
+    /// Slots that begin in the file.
+    fn slots(&self) -> Result<u64, StoreError> {
+        Ok(self.file.size()?.len_bytes.saturating_sub(HEADER_BYTES).div_ceil(SLOT_BYTES))
+    }
+
+    /// These places are used, in ascending order, and no others.
+    pub(crate) fn use_places(&mut self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<(), StoreError> {
+        self.places = self.places_of(used)?;
+        Ok(())
+    }
+
+    fn places_of(&self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<Places, StoreError> {
+        let places = self.apart(used)?;
+        if places.end() > self.slots()? {
+            return Err(image_error(self.path(), "the file is shorter than its map says".to_owned()));
+        }
+        Ok(places)
+    }
+
+    fn apart(&self, used: impl IntoIterator<Item = (u64, u64)>) -> Result<Places, StoreError> {
+        Places::with_used(PLACES_MAX, used).map_err(|(start, len)| {
+            let reason =
+                format!("the places from {start} to {} are used twice or do not exist", start.saturating_add(len));
+            image_error(self.path(), reason)
+        })
+    }
+
+    /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.
+    pub(crate) fn read_units(
+        &mut self,
+        unit: u64,
+        place: u64,
+        skip_bytes: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), StoreError> {
+        let mut skip = skip_bytes as usize;
+        let (mut unit, mut place, mut done) = (unit, place, 0);
+        while done < bytes.len() {
+            let rest = &mut bytes[done..];
+            let units = if skip == 0 { rest.len() / UNIT_BYTES as usize } else { 0 };
+            if units > 0 {
+                let whole = &mut rest[..units * UNIT_BYTES as usize];
+                self.file.read(offset_of(place), whole)?;
+                self.verify(unit, place, whole)?;
+                done += whole.len();
+            } else {
+                let mut block = [0; UNIT_BYTES as usize];
+                self.file.read(offset_of(place), &mut block)?;
+                self.verify(unit, place, &block)?;
+                let len = rest.len().min(block.len() - skip);
+                rest[..len].copy_from_slice(&block[skip..skip + len]);
+                done += len;
+                skip = 0;
+            }
+            let advanced = units.max(1) as u64;
+            (unit, place) = (unit + advanced, place + advanced * UNIT_SLOTS);
+        }
+        Ok(())
+    }
+
+    /// Fills `stored` with a compressed block.
+    pub(crate) fn read_packed(&mut self, unit: u64, place: u64, stored: &mut [u8]) -> Result<(), StoreError> {
+        self.file.read(offset_of(place), stored)?;
+        self.verify(unit, place, stored)
+    }
+
+    /// Whether these bytes are at a place, whatever block they are.
+    pub(crate) fn holds(&self, place: u64, bytes: &[u8]) -> Result<bool, StoreError> {
+        let mut there = [0; UNIT_BYTES as usize];
+        let there = &mut there[..bytes.len()];
+        self.file.read(offset_of(place), there)?;
+        Ok(there == bytes)
+    }
+
+    /// Writes blocks from `unit` on, or one compressed block, to places that no map names which survives a kill.
+    pub(crate) fn write(&mut self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.file.write(offset_of(place), bytes)?;
+        let Some(sums) = &mut self.sums else { return Ok(()) };
+        for (index, stored) in (0..).zip(bytes.chunks(UNIT_BYTES as usize)) {
+            sums.set(place + index * UNIT_SLOTS, sum_of(unit + index, stored))?;
+        }
+        Ok(())
+    }
+
+    /// All blocks and their checksums are in the files, so that a record may name their places.
+    pub(crate) fn before_record(&mut self) -> Result<(), StoreError> {
+        if let Some(sums) = &mut self.sums {
+            sums.write_back()?;
+        }
+        if self.power_cut {
+            self.file.sync()?;
+            self.sums.iter().try_for_each(Sums::sync)?;
+        }
+        Ok(())
+    }
+
+    /// Notes how far a device's map goes.
+    pub(crate) fn commit(&mut self, device: usize, commit: Commit) -> Result<(), StoreError> {
+        let (last, which) = &mut self.commits[device];
+        if *last != commit {
+            let next = 1 - *which;
+            self.file.write(header::commit_at(device, next), &header::encode_commit(device, commit))?;
+            (*last, *which) = (commit, next);
+        }
+        Ok(())
+    }
+
+    /// Gives slots back that no map names any more which survives a kill.
+    pub(crate) fn give(&mut self, start: u64, len: u64) {
+        self.places.give(start, len);
+        self.unpunched += len;
+    }
+
+    /// Gives the host back what lies behind all places that are used, if these ended there before, and what lies
+    /// between them once that is much.
+    pub(crate) fn shrink(&mut self, end_before: u64) -> Result<(), StoreError> {
+        if self.places.end() < end_before {
+            self.file.set_len(offset_of(self.places.end()), FileOperation::Punch)?;
+        }
+        if self.unpunched * SLOT_BYTES > PUNCHED_AFTER_BYTES { self.punch() } else { Ok(()) }
+    }
+
+    /// Gives the host back everything that is not used.
+    pub(crate) fn punch(&mut self) -> Result<(), StoreError> {
+        let file_bytes = self.file.size()?.len_bytes;
+        for (start, len) in self.places.free_ranges() {
+            let from = offset_of(start).next_multiple_of(HOST_BLOCK_BYTES);
+            let to = offset_of(start + len) / HOST_BLOCK_BYTES * HOST_BLOCK_BYTES;
+            if from < to.min(file_bytes) && !self.file.allocate(Allocation::Punch, from, to.min(file_bytes) - from)? {
+                // This file system has no holes.
+                break;
+            }
+            if let Some(sums) = &mut self.sums {
+                sums.forget(start, start + len)?;
+            }
+        }
+        self.unpunched = 0;
+        Ok(())
+    }
+
+    /// Bytes on the host, of blocks and checksums.
+    pub(crate) fn host_bytes(&self) -> Result<u64, StoreError> {
+        let sums_bytes = self.sums.as_ref().map_or(Ok(0), Sums::host_bytes)?;
+        Ok(self.file.size()?.allocated_bytes + sums_bytes)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.places.memory_bytes() + self.sums.as_ref().map_or(0, Sums::memory_bytes)
+    }
+
+    /// An error if blocks from `unit` on, or one compressed block, are not what their checksums say.
+    fn verify(&mut self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let Some(sums) = &mut self.sums else { return Ok(()) };
+        let mut blocks = (unit..).zip(bytes.chunks(UNIT_BYTES as usize)).peekable();
+        while let Some((first, _)) = blocks.peek() {
+            let place = place + (first - unit) * UNIT_SLOTS;
+            for (sum, (unit, stored)) in sums.from(place)?.iter().step_by(UNIT_SLOTS as usize).zip(&mut blocks) {
+                if *sum != sum_of(unit, stored) {
+                    return Err(StoreError::Damaged { what: format!("{}: block {unit}", self.file.path().display()) });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a slot begins in the file.
+fn offset_of(place: u64) -> u64 {
+    HEADER_BYTES + place * SLOT_BYTES
+}
+
+/// The file of an image's checksums.
+pub(crate) fn sums_path(image: &Path) -> std::path::PathBuf {
+    append_name(image, ".sums")
+}
+
+/// All files of an image of so many devices.
+pub(crate) fn files_of(image: &Path, devices: usize) -> Vec<std::path::PathBuf> {
+    let maps = (0..devices).map(|index| map_path(image, devices, index));
+    [image.to_owned(), sums_path(image)].into_iter().chain(maps).collect()
+}
+
+/// The map of one of so many devices.
+pub(crate) fn map_path(image: &Path, devices: usize, index: usize) -> std::path::PathBuf {
+    if devices == 1 { append_name(image, ".map") } else { append_name(image, &format!(".{index}.map")) }
+}
+
+/// The places that a map names, in ascending order.
+pub(crate) fn used_places(map: &RunMap<Block>) -> Vec<(u64, u64)> {
+    let mut used: Vec<(u64, u64)> = map.all().filter_map(|(start, end, block)| slots_of(block, end - start)).collect();
+    used.sort_unstable();
+    used
+}

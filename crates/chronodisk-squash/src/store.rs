@@ -1,0 +1,781 @@
+//! The squashing store: blocks, and a classifier that says what becomes of them.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use chronodisk_store::host::{Host, OpenMode, RealHost};
+use chronodisk_store::{
+    Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, check_extent, check_range,
+};
+
+use super::backing::{Backing, ImageFile};
+use super::block::Block;
+use super::blocks::Blocks;
+use super::content::Content;
+use super::header::{DEVICES_MAX, Header, VERSION};
+use super::image::Sizes;
+use super::joint::{self, JointMemory};
+use super::meter::Worker;
+use super::names::NameRule;
+use super::notes::{MARKS_MAX, Notes};
+use super::part::{Part, Verdict, holds_file_system};
+use super::runs::{RunMap, RunValue};
+use super::slot_file::{SlotFile, files_of};
+use super::statistics::SquashStatistics;
+use super::table::{Division, DivisionKind};
+use super::volume::Volume;
+use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
+use crate::len_of;
+
+/// How a squashing store behaves.
+#[derive(Clone, Debug)]
+pub struct SquashOptions {
+    /// What is kept; an existing image says so itself.
+    pub mode: SquashMode,
+    /// What dropped blocks read as; an existing image says so itself.
+    pub content: ContentKind,
+    /// Seed of that; an existing image says so itself.
+    pub seed: u64,
+    /// Memory for blocks that can't be told apart yet, in bytes; what exceeds it is kept.
+    pub unclassified_bytes: u64,
+    /// What an image promises.
+    pub durability: Durability,
+    /// Whose files images are.
+    pub host: Arc<dyn Host>,
+    /// Journals are kept but not read, so that blocks are told apart only when inodes come to their places: what the
+    /// original system compares itself with (figure 4).
+    pub ignore_journal: bool,
+    /// Files that are treated in another way because of their names; the first rule that matches counts. Names are read
+    /// on ext2, ext3 and ext4, and on btrfs and XFS for files that are kept; where they are not, everything is kept if
+    /// there are rules.
+    pub names: Vec<NameRule>,
+    /// Pages that programs write as a [`super::Notice`] are heard: which pages are kept whatever they are, and which
+    /// need not wait.
+    pub notices: bool,
+}
+
+impl Default for SquashOptions {
+    fn default() -> Self {
+        SquashOptions {
+            mode: SquashMode::Classified,
+            content: ContentKind::Zeros,
+            seed: 1,
+            unclassified_bytes: UNCLASSIFIED_BYTES_DEFAULT,
+            durability: Durability::default(),
+            host: Arc::new(RealHost),
+            ignore_journal: false,
+            names: Vec::new(),
+            notices: false,
+        }
+    }
+}
+
+const BESIDE: &str = "there is a partition table or a volume manager beside it";
+
+/// The most that waited in the original system when it read the journal (section 3.1.2: 240 MB).
+const UNCLASSIFIED_BYTES_DEFAULT: u64 = 240 << 20;
+
+/// Keeps what a classifier calls metadata, and makes up the rest.
+///
+/// An image keeps what its [`Durability`] promises. Blocks that wait while a journal is followed are contents of files
+/// that no committed inode has yet; they are made up later in any case, and neither a flush nor a write keeps them.
+#[derive(Debug)]
+pub struct SquashStore {
+    capacity_bytes: u64,
+    mode: SquashMode,
+    /// Each operation must outlive this process, because no flush will come.
+    write_through: bool,
+    blocks: Blocks,
+    /// The whole device, or its partitions and logical volumes.
+    parts: Vec<Part>,
+    /// Where they lie, by blocks of the device.
+    places: RunMap<PlaceInPart>,
+    division: Division,
+    /// Of parts that are no more.
+    past: Past,
+    ignore_journal: bool,
+    names: Arc<[NameRule]>,
+    /// What programs said of pages, if they are heard.
+    notes: Option<Notes>,
+    written_bytes: u64,
+    dropped_bytes: u64,
+}
+
+/// What counts of parts that are no more: commits that were followed, scans, and blocks named too late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    commits: u64,
+    scans: u64,
+    late_units: u64,
+}
+
+/// Where a block lies: in which part, by its place in the list, and which of its blocks it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PlaceInPart {
+    index: usize,
+    unit: u64,
+}
+
+impl RunValue for PlaceInPart {
+    fn advanced(self, by: u64) -> Self {
+        PlaceInPart { unit: self.unit + by, ..self }
+    }
+}
+
+/// Where parts lie, by blocks of the device.
+fn places_of(parts: &[Part]) -> RunMap<PlaceInPart> {
+    let mut places = RunMap::default();
+    for (index, part) in parts.iter().enumerate() {
+        let mut unit = part.first_unit();
+        for (start, end) in part.volume().units() {
+            places.set(start, end, PlaceInPart { index, unit });
+            unit += end - start;
+        }
+    }
+    places
+}
+
+fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
+    let content = Content { kind: options.content, seed: options.seed };
+    Header { version: VERSION, capacities_bytes, content, mode: options.mode, identity: 0 }
+}
+
+/// Makes an image of `count` devices; if that fails, the files that were not there before are gone.
+fn whole_or_nothing<T>(
+    host: &Arc<dyn Host>,
+    path: &Path,
+    count: usize,
+    create: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    // What was there before is another image, or something else, and stays.
+    let is_new = match host.open(path, OpenMode::Read) {
+        Ok(_) => SlotFile::is_unfinished_at(host, path)?,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    create().inspect_err(|error| {
+        if is_new && !matches!(error, StoreError::InUse { .. }) {
+            files_of(path, count).iter().for_each(|file| drop(host.remove(file)));
+        }
+    })
+}
+
+/// An error if an image is not of devices of these capacities.
+fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<(), StoreError> {
+    let held = &header.capacities_bytes;
+    if held.len() != expected.len() {
+        let of = |count: usize| if count == 1 { "one device".to_owned() } else { format!("{count} devices") };
+        let reason = format!("the image is of {}, expected {}", of(held.len()), of(expected.len()));
+        return Err(image_error(path, reason));
+    }
+    match held.iter().zip(expected).find(|(held, expected)| held != expected) {
+        None => Ok(()),
+        Some((held, expected)) => {
+            let reason = format!("the image is of a device of {held} bytes, expected {expected}");
+            Err(image_error(path, reason))
+        }
+    }
+}
+
+impl SquashStore {
+    /// A store in memory that takes at most `budget_bytes`, besides what waits and the tables.
+    #[must_use]
+    pub fn in_memory(capacity_bytes: u64, budget_bytes: u64, options: &SquashOptions) -> Self {
+        let content = Content { kind: options.content, seed: options.seed };
+        SquashStore::new(
+            capacity_bytes,
+            options.mode,
+            RunMap::default(),
+            Backing::memory(budget_bytes),
+            content,
+            options,
+        )
+    }
+
+    /// A store in memory that other devices' stores are in, too: what is equal at equal addresses is there once.
+    #[must_use]
+    pub fn in_joint_memory(capacity_bytes: u64, memory: &JointMemory, options: &SquashOptions) -> Self {
+        let content = Content { kind: options.content, seed: options.seed };
+        let backing = Backing::Joint(memory.member());
+        SquashStore::new(capacity_bytes, options.mode, RunMap::default(), backing, content, options)
+    }
+
+    /// A new image.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], also if the file exists.
+    pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
+        let (path, mut header) = (path.as_ref(), new_header(vec![capacity_bytes], options));
+        let image = whole_or_nothing(&options.host, path, 1, || {
+            ImageFile::create(&options.host, path, &mut header, options.durability.power_cut)
+        })?;
+        let backing = Backing::File(Box::new(image));
+        Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
+    }
+
+    /// A new image of several devices, of two at least, with a store for each: what is equal at equal addresses is
+    /// there once.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there are too many.
+    pub fn create_joint(
+        path: impl AsRef<Path>,
+        capacities_bytes: &[u64],
+        options: &SquashOptions,
+    ) -> Result<Vec<Self>, StoreError> {
+        let path = path.as_ref();
+        let count = capacities_bytes.len();
+        if !(2..=DEVICES_MAX).contains(&count) {
+            let reason = format!("an image of {count} devices together, expected 2 to {DEVICES_MAX}");
+            return Err(image_error(path, reason));
+        }
+        let mut header = new_header(capacities_bytes.to_vec(), options);
+        let members = whole_or_nothing(&options.host, path, count, || {
+            joint::create(&options.host, path, &mut header, options.durability.power_cut)
+        })?;
+        let store = |(member, &capacity_bytes)| {
+            let backing = Backing::Joint(member);
+            SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
+        };
+        Ok(members.into_iter().zip(capacities_bytes).map(store).collect())
+    }
+
+    /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an
+    /// image becomes a new one.
+    ///
+    /// # Errors
+    /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
+    pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        if SlotFile::is_unfinished_at(&options.host, path)? {
+            return SquashStore::create(path, capacity_bytes, options);
+        }
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
+        check_capacities(path, &header, &[capacity_bytes])?;
+        let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
+        SquashStore::with_map(capacity_bytes, &header, map, Backing::File(Box::new(image)), options)
+    }
+
+    /// Opens an image of several devices of these capacities.
+    ///
+    /// # Errors
+    /// As [`SquashStore::open`].
+    pub fn open_joint(
+        path: impl AsRef<Path>,
+        capacities_bytes: &[u64],
+        options: &SquashOptions,
+    ) -> Result<Vec<Self>, StoreError> {
+        let path = path.as_ref();
+        if SlotFile::is_unfinished_at(&options.host, path)? {
+            return SquashStore::create_joint(path, capacities_bytes, options);
+        }
+        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
+        check_capacities(path, &header, capacities_bytes)?;
+        let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
+        let store = |((member, map), &capacity_bytes)| {
+            SquashStore::with_map(capacity_bytes, &header, map, Backing::Joint(member), options)
+        };
+        members.map(store).collect()
+    }
+
+    /// A store of what a map says.
+    fn with_map(
+        capacity_bytes: u64,
+        header: &Header,
+        map: RunMap<Block>,
+        backing: Backing,
+        options: &SquashOptions,
+    ) -> Result<Self, StoreError> {
+        let mut store = SquashStore::new(capacity_bytes, header.mode, map, backing, header.content, options);
+        if store.mode == SquashMode::Classified {
+            store.open_parts()?;
+        }
+        if store.blocks.are_in_file() {
+            // What a killed process had not given back yet.
+            store.blocks.punch()?;
+        }
+        Ok(store)
+    }
+
+    /// Looks for file systems. Where one is damaged everything is kept from now on; what can be read, can be read.
+    fn open_parts(&mut self) -> Result<(), StoreError> {
+        let tolerate = |error| match error {
+            StoreError::Damaged { what } => Ok(format!("{what} is damaged")),
+            error => Err(error),
+        };
+        if let Err(error) = self.look_for_volumes() {
+            let reason = tolerate(error)?;
+            return self.parts[0].give_up(&reason, &mut self.blocks);
+        }
+        for index in 0..self.parts.len() {
+            if let Err(error) = self.with_part(index, |part, blocks, _| part.open(blocks)) {
+                let reason = tolerate(error)?;
+                self.with_part(index, |part, blocks, _| part.give_up(&reason, blocks))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn new(
+        capacity_bytes: u64,
+        mode: SquashMode,
+        map: RunMap<Block>,
+        backing: Backing,
+        content: Content,
+        options: &SquashOptions,
+    ) -> Self {
+        let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let write_through = options.durability.write_through && backing.is_file();
+        let names: Arc<[NameRule]> = options.names.as_slice().into();
+        let parts = vec![Part::new(Volume::one(0, capacity_bytes), options.ignore_journal, &names)];
+        SquashStore {
+            capacity_bytes,
+            mode,
+            write_through,
+            blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
+            places: places_of(&parts),
+            parts,
+            division: Division::none(),
+            past: Past::default(),
+            ignore_journal: options.ignore_journal,
+            names,
+            notes: options.notices.then(|| Notes::new(MARKS_MAX)),
+            written_bytes: 0,
+            dropped_bytes: 0,
+        }
+    }
+
+    /// What was done, and what is held.
+    #[must_use]
+    pub fn squash_statistics(&self) -> SquashStatistics {
+        let sizes = Sizes::of(self.blocks.map());
+        let (shared_bytes, of_others_bytes) = self.blocks.shared_bytes();
+        let kept_bytes = sizes.stored_bytes - of_others_bytes;
+        let counts = self.parts.iter().map(Part::counts);
+        let (commits, scans, entries) = counts.fold((self.past.commits, self.past.scans, 0), |sum, counts| {
+            (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2)
+        });
+        SquashStatistics {
+            written_bytes: self.written_bytes,
+            dropped_bytes: self.dropped_bytes,
+            waiting_bytes: self.blocks.waiting_bytes(),
+            waiting_max_bytes: self.blocks.waiting_max_bytes,
+            spilled_bytes: self.blocks.spilled_bytes,
+            kept_bytes: sizes.kept_bytes,
+            generated_bytes: sizes.generated_bytes - self.blocks.waiting_bytes(),
+            zeroed_bytes: sizes.zeroed_bytes,
+            stored_bytes: kept_bytes + self.blocks.waiting_bytes() + self.blocks.backing().log_bytes(),
+            shared_bytes,
+            commits,
+            scans,
+            table_entries: entries + self.blocks.map().len() as u64,
+            late_bytes: self.late_bytes(),
+        }
+    }
+
+    /// Does what is the classifier's work, as far as it calls no other component.
+    fn work<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.blocks.meter.switch(Some(Worker::Classifier));
+        let done = work(self);
+        self.blocks.meter.switch(outer);
+        done
+    }
+
+    /// Lets a part look at its blocks.
+    fn with_part<T>(&mut self, index: usize, work: impl FnOnce(&mut Part, &mut Blocks, Option<&mut Notes>) -> T) -> T {
+        let part = &mut self.parts[index];
+        let outer = self.blocks.look_through(part.lens());
+        let done = work(part, &mut self.blocks, self.notes.as_mut());
+        self.blocks.look_through(outer);
+        done
+    }
+
+    fn each_part(&mut self, work: fn(&mut Part, &mut Blocks) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        (0..self.parts.len()).try_for_each(|index| self.with_part(index, |part, blocks, _| work(part, blocks)))
+    }
+
+    /// Writes what may begin and end within blocks.
+    fn write_bytes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.written_bytes += len_of(bytes);
+        let (unit, skip) = (offset_bytes / UNIT_BYTES, (offset_bytes % UNIT_BYTES) as usize);
+        let end = (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES);
+        let whole: Vec<u8>;
+        let units = if skip == 0 && len_of(bytes).is_multiple_of(UNIT_BYTES) {
+            bytes
+        } else {
+            let mut around = vec![0; ((end - unit) * UNIT_BYTES) as usize];
+            self.blocks.read(unit * UNIT_BYTES, &mut around)?;
+            around[skip..skip + bytes.len()].copy_from_slice(bytes);
+            whole = around;
+            &whole
+        };
+        if self.mode == SquashMode::Exact {
+            self.blocks.check_room(&[(unit, units)])?;
+            self.blocks.keep_packed(unit, units, Class::Exact)?;
+            return self.complete(unit, end);
+        }
+        self.write_units(unit, units, offset_bytes, len_of(bytes))
+    }
+
+    /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for.
+    fn write_units(&mut self, unit: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        let end = unit + len_of(bytes) / UNIT_BYTES;
+        if let Some(notes) = &mut self.notes {
+            notes.look_at(bytes);
+        }
+        self.check_room(unit, end, bytes)?;
+        for (from, to, place) in self.pieces(unit, end) {
+            let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
+            let Some(PlaceInPart { index, unit: at }) = place else {
+                self.blocks.keep(from, piece, Class::PartitionTable)?;
+                continue;
+            };
+            let (skip_bytes, from_bytes) = (from * UNIT_BYTES, offset_bytes.max(from * UNIT_BYTES));
+            let to_bytes = (offset_bytes + len_bytes).min(to * UNIT_BYTES);
+            self.dropped_bytes += self.with_part(index, |part, blocks, notes| {
+                let at_bytes = from_bytes - skip_bytes + at * UNIT_BYTES;
+                part.write(at, piece, at_bytes, to_bytes - from_bytes, blocks, notes)
+            })?;
+        }
+        if self.division.is_touched(offset_bytes, offset_bytes + len_bytes) {
+            self.look_for_volumes()?;
+        }
+        self.complete(unit, end)
+    }
+
+    /// An operation on blocks between two is done: keeps what it promises.
+    fn complete(&mut self, unit: u64, end: u64) -> Result<(), StoreError> {
+        if !self.write_through {
+            return self.blocks.record_if_due();
+        }
+        for (_, _, place) in self.pieces(unit, end) {
+            if let Some(PlaceInPart { index, .. }) = place {
+                self.with_part(index, |part, blocks, _| part.keep_doubtful(blocks))?;
+            }
+        }
+        self.blocks.record()
+    }
+
+    /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last, and
+    /// where the first one lies in a part, if it is in one.
+    fn pieces(&self, unit: u64, end: u64) -> Vec<(u64, u64, Option<PlaceInPart>)> {
+        let mut pieces = Vec::new();
+        let mut at = unit;
+        while at < end {
+            let (place, piece_end) = self.places.at(at, end);
+            pieces.push((at, piece_end, place));
+            at = piece_end;
+        }
+        pieces
+    }
+
+    /// An error before anything changes, if what must be kept might not find room.
+    fn check_room(&self, unit: u64, end: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        if self.blocks.has_ample_room(end - unit) {
+            return Ok(());
+        }
+        let bytes_of =
+            |from: u64, to: u64| &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
+        let mut needed = Vec::new();
+        for (from, to, place) in self.pieces(unit, end) {
+            let Some(PlaceInPart { index, unit: at }) = place else {
+                needed.push((from, bytes_of(from, to)));
+                continue;
+            };
+            let mut judged = self.parts[index].judge(at, bytes_of(from, to));
+            if let Some(notes) = &self.notes {
+                judged = notes.overrule(at, bytes_of(from, to), &judged);
+            }
+            let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
+            let on_device = kept.map(|(first, last, _)| (first - at + from, last - at + from));
+            needed.extend(on_device.map(|(from, to)| (from, bytes_of(from, to))));
+        }
+        self.blocks.check_room(&needed)
+    }
+
+    /// Takes the device apart as its partition table or its volume manager says, if that changed.
+    fn look_for_volumes(&mut self) -> Result<(), StoreError> {
+        let division = Division::read(&mut self.blocks, self.capacity_bytes)?;
+        if division == self.division {
+            return Ok(());
+        }
+        match &division.kind {
+            DivisionKind::Volumes(_) if holds_file_system(&mut self.blocks, 0, self.capacity_bytes)? => {
+                // One of the two is a leftover; when it is gone, the other one counts.
+                self.make_whole(false)?;
+                self.parts[0].give_up(BESIDE, &mut self.blocks)?;
+                let kind = DivisionKind::NotUnderstood(BESIDE.to_owned());
+                self.division = Division { kind, watched: division.watched, notices: Vec::new() };
+                return Ok(());
+            }
+            DivisionKind::Volumes(volumes) => self.divide(volumes)?,
+            DivisionKind::NotUnderstood(reason) => {
+                self.make_whole(false)?;
+                self.parts[0].give_up(reason, &mut self.blocks)?;
+            }
+            DivisionKind::Whole => {
+                self.make_whole(true)?;
+                self.parts[0].reconsider(&mut self.blocks)?;
+            }
+        }
+        self.division = division;
+        Ok(())
+    }
+    /// Lets the device be one part, if it is not, and looks for a file system there.
+    fn make_whole(&mut self, look: bool) -> Result<(), StoreError> {
+        let whole = Volume::one(0, self.capacity_bytes);
+        if self.parts.len() == 1 && *self.parts[0].volume() == whole {
+            return Ok(());
+        }
+        let before = std::mem::take(&mut self.parts);
+        self.retire(before);
+        self.set_parts(vec![Part::new(whole, self.ignore_journal, &self.names)]);
+        if look { self.parts[0].look(&mut self.blocks) } else { Ok(()) }
+    }
+
+    /// Takes the device apart; what lies in no part is kept. What is known of volumes that there were before stays.
+    fn divide(&mut self, volumes: &[Volume]) -> Result<(), StoreError> {
+        let before = std::mem::take(&mut self.parts).into_iter();
+        let mut before: HashMap<Volume, Part> = before.map(|part| (part.volume().clone(), part)).collect();
+        let new: Vec<_> = (0..volumes.len()).filter(|&index| !before.contains_key(&volumes[index])).collect();
+        let part = |volume: &Volume| Part::new(volume.clone(), self.ignore_journal, &self.names);
+        let parts = volumes.iter().map(|volume| before.remove(volume).unwrap_or_else(|| part(volume))).collect();
+        self.set_parts(parts);
+        self.retire(before.into_values());
+        for (from, to, place) in self.pieces(0, self.blocks.units()) {
+            if place.is_none() {
+                self.blocks.settle(from, to, Class::PartitionTable)?;
+            }
+        }
+        new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.begin(blocks)))
+    }
+
+    /// Remembers what counts of parts that are no more.
+    fn retire(&mut self, parts: impl IntoIterator<Item = Part>) {
+        for part in parts {
+            let (commits, scans, _) = part.counts();
+            self.past.commits += commits;
+            self.past.scans += scans;
+            self.past.late_units += part.late_units();
+        }
+    }
+
+    /// Bytes of files to be kept that were squashed before their names were known.
+    fn late_bytes(&self) -> u64 {
+        (self.past.late_units + self.parts.iter().map(Part::late_units).sum::<u64>()) * UNIT_BYTES
+    }
+
+    fn set_parts(&mut self, parts: Vec<Part>) {
+        self.places = places_of(&parts);
+        self.parts = parts;
+    }
+
+    /// Gives a range back, or zeroes it; `whole` does so to whole blocks, and is told of them.
+    fn clear(&mut self, offset_bytes: u64, len_bytes: u64, discard: bool) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_bytes)?;
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let end_bytes = offset_bytes + len_bytes;
+        let first = offset_bytes.div_ceil(UNIT_BYTES);
+        // The last block of the device may be cut off.
+        let last = if end_bytes == self.capacity_bytes { self.blocks.units() } else { end_bytes / UNIT_BYTES };
+        if first >= last {
+            return self.write(offset_bytes, &vec![0; len_bytes as usize]);
+        }
+        if offset_bytes < first * UNIT_BYTES {
+            self.write(offset_bytes, &vec![0; (first * UNIT_BYTES - offset_bytes) as usize])?;
+        }
+        if discard {
+            self.blocks.forget(first, last);
+        } else {
+            self.blocks.zero(first, last);
+        }
+        if last * UNIT_BYTES < end_bytes {
+            self.write(last * UNIT_BYTES, &vec![0; (end_bytes - last * UNIT_BYTES) as usize])?;
+        }
+        for (from, to, place) in self.pieces(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
+            let Some(PlaceInPart { index, unit: at }) = place else { continue };
+            let from_bytes = offset_bytes.max(from * UNIT_BYTES);
+            let to_bytes = end_bytes.min(to * UNIT_BYTES);
+            let at_bytes = from_bytes - from * UNIT_BYTES + at * UNIT_BYTES;
+            self.with_part(index, |part, blocks, _| part.cleared(at_bytes, to_bytes - from_bytes, discard, blocks))?;
+        }
+        if self.division.is_touched(offset_bytes, end_bytes) {
+            self.look_for_volumes()?;
+        }
+        self.complete(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES))
+    }
+}
+
+impl Store for SquashStore {
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
+        if self.blocks.read(offset_bytes, bytes)? {
+            return Ok(());
+        }
+        let (unit, end) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES));
+        let end_bytes = offset_bytes + len_of(bytes);
+        for (from, to, place) in self.pieces(unit, end) {
+            let Some(PlaceInPart { index, unit: at }) = place else { continue };
+            let (start, stop) = (offset_bytes.max(from * UNIT_BYTES), end_bytes.min(to * UNIT_BYTES));
+            let piece = &mut bytes[(start - offset_bytes) as usize..(stop - offset_bytes) as usize];
+            let at_bytes = start - from * UNIT_BYTES + at * UNIT_BYTES;
+            self.with_part(index, |part, blocks, _| part.correct((at, at + to - from), at_bytes, piece, blocks))?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.work(|store| store.write_bytes(offset_bytes, bytes))
+    }
+
+    fn write_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.work(|store| store.clear(offset_bytes, len_bytes, false))
+    }
+
+    /// Zeros take no space until they are overwritten, and whether the budget has room then is not known.
+    fn reserve_zeroes(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.work(|store| store.clear(offset_bytes, len_bytes, false))
+    }
+
+    fn discard(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+        self.work(|store| store.clear(offset_bytes, len_bytes, true))
+    }
+
+    /// What is made up counts as taking space, because it does not read as zeros.
+    fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
+        check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
+        let (unit, limit) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_bytes).div_ceil(UNIT_BYTES));
+        let (block, end) = self.blocks.map().at(unit, limit);
+        let allocated = !matches!(block, None | Some(Block::Zeroed));
+        Ok(Extent { len_bytes: (end * UNIT_BYTES - offset_bytes).min(len_bytes), allocated })
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        self.work(|store| {
+            store.each_part(Part::flush)?;
+            store.blocks.record()
+        })
+    }
+
+    fn allocated_bytes(&self) -> Result<u64, StoreError> {
+        let blocks = &self.blocks;
+        let kept_bytes = match blocks.backing().joint() {
+            Some(_) => Sizes::of(blocks.map()).stored_bytes - blocks.shared_bytes().1,
+            None => blocks.backing().used() * SLOT_BYTES,
+        };
+        Ok(kept_bytes + blocks.waiting_bytes() + blocks.backing().log_bytes())
+    }
+
+    fn budget_bytes(&self) -> Option<u64> {
+        self.blocks.backing().budget_bytes().map(|bytes| bytes + self.blocks.waiting_budget_bytes())
+    }
+
+    /// What a clean file system does not need is dropped, the rest is safe.
+    fn close(&mut self) -> Result<(), StoreError> {
+        self.work(|store| {
+            store.each_part(Part::close)?;
+            store.flush()?;
+            store.blocks.punch()
+        })
+    }
+
+    fn measure_cpu(&mut self, clock: Box<dyn CpuClock>) {
+        self.blocks.meter.start(clock);
+    }
+
+    fn footprint(&self) -> Result<Footprint, StoreError> {
+        let parts = self.parts.iter().map(Part::memory_bytes);
+        let (classifier_bytes, journal_bytes) = parts.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let classifier_bytes = classifier_bytes + self.notes.as_ref().map_or(0, Notes::memory_bytes);
+        let (kept_bytes, tables_bytes) = self.blocks.kept_memory_bytes();
+        let component = |name, worker: Option<Worker>, memory_bytes| Component {
+            name,
+            memory_bytes,
+            cpu_ns: worker.map_or(0, |worker| self.blocks.meter.spent_ns(worker)),
+        };
+        let unclassified = self.blocks.map().all().filter(|run| run.2.is_unclassified()).map(|run| run.1 - run.0);
+        Ok(Footprint {
+            components: vec![
+                component("classifier", Some(Worker::Classifier), classifier_bytes),
+                component("unclassified-blocks", Some(Worker::Unclassified), self.blocks.waiting_memory_bytes()),
+                component("journal-reader", Some(Worker::Journal), journal_bytes),
+                component("remapping", Some(Worker::Remap), tables_bytes),
+                component("generator", Some(Worker::Generator), 0),
+                component("kept-blocks", None, kept_bytes),
+            ],
+            undecided_bytes: self.blocks.waiting_bytes() + unclassified.sum::<u64>() * UNIT_BYTES,
+            stored_bytes: self.allocated_bytes()?,
+        })
+    }
+
+    fn statistics(&self) -> Vec<(String, f64)> {
+        let statistics = self.squash_statistics();
+        let mut named: Vec<(String, f64)> = [
+            ("written [bytes]", statistics.written_bytes),
+            ("dropped-at-once [bytes]", statistics.dropped_bytes),
+            ("waiting [bytes]", statistics.waiting_bytes),
+            ("waiting-max [bytes]", statistics.waiting_max_bytes),
+            ("spilled [bytes]", statistics.spilled_bytes),
+            ("generated [bytes]", statistics.generated_bytes),
+            ("zeroed [bytes]", statistics.zeroed_bytes),
+            ("stored [bytes]", statistics.stored_bytes),
+            ("commits", statistics.commits),
+            ("scans", statistics.scans),
+            ("table-entries", statistics.table_entries),
+        ]
+        .map(|(name, value)| (format!("squash-{name}"), value as f64))
+        .into();
+        let kept = statistics.kept_bytes.iter();
+        named.extend(kept.map(|(class, bytes)| (format!("squash-kept-{} [bytes]", class.name()), *bytes as f64)));
+        if let Some(notes) = &self.notes {
+            named.push(("squash-notices".to_owned(), notes.notices as f64));
+            named.push(("squash-noted-data [bytes]".to_owned(), notes.data_bytes as f64));
+        }
+        if self.blocks.backing().joint().is_some() {
+            named.push(("squash-shared [bytes]".to_owned(), statistics.shared_bytes as f64));
+        }
+        if !self.names.is_empty() {
+            named.push(("squash-named-too-late [bytes]".to_owned(), statistics.late_bytes as f64));
+        }
+        named.extend(statistics.savings().map(|share| ("squash-savings [share]".to_owned(), share)));
+        named
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let mut notices: Vec<String> = Vec::new();
+        for notice in self.division.notices.iter().chain(self.parts.iter().flat_map(Part::notices)) {
+            if !notices.contains(notice) {
+                notices.push(notice.clone());
+            }
+        }
+        let nothing = self.parts.iter().any(Part::knows_nothing) && self.mode == SquashMode::Classified;
+        if nothing && self.written_bytes > 0 {
+            let of_it = if self.parts.len() > 1 { "of a partition everything" } else { "everything" };
+            notices.push(format!("{of_it} is kept, because there is no file system that is known"));
+        }
+        let late_bytes = self.late_bytes();
+        if late_bytes > 0 {
+            notices.push(format!(
+                "{late_bytes} bytes of files that are to be kept had been squashed before the files had their names"
+            ));
+        }
+        notices
+    }
+}
+
+impl Drop for SquashStore {
+    /// What was written stays written, as in any file; who wants to know of errors closes it before.
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}

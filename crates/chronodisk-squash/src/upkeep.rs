@@ -1,0 +1,281 @@
+//! Looking after images: converting old ones, finding damage, and going on with what is left.
+//!
+//! Nothing here runs while a device is in use; each function takes the image's lock.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chronodisk_store::StoreError;
+use chronodisk_store::host::Host;
+
+use super::block::{Block, slots_of};
+use super::header::{Commit, Header, VERSION};
+use super::map_log::{MapLog, append_name};
+use super::runs::RunMap;
+use super::slot_file::{SlotFile, map_path, sums_path};
+use super::sums::{Sums, sum_of};
+use super::{Class, UNIT_BYTES, image_error};
+
+/// What an image was found to be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Examination {
+    /// Version of the format.
+    pub version: u32,
+    /// Why contents can't be checked, if they can't: the image is of an older version, or its checksums are lost.
+    pub unchecked: Option<String>,
+    /// Of each device.
+    pub devices: Vec<DeviceExamination>,
+}
+
+/// What one device of an image was found to be.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceExamination {
+    /// Why the map is not read to its end, if it is not.
+    pub map_error: Option<String>,
+    /// Records that can be read, and records that were committed, of the map's generation.
+    pub records: (u64, u64),
+    /// Blocks that are kept.
+    pub kept_blocks: u64,
+    /// Blocks that are kept and can't be read: first block, count, and why they are kept.
+    pub damaged: Vec<(u64, u64, Class)>,
+    /// Blocks that an earlier repair found lost.
+    pub lost_blocks: u64,
+}
+
+impl Examination {
+    /// Whether everything that was committed is there.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.devices.iter().all(|device| device.map_error.is_none() && device.damaged.is_empty())
+    }
+}
+
+/// Told how many blocks were read, and how many there are.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Reads everything that an image keeps, and changes nothing.
+///
+/// # Errors
+/// [`StoreError::Image`] if so much is damaged that the image can't be read at all; [`StoreError::InUse`],
+/// [`StoreError::Io`].
+pub fn examine(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<Examination, StoreError> {
+    let (mut file, header) = SlotFile::open_without_sums(host, path, false, false)?;
+    let (salvaged, unchecked) = salvage(host, path, &mut file, &header)?;
+    examine_devices(&mut file, &header, &salvaged, unchecked, progress)
+}
+
+/// Makes an image that is damaged usable: goes back to the last record that can be read, and marks blocks as lost whose
+/// bytes are not what they were. What was lost is told.
+///
+/// # Errors
+/// As [`examine`].
+pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<Examination, StoreError> {
+    let (mut file, header) = SlotFile::open_without_sums(host, path, true, true)?;
+    if header.version < VERSION {
+        let reason =
+            format!("the image has version {} of its format; convert it with `image upgrade` first", header.version);
+        return Err(image_error(path, reason));
+    }
+    let (salvaged, unchecked) = salvage(host, path, &mut file, &header)?;
+    let found = examine_devices(&mut file, &header, &salvaged, unchecked, progress)?;
+    if found.is_sound() && found.unchecked.is_none() {
+        return Ok(found);
+    }
+    let (commits, mut maps): (Vec<Commit>, Vec<RunMap<Block>>) =
+        salvaged.into_iter().map(|device| (device.commit, device.map)).unzip();
+    for (map, device) in maps.iter_mut().zip(&found.devices) {
+        device.damaged.iter().for_each(|&(first, count, _)| map.set(first, first + count, Block::Damaged));
+    }
+    if found.unchecked.is_some() {
+        write_sums(host, path, &mut file, &header, &maps, &mut |_, _| {})?;
+    }
+    for (index, (map, commit)) in maps.iter().zip(commits).enumerate() {
+        let after = file.commit_of(index).generation.max(commit.generation);
+        let log =
+            MapLog::replace(host, &map_path(path, header.capacities_bytes.len(), index), header.identity, after, map)?;
+        file.commit(index, log.commit())?;
+    }
+    file.before_record()?;
+    Ok(found)
+}
+
+/// Converts an image of an older version; false if it has the newest one. A kill leaves the image as it was, or
+/// converted.
+///
+/// # Errors
+/// As [`examine`]; nothing is changed then.
+pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<bool, StoreError> {
+    let (mut file, mut header) = SlotFile::open_without_sums(host, path, true, true)?;
+    if header.version == VERSION {
+        return Ok(false);
+    }
+    let (mut maps, mut commits) = (Vec::new(), Vec::new());
+    for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
+        let map_path = map_path(path, header.capacities_bytes.len(), index);
+        let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let (mut log, map) = MapLog::open(host, &map_path, true, header.identity, units, Commit::default())?;
+        file.check(&map)?;
+        log.sync()?;
+        commits.push(log.commit());
+        maps.push(map);
+    }
+    write_sums(host, path, &mut file, &header, &maps, progress)?;
+    header.version = VERSION;
+    file.adopt(&header, &commits, true)?;
+    Ok(true)
+}
+
+/// A device's map as far as it can be read.
+struct Salvaged {
+    commit: Commit,
+    map: RunMap<Block>,
+    map_error: Option<String>,
+}
+
+/// Reads maps and checksums as far as they can be read; says why checksums can't.
+fn salvage(
+    host: &Arc<dyn Host>,
+    path: &Path,
+    file: &mut SlotFile,
+    header: &Header,
+) -> Result<(Vec<Salvaged>, Option<String>), StoreError> {
+    let mut salvaged = Vec::new();
+    for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
+        let map_path = map_path(path, header.capacities_bytes.len(), index);
+        let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let (commit, map, reason) = MapLog::salvage(host, &map_path, header.identity, units)?;
+        let committed = file.commit_of(index);
+        let missing = (commit < committed).then(|| "records are missing that were committed".to_owned());
+        // Each place is read once, so that the work is bounded by the file.
+        file.check_apart(&map)?;
+        salvaged.push(Salvaged { commit, map, map_error: reason.filter(|_| commit < committed).or(missing) });
+    }
+    if header.version < VERSION {
+        return Ok((salvaged, Some(format!("images of version {} have no checksums", header.version))));
+    }
+    match Sums::open(host, &sums_path(path), false, header.identity) {
+        Ok(sums) => {
+            file.set_sums(sums);
+            Ok((salvaged, None))
+        }
+        Err(error) => Ok((salvaged, Some(error.to_string()))),
+    }
+}
+
+fn examine_devices(
+    file: &mut SlotFile,
+    header: &Header,
+    salvaged: &[Salvaged],
+    unchecked: Option<String>,
+    progress: Progress<'_>,
+) -> Result<Examination, StoreError> {
+    let kept = |map: &RunMap<Block>| -> u64 {
+        map.all().filter(|run| slots_of(run.2, 1).is_some()).map(|(start, end, _)| end - start).sum()
+    };
+    let total: u64 = salvaged.iter().map(|device| kept(&device.map)).sum();
+    let mut examination = Examination { version: header.version, unchecked, devices: Vec::new() };
+    let mut done = 0;
+    for (index, device) in salvaged.iter().enumerate() {
+        let mut found = DeviceExamination {
+            map_error: device.map_error.clone(),
+            records: (device.commit.sequence, file.commit_of(index).sequence.max(device.commit.sequence)),
+            kept_blocks: kept(&device.map),
+            ..DeviceExamination::default()
+        };
+        for (start, end, block) in device.map.all() {
+            let class = match block {
+                Block::Damaged => {
+                    found.lost_blocks += end - start;
+                    continue;
+                }
+                Block::Zeroed | Block::Generated => continue,
+                Block::Kept { class, .. } | Block::Packed { class, .. } => class,
+            };
+            let in_file = end.min(start.saturating_add(file.blocks_from(block)?));
+            for unit in start..in_file {
+                if !is_readable(file, unit, block.at_offset(unit - start))? {
+                    add_damaged(&mut found.damaged, unit, 1, class);
+                }
+                done += 1;
+                progress(done, total);
+            }
+            if in_file < end {
+                add_damaged(&mut found.damaged, in_file, end - in_file, class);
+                done += end - in_file;
+            }
+        }
+        examination.devices.push(found);
+    }
+    Ok(examination)
+}
+
+/// Adds blocks to those that are damaged, which are in ascending order.
+fn add_damaged(damaged: &mut Vec<(u64, u64, Class)>, unit: u64, blocks: u64, class: Class) {
+    match damaged.last_mut() {
+        Some((first, count, of)) if *first + *count == unit && *of == class => *count += blocks,
+        _ => damaged.push((unit, blocks, class)),
+    }
+}
+
+/// Whether a block's bytes are what they were.
+fn is_readable(file: &mut SlotFile, unit: u64, block: Block) -> Result<bool, StoreError> {
+    match read_stored(file, unit, block) {
+        Ok(_) => Ok(true),
+        Err(StoreError::Damaged { .. }) => Ok(false),
+        // The file may be shorter than it was.
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A block as it is stored, and where.
+fn read_stored(file: &mut SlotFile, unit: u64, block: Block) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+    match block {
+        Block::Zeroed | Block::Generated | Block::Damaged => Ok(None),
+        Block::Kept { place, .. } => {
+            let mut stored = vec![0; UNIT_BYTES as usize];
+            file.read_units(unit, place, 0, &mut stored)?;
+            Ok(Some((place, stored)))
+        }
+        Block::Packed { place, stored_bytes, .. } => {
+            let mut stored = vec![0; usize::from(stored_bytes)];
+            file.read_packed(unit, place, &mut stored)?;
+            Ok(Some((place, stored)))
+        }
+    }
+}
+
+/// Makes the checksums of all that the maps name, from the bytes that are there; a kill leaves those that were there,
+/// or all of the new ones.
+fn write_sums(
+    host: &Arc<dyn Host>,
+    path: &Path,
+    file: &mut SlotFile,
+    header: &Header,
+    maps: &[RunMap<Block>],
+    progress: Progress<'_>,
+) -> Result<(), StoreError> {
+    let total: u64 = maps.iter().flat_map(|map| map.all().map(|(start, end, _)| end - start)).sum();
+    let final_path = sums_path(path);
+    let mut sums = Sums::create(host, &append_name(&final_path, ".new"), header.identity)?;
+    let mut done = 0;
+    for (start, end, block) in maps.iter().flat_map(RunMap::all) {
+        for unit in start..end {
+            let Some((place, stored)) = read_stored(file, unit, block.at_offset(unit - start))? else {
+                done += end - start;
+                break;
+            };
+            sums.set(place, sum_of(unit, &stored))?;
+            done += 1;
+            progress(done, total);
+        }
+    }
+    sums.write_back()?;
+    sums.sync()?;
+    sums.rename(&final_path)?;
+    sums.sync_folder()?;
+    file.set_sums(sums);
+    Ok(())
+}
