@@ -1,5 +1,7 @@
 //! Sectors with a given CRC-32C.
 
+use crate::crc32c;
+
 /// The polynomial of Castagnoli, reflected.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 

@@ -7,6 +7,7 @@ use super::UNIT_BYTES;
 use super::checksum::{forge, solve};
 use super::content::{Content, ContentKind};
 use super::runs::RunValue;
+use crate::crc32c;
 
 /// A type of files whose contents are made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

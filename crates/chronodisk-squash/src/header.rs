@@ -6,6 +6,7 @@
 use super::content::{Content, ContentKind};
 use super::map_log::{u32_at, u64_at};
 use super::{SquashMode, UNIT_BYTES};
+use crate::crc32c;
 
 /// The header takes the first block; places count from its end.
 pub(crate) const HEADER_BYTES: u64 = UNIT_BYTES;

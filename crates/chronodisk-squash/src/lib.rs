@@ -21,6 +21,7 @@ mod btrfs;
 mod checksum;
 mod class;
 mod content;
+mod crc32c;
 mod ext4;
 mod file_content;
 mod header;

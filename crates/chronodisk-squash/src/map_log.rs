@@ -16,6 +16,7 @@ use super::header::Commit;
 use super::runs::RunMap;
 use super::slot_file::PLACES_MAX;
 use super::{UNIT_BYTES, UNIT_SLOTS, image_error};
+use crate::crc32c;
 
 const MAGIC: &[u8; 8] = b"CDSQMAP\0";
 const VERSION: u32 = 1;

@@ -15,6 +15,7 @@ use chronodisk_store::{StoreError, StoreFile};
 
 use super::image_error;
 use super::map_log::{u32_at, u64_at};
+use crate::crc32c;
 
 /// The file of checksums, with those in memory that were used last.
 #[derive(Debug)]

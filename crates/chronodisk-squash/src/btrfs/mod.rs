@@ -42,6 +42,7 @@ use super::map_log::u32_at;
 use super::names::NameRule;
 use super::part::{Judged, Refusal, Verdict};
 use super::runs::RunMap;
+use crate::crc32c;
 use crate::len_of;
 
 /// What lies in front of the first chunk belongs to nobody, but for the superblock.

@@ -4,6 +4,7 @@
 //! little-endian.
 
 use crate::UNIT_BYTES;
+use crate::crc32c;
 use crate::map_log::{u32_at, u64_at};
 use crate::part::Refusal;
 

@@ -12,6 +12,7 @@ use super::chunks::{self, Chunks};
 use super::superblock::{LEVELS_MAX, Root, Superblock};
 use crate::Class;
 use crate::blocks::Blocks;
+use crate::crc32c;
 use crate::map_log::{u32_at, u64_at};
 
 /// A node's header, which every node begins with.

@@ -4,6 +4,7 @@
 //! A superblock is hostile: what is read here is checked against the size of the device, and what
 //! is not understood is refused with a reason.
 
+use crate::crc32c;
 use crate::map_log::{u32_at, u64_at};
 use crate::part::Refusal;
 

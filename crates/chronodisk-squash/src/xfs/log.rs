@@ -17,6 +17,7 @@ use chronodisk_store::StoreError;
 use super::superblock::{Superblock, u32_at, u64_at};
 use crate::UNIT_BYTES;
 use crate::blocks::Blocks;
+use crate::crc32c;
 use crate::runs::RunMap;
 
 const MAGIC: u32 = 0xFEED_BABE;
