@@ -55,7 +55,7 @@ KERNEL_WARNING = "the guest's kernel logged"
 #: stops: a program's CPU time where that counts; else reads of the time stamp counter, of so many nanoseconds each, and
 #: ticks.
 PAGE_SOURCE = ROOT / "crates/chronodisk-guest/shim/page.h"
-CPU_MEASURED = 1
+COMPUTING_MEASURED = 1
 COUNTER_READ_NS = 20
 SPIN_NS = 10_000_000
 #: How often a run's clock is looked at, and how much of the time between two looks counts: no more than that can have
@@ -234,7 +234,7 @@ def guest_clock_ns(command: int) -> int | None:
             if PAGE.word(page, "magic") not in (0, PAGE.magic):
                 raise SystemExit(f"the page that is shared with a guest has another layout than {PAGE_SOURCE}")
             clock_ns = PAGE.word(page, "virtual_now")
-            if PAGE.word(page, "cpu_base") == CPU_MEASURED:
+            if PAGE.word(page, "computing") == COMPUTING_MEASURED:
                 return clock_ns + PAGE.word(page, "user_cpu_nanos")
             reads, spins = PAGE.word(page, "tsc_reads"), PAGE.word(page, "spins")
             return clock_ns + reads * COUNTER_READ_NS + spins * SPIN_NS

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{
-    ClockCounters, CpuBase, GuestKernel, KernelCosts, RunOptions, RunOutcome, Sample, Stage, Work, WorkCost,
+    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, RunOptions, RunOutcome, Sample, Stage, Work, WorkCost,
 };
 use chronodisk_report::{
     ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,
@@ -29,13 +29,9 @@ pub struct Setting<'a> {
     pub all_options: BTreeMap<String, Value>,
 }
 
-/// The guest's processor is this host's.
-pub const CPU_SPEED_DEFAULT: f64 = 1.0;
-
 /// A result without repetitions.
 pub fn run_result(setting: &Setting<'_>) -> RunResult {
     let options = setting.options;
-    let measured = options.cpu_base == CpuBase::Measured;
     let text = |words: &[std::ffi::OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let name = setting.directory.file_name().unwrap_or(setting.directory.as_os_str());
     RunResult {
@@ -49,23 +45,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         options: setting.all_options.clone(),
         device: setting.devices[0].used(),
         further_devices: setting.devices[1..].iter().map(Device::used).collect(),
-        clock: ClockInfo {
-            driver: match options.kernel {
-                GuestKernel::Distribution { .. } if options.lives_in_real_time() => "real",
-                GuestKernel::Distribution { .. } => "guest",
-                GuestKernel::Exact { .. } => "exact",
-            }
-            .to_owned(),
-            cpu: match options.cpu_base {
-                CpuBase::Measured => "measured",
-                CpuBase::Wall => "wall",
-                CpuBase::Zero => "zero",
-            }
-            .to_owned(),
-            kernel_scale: measured.then_some(options.costs.other_scale),
-            kernel_costs: (measured && options.costs.uniform_scale().is_none()).then(|| by_name(&options.costs)),
-            cpu_speed: (options.cpu_speed != CPU_SPEED_DEFAULT).then_some(options.cpu_speed),
-        },
+        clock: clock_info(&options.time),
         guest: GuestInfo {
             kernel: String::new(),
             memory_bytes: options.memory_bytes,
@@ -80,6 +60,19 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
         failure: None,
+    }
+}
+
+/// The guest's time as a result has it.
+fn clock_info(time: &GuestTime) -> ClockInfo {
+    let cpu = time.measured_cpu();
+    let costs = cpu.map(|cpu| cpu.costs);
+    ClockInfo {
+        driver: time.clock_name().to_owned(),
+        cpu: time.cpu_name().to_owned(),
+        kernel_scale: costs.map(|costs| costs.other_scale),
+        kernel_costs: costs.filter(|costs| costs.uniform_scale().is_none()).map(|costs| by_name(&costs)),
+        cpu_speed: cpu.map(|cpu| cpu.speed).filter(|speed| *speed != CPU_SPEED_DEFAULT),
     }
 }
 

@@ -100,7 +100,7 @@ int is_guest_kernel(void)
 /* Whether nothing of the host's may show in the guest's time: an exact clock on which computing takes none. */
 int runs_repeat(void)
 {
-	return page && page->exact && page->cpu_base == CHRONODISK_CPU_ZERO;
+	return page && is_exact() && page->computing == CHRONODISK_COMPUTING_ZERO;
 }
 
 /* ---- Asking the backend ----------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 		alarm_deferred = 1;
 	if (stopped || in_accounts)
 		return;
-	if (page->exact) {
+	if (is_exact()) {
 		if (on_alarm_of_exact_kernel() && running_pid && running_user_code)
 			kill(running_pid, SIGALRM);
 		errno = saved_errno;
@@ -245,9 +245,9 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 	} else if (signal == SIGSEGV) {
 		guests = &guest_fault_handler;
 		ours = on_fault;
-	} else if (signal == SIGIO && page && (page->exact || time_is_the_hosts())) {
+	} else if (signal == SIGIO && page && (is_exact() || time_is_the_hosts())) {
 		guests = &guest_io_handler;
-		ours = page->exact ? on_io_in_exact_time : on_io_in_real_time;
+		ours = is_exact() ? on_io_in_exact_time : on_io_in_real_time;
 	}
 	if (!ours || !is_guest_kernel())
 		return real_sigaction(signal, action, old);
@@ -382,7 +382,7 @@ int settle_with_launcher(void)
 /* Whether idle time passes with the host's: somebody is expected to type. */
 int follows_host(void)
 {
-	return page->idle_pace != CHRONODISK_IDLE_JUMP || input_is_awaited();
+	return page->idling != CHRONODISK_IDLING_JUMP || input_is_awaited();
 }
 
 /* Waits for something outside the guest: input, or under the host's pace the guest's timer. The
@@ -495,7 +495,7 @@ int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 {
 	static const char prefix[] = "chronodisk-vd";
 	const char *name = ((const struct sockaddr_un *)address)->sun_path;
-	if (page && page->exact && address->sa_family == AF_UNIX && strcmp(name, "chronodisk-calendar") == 0)
+	if (page && is_exact() && address->sa_family == AF_UNIX && strcmp(name, "chronodisk-calendar") == 0)
 		return calendar_connect(fd);
 	if (!page || address->sa_family != AF_UNIX || strncmp(name, prefix, sizeof prefix - 1) != 0)
 		return real_connect(fd, address, len_bytes);

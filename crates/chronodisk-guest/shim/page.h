@@ -11,16 +11,21 @@
 #define CHRONODISK_PAGE_MAGIC (0x6368726f6e6f0000ull | sizeof(struct chronodisk_page))
 #define CHRONODISK_NEVER UINT64_MAX
 
-enum chronodisk_cpu_base {
-	CHRONODISK_CPU_WALL = 0,     /* the host's time while the guest runs */
-	CHRONODISK_CPU_MEASURED = 1, /* the guest's own CPU time */
-	CHRONODISK_CPU_ZERO = 2,     /* nothing: computing takes no time; of exact kernels only */
+enum chronodisk_clock {
+	CHRONODISK_CLOCK_STOPPING = 0, /* it stops while the emulator works */
+	CHRONODISK_CLOCK_EXACT = 1,    /* the kernel keeps simulated time itself */
+	CHRONODISK_CLOCK_REAL = 2,     /* it is the host's, and never stops or jumps */
 };
 
-enum chronodisk_idle_pace {
-	CHRONODISK_IDLE_JUMP = 0, /* an idle guest jumps to its next event */
-	CHRONODISK_IDLE_HOST = 1, /* with nothing outstanding, an idle guest waits in the host's time */
-	CHRONODISK_IDLE_REAL = 2, /* the guest's time is the host's: it never jumps and never stands still */
+enum chronodisk_computing {
+	CHRONODISK_COMPUTING_WALL = 0,     /* the host's time passes while the guest computes */
+	CHRONODISK_COMPUTING_MEASURED = 1, /* the guest's own CPU time */
+	CHRONODISK_COMPUTING_ZERO = 2,     /* nothing; of exact clocks only */
+};
+
+enum chronodisk_idling {
+	CHRONODISK_IDLING_JUMP = 0, /* an idle guest jumps to its next event */
+	CHRONODISK_IDLING_HOST = 1, /* with nothing outstanding, an idle guest waits in the host's time */
 };
 
 /* What the guest's kernel works on from one return of a program to the next; `src/costs.rs` has the
@@ -52,8 +57,8 @@ struct chronodisk_worked {
 struct chronodisk_page {
 	/* Written by the launcher before the guest starts. */
 	uint64_t magic;
-	uint64_t cpu_base;
-	volatile uint64_t idle_pace; /* the launcher may change it */
+	uint64_t clock;
+	uint64_t computing;
 	uint64_t kernel_scale_millionths; /* share of the kernel's CPU time that counts */
 	volatile uint64_t trap_nanos;     /* taken off the CPU time of every return to user code, until the shim has measured it */
 	uint64_t interrupt_nanos;         /* taken off where an alarm interrupted user code */
@@ -61,7 +66,7 @@ struct chronodisk_page {
 	uint64_t tsc_extra_nanos;         /* and where it read the time stamp counter */
 	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
 	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
-	uint64_t exact;                   /* whether the kernel keeps simulated time itself */
+	volatile uint64_t idling;         /* the launcher may change it */
 	uint64_t seed;                    /* of the random bytes that the kernel gets from its host */
 	uint64_t host_origin_nanos;       /* CLOCK_MONOTONIC at virtual time zero, if the guest's time is the host's */
 

@@ -506,7 +506,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 			errno = saved_errno;
 			continue;
 		}
-		if (!stopped && !page->exact && page->completion_bound != CHRONODISK_NEVER) {
+		if (!stopped && !is_exact() && page->completion_bound != CHRONODISK_NEVER) {
 			sigset_t interrupts, old;
 			sigemptyset(&interrupts);
 			sigaddset(&interrupts, SIGIO);

@@ -26,6 +26,13 @@
 #define EXIT_PROCESS_LOST 80
 
 extern struct chronodisk_page *page; /* null in a process that is no guest's */
+
+/* Whether the guest's kernel keeps simulated time itself. */
+static inline int is_exact(void)
+{
+	return page->clock == CHRONODISK_CLOCK_EXACT;
+}
+
 extern pid_t main_pid;               /* the guest's kernel */
 
 /* Until the device is first used the guest's kernel boots, and measures itself in loops that end

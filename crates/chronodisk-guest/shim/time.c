@@ -98,7 +98,7 @@ struct timespec timespec_of(uint64_t nanos)
 /* Whether V is what has passed on the host: stopping the clock then only takes note of the instant. */
 int time_is_the_hosts(void)
 {
-	return page->idle_pace == CHRONODISK_IDLE_REAL;
+	return page->clock == CHRONODISK_CLOCK_REAL;
 }
 
 /* A diagnostic: the host may take the processor away anywhere, and nothing in the guest may depend on where. So one
@@ -399,9 +399,9 @@ void account_for_idling(void)
 /* Host nanoseconds, or the guest's CPU time on its processor: programs in full, the kernel's by its work. */
 static uint64_t base(void)
 {
-	if (page->cpu_base == CHRONODISK_CPU_WALL)
+	if (page->computing == CHRONODISK_COMPUTING_WALL)
 		return host_nanos();
-	if (page->cpu_base == CHRONODISK_CPU_ZERO)
+	if (page->computing == CHRONODISK_COMPUTING_ZERO)
 		return base_of_free_computing();
 	uint64_t user = user_cpu_nanos;
 	if (running_pid && running_user_code) {
@@ -424,7 +424,7 @@ uint64_t virtual_nanos(void)
 {
 	if (stopped)
 		return page->virtual_now;
-	uint64_t now = page->exact ? exact_nanos() : base() + (uint64_t)offset_nanos;
+	uint64_t now = is_exact() ? exact_nanos() : base() + (uint64_t)offset_nanos;
 	/* A signal handler may have read the clock in between; V never steps back. */
 	uint64_t latest = __atomic_load_n(&latest_nanos, __ATOMIC_RELAXED);
 	while ((int64_t)(now - latest) > 0)
@@ -445,7 +445,7 @@ static void disarm_host_timer(void)
 uint64_t next_interrupt(void)
 {
 	uint64_t bound = page->completion_bound;
-	if (page->exact)
+	if (is_exact())
 		return kernel_next_event && *kernel_next_event < bound ? *kernel_next_event : bound;
 	return guest_deadline && guest_deadline < bound ? guest_deadline : bound;
 }
@@ -471,7 +471,7 @@ void arm_host_timer(void)
 	}
 	uint64_t now = virtual_nanos();
 	uint64_t wait = target > now ? target - now : 0;
-	if (wait && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+	if (wait && page->computing == CHRONODISK_COMPUTING_MEASURED) {
 		uint64_t scale = scale_of_work();
 		if (booted)
 			wait = millionths(wait, page->cpu_speed_millionths);
@@ -493,7 +493,7 @@ void arm_host_timer(void)
 static void begin_cold_stretches(uint64_t stopped_nanos)
 {
 	cold_stretches = 0;
-	if (!booted || page->cpu_base != CHRONODISK_CPU_MEASURED || stopped_nanos < COLD_STOP_MINIMUM_NANOS)
+	if (!booted || page->computing != CHRONODISK_COMPUTING_MEASURED || stopped_nanos < COLD_STOP_MINIMUM_NANOS)
 		return;
 	uint64_t share = smaller(stopped_nanos, COLD_STOP_NANOS);
 	cold_stretches = COLD_STRETCHES;
@@ -531,13 +531,13 @@ void stop_clock(void)
 {
 	end_kernel_stretch();
 	page->virtual_now = virtual_nanos();
-	uncharged_at_stop = page->exact ? uncharged_nanos() : 0;
+	uncharged_at_stop = is_exact() ? uncharged_nanos() : 0;
 	page->kernel_cpu_nanos = process_cpu() + stub_kernel_cpu_nanos;
 	page->user_cpu_nanos = user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
 	/* The alarm that looks for spinning programs stays. */
-	if (page->cpu_base != CHRONODISK_CPU_ZERO)
+	if (page->computing != CHRONODISK_COMPUTING_ZERO)
 		disarm_host_timer();
 }
 
@@ -547,7 +547,7 @@ void start_clock(uint64_t from)
 		page->virtual_now = from;
 	uint64_t stopped_nanos = host_nanos() - stopped_since_host;
 	page->stopped_host_nanos += stopped_nanos;
-	if (page->exact) {
+	if (is_exact()) {
 		stopped = 0;
 		begin_cold_stretches(stopped_nanos);
 		begin_kernel_stretch();
@@ -606,7 +606,7 @@ void forget_host_work_since(uint64_t instant)
 {
 	if (time_is_the_hosts())
 		return;
-	if (page->exact)
+	if (is_exact())
 		charged_nanos += base() - instant;
 	else
 		offset_nanos -= (int64_t)(base() - instant);
@@ -645,7 +645,7 @@ int on_alarm_of_exact_kernel(void)
 	armed_until_host = CHRONODISK_NEVER;
 	if (!running_pid || !running_user_code)
 		return 0;
-	if (page->cpu_base != CHRONODISK_CPU_ZERO) {
+	if (page->computing != CHRONODISK_COMPUTING_ZERO) {
 		if (virtual_nanos() >= next_interrupt())
 			return 1;
 		arm_host_timer();
@@ -663,7 +663,7 @@ static void arm_for_exact_kernel(void)
 {
 	uint64_t host = host_nanos();
 	int armed = armed_until_host != CHRONODISK_NEVER && armed_until_host > host;
-	if (page->cpu_base == CHRONODISK_CPU_ZERO) {
+	if (page->computing == CHRONODISK_COMPUTING_ZERO) {
 		if (!armed)
 			arm_host_timer_for(SPIN_CPU_NANOS);
 		return;
@@ -740,10 +740,10 @@ void account_for_resume(pid_t pid, int user_code)
 	/* An alarm that comes from here on, before it is known who runs, is set again when the accounts are closed: a
 	 * program that spins would wait for it for ever. */
 	uint64_t target = next_interrupt();
-	if (page->exact) {
+	if (is_exact()) {
 		if (user_code && !stopped && host_timer_exists)
 			arm_for_exact_kernel();
-	} else if (user_code && booted && !stopped && target != CHRONODISK_NEVER && page->cpu_base == CHRONODISK_CPU_MEASURED) {
+	} else if (user_code && booted && !stopped && target != CHRONODISK_NEVER && page->computing == CHRONODISK_COMPUTING_MEASURED) {
 		/* The host's timer was armed for kernel code; user code gets there sooner. */
 		uint64_t now = virtual_nanos();
 		uint64_t wait = target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;

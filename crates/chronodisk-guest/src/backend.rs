@@ -28,7 +28,7 @@ use crate::filesystem::FileSystem;
 use crate::holding;
 use crate::init::device_name;
 use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
-use crate::page::{self, Ask, ClockPage, QUESTION_BYTES, Question};
+use crate::page::{self, Ask, Clock, ClockPage, QUESTION_BYTES, Question};
 use crate::real_time::RealTime;
 use crate::records;
 use crate::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
@@ -85,12 +85,12 @@ struct Backend {
 
 /// The devices' time, apart from the sessions so that a session can hand it arrivals.
 enum Time {
-    Guest(Box<GuestTime>),
+    Virtual(Box<VirtualTime>),
     Real(Box<RealTime>),
 }
 
 /// Time by the guest's own clock.
-struct GuestTime {
+struct VirtualTime {
     clock: GuestClock,
     page: ClockPage,
     sampler: Sampler,
@@ -98,7 +98,7 @@ struct GuestTime {
 
 /// One device's arrivals on their way to the guest's clock.
 struct Arrivals<'a> {
-    time: &'a mut GuestTime,
+    time: &'a mut VirtualTime,
     device: DeviceIndex,
 }
 
@@ -131,11 +131,11 @@ impl Backend {
             sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
             engine.attach_port(port);
         }
-        let time = match spec.real_time {
-            true => Time::Real(Box::new(RealTime::new(engine, page))),
-            false => {
+        let time = match page.clock()? {
+            Clock::Real => Time::Real(Box::new(RealTime::new(engine, page))),
+            Clock::Stopping | Clock::Exact => {
                 let sampler = Sampler::new(spec.sample_every, model_bytes);
-                Time::Guest(Box::new(GuestTime { clock: GuestClock::new(engine), page, sampler }))
+                Time::Virtual(Box::new(VirtualTime { clock: GuestClock::new(engine), page, sampler }))
             }
         };
         Ok((Backend { sessions, time }, file_system))
@@ -144,7 +144,7 @@ impl Backend {
     /// Serves until the guest is gone.
     fn run(&mut self, exchange: &mut UnixStream) -> io::Result<RunEnd> {
         match &mut self.time {
-            Time::Guest(time) => time.run(&mut self.sessions, exchange),
+            Time::Virtual(time) => time.run(&mut self.sessions, exchange),
             Time::Real(time) => time.run(&mut self.sessions, exchange),
         }
     }
@@ -201,7 +201,7 @@ impl Backend {
     }
 }
 
-impl GuestTime {
+impl VirtualTime {
     /// Serves until the guest is gone.
     fn run(&mut self, sessions: &mut [Session], exchange: &mut UnixStream) -> io::Result<RunEnd> {
         loop {
@@ -292,21 +292,21 @@ impl RequestHandler for Arrivals<'_> {
 impl Time {
     fn engine(&self) -> &Engine {
         match self {
-            Time::Guest(time) => time.clock.engine(),
+            Time::Virtual(time) => time.clock.engine(),
             Time::Real(time) => time.engine(),
         }
     }
 
     /// Asks the models that are elsewhere, of which there are none in the host's time.
     fn fetch_statistics(&mut self) {
-        if let Time::Guest(time) = self {
+        if let Time::Virtual(time) = self {
             time.clock.fetch_statistics();
         }
     }
 
     fn backward_steps(&self) -> u64 {
         match self {
-            Time::Guest(time) => time.clock.backward_steps(),
+            Time::Virtual(time) => time.clock.backward_steps(),
             Time::Real(_) => 0,
         }
     }
@@ -314,7 +314,7 @@ impl Time {
     /// The samples that were taken, of which there are none in the host's time.
     fn finish_samples(&mut self, sessions: &[Session]) -> Result<Vec<Sample>, StoreError> {
         match self {
-            Time::Guest(time) => {
+            Time::Virtual(time) => {
                 let sampler = std::mem::replace(&mut time.sampler, Sampler::new(None, 0));
                 sampler.finish(time.page.virtual_now(), time.clock.engine(), sessions)
             }
@@ -324,7 +324,7 @@ impl Time {
 
     fn finish(self) -> (RequestLog, Nanos) {
         match self {
-            Time::Guest(time) => {
+            Time::Virtual(time) => {
                 let virtual_now = time.page.virtual_now();
                 time.clock.finish(virtual_now)
             }

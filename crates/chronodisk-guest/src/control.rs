@@ -26,8 +26,6 @@ pub(crate) struct BackendSpec {
     pub model_delay: (Nanos, Nanos),
     /// How long models that are elsewhere are waited for: for an answer, and for a lost connection.
     pub patience: (Duration, Duration),
-    /// Whether completions leave when they are due in the host's time.
-    pub real_time: bool,
     /// Interval of the guest's time after which it is sampled what the backend takes of the host.
     pub sample_every: Option<Nanos>,
 }

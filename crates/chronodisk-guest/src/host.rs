@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::exact_kernel;
+use crate::time::GuestTime;
 
 /// The host lacks something that a guest needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,40 +35,6 @@ pub struct UserModeLinux {
     pub modules: Option<PathBuf>,
 }
 
-/// The kernel of a guest, which decides how its clock works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GuestKernel {
-    /// The distribution's, or one like it: a preload library is its clock.
-    Distribution {
-        /// The kernel's file, if it is not the distribution's own.
-        file: Option<PathBuf>,
-    },
-    /// One that keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
-    Exact {
-        /// The kernel's file, if it is not the one in the user's cache.
-        file: Option<PathBuf>,
-    },
-}
-
-impl GuestKernel {
-    pub(crate) fn is_exact(&self) -> bool {
-        matches!(self, GuestKernel::Exact { .. })
-    }
-
-    /// Where it is.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub(crate) fn find(&self) -> Result<UserModeLinux, HostLacks> {
-        match self {
-            GuestKernel::Distribution { file: None } => UserModeLinux::find(),
-            GuestKernel::Distribution { file: Some(file) } => UserModeLinux::at(file),
-            GuestKernel::Exact { file: None } => exact_kernel::find(),
-            GuestKernel::Exact { file: Some(file) } => UserModeLinux::at(file),
-        }
-    }
-}
-
 const KERNEL: &str = "linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
 
@@ -85,6 +52,18 @@ impl UserModeLinux {
         }
         let executable = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         Ok(UserModeLinux { executable, modules: None })
+    }
+
+    /// The kernel of a guest with this clock: `file`, or the one that is installed for the clock.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn for_clock(time: &GuestTime, file: Option<&Path>) -> Result<Self, HostLacks> {
+        match (file, time) {
+            (Some(file), _) => UserModeLinux::at(file),
+            (None, GuestTime::Exact { .. }) => exact_kernel::find(),
+            (None, GuestTime::Stopping { .. } | GuestTime::Real) => UserModeLinux::find(),
+        }
     }
 
     /// Finds the distribution's where that puts it.

@@ -19,19 +19,20 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use crate::costs::{KernelCosts, Work, Worked};
+use crate::costs::{Work, Worked};
 use crate::descriptors::DEVICES_MAX;
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
-use crate::host::{self, CounterReading, GuestKernel, HostCpu, UserModeLinux};
+use crate::host::{self, CounterReading, HostCpu, UserModeLinux};
 use crate::outcome::Doing;
 pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
-use crate::page::{ClockCounters, ClockOptions, ClockPage, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
+use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
 use crate::processes::{Backend, Guest, describe};
 use crate::root::RootChoice;
 use crate::signals::{Signals, TerminalGuard, asks_to_end};
 use crate::spec::{Ending, GuestSpec, Mark, Stage};
+use crate::time::GuestTime;
 
 /// What to run, and on what.
 #[derive(Clone, Debug)]
@@ -65,19 +66,12 @@ pub struct RunOptions {
     pub scheduler: Option<String>,
     /// The guest's memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel that the guest runs.
-    pub kernel: GuestKernel,
+    /// How time passes in the guest.
+    pub time: GuestTime,
+    /// The file of the kernel that the guest runs; the one that is installed for its clock if `None`.
+    pub kernel: Option<PathBuf>,
     /// Modules of the user's own that are loaded before the file system is made, as paths of the host's tree.
     pub modules: Vec<PathBuf>,
-    /// What the guest's time is made of.
-    pub cpu_base: CpuBase,
-    /// What the CPU time of the guest and its kernel counts.
-    pub costs: KernelCosts,
-    /// How many times as fast as this host's processor the guest's is.
-    pub cpu_speed: f64,
-    /// How idle time passes; `None` for jumps until somebody types, and at the host's pace from then on.
-    /// With [`IdlePace::Real`] all time is the host's, whatever `cpu_base` says.
-    pub idle_pace: Option<IdlePace>,
     /// The guest's clock at its start; `None` for the host's present time.
     pub start_time: Option<Duration>,
     /// Whether the guest writes to the host's tree itself.
@@ -88,8 +82,8 @@ pub struct RunOptions {
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
-    /// Interval of the guest's time after which it is sampled what the devices take of the host; only without
-    /// [`IdlePace::Real`].
+    /// Interval of the guest's time after which it is sampled what the devices take of the host; nothing is under
+    /// [`GuestTime::Real`].
     pub sample_every: Option<Nanos>,
     /// Command and arguments.
     pub command: Vec<OsString>,
@@ -97,14 +91,6 @@ pub struct RunOptions {
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
     pub ends_by_signal: bool,
-}
-
-impl RunOptions {
-    /// Whether the guest's time is the host's.
-    #[must_use]
-    pub fn lives_in_real_time(&self) -> bool {
-        self.idle_pace == Some(IdlePace::Real)
-    }
 }
 
 /// A device of a guest.
@@ -200,7 +186,7 @@ pub enum StoreChoice {
 /// # Errors
 /// When the host lacks something, the device can't be made, or the guest fails outside the command.
 pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunOutcome, RunError> {
-    let kernel = options.kernel.find()?;
+    let kernel = UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?;
     if let Some((program, package)) = options.file_system.maker() {
         host::require_program(program, package)?;
     }
@@ -208,6 +194,9 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let counter = CounterReading::first();
     let mut clock = clock_options(options);
     let page = ClockPage::create(&clock).doing("making the clock's page")?;
+    if options.time.follows_typing() && host::terminals()[0] && is_shell(&options.command) {
+        page.follow_host();
+    }
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
     let devices = options.devices.len();
     assert!((1..=DEVICES_MAX).contains(&devices), "a guest with {devices} devices");
@@ -258,18 +247,12 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
 
 fn clock_options(options: &RunOptions) -> ClockOptions {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at_a_shell = host::terminals()[0] && is_shell(&options.command);
-    let idle_pace = options.idle_pace.unwrap_or(if at_a_shell { IdlePace::Host } else { IdlePace::Jump });
     ClockOptions {
-        cpu_base: if options.lives_in_real_time() { CpuBase::Wall } else { options.cpu_base },
-        idle_pace,
-        costs: options.costs,
-        cpu_speed: options.cpu_speed,
+        time: options.time,
         interrupt_nanos: INTERRUPT_NANOS_DEFAULT,
         realtime_start_nanos: options.start_time.unwrap_or_else(now).as_nanos() as u64,
         // Measured while the device's process starts.
         tsc_hertz: 0,
-        exact: options.kernel.is_exact(),
         seed: options.seed,
         disturbance_max: options.clock_disturbance,
     }
@@ -610,8 +593,8 @@ impl Run<'_> {
             Ok(got) => {
                 self.relay.credit_bytes -= got;
                 // Whoever types lives in the host's time, and so must the program between the keys.
-                if host::terminals()[0] && self.options.idle_pace.is_none() {
-                    self.page.set_idle_pace(IdlePace::Host);
+                if host::terminals()[0] && self.options.time.follows_typing() {
+                    self.page.follow_host();
                 }
                 self.tell_guest(Kind::Stdin, &bytes[..got]);
             }

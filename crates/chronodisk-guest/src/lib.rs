@@ -10,7 +10,7 @@
 //! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
 //! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
 //! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated time
-//! itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time ([`IdlePace::Real`])
+//! itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time ([`GuestTime::Real`])
 //! nothing stands still and nothing jumps, and what User Mode Linux costs shows.
 
 mod backend;
@@ -41,6 +41,7 @@ mod signals;
 mod spec;
 mod sweeper;
 mod throttled;
+mod time;
 mod trap_probe;
 
 pub use backend::guest_backend;
@@ -48,12 +49,13 @@ pub use control::BackendReport;
 pub use costs::{KERNEL_SCALE_DEFAULT, KernelCosts, TSC_EXTRA_NANOS_DEFAULT, Work, WorkCost, Worked};
 pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
-pub use host::{GuestKernel, HostLacks, UserModeLinux};
+pub use host::{HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
 pub use launch::{DeviceOptions, ModelChoice, RunOptions, StoreChoice, run};
 pub use outcome::{RunError, RunOutcome};
-pub use page::{ClockCounters, ClockOptions, CpuBase, INTERRUPT_NANOS_DEFAULT, IdlePace};
+pub use page::{ClockCounters, ClockOptions, INTERRUPT_NANOS_DEFAULT};
 pub use root::RootChoice;
 pub use samples::{ComponentSample, Sample};
 pub use spec::{CheckResult, Stage};
 pub use sweeper::guest_sweeper;
+pub use time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};

@@ -12,52 +12,19 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::costs::{KernelCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
-
-/// What the guest's virtual time is made of while the guest computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CpuBase {
-    /// The host's time while the guest runs: another program's load on the host shows.
-    Wall,
-    /// The guest's own CPU time, the kernel's part scaled: immune to the host's load.
-    #[default]
-    Measured,
-    /// Nothing: computing takes no time. Only a kernel with simulated time of its own can do that.
-    Zero,
-}
-
-/// How time passes while the guest is idle and no request is outstanding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum IdlePace {
-    /// It jumps to the guest's next timer.
-    #[default]
-    Jump,
-    /// It passes with the host's: for a person at a terminal.
-    Host,
-    /// All time is the host's, also while a request is outstanding or the device computes.
-    Real,
-}
+use crate::time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// What the launcher decides about the guest's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockOptions {
-    /// What virtual time is made of.
-    pub cpu_base: CpuBase,
-    /// How idle time passes.
-    pub idle_pace: IdlePace,
-    /// What the CPU time of the guest and its kernel counts under [`CpuBase::Measured`].
-    pub costs: KernelCosts,
-    /// How many times as fast as this host's processor the guest's is.
-    pub cpu_speed: f64,
+    /// How time passes.
+    pub time: GuestTime,
     /// Taken off instead where an alarm interrupted the user code.
     pub interrupt_nanos: u64,
     /// `CLOCK_REALTIME` in the guest at virtual time zero, in nanoseconds since 1970.
     pub realtime_start_nanos: u64,
     /// Rate of the time stamp counter as guest programs see it, in hertz.
     pub tsc_hertz: u64,
-    /// Whether the kernel keeps simulated time itself; see [`GuestKernel::Exact`](crate::GuestKernel).
-    pub exact: bool,
     /// Seed of the random bytes that the guest's kernel gets from its host.
     pub seed: u64,
     /// Diagnostic: the clock sleeps up to so long, at random, at one in eight of its entries.
@@ -106,7 +73,7 @@ pub struct ClockCounters {
     /// CPU nanoseconds of the guest's programs that their stops took, which were taken off.
     #[serde(default)]
     pub trap_overhead_nanos: u64,
-    /// Times that a program was seen to spin under [`CpuBase::Zero`], and was charged 10 ms for it.
+    /// Times that a program was seen to spin while computing takes no time ([`ExactCpu::Zero`]), and was charged 10 ms for it.
     #[serde(default)]
     pub spins: u64,
     /// First page faults of new address spaces.
@@ -129,25 +96,29 @@ impl ClockPage {
         let fd = memfd_create("chronodisk-clock", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, PAGE_BYTES as u64)?;
         let page = ClockPage::open(fd)?;
-        page.set(field::CPU_BASE, options.cpu_base as u64);
-        page.set_idle_pace(options.idle_pace);
-        page.set(field::KERNEL_SCALE_MILLIONTHS, millionths(options.costs.other_scale));
+        let (clock, computing, idling) = encoded(&options.time);
+        page.set(field::CLOCK, clock as u64);
+        page.set(field::COMPUTING, computing as u64);
+        page.set(field::IDLING, idling as u64);
+        let cpu = options.time.measured_cpu();
+        let MeasuredCpu { costs, speed } =
+            cpu.unwrap_or_else(|| MeasuredCpu { costs: KernelCosts::default(), speed: CPU_SPEED_DEFAULT });
+        page.set(field::KERNEL_SCALE_MILLIONTHS, millionths(costs.other_scale));
         page.set(field::TRAP_NANOS, TRAP_NANOS_UNMEASURED);
-        page.set(field::CPU_SPEED_MILLIONTHS, millionths(options.cpu_speed).max(1));
-        for (index, cost) in options.costs.works.iter().enumerate() {
+        page.set(field::CPU_SPEED_MILLIONTHS, millionths(speed).max(1));
+        for (index, cost) in costs.works.iter().enumerate() {
             let at = field::COSTS + 3 * index;
             page.set(at, cost.taken_off_nanos);
             page.set(at + 1, cost.added_nanos);
             page.set(at + 2, millionths(cost.scale));
         }
         page.set(field::INTERRUPT_NANOS, options.interrupt_nanos);
-        page.set(field::FAULT_EXTRA_NANOS, options.costs.fault_extra_nanos);
-        page.set(field::NEW_FAULT_EXTRA_NANOS, options.costs.new_fault_extra_nanos);
+        page.set(field::FAULT_EXTRA_NANOS, costs.fault_extra_nanos);
+        page.set(field::NEW_FAULT_EXTRA_NANOS, costs.new_fault_extra_nanos);
         page.set(field::DISTURBANCE_NANOS_MAX, options.disturbance_max.as_nanos());
-        page.set(field::TSC_EXTRA_NANOS, options.costs.tsc_extra_nanos);
+        page.set(field::TSC_EXTRA_NANOS, costs.tsc_extra_nanos);
         page.set(field::TSC_HERTZ, options.tsc_hertz);
         page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
-        page.set(field::EXACT, options.exact.into());
         page.set(field::SEED, options.seed);
         page.set(field::HOST_ORIGIN_NANOS, monotonic().as_nanos());
         page.set(field::COMPLETION_BOUND, NEVER);
@@ -172,9 +143,20 @@ impl ClockPage {
         &self.fd
     }
 
-    /// Changes how idle time passes from now on.
-    pub fn set_idle_pace(&self, pace: IdlePace) {
-        self.set(field::IDLE_PACE, pace as u64);
+    /// The guest's clock.
+    ///
+    /// # Errors
+    /// When the page names none.
+    pub(crate) fn clock(&self) -> io::Result<Clock> {
+        let found = self.get(field::CLOCK);
+        let all = [Clock::Stopping, Clock::Exact, Clock::Real];
+        let known = all.into_iter().find(|clock| *clock as u64 == found);
+        known.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the clock's page names no clock"))
+    }
+
+    /// Lets idle time pass with the host's from now on.
+    pub fn follow_host(&self) {
+        self.set(field::IDLING, Idling::Host as u64);
     }
 
     /// Sets the rate of the time stamp counter, before the guest starts.
@@ -200,7 +182,7 @@ impl ClockPage {
         Nanos::from_nanos(self.get(field::VIRTUAL_NOW))
     }
 
-    /// The guest's clock now, if its time is the host's ([`IdlePace::Real`]): what has passed since
+    /// The guest's clock now, if its time is the host's ([`GuestTime::Real`]): what has passed since
     /// the page was made.
     #[must_use]
     pub fn host_now(&self) -> Nanos {
@@ -270,6 +252,54 @@ impl ClockPage {
     }
 }
 
+/// The guest's clock, `enum chronodisk_clock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// It stops while the emulator works.
+    Stopping = 0,
+    /// The kernel keeps simulated time itself.
+    Exact = 1,
+    /// It is the host's, and never stops or jumps.
+    Real = 2,
+}
+
+/// What passes while the guest computes, `enum chronodisk_computing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Computing {
+    /// The host's time.
+    Wall = 0,
+    /// The guest's own CPU time.
+    Measured = 1,
+    /// Nothing; of exact clocks only.
+    Zero = 2,
+}
+
+/// What passes while the guest idles with nothing outstanding, `enum chronodisk_idling`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idling {
+    /// Nothing: the clock jumps to the next event.
+    Jump = 0,
+    /// The host's time.
+    Host = 1,
+}
+
+/// The guest's time as the page has it, which only this makes.
+fn encoded(time: &GuestTime) -> (Clock, Computing, Idling) {
+    let idling = |idle: IdlePace| match idle {
+        IdlePace::Jump | IdlePace::JumpUntilTyping => Idling::Jump,
+        IdlePace::Host => Idling::Host,
+    };
+    match *time {
+        GuestTime::Stopping { cpu: StoppingCpu::Measured(_), idle } => {
+            (Clock::Stopping, Computing::Measured, idling(idle))
+        }
+        GuestTime::Stopping { cpu: StoppingCpu::Wall, idle } => (Clock::Stopping, Computing::Wall, idling(idle)),
+        GuestTime::Exact { cpu: ExactCpu::Measured(_), idle } => (Clock::Exact, Computing::Measured, idling(idle)),
+        GuestTime::Exact { cpu: ExactCpu::Zero, idle } => (Clock::Exact, Computing::Zero, idling(idle)),
+        GuestTime::Real => (Clock::Real, Computing::Wall, Idling::Host),
+    }
+}
+
 /// A factor as the shim calculates with it.
 fn millionths(factor: f64) -> u64 {
     (factor * 1e6).round() as u64
@@ -291,8 +321,8 @@ const MAGIC: u64 = 0x6368_726f_6e6f_0000 | (8 * field::COUNT) as u64;
 /// Positions in 64-bit words, in the order of `struct chronodisk_page`.
 mod field {
     pub const MAGIC: usize = 0;
-    pub const CPU_BASE: usize = 1;
-    pub const IDLE_PACE: usize = 2;
+    pub const CLOCK: usize = 1;
+    pub const COMPUTING: usize = 2;
     pub const KERNEL_SCALE_MILLIONTHS: usize = 3;
     pub const TRAP_NANOS: usize = 4;
     pub const INTERRUPT_NANOS: usize = 5;
@@ -300,7 +330,7 @@ mod field {
     pub const TSC_EXTRA_NANOS: usize = 7;
     pub const TSC_HERTZ: usize = 8;
     pub const REALTIME_START_NANOS: usize = 9;
-    pub const EXACT: usize = 10;
+    pub const IDLING: usize = 10;
     pub const SEED: usize = 11;
     pub const HOST_ORIGIN_NANOS: usize = 12;
     pub const LAUNCHER_OWES: usize = 13;
@@ -383,14 +413,20 @@ mod tests {
     #[test]
     fn a_page_is_shared_through_its_descriptor() {
         let options = ClockOptions {
-            cpu_base: CpuBase::Measured,
-            idle_pace: IdlePace::Host,
-            costs: KernelCosts { fault_extra_nanos: 7, new_fault_extra_nanos: 17, ..KernelCosts::uniform(0.125) },
-            cpu_speed: 2.0,
+            time: GuestTime::Stopping {
+                cpu: StoppingCpu::Measured(MeasuredCpu {
+                    costs: KernelCosts {
+                        fault_extra_nanos: 7,
+                        new_fault_extra_nanos: 17,
+                        ..KernelCosts::uniform(0.125)
+                    },
+                    speed: 2.0,
+                }),
+                idle: IdlePace::Host,
+            },
             interrupt_nanos: 8,
             realtime_start_nanos: 9,
             tsc_hertz: 11,
-            exact: false,
             seed: 12,
             disturbance_max: Nanos::from_nanos(13),
         };
@@ -401,10 +437,42 @@ mod tests {
         assert_eq!(theirs.get(field::NEW_FAULT_EXTRA_NANOS - 1), 125_000, "the last work's scale");
         assert_eq!((theirs.get(field::NEW_FAULT_EXTRA_NANOS), theirs.get(field::DISTURBANCE_NANOS_MAX)), (17, 13));
         assert_eq!(theirs.worked(), [Worked::default(); Work::COUNT]);
-        assert_eq!((theirs.get(field::CPU_BASE), theirs.get(field::IDLE_PACE)), (1, 1));
+        assert_eq!((theirs.get(field::CLOCK), theirs.get(field::COMPUTING), theirs.get(field::IDLING)), (0, 1, 1));
         assert_eq!(theirs.get(field::COMPLETION_BOUND), NEVER);
         ours.publish(Some(Nanos::from_nanos(5)), 2);
         assert_eq!((theirs.get(field::COMPLETION_BOUND), theirs.get(field::OUTSTANDING)), (5, 2));
+    }
+
+    #[test]
+    fn each_guest_time_is_told_apart_on_the_page() {
+        let measured = MeasuredCpu { costs: KernelCosts::default(), speed: CPU_SPEED_DEFAULT };
+        let idle = IdlePace::JumpUntilTyping;
+        for (time, words) in [
+            (GuestTime::Stopping { cpu: StoppingCpu::Measured(measured), idle }, (0, 1, 0)),
+            (GuestTime::Stopping { cpu: StoppingCpu::Wall, idle: IdlePace::Host }, (0, 0, 1)),
+            (GuestTime::Exact { cpu: ExactCpu::Measured(measured), idle: IdlePace::Host }, (1, 1, 1)),
+            (GuestTime::Exact { cpu: ExactCpu::Zero, idle: IdlePace::Jump }, (1, 2, 0)),
+            (GuestTime::Real, (2, 0, 1)),
+        ] {
+            let (clock, computing, idling) = encoded(&time);
+            assert_eq!((clock as u64, computing as u64, idling as u64), words, "{time:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_names_no_clock_is_refused() {
+        let options = ClockOptions {
+            time: GuestTime::Real,
+            interrupt_nanos: 0,
+            realtime_start_nanos: 0,
+            tsc_hertz: 0,
+            seed: 0,
+            disturbance_max: Nanos::ZERO,
+        };
+        let page = ClockPage::create(&options).unwrap();
+        assert_eq!(page.clock().unwrap(), Clock::Real);
+        page.set(field::CLOCK, 3);
+        assert_eq!(page.clock().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::init::device_name;
 use crate::launch::RunOptions;
 use crate::outcome::{Doing, RunError};
 use crate::sweeper::Sweeper;
+use crate::time::GuestTime;
 
 /// Console text that is kept for a crash.
 const CONSOLE_BYTES_MAX: usize = 64 << 10;
@@ -57,7 +58,7 @@ impl Backend {
         ];
         bequest.extend(by_device(vhost));
         // A thread that waits for the host's time must not keep the guest from its CPU.
-        let cpu = (!options.lives_in_real_time()).then_some(cpu);
+        let cpu = (options.time != GuestTime::Real).then_some(cpu);
         descriptors::bequeath(&mut command, cpu, bequest);
         let child = command.spawn().doing("starting the backend process")?;
         drop(command);
@@ -72,7 +73,6 @@ impl Backend {
             overwrite: options.overwrite,
             model_delay: options.model_delay.clone().into_inner(),
             patience: (options.answer_patience, options.reconnect_patience),
-            real_time: options.lives_in_real_time(),
             sample_every: options.sample_every,
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
@@ -179,6 +179,7 @@ impl Guest {
             .doing("placing the guest's clock")?;
 
         let vhost_numbers: Vec<String> = (0..vhost.len()).map(|index| descriptors::vhost(index).to_string()).collect();
+        let keeps_time = matches!(options.time, GuestTime::Exact { .. });
         let mut command = Command::new(&kernel.executable);
         command
             .env_clear()
@@ -195,7 +196,7 @@ impl Guest {
             .args((0..vhost.len()).map(|index| format!("virtio_uml.device=chronodisk-{}:2", device_name(index))))
             // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
             .arg("lpj=20000000")
-            .args(options.kernel.is_exact().then_some("time-travel=ext:chronodisk-calendar"))
+            .args(keeps_time.then_some("time-travel=ext:chronodisk-calendar"))
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
             .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))

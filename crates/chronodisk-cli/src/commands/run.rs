@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use chronodisk_guest::{
-    CpuBase, DEVICES_MAX, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, RootChoice, RunError,
-    RunOptions, RunOutcome, Stage, StoreChoice, calibration,
+    CPU_SPEED_DEFAULT, DEVICES_MAX, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
+    RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, calibration,
 };
 use chronodisk_report::{EndedBy, RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
@@ -21,7 +21,7 @@ use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
-use crate::run_result::{CPU_SPEED_DEFAULT, Setting, host_memory_bytes, own_failure, repetition, run_result};
+use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::run_stores::{self, NewFiles};
 use crate::squash::SquashArguments;
 use crate::stages::StageLine;
@@ -273,11 +273,12 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
-    if arguments.clock == Clock::Real {
+    let time = guest_time(&arguments)?;
+    if time == GuestTime::Real {
         real_time_is_possible(&arguments)?;
     }
     let devices = load_devices(&arguments)?;
-    let options = run_options(&arguments, &devices)?;
+    let options = run_options(&arguments, time, &devices)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
     runs::expect_place(&directory)?;
     let typed_seed = given("seed").then_some(arguments.seed);
@@ -436,7 +437,7 @@ fn keep(directory: &Path, index: u32, result: &RunResult, outcome: &RunOutcome) 
     kept
 }
 
-fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, Failure> {
+fn run_options(arguments: &Arguments, time: GuestTime, devices: &[Device]) -> Result<RunOptions, Failure> {
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
     }
@@ -446,27 +447,6 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         return Err(Failure::usage(
             "--mkfs-options, --mount-options and --mount-type can't be used with --fs none, which makes no file system",
         ));
-    }
-    let cpu = cpu_of(arguments);
-    match (arguments.clock, cpu) {
-        (Clock::Guest, Cpu::Zero) => {
-            return Err(Failure::usage("--cpu zero needs --clock exact"));
-        }
-        (Clock::Exact, Cpu::Wall) => {
-            return Err(Failure::usage(
-                "--cpu wall can't be used with --clock exact, which does not read the host's time",
-            ));
-        }
-        (Clock::Real, Cpu::Measured | Cpu::Zero) => {
-            return Err(Failure::usage("--clock real works with --cpu wall only"));
-        }
-        _ => {}
-    }
-    if arguments.kernel_scale.is_some() && cpu != Cpu::Measured {
-        return Err(Failure::usage(format!("--kernel-scale needs --cpu measured, but --cpu is {}", value_name(cpu))));
-    }
-    if arguments.cpu_speed != CPU_SPEED_DEFAULT && cpu != Cpu::Measured {
-        return Err(Failure::usage(format!("--cpu-speed needs --cpu measured, but --cpu is {}", value_name(cpu))));
     }
     let modules: Vec<PathBuf> =
         arguments.modules.iter().map(|file| existing_file("--module", file)).collect::<Result<_, _>>()?;
@@ -488,24 +468,9 @@ fn run_options(arguments: &Arguments, devices: &[Device]) -> Result<RunOptions, 
         mount_point: arguments.mount.clone(),
         scheduler: Some(value_name(arguments.scheduler)),
         memory_bytes: arguments.memory,
-        kernel: match arguments.clock {
-            Clock::Guest | Clock::Real => GuestKernel::Distribution { file: kernel },
-            Clock::Exact => GuestKernel::Exact { file: kernel },
-        },
+        time,
+        kernel,
         modules,
-        cpu_base: match cpu {
-            Cpu::Measured => CpuBase::Measured,
-            Cpu::Wall => CpuBase::Wall,
-            Cpu::Zero => CpuBase::Zero,
-        },
-        costs: kernel_costs(arguments),
-        cpu_speed: arguments.cpu_speed,
-        idle_pace: match (arguments.clock, arguments.idle) {
-            (Clock::Real, _) => Some(IdlePace::Real),
-            (_, Some(Idle::Jump)) => Some(IdlePace::Jump),
-            (_, Some(Idle::Host)) => Some(IdlePace::Host),
-            (_, None) => None,
-        },
         start_time: arguments.start_time.map(Duration::from_secs),
         host_writes: arguments.host_writes,
         root: root(arguments)?,
@@ -624,29 +589,54 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     Ok(devices.iter().enumerate().map(options).collect())
 }
 
-/// The base that was asked for, or what is usual under the clock.
-fn cpu_of(arguments: &Arguments) -> Cpu {
-    arguments.cpu.unwrap_or(match arguments.clock {
-        Clock::Guest => Cpu::Measured,
-        Clock::Exact => Cpu::Zero,
-        Clock::Real => Cpu::Wall,
-    })
-}
-
-/// One factor if it was given; else what `chronodisk calibrate` has found for the guest's clock on this machine.
-fn kernel_costs(arguments: &Arguments) -> KernelCosts {
-    match (arguments.kernel_scale, arguments.clock) {
-        (Some(scale), _) => KernelCosts::uniform(scale),
-        (None, Clock::Guest) => calibration::kept().map(|kept| kept.costs).unwrap_or_default(),
-        (None, Clock::Exact | Clock::Real) => KernelCosts::default(),
+/// The guest's time, from --clock, --cpu, --idle, --kernel-scale and --cpu-speed; refuses what does not go together.
+fn guest_time(arguments: &Arguments) -> Result<GuestTime, Failure> {
+    let idle = match arguments.idle {
+        Some(Idle::Jump) => IdlePace::Jump,
+        Some(Idle::Host) => IdlePace::Host,
+        None => IdlePace::JumpUntilTyping,
+    };
+    let measured = |costs: KernelCosts| MeasuredCpu {
+        costs: arguments.kernel_scale.map_or(costs, KernelCosts::uniform),
+        speed: arguments.cpu_speed,
+    };
+    let time = match (arguments.clock, arguments.cpu) {
+        (Clock::Guest, None | Some(Cpu::Measured)) => {
+            // What `chronodisk calibrate` has found for this clock on this machine.
+            let costs = calibration::kept().map(|kept| kept.costs).unwrap_or_default();
+            GuestTime::Stopping { cpu: StoppingCpu::Measured(measured(costs)), idle }
+        }
+        (Clock::Guest, Some(Cpu::Wall)) => GuestTime::Stopping { cpu: StoppingCpu::Wall, idle },
+        (Clock::Guest, Some(Cpu::Zero)) => return Err(Failure::usage("--cpu zero needs --clock exact")),
+        (Clock::Exact, Some(Cpu::Measured)) => {
+            GuestTime::Exact { cpu: ExactCpu::Measured(measured(KernelCosts::default())), idle }
+        }
+        (Clock::Exact, None | Some(Cpu::Zero)) => GuestTime::Exact { cpu: ExactCpu::Zero, idle },
+        (Clock::Exact, Some(Cpu::Wall)) => {
+            return Err(Failure::usage(
+                "--cpu wall can't be used with --clock exact, which does not read the host's time",
+            ));
+        }
+        (Clock::Real, None | Some(Cpu::Wall)) if arguments.idle.is_some() => {
+            return Err(Failure::usage("--idle can't be used with --clock real, which does not skip idle time"));
+        }
+        (Clock::Real, None | Some(Cpu::Wall)) => GuestTime::Real,
+        (Clock::Real, Some(Cpu::Measured | Cpu::Zero)) => {
+            return Err(Failure::usage("--clock real works with --cpu wall only"));
+        }
+    };
+    let is_measured = time.measured_cpu().is_some();
+    let needs_measured =
+        |flag: &str| Err(Failure::usage(format!("{flag} needs --cpu measured, but --cpu is {}", time.cpu_name())));
+    match (arguments.kernel_scale, arguments.cpu_speed == CPU_SPEED_DEFAULT) {
+        (Some(_), _) if !is_measured => needs_measured("--kernel-scale"),
+        (_, false) if !is_measured => needs_measured("--cpu-speed"),
+        _ => Ok(time),
     }
 }
 
-/// Whether what is asked for can be had in the host's time.
+/// Whether what else is asked for can be had in the host's time.
 fn real_time_is_possible(arguments: &Arguments) -> Result<(), Failure> {
-    if arguments.idle.is_some() {
-        return Err(Failure::usage("--idle can't be used with --clock real, which does not skip idle time"));
-    }
     if arguments.sample_every.is_some() {
         return Err(Failure::usage("--sample-every can't be used with --clock real"));
     }
@@ -711,11 +701,11 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("scheduler", json!(options.scheduler)),
         ("reps", reps),
         ("clock", json!(value_name(arguments.clock))),
-        ("cpu", json!(value_name(cpu_of(arguments)))),
+        ("cpu", json!(options.time.cpu_name())),
         ("kernel", json!(arguments.kernel)),
         ("module", json!(arguments.modules)),
-        ("kernel-scale", json!((options.cpu_base == CpuBase::Measured).then_some(options.costs.other_scale))),
-        ("cpu-speed", json!(options.cpu_speed)),
+        ("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale))),
+        ("cpu-speed", json!(arguments.cpu_speed)),
         ("idle", json!(idle)),
         ("seed", json!(arguments.seed)),
         ("start-time", json!(arguments.start_time)),

@@ -25,6 +25,7 @@ use crate::costs::{KernelCosts, Work, Worked};
 use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
 use crate::spec::Stage;
+use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file.
 pub const SCHEMA: &str = "chronodisk.calibration/4";
@@ -130,7 +131,7 @@ pub fn keep(calibration: &Calibration) -> io::Result<PathBuf> {
 
 /// Runs all probes `reps` times natively and in a guest, and finds the costs.
 ///
-/// `options` say what the guest is like; its costs and its command are the calibration's. `on_probe` is told what comes
+/// `options` say what the guest is like; its time and its command are the calibration's. `on_probe` is told what comes
 /// next.
 ///
 /// # Errors
@@ -154,7 +155,9 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
             native = native.min(took.cpu());
             // Without anything taken off but what any stop takes, so that the rest is seen.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::default() };
-            let run = RunOptions { command: words(probe), costs, ..options.clone() };
+            let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
+            let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
+            let run = RunOptions { command: words(probe), time, ..options.clone() };
             let outcome = crate::run(&run, &mut |_| {})?;
             if outcome.exit_status != 0 {
                 let message = format!("the probe '{}' ended with status {}", probe.title, outcome.exit_status);

@@ -160,11 +160,12 @@ impl GuestRun {
         let run_s = calibration::run_time(outcome).as_secs_f64();
         let user_s = seconds(after.user_cpu_nanos.saturating_sub(before.user_cpu_nanos));
         let idle_s = seconds(after.jumped_nanos.saturating_sub(before.jumped_nanos));
+        let costs = outcome.clock.time.measured_cpu().expect("these guests' CPU time is measured").costs;
         let work: Vec<GuestWork> = Work::ALL
             .into_iter()
             .map(|kind| {
-                let (worked, cost) = (outcome.worked[kind as usize], &outcome.clock.costs.works[kind as usize]);
-                let counted_s = cost.counts_nanos(worked) / 1e9;
+                let worked = outcome.worked[kind as usize];
+                let counted_s = costs.works[kind as usize].counts_nanos(worked) / 1e9;
                 GuestWork { kind: kind.name(), count: worked.count, cpu_s: seconds(worked.cpu_nanos), counted_s }
             })
             .collect();

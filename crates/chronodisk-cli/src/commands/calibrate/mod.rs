@@ -8,8 +8,8 @@ use std::time::Duration;
 use chronodisk_engine::remote::Patience;
 use chronodisk_guest::calibration::{self, Calibration, HeldSignals, Measured, PROBES};
 use chronodisk_guest::{
-    CpuBase, DeviceOptions, FileSystem, GuestKernel, IdlePace, KernelCosts, ModelChoice, RootChoice, RunError,
-    RunOptions, StoreChoice, Work,
+    CPU_SPEED_DEFAULT, DeviceOptions, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu, ModelChoice,
+    RootChoice, RunError, RunOptions, StoppingCpu, StoreChoice, Work,
 };
 use chronodisk_sim::Nanos;
 use clap::Args;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
-use crate::run_result::{CPU_SPEED_DEFAULT, host_memory_bytes};
+use crate::run_result::host_memory_bytes;
 
 /// Measures the cost of system calls in a guest against this host's
 ///
@@ -118,12 +118,15 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         mount_point: MOUNT_POINT.to_owned(),
         scheduler: Some("none".to_owned()),
         memory_bytes: GUEST_MEMORY_BYTES,
-        kernel: GuestKernel::Distribution { file: None },
+        time: GuestTime::Stopping {
+            cpu: StoppingCpu::Measured(MeasuredCpu {
+                costs: calibration::kept().map(|kept| kept.costs).unwrap_or_default(),
+                speed: CPU_SPEED_DEFAULT,
+            }),
+            idle: IdlePace::Jump,
+        },
+        kernel: None,
         modules: Vec::new(),
-        cpu_base: CpuBase::Measured,
-        costs: calibration::kept().map(|kept| kept.costs).unwrap_or_default(),
-        cpu_speed: CPU_SPEED_DEFAULT,
-        idle_pace: Some(IdlePace::Jump),
         start_time: Some(Duration::from_secs(START_SECONDS)),
         host_writes: false,
         root: RootChoice::Host,

@@ -1,0 +1,111 @@
+//! How time passes in a guest: which clock it lives by, what computing counts on it, and how idle time passes.
+
+use crate::costs::KernelCosts;
+
+/// The clock of a guest. Each combination that a guest can run with is a value, and nothing else is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GuestTime {
+    /// A preload library is the clock of the distribution's kernel, or of one like it: time stops while the emulator
+    /// works.
+    Stopping {
+        /// What time is made of while the guest computes.
+        cpu: StoppingCpu,
+        /// How idle time passes.
+        idle: IdlePace,
+    },
+    /// The kernel keeps simulated time itself, to the nanosecond; see [`exact_kernel`](crate::exact_kernel).
+    Exact {
+        /// What time is made of while the guest computes.
+        cpu: ExactCpu,
+        /// How idle time passes.
+        idle: IdlePace,
+    },
+    /// All time is the host's, also while a request is outstanding or the device computes. The kernel is the
+    /// distribution's, or one like it.
+    Real,
+}
+
+/// What counts while a guest computes whose clock stops.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StoppingCpu {
+    /// The guest's own CPU time: immune to the host's load.
+    Measured(MeasuredCpu),
+    /// The host's time: another program's load on the host shows.
+    Wall,
+}
+
+/// What counts while a guest computes whose kernel keeps simulated time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExactCpu {
+    /// The guest's own CPU time, as with a clock that stops.
+    Measured(MeasuredCpu),
+    /// Nothing: computing takes no time, and runs repeat to the nanosecond.
+    Zero,
+}
+
+/// What the guest's CPU time counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredCpu {
+    /// Of programs and kernel.
+    pub costs: KernelCosts,
+    /// How many times as fast as this host's processor the guest's is.
+    pub speed: f64,
+}
+
+/// The guest's processor is this host's.
+pub const CPU_SPEED_DEFAULT: f64 = 1.0;
+
+/// How time passes while the guest is idle and no request is outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdlePace {
+    /// It jumps to the guest's next timer.
+    Jump,
+    /// It passes with the host's: for a person at a terminal.
+    Host,
+    /// It jumps until somebody types at a terminal, or from the start if the command is a shell at one, and then
+    /// passes with the host's.
+    JumpUntilTyping,
+}
+
+impl GuestTime {
+    /// The clock's name in results: `guest`, `exact` or `real`.
+    #[must_use]
+    pub fn clock_name(&self) -> &'static str {
+        match self {
+            GuestTime::Stopping { .. } => "guest",
+            GuestTime::Exact { .. } => "exact",
+            GuestTime::Real => "real",
+        }
+    }
+
+    /// The name in results of what counts while the guest computes: `measured`, `wall` or `zero`.
+    #[must_use]
+    pub fn cpu_name(&self) -> &'static str {
+        match self {
+            GuestTime::Stopping { cpu: StoppingCpu::Measured(_), .. }
+            | GuestTime::Exact { cpu: ExactCpu::Measured(_), .. } => "measured",
+            GuestTime::Stopping { cpu: StoppingCpu::Wall, .. } | GuestTime::Real => "wall",
+            GuestTime::Exact { cpu: ExactCpu::Zero, .. } => "zero",
+        }
+    }
+
+    /// What the guest's CPU time counts, if it counts.
+    #[must_use]
+    pub fn measured_cpu(&self) -> Option<MeasuredCpu> {
+        match *self {
+            GuestTime::Stopping { cpu: StoppingCpu::Measured(cpu), .. }
+            | GuestTime::Exact { cpu: ExactCpu::Measured(cpu), .. } => Some(cpu),
+            GuestTime::Stopping { cpu: StoppingCpu::Wall, .. }
+            | GuestTime::Exact { cpu: ExactCpu::Zero, .. }
+            | GuestTime::Real => None,
+        }
+    }
+
+    /// Whether the guest's idle time passes with the host's once somebody types.
+    pub(crate) fn follows_typing(&self) -> bool {
+        match self {
+            GuestTime::Stopping { idle, .. } | GuestTime::Exact { idle, .. } => *idle == IdlePace::JumpUntilTyping,
+            GuestTime::Real => false,
+        }
+    }
+}
