@@ -3,7 +3,7 @@
 //! Offsets are those of `struct xfs_dsb` (Linux, `fs/xfs/libxfs/xfs_format.h`); numbers are big-endian.
 
 use crate::UNIT_BYTES;
-use crate::part::Refusal;
+use crate::classifier::Refusal;
 
 /// The most that a sector has, and so the superblock with its checksum.
 pub(crate) const LEN_BYTES: usize = 4096;
