@@ -11,8 +11,8 @@ use twox_hash::XxHash64;
 
 use super::UNIT_BYTES;
 use super::class::Class;
+use super::classifier::{Judged, Verdict};
 use super::map_log::{u32_at, u64_at};
-use super::part::{Judged, Verdict};
 
 /// What a program says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

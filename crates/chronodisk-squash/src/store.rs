@@ -12,14 +12,16 @@ use chronodisk_store::{
 use super::backing::{Backing, ImageFile};
 use super::block::Block;
 use super::blocks::Blocks;
+use super::classifier::{Counts, Verdict};
 use super::content::Content;
 use super::header::{DEVICES_MAX, Header, VERSION};
 use super::image::Sizes;
 use super::joint::{self, JointMemory};
+use super::kinds::holds_file_system;
 use super::meter::Worker;
 use super::names::NameRule;
 use super::notes::{MARKS_MAX, Notes};
-use super::part::{Part, Verdict, holds_file_system};
+use super::part::Part;
 use super::runs::{RunMap, RunValue};
 use super::slot_file::{SlotFile, files_of};
 use super::statistics::SquashStatistics;
@@ -93,21 +95,13 @@ pub struct SquashStore {
     places: RunMap<PlaceInPart>,
     division: Division,
     /// Of parts that are no more.
-    past: Past,
+    past: Counts,
     ignore_journal: bool,
     names: Arc<[NameRule]>,
     /// What programs said of pages, if they are heard.
     notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
-}
-
-/// What counts of parts that are no more: commits that were followed, scans, and blocks named too late.
-#[derive(Clone, Copy, Debug, Default)]
-struct Past {
-    commits: u64,
-    scans: u64,
-    late_units: u64,
 }
 
 /// Where a block lies: in which part, by its place in the list, and which of its blocks it is.
@@ -336,7 +330,7 @@ impl SquashStore {
             places: places_of(&parts),
             parts,
             division: Division::none(),
-            past: Past::default(),
+            past: Counts::default(),
             ignore_journal: options.ignore_journal,
             names,
             notes: options.notices.then(|| Notes::new(MARKS_MAX)),
@@ -351,10 +345,7 @@ impl SquashStore {
         let sizes = Sizes::of(self.blocks.map());
         let (shared_bytes, of_others_bytes) = self.blocks.shared_bytes();
         let kept_bytes = sizes.stored_bytes - of_others_bytes;
-        let counts = self.parts.iter().map(Part::counts);
-        let (commits, scans, entries) = counts.fold((self.past.commits, self.past.scans, 0), |sum, counts| {
-            (sum.0 + counts.0, sum.1 + counts.1, sum.2 + counts.2)
-        });
+        let counts = self.counts();
         SquashStatistics {
             written_bytes: self.written_bytes,
             dropped_bytes: self.dropped_bytes,
@@ -366,9 +357,9 @@ impl SquashStore {
             zeroed_bytes: sizes.zeroed_bytes,
             stored_bytes: kept_bytes + self.blocks.waiting_bytes() + self.blocks.backing().log_bytes(),
             shared_bytes,
-            commits,
-            scans,
-            table_entries: entries + self.blocks.map().len() as u64,
+            commits: counts.commits,
+            scans: counts.scans,
+            table_entries: counts.entries + self.blocks.map().len() as u64,
             late_bytes: self.late_bytes(),
         }
     }
@@ -557,16 +548,18 @@ impl SquashStore {
     /// Remembers what counts of parts that are no more.
     fn retire(&mut self, parts: impl IntoIterator<Item = Part>) {
         for part in parts {
-            let (commits, scans, _) = part.counts();
-            self.past.commits += commits;
-            self.past.scans += scans;
-            self.past.late_units += part.late_units();
+            self.past = self.past.with(Counts { entries: 0, ..part.counts() });
         }
+    }
+
+    /// What was counted, also of parts that are no more.
+    fn counts(&self) -> Counts {
+        self.parts.iter().fold(self.past, |sum, part| sum.with(part.counts()))
     }
 
     /// Bytes of files to be kept that were squashed before their names were known.
     fn late_bytes(&self) -> u64 {
-        (self.past.late_units + self.parts.iter().map(Part::late_units).sum::<u64>()) * UNIT_BYTES
+        self.counts().late_units * UNIT_BYTES
     }
 
     fn set_parts(&mut self, parts: Vec<Part>) {
@@ -694,8 +687,9 @@ impl Store for SquashStore {
     }
 
     fn footprint(&self) -> Result<Footprint, StoreError> {
-        let parts = self.parts.iter().map(Part::memory_bytes);
-        let (classifier_bytes, journal_bytes) = parts.fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let memory = || self.parts.iter().map(Part::memory);
+        let journal_bytes: u64 = memory().map(|part| part.journal_bytes).sum();
+        let classifier_bytes: u64 = memory().map(|part| part.classifier_bytes).sum();
         let classifier_bytes = classifier_bytes + self.notes.as_ref().map_or(0, Notes::memory_bytes);
         let (kept_bytes, tables_bytes) = self.blocks.kept_memory_bytes();
         let component = |name, worker: Option<Worker>, memory_bytes| Component {

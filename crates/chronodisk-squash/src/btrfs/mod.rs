@@ -19,6 +19,7 @@
 //! for the second commit, as they do with the space cache of version 1.
 
 mod chunks;
+mod classify;
 mod names;
 mod sums;
 mod superblock;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use chronodisk_store::StoreError;
 
 use self::chunks::{Chunks, Kind, Place};
+pub(crate) use self::classify::KIND;
 use self::names::Names;
 use self::sums::Sums;
 use self::superblock::{LEN_BYTES, PLACES_BYTES, Root, Superblock};
@@ -37,10 +39,10 @@ use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::checksum::forge;
 use super::class::Class;
+use super::classifier::{Judged, Refusal, Verdict};
 use super::file_content::MadeUpFile;
 use super::map_log::u32_at;
 use super::names::NameRule;
-use super::part::{Judged, Refusal, Verdict};
 use super::runs::RunMap;
 use crate::crc32c;
 use crate::len_of;
@@ -56,6 +58,7 @@ const SWEEP_UNITS: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Btrfs {
     start_bytes: u64,
+    end_bytes: u64,
     /// Its first block on the device.
     start: u64,
     superblock: Superblock,
@@ -96,6 +99,7 @@ impl Btrfs {
         }
         Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Btrfs {
             start_bytes,
+            end_bytes,
             start: start_bytes / UNIT_BYTES,
             compressed: superblock.compressed,
             superblock,
@@ -130,20 +134,14 @@ impl Btrfs {
         self.names.as_ref().map_or(0, |names| names.late_units)
     }
 
-    /// Whether a range of bytes of the device touches the superblock.
-    pub(crate) fn touches_superblock(start_bytes: u64, offset_bytes: u64, len_bytes: u64) -> bool {
-        let at_bytes = start_bytes + PLACES_BYTES[0];
-        offset_bytes < at_bytes + LEN_BYTES as u64 && offset_bytes + len_bytes > at_bytes
-    }
-
     /// Whether another one is the same file system, perhaps at a later time.
-    pub(crate) fn is_same(&self, other: &Btrfs) -> bool {
+    fn is_same(&self, other: &Btrfs) -> bool {
         self.superblock.is_same(&other.superblock)
     }
 
     /// What becomes of the block `unit`, with which the `bytes` of one write begin or go on, and of those behind it
     /// up to which one.
-    pub(crate) fn verdict(&self, unit: u64, bytes: &[u8]) -> (Verdict, u64) {
+    fn verdict(&self, unit: u64, bytes: &[u8]) -> (Verdict, u64) {
         let (verdict, len) = self.verdict_on(unit - self.start, bytes);
         (verdict, unit + len.min(len_of(bytes) / UNIT_BYTES))
     }
@@ -220,7 +218,7 @@ impl Btrfs {
     }
 
     /// Blocks were written, and this is what became of them.
-    pub(crate) fn written(&mut self, unit: u64, bytes: &[u8], judged: &[Judged]) {
+    fn note_judged(&mut self, unit: u64, bytes: &[u8], judged: &[Judged]) {
         for &(from, to, verdict) in judged {
             let (first, last) = (from - self.start, to - self.start);
             match verdict {
@@ -251,7 +249,7 @@ impl Btrfs {
     }
 
     /// Looks at what was written, which is in `blocks` now, for what it says of others.
-    pub(crate) fn look_at(&mut self, unit: u64, bytes: &[u8], blocks: &mut Blocks) -> Result<(), StoreError> {
+    fn look_at(&mut self, unit: u64, bytes: &[u8], blocks: &mut Blocks) -> Result<(), StoreError> {
         let (first, last) = (unit - self.start, unit - self.start + len_of(bytes) / UNIT_BYTES);
         let superblock = PLACES_BYTES[0] / UNIT_BYTES;
         if (first..last.min(RESERVED_BYTES / UNIT_BYTES)).any(|block| block != superblock) {
@@ -289,7 +287,7 @@ impl Btrfs {
     }
 
     /// A range was given back, or zeroed.
-    pub(crate) fn cleared(&mut self, offset_bytes: u64, len_bytes: u64) {
+    fn forget(&mut self, offset_bytes: u64, len_bytes: u64) {
         let inside = offset_bytes.saturating_sub(self.start_bytes);
         let (first, last) = (inside.div_ceil(UNIT_BYTES), (inside + len_bytes) / UNIT_BYTES);
         if first < last {
@@ -305,11 +303,7 @@ impl Btrfs {
     }
 
     /// The superblock was written, and is of the same file system still.
-    pub(crate) fn superblock_written(
-        &mut self,
-        found: Btrfs,
-        blocks: &mut Blocks,
-    ) -> Result<Result<(), Refusal>, StoreError> {
+    fn superblock_written(&mut self, found: Btrfs, blocks: &mut Blocks) -> Result<Result<(), Refusal>, StoreError> {
         let old = std::mem::replace(&mut self.superblock, found.superblock);
         self.compressed |= self.superblock.compressed;
         if old.chunk_root != self.superblock.chunk_root || old.total_bytes != self.superblock.total_bytes {
@@ -346,7 +340,7 @@ impl Btrfs {
     }
 
     /// Nothing is on its way any more.
-    pub(crate) fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+    fn settle_rest(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
         if self.chunks.is_none() || self.unsettled || self.doubted {
             return Ok(());
         }
@@ -357,13 +351,8 @@ impl Btrfs {
         self.drop_free_nodes(blocks)
     }
 
-    /// Whether not everything could be read that says where things are.
-    pub(crate) fn is_unsettled(&self) -> bool {
-        self.unsettled
-    }
-
     /// Reads where the chunks and the space cache are. All that is stored is settled if that was not possible before.
-    pub(crate) fn read_layout(&mut self, blocks: &mut Blocks) -> Result<Result<(), Refusal>, StoreError> {
+    fn read_layout(&mut self, blocks: &mut Blocks) -> Result<Result<(), Refusal>, StoreError> {
         let known = self.chunks.clone().map(Ok);
         let chunks = match known.map_or_else(|| self.read_chunks(blocks), |known| Ok(Some(known)))? {
             Some(Ok(chunks)) => chunks,
@@ -609,7 +598,7 @@ impl Btrfs {
 
     /// Gives what was made up for blocks between two the checksums that btrfs expects; `bytes` are those of the
     /// device from `offset_bytes` on.
-    pub(crate) fn correct(
+    fn correct_sums(
         &mut self,
         (start, end): (u64, u64),
         offset_bytes: u64,
@@ -715,12 +704,15 @@ impl Btrfs {
     }
 
     /// What should be said about how it is followed.
-    pub(crate) fn doubts(&self) -> Option<&'static str> {
+    fn sentence_of_doubt(&self) -> Option<&'static str> {
         if self.compressed {
-            return Some("some files are compressed, so contents are kept");
+            return Some("the file system is followed only in part: some files are compressed, so contents are kept");
         }
         if !self.superblock.free_space_tree {
-            return Some("it has a space cache of version 1, so contents wait for the second commit");
+            return Some(
+                "the file system is followed only in part: it has a space cache of version 1, so contents wait for the \
+                 second commit",
+            );
         }
         None
     }

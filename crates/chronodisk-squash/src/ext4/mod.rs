@@ -13,6 +13,7 @@
 //! Not understood, and so kept whole: clusters (bigalloc), encryption, verity, compression, a journal on
 //! another device, and features that are not known here.
 
+mod classify;
 mod journal;
 mod layout;
 mod names;
@@ -23,6 +24,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chronodisk_store::StoreError;
 
+pub(crate) use self::classify::KIND;
 use self::journal::{Journal, TYPE_COMMIT, Transaction};
 use self::layout::Layout;
 use self::names::Names;
@@ -31,9 +33,9 @@ use self::walk::{Inode, Mapped, Trust, Use, Walk, looks_like_link, looks_like_me
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
+use super::classifier::{Old, Refusal, Verdict};
 use super::map_log::u32_at;
 use super::meter::Worker;
-use super::part::{Refusal, Verdict};
 use super::runs::RunMap;
 
 /// Metadata as committed: a block's latest copy in the journal, or else what is at its place.
@@ -79,6 +81,8 @@ pub(crate) struct Ext4 {
     uses: RunMap<Use>,
     journal: Option<Journal>,
     ignore_journal: bool,
+    /// Blocks came that a scan might tell apart, since the last one.
+    unscanned: bool,
     /// If something goes by names.
     names: Option<Box<Names>>,
     /// The layout changed, or was never read.
@@ -86,9 +90,6 @@ pub(crate) struct Ext4 {
     pub(crate) commits: u64,
     pub(crate) scans: u64,
 }
-
-/// A block of an inode table as it was before a write.
-pub(crate) type OldTable = (u64, Vec<u8>);
 
 impl Ext4 {
     /// The file system between two bytes of the device, if there is one that is understood.
@@ -110,6 +111,7 @@ impl Ext4 {
             uses: RunMap::default(),
             journal: None,
             ignore_journal: false,
+            unscanned: true,
             names: None,
             needs_scan: true,
             commits: 0,
@@ -134,11 +136,6 @@ impl Ext4 {
     /// The file system is whole on the device.
     pub(crate) fn is_clean(&self) -> bool {
         self.superblock.clean && !self.superblock.needs_recovery
-    }
-
-    /// Nothing is known of the blocks yet, or not any more.
-    pub(crate) fn needs_scan(&self) -> bool {
-        self.needs_scan
     }
 
     /// What becomes of the block `unit`, and up to where, at most `limit`, the same is so. Data are
@@ -208,14 +205,9 @@ impl Ext4 {
         (start_bytes / UNIT_BYTES, (self.start_bytes + end * block_bytes).div_ceil(UNIT_BYTES))
     }
 
-    /// Inode tables as they are before a write changes them.
-    pub(crate) fn before_write(
-        &self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        blocks: &mut Blocks,
-    ) -> Result<Vec<OldTable>, StoreError> {
-        let mut old = Vec::new();
+    /// Inode tables, by block, as they are before a write changes them.
+    fn tables_before(&self, offset_bytes: u64, len_bytes: u64, blocks: &mut Blocks) -> Result<Old, StoreError> {
+        let mut old = Old::new();
         if self.needs_scan {
             return Ok(old);
         }
@@ -245,7 +237,7 @@ impl Ext4 {
         &mut self,
         offset_bytes: u64,
         len_bytes: u64,
-        old: Vec<OldTable>,
+        old: Old,
         blocks: &mut Blocks,
     ) -> Result<News, StoreError> {
         let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
@@ -288,7 +280,7 @@ impl Ext4 {
     }
 
     /// Follows the inodes that differ from what they were.
-    fn changed_inodes(&mut self, old: Vec<OldTable>, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
+    fn changed_inodes(&mut self, old: Old, blocks: &mut Blocks, news: &mut News) -> Result<(), StoreError> {
         let mut tables = Vec::new();
         for (block, before) in old {
             let mut after = vec![0; before.len()];
@@ -654,20 +646,21 @@ impl Ext4 {
         Ok(free.all().map(|(from, to, ())| (from, to)).collect())
     }
 
-    /// What should be said about how well it is understood.
-    pub(crate) fn doubts(&self) -> Option<&'static str> {
+    /// What should be said about how well it is followed.
+    fn sentences_of_doubt(&self) -> Vec<&'static str> {
+        let mut doubts = Vec::new();
         if self.superblock.compat & feature::COMPAT_HAS_JOURNAL == 0 {
-            return Some("it has no journal, so data are told apart only when it is unmounted or synchronised");
+            doubts.push(
+                "the file system is followed only in part: it has no journal, so data are told apart only when it is \
+                 unmounted or synchronised",
+            );
+        } else if self.superblock.compat & feature::COMPAT_FAST_COMMIT != 0 {
+            doubts.push("the file system is followed only in part: it has fast commits, so data are told apart late");
         }
-        if self.superblock.compat & feature::COMPAT_FAST_COMMIT != 0 {
-            return Some("it has fast commits, so data are told apart late");
+        if self.journal.as_ref().is_some_and(|journal| journal.lost) {
+            doubts.push("a commit of the journal could not be read; until it is begun anew, more is kept");
         }
-        None
-    }
-
-    /// A commit could not be followed.
-    pub(crate) fn lost_journal(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.lost)
+        doubts
     }
 
     /// Memory in bytes: that of what is known of blocks, and that of the journal's reader.

@@ -398,7 +398,13 @@ impl Ext4 {
 
     /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the
     /// device from `offset_bytes` on.
-    pub(crate) fn correct(&self, (start, end): (u64, u64), offset_bytes: u64, bytes: &mut [u8], blocks: &mut Blocks) {
+    pub(crate) fn correct_files(
+        &self,
+        (start, end): (u64, u64),
+        offset_bytes: u64,
+        bytes: &mut [u8],
+        blocks: &mut Blocks,
+    ) {
         let Some(names) = &self.names else { return };
         let end_bytes = offset_bytes + bytes.len() as u64;
         let block_bytes = self.superblock.block_bytes;

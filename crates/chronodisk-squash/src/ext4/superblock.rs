@@ -4,9 +4,9 @@
 //! A superblock is hostile: what is read here is checked against the size of the device, and what
 //! is not understood is refused with a reason.
 
+use crate::classifier::Refusal;
 use crate::crc32c;
 use crate::map_log::{u32_at, u64_at};
-use crate::part::Refusal;
 
 /// Where it begins in the file system, and how long it is.
 pub(crate) const OFFSET_BYTES: u64 = 1024;

@@ -312,7 +312,7 @@ impl Xfs {
     }
 
     /// Keeps, of what waits, what a recovery would show and must not be lost. False if that is not known.
-    pub(crate) fn keep_committed(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
+    pub(super) fn keep_unnamed(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let Some(names) = self.names.as_deref().filter(|names| names.log.is_followed()) else { return Ok(false) };
         for (from, to, ()) in names.unnamed.all().collect::<Vec<_>>() {
             blocks.spill(from, to)?;

@@ -14,6 +14,7 @@
 //! Not understood, and so kept whole: version 4, a realtime section, blocks of more than 4 KiB, directories in
 //! blocks of several blocks, and features that are not known here.
 
+mod classify;
 mod committed;
 mod directory;
 mod inode;
@@ -24,12 +25,13 @@ mod view;
 
 use chronodisk_store::StoreError;
 
+pub(crate) use self::classify::KIND;
 use self::names::Names;
 use self::superblock::{LEN_BYTES, Superblock, u64_at};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
-use super::part::{Refusal, Verdict};
+use super::classifier::{Refusal, Verdict};
 
 /// Addresses in blocks count sectors of this size, whatever the device's.
 const ADDRESS_BYTES: u64 = 512;
@@ -38,6 +40,7 @@ const ADDRESS_BYTES: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Xfs {
     start_bytes: u64,
+    end_bytes: u64,
     superblock: Superblock,
     /// If something goes by names.
     names: Option<Box<Names>>,
@@ -99,16 +102,17 @@ impl Xfs {
         if available_bytes < LEN_BYTES as u64 || !blocks.read(start_bytes, &mut bytes)? {
             return Ok(Err(Refusal::Absent));
         }
-        Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Xfs { start_bytes, superblock, names: None }))
+        let parsed = Superblock::parse(&bytes, available_bytes);
+        Ok(parsed.map(|superblock| Xfs { start_bytes, end_bytes, superblock, names: None }))
     }
 
     /// Whether another one is the same file system in the same layout.
-    pub(crate) fn same_layout(&self, other: &Xfs) -> bool {
+    fn same_layout(&self, other: &Xfs) -> bool {
         self.superblock == other.superblock
     }
 
     /// What becomes of the block `unit`, whose bytes these are.
-    pub(crate) fn verdict(&self, unit: u64, bytes: &[u8]) -> Verdict {
+    fn verdict(&self, unit: u64, bytes: &[u8]) -> Verdict {
         let from_bytes = unit * UNIT_BYTES - self.start_bytes;
         if let Some(class) = self.fixed(from_bytes) {
             return Verdict::Keep(class);

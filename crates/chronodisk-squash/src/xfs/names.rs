@@ -24,11 +24,11 @@ use super::superblock::{Superblock, u32_at, u64_at};
 use crate::UNIT_BYTES;
 use crate::blocks::Blocks;
 use crate::class::Class;
+use crate::classifier::{Old, Verdict, Write};
 use crate::content::seed_of;
 use crate::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
 use crate::len_of;
 use crate::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
-use crate::part::{Judged, Verdict};
 use crate::runs::{RunMap, RunValue};
 
 /// What is known of names. Blocks are counted as the volume does.
@@ -276,31 +276,25 @@ impl Xfs {
         }
     }
 
-    /// Blocks as they are before a write, if what they say counts.
-    pub(crate) fn before_write(
-        &self,
-        unit: u64,
-        bytes: &[u8],
-        judged: &[Judged],
-        blocks: &mut Blocks,
-    ) -> Result<Vec<u8>, StoreError> {
-        if self.names.is_none() || !judged.iter().any(|judged| tells_names(judged.2)) {
-            return Ok(Vec::new());
+    /// Blocks as they are before a write, from its first unit on, if what they say counts.
+    pub(super) fn blocks_before(&self, write: &Write<'_>, blocks: &mut Blocks) -> Result<Old, StoreError> {
+        if self.names.is_none() || !write.judged.iter().any(|judged| tells_names(judged.2)) {
+            return Ok(Old::new());
         }
-        let mut old = vec![0; bytes.len()];
-        blocks.read(unit * UNIT_BYTES, &mut old)?;
-        Ok(old)
+        let mut old = vec![0; write.bytes.len()];
+        blocks.read(write.unit * UNIT_BYTES, &mut old)?;
+        Ok(vec![(write.unit, old)])
     }
 
-    /// Blocks were written, `old` before if what they say counts, and this is what became of them.
-    pub(crate) fn written(
+    /// Blocks were written, `old` before if what they say counts.
+    pub(super) fn names_written(
         &mut self,
-        unit: u64,
-        bytes: &[u8],
-        old: &[u8],
-        judged: &[Judged],
+        write: &Write<'_>,
+        old: &[(u64, Vec<u8>)],
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
+        let &Write { unit, bytes, judged, .. } = write;
+        let old = old.first().map_or(&[][..], |(_, bytes)| bytes);
         self.with(|xfs, names| {
             for &(from, to, verdict) in judged {
                 match verdict {
@@ -324,16 +318,19 @@ impl Xfs {
                     }
                 }
             }
-            xfs.log_written(names, unit * UNIT_BYTES, len_of(bytes), blocks)?;
-            if blocks.waiting_is_half_full() {
-                names.squash_unwanted(blocks);
-            }
-            Ok(())
+            xfs.log_written(names, unit * UNIT_BYTES, len_of(bytes), blocks)
         })
     }
 
+    /// What waits of files that are not kept need not wait longer.
+    pub(super) fn squash_unwanted(&mut self, blocks: &mut Blocks) {
+        if let Some(names) = &mut self.names {
+            names.squash_unwanted(blocks);
+        }
+    }
+
     /// A range was given back, or zeroed.
-    pub(crate) fn cleared(&mut self, offset_bytes: u64, len_bytes: u64, discard: bool) {
+    pub(super) fn names_cleared(&mut self, offset_bytes: u64, len_bytes: u64, discard: bool) {
         let Some(names) = &mut self.names else { return };
         let (from, to) = (offset_bytes.div_ceil(UNIT_BYTES), (offset_bytes + len_bytes) / UNIT_BYTES);
         if from < to {
@@ -362,13 +359,13 @@ impl Xfs {
     }
 
     /// Nothing is on its way any more: if the log says that all is at its place, everything is decided.
-    pub(crate) fn close(&mut self, end: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
+    pub(super) fn decide_all(&mut self, end: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.with(|xfs, names| if xfs.log_is_clean(blocks)? { xfs.read_all(names, end, true, blocks) } else { Ok(()) })
     }
 
     /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the
     /// device from `offset_bytes` on.
-    pub(crate) fn correct(
+    pub(super) fn correct_files(
         &self,
         (start, end): (u64, u64),
         offset_bytes: u64,

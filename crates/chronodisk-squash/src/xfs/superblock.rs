@@ -3,8 +3,8 @@
 //! Offsets are those of `struct xfs_dsb` (Linux, `fs/xfs/libxfs/xfs_format.h`); numbers are big-endian.
 
 use crate::UNIT_BYTES;
+use crate::classifier::Refusal;
 use crate::crc32c;
-use crate::part::Refusal;
 
 /// The most that a sector has, and so the superblock with its checksum.
 pub(crate) const LEN_BYTES: usize = 4096;

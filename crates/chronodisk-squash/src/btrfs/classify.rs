@@ -1,0 +1,113 @@
+//! What becomes of blocks by what the chunks say.
+
+use chronodisk_store::StoreError;
+
+use super::Btrfs;
+use super::superblock::{LEN_BYTES, PLACES_BYTES};
+use crate::blocks::Blocks;
+use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Refusal, Standing, Write, judge_runs};
+use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, holds_another, touches};
+
+/// btrfs.
+pub(crate) const KIND: Kind =
+    Kind { name: "btrfs", superblock_bytes: PLACES_BYTES[0]..PLACES_BYTES[0] + LEN_BYTES as u64, find };
+
+fn find(site: &Site, blocks: &mut Blocks) -> Result<Found, StoreError> {
+    let found = Btrfs::find(blocks, site.start_bytes, site.end_bytes)?;
+    Ok(found.map(|btrfs| Box::new(btrfs.with_names(&site.names, blocks.seed())) as Box<dyn Classifier>))
+}
+
+/// What a refusal to go on says of the file system.
+fn standing(result: Result<(), Refusal>) -> Standing {
+    match result {
+        Ok(()) => Standing::Same,
+        Err(Refusal::Absent) => Standing::Gone,
+        Err(Refusal::NotUnderstood(reason)) => Standing::NotUnderstood(reason),
+    }
+}
+
+impl Classifier for Btrfs {
+    fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        Ok(standing(self.read_layout(blocks)?))
+    }
+
+    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+        judge_runs(unit, bytes, |at, _, bytes| self.verdict(at, bytes))
+    }
+
+    fn written(&mut self, write: &Write<'_>, _old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        self.note_judged(write.unit, write.bytes, write.judged);
+        self.look_at(write.unit, write.bytes, blocks)?;
+        self.superblock_touched(write.offset_bytes, write.len_bytes, blocks)
+    }
+
+    fn cleared(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        _discard: bool,
+        blocks: &mut Blocks,
+    ) -> Result<Standing, StoreError> {
+        self.forget(offset_bytes, len_bytes);
+        self.superblock_touched(offset_bytes, len_bytes, blocks)
+    }
+
+    fn correct(
+        &mut self,
+        units: (u64, u64),
+        offset_bytes: u64,
+        bytes: &mut [u8],
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        self.correct_sums(units, offset_bytes, bytes, blocks)
+    }
+
+    fn flush(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        if self.unsettled { Ok(standing(self.read_layout(blocks)?)) } else { Ok(Standing::Same) }
+    }
+
+    fn keep_committed(&self, _blocks: &mut Blocks) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.settle_rest(blocks)
+    }
+
+    fn doubts(&self) -> Vec<&'static str> {
+        self.sentence_of_doubt().into_iter().collect()
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { classifier_bytes: self.memory_bytes(), journal_bytes: 0 }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { commits: self.commits, scans: 0, entries: self.entries(), late_units: self.late_units() }
+    }
+}
+
+impl Btrfs {
+    /// A range was written or cleared: perhaps the superblock is another one now.
+    fn superblock_touched(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        blocks: &mut Blocks,
+    ) -> Result<Standing, StoreError> {
+        let touched = [BEGINNING_BYTES, KIND.superblock_bytes]
+            .iter()
+            .any(|place| touches(self.start_bytes, place, offset_bytes, len_bytes));
+        if !touched {
+            return Ok(Standing::Same);
+        }
+        // Another file system may take its place, and leave its superblock.
+        if holds_another(&KIND, blocks, self.start_bytes, self.end_bytes)? {
+            return Ok(Standing::Gone);
+        }
+        match Btrfs::find(blocks, self.start_bytes, self.end_bytes)? {
+            Ok(found) if self.is_same(&found) => Ok(standing(self.superblock_written(found, blocks)?)),
+            _ => Ok(Standing::Gone),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What tells the blocks of a file system apart: one implementation for each [kind](super::kinds) of file system, in a
+//! folder of its own.
+
+use std::fmt::Debug;
+
+use chronodisk_store::StoreError;
+
+use super::UNIT_BYTES;
+use super::blocks::Blocks;
+use super::class::Class;
+use crate::len_of;
+
+/// What becomes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Keep(Class),
+    Drop,
+    Wait,
+}
+
+/// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
+pub(crate) type Judged = (u64, u64, Verdict);
+
+/// Why a superblock can't be followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is none.
+    Absent,
+    /// There is one that is not understood.
+    NotUnderstood(String),
+}
+
+/// Whether the file system in a volume still is the one that its classifier follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Standing {
+    /// It is.
+    Same,
+    /// Another one may be there, or none.
+    Gone,
+    /// It is, but it can't be followed any longer, for this reason.
+    NotUnderstood(String),
+}
+
+/// A write of whole blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    /// The first block.
+    pub(crate) unit: u64,
+    /// The bytes of the blocks.
+    pub(crate) bytes: &'a [u8],
+    /// The range that was asked for, in bytes; the rest of the blocks is as it was.
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    /// What becomes of the blocks.
+    pub(crate) judged: &'a [Judged],
+}
+
+/// Blocks as they were before a write, by numbers that the classifier gives them.
+pub(crate) type Old = Vec<(u64, Vec<u8>)>;
+
+/// What a classifier counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    /// Commits that were followed.
+    pub(crate) commits: u64,
+    /// Times that all metadata were read.
+    pub(crate) scans: u64,
+    /// Entries in tables.
+    pub(crate) entries: u64,
+    /// Blocks of files to be kept that were squashed before their names were known.
+    pub(crate) late_units: u64,
+}
+
+impl Counts {
+    /// Together with what another one counts.
+    pub(crate) fn with(self, other: Counts) -> Counts {
+        Counts {
+            commits: self.commits + other.commits,
+            scans: self.scans + other.scans,
+            entries: self.entries + other.entries,
+            late_units: self.late_units + other.late_units,
+        }
+    }
+}
+
+/// Memory that a classifier takes, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) classifier_bytes: u64,
+    /// That of the reader of the journal, or of the log.
+    pub(crate) journal_bytes: u64,
+}
+
+/// Follows one file system, and says what becomes of its blocks. Addresses are the volume's.
+///
+/// The order of calls at a write: `judge`, `before_write`, then the blocks are kept, dropped or wait, then `written`.
+pub(crate) trait Classifier: Debug + Send {
+    /// The superblock was found: what is stored already may be told apart.
+    fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError>;
+
+    /// The image was opened, so all that it holds may be read.
+    fn opened(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// The volume was found on a device that is in use; the tool that made it may still be at work.
+    fn appeared(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// What becomes of whole blocks from `unit` on, if they are written now.
+    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged>;
+
+    /// Blocks as they are before a write, as far as the difference says something.
+    fn before_write(&self, _write: &Write<'_>, _blocks: &mut Blocks) -> Result<Old, StoreError> {
+        Ok(Old::new())
+    }
+
+    /// A write is done.
+    fn written(&mut self, write: &Write<'_>, old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError>;
+
+    /// So much waits that what can be decided should be.
+    fn relieve(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// A range was given back, if `discard`, or zeroed.
+    fn cleared(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        discard: bool,
+        blocks: &mut Blocks,
+    ) -> Result<Standing, StoreError>;
+
+    /// Gives what was made up in blocks between two the form that the file system checks it for; `bytes` are those of
+    /// the volume from `offset_bytes` on.
+    fn correct(
+        &mut self,
+        _units: (u64, u64),
+        _offset_bytes: u64,
+        _bytes: &mut [u8],
+        _blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// A flush came: decides what can be decided.
+    fn flush(&mut self, _blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        Ok(Standing::Same)
+    }
+
+    /// Keeps, of what waits, what a recovery of the file system would show and must not be lost. False if that is not
+    /// known, so that all that waits must be kept.
+    fn keep_committed(&self, blocks: &mut Blocks) -> Result<bool, StoreError>;
+
+    /// Nothing is on its way any more: drops what a clean file system does not need.
+    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError>;
+
+    /// Sentences about how well the file system is followed.
+    fn doubts(&self) -> Vec<&'static str>;
+
+    fn memory(&self) -> Memory;
+
+    fn counts(&self) -> Counts;
+}
+
+/// Judges whole blocks from `unit` on. `verdict` is told a block, the one behind the last, and the bytes from that block
+/// on; it says what becomes of the block, and up to which one the same is so.
+pub(crate) fn judge_runs(unit: u64, bytes: &[u8], verdict: impl Fn(u64, u64, &[u8]) -> (Verdict, u64)) -> Vec<Judged> {
+    let end = unit + len_of(bytes) / UNIT_BYTES;
+    let mut judged: Vec<Judged> = Vec::new();
+    let mut at = unit;
+    while at < end {
+        let (verdict, run_end) = verdict(at, end, &bytes[((at - unit) * UNIT_BYTES) as usize..]);
+        match judged.last_mut() {
+            Some((_, last_end, last)) if *last == verdict => *last_end = run_end,
+            _ => judged.push((at, run_end, verdict)),
+        }
+        at = run_end;
+    }
+    judged
+}

@@ -1,0 +1,124 @@
+//! What becomes of blocks by what they say and by what is known of names.
+
+use chronodisk_store::StoreError;
+
+use super::Xfs;
+use crate::UNIT_BYTES;
+use crate::blocks::Blocks;
+use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Standing, Verdict, Write, judge_runs};
+use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, touches};
+
+/// XFS.
+pub(crate) const KIND: Kind = Kind { name: "xfs", superblock_bytes: BEGINNING_BYTES, find };
+
+fn find(site: &Site, blocks: &mut Blocks) -> Result<Found, StoreError> {
+    let found = Xfs::find(blocks, site.start_bytes, site.end_bytes)?;
+    Ok(found.map(|xfs| Box::new(xfs.with_names(&site.names)) as Box<dyn Classifier>))
+}
+
+impl Classifier for Xfs {
+    /// What came before its superblock says by itself what it is.
+    fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        let mut bytes = [0; UNIT_BYTES as usize];
+        let mut waiting = Vec::new();
+        for (from, to) in blocks.stored_pieces(self.start_bytes / UNIT_BYTES, self.end()) {
+            for unit in from..to {
+                // A program asked for it; or an earlier run went by names, and this one does not.
+                if blocks.is_noted(unit) || blocks.is_raw(unit) && !self.keeps_by_names() {
+                    continue;
+                }
+                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                match self.verdict(unit, &bytes) {
+                    Verdict::Keep(class) => blocks.settle(unit, unit + 1, class)?,
+                    Verdict::Drop => blocks.squash(unit, unit + 1),
+                    Verdict::Wait => waiting.push((unit, unit + 1)),
+                }
+            }
+        }
+        self.begin_names(&waiting, self.end(), blocks)?;
+        Ok(Standing::Same)
+    }
+
+    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+        judge_runs(unit, bytes, |at, _, bytes| (self.verdict(at, &bytes[..UNIT_BYTES as usize]), at + 1))
+    }
+
+    fn before_write(&self, write: &Write<'_>, blocks: &mut Blocks) -> Result<Old, StoreError> {
+        self.blocks_before(write, blocks)
+    }
+
+    fn written(&mut self, write: &Write<'_>, old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        self.names_written(write, &old, blocks)?;
+        self.superblock_touched(write.offset_bytes, write.len_bytes, blocks)
+    }
+
+    fn relieve(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.squash_unwanted(blocks);
+        Ok(())
+    }
+
+    fn cleared(
+        &mut self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        discard: bool,
+        blocks: &mut Blocks,
+    ) -> Result<Standing, StoreError> {
+        self.names_cleared(offset_bytes, len_bytes, discard);
+        self.superblock_touched(offset_bytes, len_bytes, blocks)
+    }
+
+    fn correct(
+        &mut self,
+        units: (u64, u64),
+        offset_bytes: u64,
+        bytes: &mut [u8],
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
+        self.correct_files(units, offset_bytes, bytes, blocks)
+    }
+
+    fn keep_committed(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
+        self.keep_unnamed(blocks)
+    }
+
+    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+        self.decide_all(self.end(), blocks)
+    }
+
+    fn doubts(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    fn memory(&self) -> Memory {
+        let (classifier_bytes, journal_bytes) = self.memory_bytes();
+        Memory { classifier_bytes, journal_bytes }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { commits: self.commits(), scans: 0, entries: self.entries(), late_units: self.late_units() }
+    }
+}
+
+impl Xfs {
+    /// The block behind the volume's last one.
+    fn end(&self) -> u64 {
+        self.end_bytes.div_ceil(UNIT_BYTES)
+    }
+
+    /// A range was written or cleared: perhaps the superblock is another one now.
+    fn superblock_touched(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        blocks: &mut Blocks,
+    ) -> Result<Standing, StoreError> {
+        if !touches(self.start_bytes, &BEGINNING_BYTES, offset_bytes, len_bytes) {
+            return Ok(Standing::Same);
+        }
+        match Xfs::find(blocks, self.start_bytes, self.end_bytes)? {
+            Ok(found) if found.same_layout(self) => Ok(Standing::Same),
+            _ => Ok(Standing::Gone),
+        }
+    }
+}
