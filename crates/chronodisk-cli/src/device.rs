@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::importers::disksim::{Import, import_file};
-use chronodisk_device::{BuildOptions, Bytes, DeviceInfo, DeviceModel, Profile, ProfileError};
+use chronodisk_device::{BuildOptions, Bytes, DeviceInfo, DeviceModel, Profile, ProfileError, Speed};
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::state_file::{self, BuildError};
@@ -23,6 +23,7 @@ pub struct Device {
     build: BuildOptions,
     info: DeviceInfo,
     state: Option<State>,
+    speed: Speed,
 }
 
 /// The state that a device begins in.
@@ -92,7 +93,8 @@ pub fn load_anywhere(
         )),
         (Some((_, Some(command))), None) => {
             let info = elsewhere.program(command, reset)?.info().clone();
-            Ok(Device { source: Source::Program(command.to_owned()), build, info, state: None })
+            let source = Source::Program(command.to_owned());
+            Ok(Device { source, build, info, state: None, speed: Speed::AS_IT_IS })
         }
         (Some((name, None)), _) => load(name, capacity_bytes, seed),
         (None, Some(address)) => {
@@ -134,7 +136,12 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
     }
     let profile = Profile::parse(&used.profile_toml, &used.profile).map_err(failure)?;
     let build = BuildOptions { capacity_bytes: Some(used.capacity_bytes), seed: used.seed };
-    let device = Device::new(profile, build)?.begin_in(used.state_file.as_deref().map(Path::new))?;
+    let speed = used.speed.map(|factor| {
+        Speed::from_factor(factor).ok_or_else(|| Failure::usage(format!("the run's device had the speed {factor}x")))
+    });
+    let device = Device::new(profile, build)?
+        .begin_in(used.state_file.as_deref().map(Path::new))?
+        .with_speed(speed.transpose()?);
     let now = device.used().initial_state_hash;
     if now != used.initial_state_hash {
         return Err(Failure::usage(format!(
@@ -149,7 +156,7 @@ pub fn of_run(used: &DeviceUsed) -> Result<Device, Failure> {
 impl Device {
     fn new(profile: Profile, build: BuildOptions) -> Result<Self, Failure> {
         let info = profile.build(&build).map_err(failure)?.info().clone();
-        Ok(Device { source: Source::Profile(profile), build, info, state: None })
+        Ok(Device { source: Source::Profile(profile), build, info, state: None, speed: Speed::AS_IT_IS })
     }
 
     /// The device, if it can be told apart from a plain one by nobody: front ends have no words for zones.
@@ -170,6 +177,31 @@ impl Device {
         let (_, fingerprint) = state_file::build(profile, &self.build, Some(file)).map_err(build_failure)?;
         let state = fingerprint.map(|fingerprint| State { file: file.to_owned(), fingerprint });
         Ok(Device { state, ..self })
+    }
+
+    /// The device some times as fast as its model, if that is in this process.
+    pub fn at_speed(self, speed: Option<Speed>, elsewhere: &Elsewhere) -> Result<Self, Failure> {
+        if speed.is_some() && elsewhere.server.is_some() {
+            return Err(Failure::usage(
+                "--device-speed can't be used with --server: a model on a server keeps the speed of its profile",
+            ));
+        }
+        if speed.is_some() && matches!(self.source, Source::Program(_)) {
+            return Err(Failure::usage(
+                "--device-speed can't be used with an exec: model, which decides about its own speed",
+            ));
+        }
+        Ok(self.with_speed(speed))
+    }
+
+    /// As [`at_speed`](Self::at_speed), for a model that is in this process.
+    pub fn with_speed(self, speed: Option<Speed>) -> Self {
+        Device { speed: speed.unwrap_or_default(), ..self }
+    }
+
+    /// How many times as fast as its model it is.
+    pub fn speed(&self) -> Speed {
+        self.speed
     }
 
     /// The file with the state that it begins in.
@@ -210,7 +242,7 @@ impl Device {
     pub fn model_with_seed(&self, seed: u64) -> Result<Box<dyn DeviceModel>, Failure> {
         let Source::Profile(profile) = &self.source else { panic!("a program is no model of this process") };
         let build = BuildOptions { seed, ..self.build };
-        Ok(state_file::build(profile, &build, self.state_file()).map_err(build_failure)?.0)
+        Ok(self.speed.apply(state_file::build(profile, &build, self.state_file()).map_err(build_failure)?.0))
     }
 
     /// A new one at instant zero, wherever it is.
@@ -270,6 +302,7 @@ impl Device {
                 self.build.seed,
                 self.state.as_ref().map(|state| state.fingerprint),
             ),
+            speed: (self.speed != Speed::AS_IT_IS).then(|| self.speed.factor()),
             state_file: self.state_file().map(|file| file.display().to_string()),
             profile_toml: if program.is_some() { String::new() } else { text.to_owned() },
             capacity_bytes,

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use chronodisk_device::{parse_capacity, parse_duration};
+use chronodisk_device::{Speed, parse_capacity, parse_duration};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 /// A size in bytes above zero.
@@ -62,17 +62,20 @@ pub fn kernel_scale(text: &str) -> Result<f64, String> {
 const KERNEL_SCALE_MIN: f64 = 0.000_001;
 const KERNEL_SCALE_MAX: f64 = 10.0;
 
-/// A factor on a speed, such as `2x`.
-pub fn speed(text: &str) -> Result<f64, String> {
-    match text.strip_suffix('x').map(str::parse::<f64>) {
-        Some(Ok(speed)) if (SPEED_MIN..=SPEED_MAX).contains(&speed) => Ok(speed),
-        _ => Err(format!("expected {SPEED_MIN}x to {SPEED_MAX}x, such as 2x")),
-    }
+/// A factor on the speed of a processor, such as `2x`.
+pub fn cpu_speed(text: &str) -> Result<f64, String> {
+    factor_of_speed(text, |factor| (Speed::MIN..=Speed::MAX).contains(&factor).then_some(factor))
 }
 
-/// What a processor can reasonably be against this host's.
-const SPEED_MIN: f64 = 0.001;
-const SPEED_MAX: f64 = 1_000.0;
+/// A factor on the speed of a device, such as `2x`.
+pub fn device_speed(text: &str) -> Result<Speed, String> {
+    factor_of_speed(text, Speed::from_factor)
+}
+
+fn factor_of_speed<T>(text: &str, accept: impl Fn(f64) -> Option<T>) -> Result<T, String> {
+    let factor = text.strip_suffix('x').and_then(|number| number.parse().ok());
+    factor.and_then(accept).ok_or_else(|| format!("expected {}x to {}x, such as 2x", Speed::MIN, Speed::MAX))
+}
 
 #[cfg(test)]
 mod tests {
@@ -87,8 +90,11 @@ mod tests {
         assert_eq!(duration_range("300 us"), Ok(micros(300)..=micros(300)));
         assert!(duration_range("2ms..1ms").unwrap_err().contains("ends before it begins"));
         assert!(["..1ms", "1ms..", "1..2", "1ms..2ms..3ms"].into_iter().all(|text| duration_range(text).is_err()));
-        assert_eq!((speed("2x"), speed("0.5x")), (Ok(2.0), Ok(0.5)));
-        assert!(["2", "0x", "-1x", "1001x", "NaNx", "x"].into_iter().all(|text| speed(text).is_err()));
+        assert_eq!((cpu_speed("2x"), cpu_speed("0.5x")), (Ok(2.0), Ok(0.5)));
+        assert_eq!(device_speed("1.98x").map(Speed::factor), Ok(1.98));
+        for text in ["2", "0x", "-1x", "1001x", "NaNx", "x"] {
+            assert_eq!(cpu_speed(text).unwrap_err(), device_speed(text).unwrap_err());
+        }
         assert_eq!(share("0.7"), Ok(0.7));
         assert!(["1.1", "-0.1", "NaN", "seven"].into_iter().all(|text| share(text).is_err()));
         assert!(["0", "-1", "inf", "NaN"].into_iter().all(|text| factor(text).is_err()));

@@ -73,6 +73,7 @@ mod tests {
     fn only_files_that_were_not_there_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let device = |name: &str| DeviceOptions {
+            speed: 1.0,
             model: ModelChoice::Program { command: String::new() },
             capacity_bytes: None,
             state_file: None,

@@ -74,6 +74,22 @@ fn equal_options_give_equal_bytes_and_another_seed_does_not() {
 }
 
 #[test]
+fn a_device_of_another_speed_is_replayed_at_that_speed() {
+    let parent = tempfile::tempdir().unwrap();
+    let kept = parent.path().join("kept").display().to_string();
+    let simulate = |options: &[&str]| {
+        let words = ["simulate", "-d", "constant-10ms", "-w", "random-read", "-n", "50", "--json"];
+        json(&[&words[..], options].concat())
+    };
+    let (fast, slow) = (simulate(&["--device-speed", "2x", "-o", &kept]), simulate(&["--device-speed", "0.5x"]));
+    assert_eq!((&fast["latency_us"]["p50"], &slow["latency_us"]["p50"]), (&5_000.0.into(), &20_000.0.into()));
+    assert_eq!((&fast["options"]["device_speed"], &slow["options"]["device_speed"]), (&2.0.into(), &0.5.into()));
+    assert_eq!(simulate(&[])["options"]["device_speed"], serde_json::Value::Null);
+    let verified = json(&["verify", &kept, "--json"]);
+    assert_eq!((&verified["identical"], &verified["reps"][0]["compared"]), (&true.into(), &50.into()));
+}
+
+#[test]
 fn a_changed_log_is_found() {
     let parent = tempfile::tempdir().unwrap();
     let [kept, other] = ["kept", "other"].map(|name| parent.path().join(name).display().to_string());

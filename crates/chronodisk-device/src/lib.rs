@@ -38,6 +38,7 @@ mod queued;
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance};
 pub use models::disk;
+pub use models::speed::Speed;
 #[cfg(any(test, feature = "test-utils"))]
 pub use models::ssd::reseal_state;
 pub use models::ssd::{

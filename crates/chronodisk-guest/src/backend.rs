@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 
-use chronodisk_device::{BuildOptions, DeviceInfo, Probe, Profile};
+use chronodisk_device::{BuildOptions, DeviceInfo, Probe, Profile, Speed};
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Patience, Tell};
 use chronodisk_engine::{
@@ -367,7 +367,8 @@ fn open_model(
             let before_bytes = resident_bytes();
             let model = state_file::build(&profile, &options, device.state_file.as_deref())?.0;
             *model_bytes += resident_bytes().saturating_sub(before_bytes);
-            ModelPort::Local(model)
+            let speed = Speed::from_factor(device.speed).ok_or("a device's speed is out of range")?;
+            ModelPort::Local(speed.apply(model))
         }
         ModelChoice::Server { address, token, tls_certificates, text, label, speculate } => {
             let credentials = remote::Credentials::from_files(token.as_deref(), tls_certificates.as_deref())?;

@@ -94,10 +94,12 @@ pub struct RunOptions {
 }
 
 /// A device of a guest.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceOptions {
     /// Its timing.
     pub model: ModelChoice,
+    /// How many times as fast as its profile it is; 1 for a model that is elsewhere.
+    pub speed: f64,
     /// Capacity in bytes instead of the model's own.
     pub capacity_bytes: Option<u64>,
     /// File with the state that it begins in, for a model that is here.

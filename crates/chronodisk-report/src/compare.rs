@@ -199,6 +199,7 @@ fn note_oddities(baseline: &RunResult, run: &RunResult, notes: &mut Vec<String>)
         ("guest", run.guest != baseline.guest),
         ("host", run.host != baseline.host),
         ("capacity", run.device.capacity_bytes != baseline.device.capacity_bytes),
+        ("device speed", run.device.speed != baseline.device.speed),
     ];
     for (what, _) in differing.iter().filter(|(_, differs)| *differs) {
         notes.push(format!("{id} has another {what} than the baseline"));

@@ -17,10 +17,9 @@ pub fn render_run_summary(run: &RunResult) -> String {
     if !run.command.is_empty() {
         facts.row(["command", &run.command.join(" ")]);
     }
-    facts.row([
-        "device",
-        &format!("{}, {}, seed {}", run.device.profile, size(run.device.capacity_bytes), run.device.seed),
-    ]);
+    let device = &run.device;
+    let speed = device.speed.map_or(String::new(), |speed| format!(", {speed} times as fast as its profile"));
+    facts.row(["device", &format!("{}, {}, seed {}{speed}", device.profile, size(device.capacity_bytes), device.seed)]);
     let served = run.reps.iter().find_map(|rep| rep.server.as_ref());
     match served {
         Some(server) => facts.row(["served at", &server.addresses.join(", ")]),

@@ -88,6 +88,9 @@ pub struct DeviceUsed {
     /// Hash over everything that decides the model's initial state, with the name of the hash
     /// before a colon.
     pub initial_state_hash: String,
+    /// How many times as fast as its profile it was; once, if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
     /// The program that was the model, instead of a profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,

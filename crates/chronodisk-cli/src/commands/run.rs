@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chronodisk_device::Speed;
 use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DEVICES_MAX, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
     RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, calibration,
@@ -65,6 +66,10 @@ pub struct Arguments {
     /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+
+    /// Sets the speed of each device relative to its profile, such as 2x or 0.5x (default: 1x)
+    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
+    device_speed: Option<Speed>,
 
     /// Mounts the file system at this absolute path in the guest
     #[arg(long, value_name = "DIR", default_value = "/mnt")]
@@ -126,7 +131,7 @@ pub struct Arguments {
     kernel_scale: Option<f64>,
 
     /// Sets the speed of the guest's processor relative to this host's, such as 2x or 0.5x
-    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::speed)]
+    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::cpu_speed)]
     cpu_speed: f64,
 
     /// Selects how time passes while the guest is idle (default: jump, until a user types at a terminal)
@@ -307,8 +312,11 @@ fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
     if arguments.device.len() > DEVICES_MAX {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
-    let load =
-        |name| device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?.without_zones();
+    let load = |name| {
+        device::load_anywhere(name, &arguments.elsewhere, arguments.capacity, arguments.seed)?
+            .without_zones()?
+            .at_speed(arguments.device_speed, &arguments.elsewhere)
+    };
     let names = arguments.device.iter().map(|name| Some(name.as_str()));
     let devices: Vec<Device> = match arguments.device.is_empty() {
         true => vec![load(None)?],
@@ -579,6 +587,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
     }
     let options = |(index, device): (usize, &Device)| DeviceOptions {
         model: device.choice(&arguments.elsewhere),
+        speed: device.speed().factor(),
         capacity_bytes: arguments.capacity,
         state_file: device.state_file().map(Path::to_owned),
         store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
@@ -683,7 +692,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 36] = [
+    let entries: [(&str, Value); 37] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
@@ -691,6 +700,7 @@ fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, 
         ("overwrite", json!(arguments.overwrite)),
         ("capacity", json!(arguments.capacity)),
         ("state", json!(arguments.state)),
+        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
         ("mount", json!(arguments.mount)),
         ("root", json!(value_name(arguments.root))),
         ("root-files", json!(arguments.root_files)),

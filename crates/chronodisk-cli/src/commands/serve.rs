@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use chronodisk_device::DeviceInfo;
+use chronodisk_device::{DeviceInfo, Speed};
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
@@ -68,6 +68,10 @@ pub struct Arguments {
     /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+
+    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x)
+    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
+    device_speed: Option<Speed>,
 
     /// Seeds all random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -235,7 +239,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         Some(target) => shadow::model(&arguments, target)?,
         None => device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()?,
     };
-    let device = device.begin_in(arguments.state.as_deref())?;
+    let device = device.begin_in(arguments.state.as_deref())?.with_speed(arguments.device_speed);
     arguments.squash.refuse_contradiction(Path::new(&arguments.store), given("seed").then_some(arguments.seed))?;
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
@@ -515,12 +519,13 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
     let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
     let tls = tls.and_then(|choice| choice.to_possible_value());
-    let entries: [(&str, Value); 29] = [
+    let entries: [(&str, Value); 30] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("vhost-user", json!(arguments.vhost_user)),
         ("capacity", json!(arguments.capacity)),
         ("state", json!(arguments.state)),
+        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
         ("seed", json!(arguments.seed)),
         ("store", json!(arguments.store.to_string_lossy())),
         ("ram-budget", json!(arguments.ram_budget)),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
@@ -75,6 +76,11 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host_queue", "server"])]
     state: Option<PathBuf>,
 
+    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x). The queue of --host-queue
+    /// has this speed, too
+    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
+    device_speed: Option<Speed>,
+
     /// Adds the request queue of a host's kernel with this elevator: merging, plugging and a limited queue, as in
     /// David (ACM TOS 2012)
     #[arg(long, value_name = "ELEVATOR", value_parser = ["noop", "deadline", "cfq", "c-look"])]
@@ -104,7 +110,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         }
         (Some(_), None) => return Err(Failure::usage("--host-queue needs --device")),
     };
-    let device = device.begin_in(arguments.state.as_deref())?;
+    let device = device.begin_in(arguments.state.as_deref())?.at_speed(arguments.device_speed, &arguments.elsewhere)?;
     let generator = generator(&arguments, &device)?;
     let options = options(&arguments, generator.options());
     let directory = match &arguments.output {
@@ -197,6 +203,9 @@ fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<Stri
     }
     if let Some(elevator) = &arguments.host_queue {
         options.insert("host_queue".to_owned(), elevator.as_str().into());
+    }
+    if let Some(speed) = arguments.device_speed {
+        options.insert("device_speed".to_owned(), speed.factor().into());
     }
     if let Some(state) = &arguments.state {
         options.insert("state".to_owned(), state.display().to_string().into());

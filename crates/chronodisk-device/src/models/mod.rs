@@ -11,6 +11,7 @@ pub(crate) mod mems;
 pub(crate) mod nvram;
 pub(crate) mod shingled;
 pub(crate) mod simple_disk;
+pub(crate) mod speed;
 mod spiral;
 pub(crate) mod ssd;
 pub(crate) mod table;

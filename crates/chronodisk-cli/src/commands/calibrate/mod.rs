@@ -97,6 +97,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
     let patience = Patience::default();
     Ok(RunOptions {
         devices: vec![DeviceOptions {
+            speed: 1.0,
             model: ModelChoice::Profile { text: profile.text().to_owned(), label: profile.name().to_owned() },
             capacity_bytes: Some(DEVICE_BYTES),
             state_file: None,
