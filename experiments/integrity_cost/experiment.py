@@ -3,7 +3,8 @@
 Each pair serves the same new device through NBD and lets fio write and then read it, with either build first in turn.
 The ratio of a pair is the later build's figure over the earlier one's; the result has the mean over the pairs with
 Student's 95 % interval. The device has no delay (`null` and an SSD's volatile cache are too fast to hide a store), so
-that what a store takes shows in full.
+that what a store takes shows in full. On a machine that others use, too, requests per second vary by factors; the
+server's CPU time for each request, which bounds them, varies much less.
 """
 
 import argparse
@@ -55,14 +56,31 @@ STORES = {
 
 
 def fio(uri: str, load: Load, direction: str, seconds: float) -> dict[str, float]:
-    """Run fio against a served device; return requests per second and the 99th percentile of latency."""
+    """Run fio against a served device; return requests, requests per second and the 99th percentile of latency."""
     call = ["fio", "--name=load", "--ioengine=nbd", f"--uri={uri}", "--output-format=json", "--time_based"]
     call += ["--size=256m", f"--runtime={seconds}", "--randseed=7", "--norandommap", *load.options(direction)]
     # Half of each block compresses, as an image's blocks do or do not.
     call += ["--buffer_compress_percentage=50", "--refill_buffers=1"]
     done = subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0][direction]
-    return {"iops": job["iops"], "p99_us": job["clat_ns"]["percentile"]["99.000000"] / 1000}
+    return {
+        "requests": job["total_ios"],
+        "iops": job["iops"],
+        "p99_us": job["clat_ns"]["percentile"]["99.000000"] / 1000,
+    }
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, of its programs and in the kernel; the kernel counts it in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load_with_cpu(pid: int, uri: str, load: Load, direction: str, seconds: float) -> dict[str, float]:
+    """Do the same, and return the server's CPU time for a request as well."""
+    begun = cpu_seconds(pid)
+    seen = fio(uri, load, direction, seconds)
+    return {**seen, "cpu_us": (cpu_seconds(pid) - begun) / seen["requests"] * 1e6}
 
 
 def serve(command: Path, device: str, store: list[str], load: Load, seconds: float) -> dict[str, dict[str, float]]:
@@ -80,7 +98,7 @@ def serve(command: Path, device: str, store: list[str], load: Load, seconds: flo
                     raise RuntimeError(f"{' '.join(call)}: {server.communicate()[1].decode()}")
                 time.sleep(0.01)
             uri = f"nbd+unix:///?socket={socket}"
-            return {direction: fio(uri, load, direction, seconds) for direction in ("write", "read")}
+            return {direction: load_with_cpu(server.pid, uri, load, direction, seconds) for direction in ("write", "read")}
         finally:
             server.terminate()
             server.communicate()
@@ -105,7 +123,7 @@ def measure(before: Path, after: Path, pairs: int, seconds: float, device: str) 
                 order = [before, after] if pair % 2 == 0 else [after, before]
                 seen = {command: serve(command, device, where, load, seconds) for command in order}
                 for direction in ("write", "read"):
-                    for figure in ("iops", "p99_us"):
+                    for figure in ("iops", "p99_us", "cpu_us"):
                         ratio = seen[after][direction][figure] / seen[before][direction][figure]
                         ratios.setdefault(f"{direction} {figure}", []).append(ratio)
             for name, values in ratios.items():

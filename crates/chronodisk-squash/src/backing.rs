@@ -288,7 +288,9 @@ impl ImageFile {
     ) -> Result<(Self, RunMap<Block>), StoreError> {
         let map_path = map_path(file.path(), 1, 0);
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
-        let (log, map) = MapLog::open(file.host(), &map_path, writable, header.identity, units, file.commit_of(0))?;
+        let committed = file.commit_of(0);
+        let (log, map) =
+            MapLog::open(file.host(), &map_path, writable, file.power_cut, header.identity, units, committed)?;
         file.use_places(used_places(&map))?;
         Ok((ImageFile { file, log, released: Released::default() }, map))
     }

@@ -114,6 +114,7 @@ pub(crate) fn open(
             file.host(),
             &map_path(path, header.capacities_bytes.len(), index),
             writable,
+            file.power_cut,
             header.identity,
             units,
             committed,

@@ -95,11 +95,12 @@ impl MapLog {
 
     /// Reads a log, and what it says into a map. A record at the end that was not written whole is
     /// cut off, because nobody was told that it is safe; anything else that is wrong is an error, and so is a log that
-    /// ends before the last commit.
+    /// ends before the last commit. `power_cut`: what is in the map then survives a power cut, if it is `writable`.
     pub(crate) fn open(
         host: &Arc<dyn Host>,
         path: &Path,
         writable: bool,
+        power_cut: bool,
         identity: u64,
         units: u64,
         committed: Commit,
@@ -108,7 +109,11 @@ impl MapLog {
         let file_bytes = file.size()?.len_bytes;
         let (generation, mut map) = (read_header(&file, path, identity)?, RunMap::default());
         let mut log = MapLog::at_start(file, identity, generation);
+        let mut committed_bytes = 0;
         loop {
+            if log.commit() == committed {
+                committed_bytes = log.len_bytes;
+            }
             match log.read_record(file_bytes, units) {
                 Ok(Some(entries)) => entries.into_iter().for_each(|entry| entry.apply(&mut map)),
                 Ok(None) => break,
@@ -123,7 +128,25 @@ impl MapLog {
         if writable && log.len_bytes < file_bytes {
             log.file.set_len(log.len_bytes, FileOperation::Open)?;
         }
+        if writable && power_cut && log.commit() > committed {
+            log.write_again(committed_bytes)?;
+            log.renamed = log.generation > committed.generation;
+            log.sync()?;
+        }
         Ok((log, map))
+    }
+
+    /// Writes what is there from an offset on once more. If an earlier synchronisation failed, the host may show bytes
+    /// that are not on the medium and count as clean, so that no later synchronisation would write them.
+    fn write_again(&self, from_bytes: u64) -> Result<(), StoreError> {
+        const PIECE_BYTES: u64 = 1 << 20;
+        let mut piece = Vec::new();
+        for at_bytes in (from_bytes..self.len_bytes).step_by(PIECE_BYTES as usize) {
+            piece.resize((self.len_bytes - at_bytes).min(PIECE_BYTES) as usize, 0);
+            self.file.read(at_bytes, &mut piece)?;
+            self.file.write(at_bytes, &piece)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn generation(&self) -> u64 {

@@ -115,7 +115,7 @@ pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Res
     for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
         let map_path = map_path(path, header.capacities_bytes.len(), index);
         let units = capacity_bytes.div_ceil(UNIT_BYTES);
-        let (mut log, map) = MapLog::open(host, &map_path, true, header.identity, units, Commit::default())?;
+        let (mut log, map) = MapLog::open(host, &map_path, true, true, header.identity, units, Commit::default())?;
         file.check(&map)?;
         log.sync()?;
         commits.push(log.commit());
