@@ -20,7 +20,6 @@ tick shows as lateness, which is reported.
 """
 
 import argparse
-import itertools
 import json
 import os
 import pwd
@@ -206,14 +205,12 @@ class Page:
 
     def __init__(self) -> None:
         source = PAGE_SOURCE.read_text()
-        body = source.split("struct chronodisk_page {")[1]
-        fields = re.findall(r"^\t(?:volatile )?([\w ]+) (\w+)(?:\[|;)", body, re.M)
-        words = itertools.takewhile(lambda field: field[0] == "uint64_t", fields)
-        self._offsets = {name: 8 * at for at, (_, name) in enumerate(words)}
-        size = re.search(r"sizeof\(struct chronodisk_page\) == (\d+)", source)
-        if not size:
-            raise SystemExit(f"{PAGE_SOURCE}: no size of struct chronodisk_page")
-        self.magic = 0x6368726F6E6F0000 | int(size[1])
+        offsets = re.findall(r"offsetof\(struct chronodisk_page, (\w+)\) == (\d+)", source)
+        self._offsets = {name: int(offset) for name, offset in offsets}
+        magic = re.search(r"#define PAGE_MAGIC (0x[0-9a-f]+)", source)
+        if not magic:
+            raise SystemExit(f"{PAGE_SOURCE}: no PAGE_MAGIC")
+        self.magic = int(magic[1], 16)
 
     def word(self, page: bytes, name: str) -> int:
         """Read a number."""

@@ -36,8 +36,6 @@
 #define VHOST_USER_NEED_REPLY 8u
 #define ACKNOWLEDGEMENT_BYTES 20
 
-#define DEVICES_MAX 8
-
 /* An idle guest whose descriptors stay ready is woken this often in a row before it may jump. */
 #define WAKEUPS_MAX 64
 
@@ -158,8 +156,8 @@ void take_completions(void)
 {
 	struct chronodisk_answer answer = ask(CHRONODISK_ASK_INTERRUPT);
 	page->interrupts++;
-	if (answer.completed && running_pid && running_user_code)
-		kill(running_pid, SIGALRM);
+	if (answer.completed && running_program())
+		kill(running_program(), SIGALRM);
 }
 
 /* ---- The guest's timer ------------------------------------------------------------------------ */
@@ -189,8 +187,8 @@ static void on_alarm(int signal, siginfo_t *info, void *context)
 	if (stopped || in_accounts)
 		return;
 	if (is_exact()) {
-		if (on_alarm_of_exact_kernel() && running_pid && running_user_code)
-			kill(running_pid, SIGALRM);
+		if (on_alarm_of_exact_kernel() && running_program())
+			kill(running_program(), SIGALRM);
 		errno = saved_errno;
 		return;
 	}
@@ -213,9 +211,9 @@ static void on_io_in_real_time(int signal, siginfo_t *info, void *context)
 {
 	int saved_errno = errno;
 	guest_io_handler(signal, info, context);
-	if (running_pid && running_user_code) {
+	if (running_program()) {
 		page->interrupts++;
-		kill(running_pid, SIGALRM);
+		kill(running_program(), SIGALRM);
 	}
 	errno = saved_errno;
 }
@@ -493,9 +491,9 @@ int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
  * ones. An exact kernel's calendar is in this process. */
 int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 {
-	static const char prefix[] = "chronodisk-vd";
+	static const char prefix[] = DEVICE_SOCKET_PREFIX "vd";
 	const char *name = ((const struct sockaddr_un *)address)->sun_path;
-	if (page && is_exact() && address->sa_family == AF_UNIX && strcmp(name, "chronodisk-calendar") == 0)
+	if (page && is_exact() && address->sa_family == AF_UNIX && strcmp(name, CALENDAR_SOCKET) == 0)
 		return calendar_connect(fd);
 	if (!page || address->sa_family != AF_UNIX || strncmp(name, prefix, sizeof prefix - 1) != 0)
 		return real_connect(fd, address, len_bytes);
@@ -534,7 +532,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		open_accounts();
 		stop_clock();
 		close_accounts();
-		booted = 1;
+		account_for_first_use();
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
 		kicked_fd = fd;
@@ -640,14 +638,14 @@ __attribute__((constructor)) static void start(void)
 	start_processes();
 	start_files();
 
-	int page_fd = descriptor_from_environment("CHRONODISK_PAGE_FD");
-	exchange_fd = descriptor_from_environment("CHRONODISK_EXCHANGE_FD");
-	inherit_devices(getenv("CHRONODISK_VHOST_FDS"));
-	serial_out_fd = descriptor_from_environment("CHRONODISK_SERIAL_OUT_FD");
+	int page_fd = descriptor_from_environment(PAGE_VARIABLE);
+	exchange_fd = descriptor_from_environment(EXCHANGE_VARIABLE);
+	inherit_devices(getenv(VHOST_VARIABLE));
+	serial_out_fd = descriptor_from_environment(SERIAL_OUT_VARIABLE);
 	if (page_fd < 0)
 		return;
-	void *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
-	if (mapped == MAP_FAILED || ((struct chronodisk_page *)mapped)->magic != CHRONODISK_PAGE_MAGIC)
+	void *mapped = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
+	if (mapped == MAP_FAILED || ((struct chronodisk_page *)mapped)->magic != PAGE_MAGIC)
 		_exit(EXIT_BACKEND_LOST);
 	main_pid = (pid_t)syscall(SYS_getpid);
 	page = mapped;

@@ -1,132 +1,241 @@
-/* The page that the clock shim (in the guest's kernel process), the backend and the launcher share.
+/* What the guest's clock shares with the launcher and the backend: the page, messages and constants.
  *
- * The Rust side is `src/page.rs`; a test there compares offsets and sizes. Every field has one
- * writer, named below. Instants are virtual nanoseconds from the guest's start. */
+ * Made from src/shared/layout.rs; CONTRIBUTING.md says how. Don't change it by hand.
+ *
+ * Each word of the page has one writer. What the clock does not write is constant here. */
 #ifndef CHRONODISK_PAGE_H
 #define CHRONODISK_PAGE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-/* "chrono" and the page's size, so that two builds can't be mixed unnoticed. */
-#define CHRONODISK_PAGE_MAGIC (0x6368726f6e6f0000ull | sizeof(struct chronodisk_page))
-#define CHRONODISK_NEVER UINT64_MAX
+/* The page's size in memory. */
+#define PAGE_BYTES 4096
 
+/* "chrono" and the size of struct chronodisk_page, so that two builds can't be mixed unnoticed. */
+#define PAGE_MAGIC 0x6368726f6e6f0258ull
+
+/* The instant of nothing. */
+#define CHRONODISK_NEVER 0xffffffffffffffffull
+
+/* Kinds of work, without CHRONODISK_WORK_OTHER. */
+#define CHRONODISK_WORKS 7
+
+/* What a piece of work counts at least, and one part in so many of its CPU time: a program that waits for time to
+ * pass must see it pass, and so must a kernel that computes until its next tick. */
+#define WORK_NANOS_MIN 50ull
+#define WORK_SHARE_MIN 256ull
+
+/* Devices of a guest. */
+#define DEVICES_MAX 8
+
+/* The guest's kernel ends with these statuses when the backend is gone, and when something outside of the guest has
+ * killed one of its processes. */
+#define EXIT_BACKEND_LOST 79
+#define EXIT_PROCESS_LOST 80
+
+/* First argument of the system calls that measure what a stop takes, and how many are measured. */
+#define PROBE_MARK 0x6368726f6e6full
+#define PROBES 255
+
+/* Variables of the environment that name descriptors. */
+#define PAGE_VARIABLE "CHRONODISK_PAGE_FD"
+#define EXCHANGE_VARIABLE "CHRONODISK_EXCHANGE_FD"
+#define VHOST_VARIABLE "CHRONODISK_VHOST_FDS"
+#define SERIAL_OUT_VARIABLE "CHRONODISK_SERIAL_OUT_FD"
+
+/* Names by which the guest's kernel connects to its devices, before the device's own, and to the calendar. */
+#define DEVICE_SOCKET_PREFIX "chronodisk-"
+#define CALENDAR_SOCKET "chronodisk-calendar"
+
+/* The guest's clock. */
 enum chronodisk_clock {
-	CHRONODISK_CLOCK_STOPPING = 0, /* it stops while the emulator works */
-	CHRONODISK_CLOCK_EXACT = 1,    /* the kernel keeps simulated time itself */
-	CHRONODISK_CLOCK_REAL = 2,     /* it is the host's, and never stops or jumps */
+	CHRONODISK_CLOCK_STOPPING = 0, /* It stops while the emulator works. */
+	CHRONODISK_CLOCK_EXACT = 1, /* The kernel keeps simulated time itself. */
+	CHRONODISK_CLOCK_REAL = 2, /* It is the host's, and never stops or jumps. */
 };
 
+/* What passes while the guest computes. */
 enum chronodisk_computing {
-	CHRONODISK_COMPUTING_WALL = 0,     /* the host's time passes while the guest computes */
-	CHRONODISK_COMPUTING_MEASURED = 1, /* the guest's own CPU time */
-	CHRONODISK_COMPUTING_ZERO = 2,     /* nothing; of exact clocks only */
+	CHRONODISK_COMPUTING_WALL = 0, /* The host's time. */
+	CHRONODISK_COMPUTING_MEASURED = 1, /* The guest's own CPU time. */
+	CHRONODISK_COMPUTING_ZERO = 2, /* Nothing; of exact clocks only. */
 };
 
+/* What passes while the guest idles with nothing outstanding. */
 enum chronodisk_idling {
-	CHRONODISK_IDLING_JUMP = 0, /* an idle guest jumps to its next event */
-	CHRONODISK_IDLING_HOST = 1, /* with nothing outstanding, an idle guest waits in the host's time */
+	CHRONODISK_IDLING_JUMP = 0, /* Nothing: the clock jumps to the next event. */
+	CHRONODISK_IDLING_HOST = 1, /* The host's time. */
 };
 
-/* What the guest's kernel works on from one return of a program to the next; `src/costs.rs` has the
- * same order. The rest is at kernel_scale_millionths. */
+/* What a program returns to its kernel for. */
 enum chronodisk_work {
-	CHRONODISK_WORK_CALL = 0,    /* a system call that is none of the following */
-	CHRONODISK_WORK_COPY = 1,    /* one that reads or writes */
-	CHRONODISK_WORK_FAULT = 2,   /* a page fault */
-	CHRONODISK_WORK_MAP = 3,     /* one that changes the program's memory */
-	CHRONODISK_WORK_PROCESS = 4, /* one that begins or ends processes */
-	CHRONODISK_WORK_SWITCH = 5,  /* one after which another program runs */
-	CHRONODISK_WORK_LOOK_UP = 6, /* one that looks a name up and changes nothing */
-	CHRONODISK_WORKS = 7,
-	CHRONODISK_WORK_OTHER = 7,
+	CHRONODISK_WORK_CALL = 0, /* A system call that is none of the others. */
+	CHRONODISK_WORK_COPY = 1, /* A system call that reads or writes. */
+	CHRONODISK_WORK_FAULT = 2, /* A page fault. */
+	CHRONODISK_WORK_MAP = 3, /* A system call that changes the program's memory. */
+	CHRONODISK_WORK_PROCESS = 4, /* A system call that begins or ends processes. */
+	CHRONODISK_WORK_SWITCH = 5, /* A system call after which another program runs. */
+	/* A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is
+	 * there. */
+	CHRONODISK_WORK_LOOK_UP = 6,
+	CHRONODISK_WORK_OTHER = 7, /* What is none of them, as after an idle time. */
 };
 
-/* What work of CPU time c costs: added + scale * (c less what is taken off), at least WORK_MINIMUM_NANOS of `time.c`. */
+/* Why the guest stands still and its clock asks the backend over the exchange socket. */
+enum chronodisk_ask {
+	CHRONODISK_ASK_IDLE = 1, /* Nothing runs until the first completion or the guest's timer. */
+	CHRONODISK_ASK_INTERRUPT = 2, /* The completion bound has passed while the guest ran. */
+};
+
+/* What a piece of work with CPU time c counts: added + scale * (c less what is taken off), but WORK_NANOS_MIN and c
+ * / WORK_SHARE_MIN at least. */
 struct chronodisk_cost {
-	uint64_t taken_off_nanos;
-	uint64_t added_nanos;
-	uint64_t scale_millionths;
+	const uint64_t taken_off_nanos;
+	const uint64_t added_nanos;
+	const uint64_t scale_millionths;
 };
 
+_Static_assert(offsetof(struct chronodisk_cost, taken_off_nanos) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_cost, added_nanos) == 8, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_cost, scale_millionths) == 16, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_cost) == 24, "src/shared/layout.rs");
+
+/* How much there was of a kind of work. */
 struct chronodisk_worked {
 	volatile uint64_t count;
-	volatile uint64_t cpu_nanos; /* unscaled */
+	volatile uint64_t cpu_nanos; /* Unscaled. */
 };
 
+_Static_assert(offsetof(struct chronodisk_worked, count) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_worked, cpu_nanos) == 8, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_worked) == 16, "src/shared/layout.rs");
+
+/* The page. Instants are virtual nanoseconds from the guest's start. */
 struct chronodisk_page {
 	/* Written by the launcher before the guest starts. */
-	uint64_t magic;
-	uint64_t clock;
-	uint64_t computing;
-	uint64_t kernel_scale_millionths; /* share of the kernel's CPU time that counts */
-	volatile uint64_t trap_nanos;     /* taken off the CPU time of every return to user code, until the shim has measured it */
-	uint64_t interrupt_nanos;         /* taken off where an alarm interrupted user code */
-	uint64_t fault_extra_nanos;       /* the same beyond that where user code met a page fault */
-	uint64_t tsc_extra_nanos;         /* and where it read the time stamp counter */
-	uint64_t tsc_hertz;               /* rate of the emulated time stamp counter */
-	uint64_t realtime_start_nanos;    /* CLOCK_REALTIME at virtual time zero, since 1970 */
-	volatile uint64_t idling;         /* the launcher may change it */
-	uint64_t seed;                    /* of the random bytes that the kernel gets from its host */
-	uint64_t host_origin_nanos;       /* CLOCK_MONOTONIC at virtual time zero, if the guest's time is the host's */
+	const uint64_t magic; /* PAGE_MAGIC. */
+	const uint64_t clock; /* An enum chronodisk_clock. */
+	const uint64_t computing; /* An enum chronodisk_computing. */
+	/* Share of the kernel's CPU time that counts where it is none of the kinds of work. */
+	const uint64_t kernel_scale_millionths;
+	const uint64_t cpu_speed_millionths; /* Speed of the guest's processor, against this host's. */
+	struct chronodisk_cost costs[7]; /* By enum chronodisk_work. */
+	/* Taken off the CPU time of every return to the kernel, until the clock has measured it. */
+	const uint64_t trap_nanos_unmeasured;
+	const uint64_t interrupt_nanos; /* Taken off instead where an alarm interrupted user code. */
+	const uint64_t fault_extra_nanos; /* Taken off beyond that of a return where user code met a page fault. */
+	/* Taken off beyond that at the first page faults of a new address space. */
+	const uint64_t new_fault_extra_nanos;
+	/* Taken off beyond that of a return where user code read the time stamp counter. */
+	const uint64_t tsc_extra_nanos;
+	const uint64_t tsc_hertz; /* Rate of the emulated time stamp counter. */
+	const uint64_t realtime_start_nanos; /* CLOCK_REALTIME at virtual time zero, since 1970. */
+	/* CLOCK_MONOTONIC at virtual time zero, if the guest's time is the host's. */
+	const uint64_t host_origin_nanos;
+	const uint64_t seed; /* Seed of the random bytes that the kernel gets from its host. */
+	/* A diagnostic: the clock sleeps up to so long at some of its entries. */
+	const uint64_t disturbance_nanos_max;
 
 	/* Written by the launcher at any time. */
-	volatile uint64_t launcher_owes; /* it has something for the guest, or the guest has not read it yet */
-	volatile uint64_t input_awaited; /* the guest may have standard input, which is open and empty */
+	const volatile uint64_t idling; /* An enum chronodisk_idling. */
+	/* The launcher has something for the guest, or the guest has not read it yet. */
+	const volatile uint64_t launcher_owes;
+	const volatile uint64_t input_awaited; /* The guest may have standard input, which is open and empty. */
 
 	/* Written by the backend while the guest stands still. */
-	volatile uint64_t completion_bound; /* no completion is due before this; NEVER if none is */
-	volatile uint64_t outstanding;      /* requests that have not completed */
+	const volatile uint64_t completion_bound; /* No completion is due before this; NEVER if none is. */
+	const volatile uint64_t outstanding; /* Requests that have not completed. */
 
-	/* Written by the shim. */
-	volatile uint64_t virtual_now; /* the clock when it last stopped */
-	volatile uint64_t kicks;
-	volatile uint64_t idle_exchanges;
-	volatile uint64_t interrupts;
+	/* Written by the guest's clock. */
+	volatile uint64_t virtual_now; /* The clock when it last stopped. */
+	volatile uint64_t kicks; /* Kicks during which the guest stood still. */
+	volatile uint64_t idle_exchanges; /* Times that an idle guest waited for the device. */
+	volatile uint64_t interrupts; /* Times that a running guest was interrupted for a completion. */
 	volatile uint64_t jumps;
 	volatile uint64_t jumped_nanos;
-	volatile uint64_t stopped_host_nanos;
-	volatile uint64_t tsc_reads;
-	volatile uint64_t traps;
-	volatile uint64_t kernel_cpu_nanos; /* unscaled, of the guest's kernel */
-	volatile uint64_t user_cpu_nanos;   /* of the guest's programs, traps taken off */
+	volatile uint64_t stopped_host_nanos; /* Host time during which the clock stood still. */
+	volatile uint64_t tsc_reads; /* Emulated reads of the time stamp counter. */
+	volatile uint64_t traps; /* Returns of user code to the kernel. */
+	volatile uint64_t kernel_cpu_nanos; /* CPU time of the guest's kernel, unscaled. */
+	volatile uint64_t user_cpu_nanos; /* CPU time of the guest's programs, traps taken off. */
 	volatile uint64_t host_tree_read_bytes;
 	volatile uint64_t host_tree_written_bytes;
-	volatile uint64_t alarms; /* of the host's timer */
-	volatile uint64_t cold_nanos; /* virtual time not charged after long stops */
-	volatile uint64_t spins;      /* times that a program was seen to spin while computing took no time */
-	volatile uint64_t trap_overhead_nanos; /* CPU time taken off where user code stopped */
-	struct chronodisk_worked worked[CHRONODISK_WORKS];
-
-	/* Written by the launcher before the guest starts. */
-	uint64_t cpu_speed_millionths; /* of the guest's processor, against this host's */
-	struct chronodisk_cost costs[CHRONODISK_WORKS];
-	uint64_t new_fault_extra_nanos; /* taken off as well at the first page faults of a new address space */
-	uint64_t disturbance_nanos_max; /* of a diagnostic: the shim sleeps up to so long at some of its entries */
-
-	/* Written by the shim. */
-	volatile uint64_t new_faults; /* first page faults of new address spaces */
-	volatile uint64_t lost_pid;    /* a process of the guest's that somebody else has killed, and */
-	volatile uint64_t lost_signal; /* the signal: the kernel ends with EXIT_PROCESS_LOST right after */
+	volatile uint64_t alarms; /* Alarms of the host's timer. */
+	volatile uint64_t cold_nanos; /* Virtual time not charged after long stops. */
+	volatile uint64_t spins; /* Times that a program was seen to spin while computing took no time. */
+	volatile uint64_t trap_overhead_nanos; /* CPU time taken off where user code stopped. */
+	volatile uint64_t new_faults; /* First page faults of new address spaces. */
+	struct chronodisk_worked worked[7]; /* What the kernel worked on, by enum chronodisk_work. */
+	/* A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST. */
+	volatile uint64_t lost_pid;
+	volatile uint64_t lost_signal; /* The signal that killed it. */
 };
 
-_Static_assert(sizeof(struct chronodisk_page) == 600, "src/page.rs has the same layout");
+_Static_assert(offsetof(struct chronodisk_page, magic) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, clock) == 8, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, computing) == 16, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_scale_millionths) == 24, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cpu_speed_millionths) == 32, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, costs) == 40, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 208, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 216, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 224, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_fault_extra_nanos) == 232, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 240, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 248, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 256, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 264, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, seed) == 272, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 280, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idling) == 288, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 296, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 304, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 312, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, outstanding) == 320, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 328, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kicks) == 336, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 344, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupts) == 352, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumps) == 360, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 368, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 376, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 384, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, traps) == 392, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 400, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 408, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 416, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 424, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, alarms) == 432, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 440, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, spins) == 448, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 456, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_faults) == 464, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, worked) == 472, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 584, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 592, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_page) == 600, "src/shared/layout.rs");
 
-/* What the shim asks over the exchange socket; the guest stands still until the answer. */
-enum chronodisk_ask {
-	CHRONODISK_ASK_IDLE = 1,      /* nothing runs until the first completion or the guest's timer */
-	CHRONODISK_ASK_INTERRUPT = 2, /* the completion bound has passed while the guest ran */
-};
-
+/* What the guest's clock asks; the guest stands still until the answer. */
 struct chronodisk_question {
-	uint64_t ask;
+	uint64_t ask; /* An enum chronodisk_ask. */
 	uint64_t virtual_now;
-	uint64_t guest_timer; /* NEVER if none is armed */
+	uint64_t guest_timer; /* NEVER if none is armed. */
 };
 
+_Static_assert(offsetof(struct chronodisk_question, ask) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_question, virtual_now) == 8, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_question, guest_timer) == 16, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_question) == 24, "src/shared/layout.rs");
+
+/* What the backend answers. */
 struct chronodisk_answer {
-	uint64_t virtual_now; /* the clock goes on from here */
-	uint64_t completed;   /* completions that the guest was notified of */
+	uint64_t virtual_now; /* The clock goes on from here. */
+	uint64_t completed; /* Completions that the guest was notified of. */
 };
+
+_Static_assert(offsetof(struct chronodisk_answer, virtual_now) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_answer, completed) == 8, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_answer) == 16, "src/shared/layout.rs");
 
 #endif

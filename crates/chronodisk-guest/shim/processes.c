@@ -28,9 +28,6 @@ static pid_t stopped_at_call_pid; /* the process whose last stop was a system ca
 #define READERS_MAX 64
 static pid_t readers[READERS_MAX];
 
-/* The first argument of a call that measures what a stop takes: "chrono". */
-#define PROBE_MARK 0x6368726f6e6full
-
 static void forget_reader(pid_t pid)
 {
 	if (readers[pid % READERS_MAX] == pid)
@@ -45,7 +42,7 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 	if (registers->orig_rax == SYS_sched_yield)
 		account_for_yield();
 	if (registers->orig_rax == SYS_getppid && registers->rdi == PROBE_MARK)
-		note_probe();
+		account_for_probe();
 }
 
 /* Whether the program waits for standard input that is open and empty. */
@@ -441,7 +438,7 @@ static int asks_to_end(pid_t pid, int signal)
 static int begins_after_hosts_stop(pid_t pid, int signal)
 {
 	siginfo_t information;
-	if (pid == running_pid || !is_job_control(signal))
+	if (pid == running_process() || !is_job_control(signal))
 		return 0;
 	if (real_ptrace(PTRACE_GETSIGINFO, pid, NULL, &information) != 0)
 		return kill(pid, SIGCONT) == 0; /* not traced yet */
@@ -469,14 +466,14 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		}
 		if (WIFSIGNALED(*status) && !was_killed_by_kernel(stopped_pid) && is_guest_kernel())
 			lose_process(stopped_pid, WTERMSIG(*status));
-		if (WIFSTOPPED(*status) && stopped_pid == running_pid && asks_to_end(stopped_pid, WSTOPSIG(*status)))
+		if (WIFSTOPPED(*status) && stopped_pid == running_process() && asks_to_end(stopped_pid, WSTOPSIG(*status)))
 			lose_process(stopped_pid, WSTOPSIG(*status));
 		disturb();
-		int was_user_code = stopped_pid == running_pid && running_user_code;
+		int was_user_code = stopped_pid == running_program();
 		int at_call = WIFSTOPPED(*status) && WSTOPSIG(*status) == (SIGTRAP | 0x80);
 		stopped_at_call_pid = at_call ? stopped_pid : 0;
 		int signal = WIFSTOPPED(*status) ? WSTOPSIG(*status) : 0;
-		int hosts_job_control = stopped_pid == running_pid && is_job_control(signal);
+		int hosts_job_control = stopped_pid == running_process() && is_job_control(signal);
 		open_accounts();
 		siginfo_t information = { 0 };
 		int faulted = was_user_code && signal == SIGSEGV &&
@@ -488,7 +485,7 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		int new_fault = faulted && !read_tsc && fault_is_new(stopped_pid, (uintptr_t)information.si_addr);
 		uint64_t extra_nanos = read_tsc ? page->tsc_extra_nanos : fault ? page->fault_extra_nanos : 0;
 		extra_nanos += new_fault ? page->new_fault_extra_nanos : 0;
-		account_for_stop(stopped_pid, signal == SIGALRM ? page->interrupt_nanos : page->trap_nanos + extra_nanos,
+		account_for_stop(stopped_pid, signal == SIGALRM ? page->interrupt_nanos : nanos_of_trap() + extra_nanos,
 				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
 		if (hosts_job_control) {

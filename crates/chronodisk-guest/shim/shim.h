@@ -2,7 +2,8 @@
  *
  * clock.c  idling, the guest's timer, the kick: what the guest's kernel asks of its host
  * calendar.c  the same for a kernel that has simulated time of its own
- * time.c   virtual time and the accounts that it is made of
+ * time.c   virtual time: clocks and the host's timer
+ * accounts.c  what virtual time is made of, as functions that call nothing; see accounts.h
  * processes.c  the guest's programs, which are the host's traced processes
  * files.c  the host's tree and the guest's memory */
 #ifndef CHRONODISK_SHIM_H
@@ -20,11 +21,6 @@
 
 #define NANOS_PER_SECOND 1000000000ull
 
-/* The guest's kernel process ends with this status when the backend is gone. */
-#define EXIT_BACKEND_LOST 79
-/* And with this when something outside of the guest has killed one of its processes. */
-#define EXIT_PROCESS_LOST 80
-
 extern struct chronodisk_page *page; /* null in a process that is no guest's */
 
 /* Whether the guest's kernel keeps simulated time itself. */
@@ -34,10 +30,6 @@ static inline int is_exact(void)
 }
 
 extern pid_t main_pid;               /* the guest's kernel */
-
-/* Until the device is first used the guest's kernel boots, and measures itself in loops that end
- * after so many ticks; its CPU time counts in full, or these loops would last many times as long. */
-extern int booted;
 
 /* While the clock is stopped V is page->virtual_now. */
 extern volatile sig_atomic_t stopped;
@@ -49,10 +41,6 @@ extern volatile sig_atomic_t alarm_deferred;
 extern timer_t host_timer;
 extern int host_timer_exists;
 extern uint64_t guest_deadline; /* virtual; 0: not armed */
-
-/* The user process that runs, if one does: its program, or what the kernel has it do. */
-extern volatile pid_t running_pid;
-extern volatile int running_user_code;
 
 /* clock.c */
 void *next_symbol(const char *name);
@@ -102,8 +90,14 @@ void account_for_yield(void);
 void account_for_host_call(uint64_t since_host);
 void begin_handler(void);
 void end_handler(void);
-void note_probe(void);
+void account_for_probe(void);
+void account_for_first_use(void);
 void account_for_idling(void);
+/* The user process that runs, or 0; and the same unless it does what the kernel has it do. */
+pid_t running_process(void);
+pid_t running_program(void);
+/* What a stop takes of a program's CPU time. */
+uint64_t nanos_of_trap(void);
 uint64_t uncharged_nanos(void);
 void charge_later(uint64_t nanos);
 int on_alarm_of_exact_kernel(void);

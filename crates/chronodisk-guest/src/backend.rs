@@ -28,10 +28,11 @@ use crate::filesystem::FileSystem;
 use crate::holding;
 use crate::init::device_name;
 use crate::launch::{DeviceOptions, ModelChoice, StoreChoice};
-use crate::page::{self, Ask, Clock, ClockPage, QUESTION_BYTES, Question};
+use crate::page::{self, ClockPage, QUESTION_BYTES, Question};
 use crate::real_time::RealTime;
 use crate::records;
 use crate::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
+use crate::shared::layout::{self, Ask, Clock};
 use crate::throttled::ThrottledStore;
 
 /// Most data segments of a request; a ring of 256 holds two such requests of direct descriptors.
@@ -92,7 +93,7 @@ enum Time {
 /// Time by the guest's own clock.
 struct VirtualTime {
     clock: GuestClock,
-    page: ClockPage,
+    page: ClockPage<layout::Backend>,
     sampler: Sampler,
 }
 
@@ -110,7 +111,10 @@ pub(crate) enum RunEnd {
 
 impl Backend {
     /// With the file system that is to be mounted on the first device.
-    fn build(spec: &BackendSpec, page: ClockPage) -> Result<(Self, FileSystem), Box<dyn std::error::Error>> {
+    fn build(
+        spec: &BackendSpec,
+        page: ClockPage<layout::Backend>,
+    ) -> Result<(Self, FileSystem), Box<dyn std::error::Error>> {
         let mut engine = Engine::new();
         engine.set_host_clock(Box::new(MonotonicClock::new()));
         let (delay_min, delay_max) = spec.model_delay;

@@ -2,10 +2,12 @@
 //!
 //! User Mode Linux does with several system calls of its host what a native kernel does with none, and each kind of
 //! work takes another multiple of its native time. So work is told apart from one return of a program to its kernel to
-//! the next, by what the program returned for: `enum chronodisk_work` of `shim/page.h` has the same order. What is
-//! done after an idle time (interrupts, completions) is none of these and has a scale of its own.
+//! the next, by what the program returned for. What is done after an idle time (interrupts, completions) is none of
+//! these and has a scale of its own.
 
 use serde::{Deserialize, Serialize};
+
+use crate::shared::shared_enum;
 
 /// Share of the guest kernel's CPU time that counts where nothing has been calibrated.
 ///
@@ -25,24 +27,24 @@ pub(crate) const TRAP_NANOS_UNMEASURED: u64 = 1_300;
 /// each on the first of those machines. A signal costs the host more than a stop at a system call.
 pub const TSC_EXTRA_NANOS_DEFAULT: u64 = 550;
 
-/// What a program returns to its kernel for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Work {
-    /// A system call that is none of the others.
-    Call,
-    /// A system call that reads or writes.
-    Copy,
-    /// A page fault.
-    Fault,
-    /// A system call that changes the program's memory.
-    Map,
-    /// A system call that begins or ends processes.
-    Process,
-    /// A system call after which another program runs.
-    Switch,
-    /// A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is there.
-    LookUp,
+shared_enum! {
+    /// What a program returns to its kernel for.
+    pub enum Work = "CHRONODISK_WORK" {
+        /// A system call that is none of the others.
+        Call = 0,
+        /// A system call that reads or writes.
+        Copy = 1,
+        /// A page fault.
+        Fault = 2,
+        /// A system call that changes the program's memory.
+        Map = 3,
+        /// A system call that begins or ends processes.
+        Process = 4,
+        /// A system call after which another program runs.
+        Switch = 5,
+        /// A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is there.
+        LookUp = 6,
+    }
 }
 
 impl Work {
@@ -68,10 +70,10 @@ impl Work {
 }
 
 /// What a piece of work counts at least, in nanoseconds: a program that waits for time to pass must see it pass, and no
-/// kernel carries out a system call in less. `shim/time.c` has the same.
-const WORK_NANOS_MIN: f64 = 50.0;
+/// kernel carries out a system call in less.
+pub(crate) const WORK_NANOS_MIN: u64 = 50;
 /// At least one part in so many of its CPU time counts, so that a kernel that computes until its next tick sees it come.
-const WORK_SHARE_MIN: f64 = 256.0;
+pub(crate) const WORK_SHARE_MIN: u64 = 256;
 
 /// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c - taken off), of which
 /// the difference is not below zero, but 50 ns at least.
@@ -91,7 +93,7 @@ impl WorkCost {
     pub fn counts_nanos(&self, worked: Worked) -> f64 {
         let count = worked.count as f64;
         let rest = (worked.cpu_nanos as f64 - count * self.taken_off_nanos as f64).max(0.0);
-        let least = (count * WORK_NANOS_MIN).max(worked.cpu_nanos as f64 / WORK_SHARE_MIN);
+        let least = (count * WORK_NANOS_MIN as f64).max(worked.cpu_nanos as f64 / WORK_SHARE_MIN as f64);
         (count * self.added_nanos as f64 + rest * self.scale).max(least)
     }
 }

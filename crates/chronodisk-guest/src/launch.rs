@@ -30,6 +30,7 @@ use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
 use crate::processes::{Backend, Guest, describe};
 use crate::root::RootChoice;
+use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Signals, TerminalGuard, asks_to_end};
 use crate::spec::{Ending, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
@@ -272,7 +273,7 @@ struct Run<'a> {
     /// The first to be dropped: a signal that waits must not end us before the terminal is as it was.
     terminal: Option<TerminalGuard>,
     options: &'a RunOptions,
-    page: ClockPage,
+    page: ClockPage<Launcher>,
     log: File,
     /// Dropped before the backend, which then sees it hang up and closes its stores.
     guest: Guest,
@@ -756,7 +757,3 @@ fn may_wait(stdin: &io::Stdin) -> bool {
 const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);
 /// So many Ctrl-C end the guest even if the command ignores them.
 const INTERRUPTS_TO_INSIST: u32 = 3;
-/// The status with which the guest's kernel ends when its backend is gone; see `shim/clock.c`.
-const EXIT_BACKEND_LOST: i32 = 79;
-/// The same when something outside of the guest has killed one of its processes; see `shim/processes.c`.
-const EXIT_PROCESS_LOST: i32 = 80;

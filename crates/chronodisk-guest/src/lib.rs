@@ -37,6 +37,7 @@ mod records;
 mod relay;
 mod root;
 mod samples;
+mod shared;
 mod signals;
 mod spec;
 mod sweeper;

@@ -1,9 +1,9 @@
-//! The page shared by the launcher, the backend and the guest's clock; its C twin is `shim/page.h`.
+//! The page shared by the launcher, the backend and the guest's clock, and the messages of the exchange.
 
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use chronodisk_sim::Nanos;
 use memmap2::MmapRaw;
@@ -12,6 +12,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::costs::{KernelCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
+use crate::shared::layout::{
+    AnswerWords, Ask, Backend, Clock, Computing, Idling, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC, Page, QuestionWords,
+};
 use crate::time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// What the launcher decides about the guest's clock.
@@ -81,13 +84,14 @@ pub struct ClockCounters {
     pub new_faults: u64,
 }
 
-/// Our end of the shared page.
-pub struct ClockPage {
+/// An end of the shared page, which writes as `W`.
+pub struct ClockPage<W> {
     fd: OwnedFd,
     map: MmapRaw,
+    writer: W,
 }
 
-impl ClockPage {
+impl ClockPage<Launcher> {
     /// Makes a page for a guest.
     ///
     /// # Errors
@@ -95,52 +99,112 @@ impl ClockPage {
     pub fn create(options: &ClockOptions) -> io::Result<Self> {
         let fd = memfd_create("chronodisk-clock", MemfdFlags::CLOEXEC)?;
         ftruncate(&fd, PAGE_BYTES as u64)?;
-        let page = ClockPage::open(fd)?;
+        let page = ClockPage::map(fd, Launcher)?;
+        let (words, launcher) = (page.words(), &page.writer);
         let (clock, computing, idling) = encoded(&options.time);
-        page.set(field::CLOCK, clock as u64);
-        page.set(field::COMPUTING, computing as u64);
-        page.set(field::IDLING, idling as u64);
+        words.clock.set(launcher, clock as u64);
+        words.computing.set(launcher, computing as u64);
+        words.idling.set(launcher, idling as u64);
         let cpu = options.time.measured_cpu();
         let MeasuredCpu { costs, speed } =
             cpu.unwrap_or_else(|| MeasuredCpu { costs: KernelCosts::default(), speed: CPU_SPEED_DEFAULT });
-        page.set(field::KERNEL_SCALE_MILLIONTHS, millionths(costs.other_scale));
-        page.set(field::TRAP_NANOS, TRAP_NANOS_UNMEASURED);
-        page.set(field::CPU_SPEED_MILLIONTHS, millionths(speed).max(1));
-        for (index, cost) in costs.works.iter().enumerate() {
-            let at = field::COSTS + 3 * index;
-            page.set(at, cost.taken_off_nanos);
-            page.set(at + 1, cost.added_nanos);
-            page.set(at + 2, millionths(cost.scale));
+        words.kernel_scale_millionths.set(launcher, millionths(costs.other_scale));
+        words.cpu_speed_millionths.set(launcher, millionths(speed).max(1));
+        for (words, cost) in words.costs.iter().zip(&costs.works) {
+            words.taken_off_nanos.set(launcher, cost.taken_off_nanos);
+            words.added_nanos.set(launcher, cost.added_nanos);
+            words.scale_millionths.set(launcher, millionths(cost.scale));
         }
-        page.set(field::INTERRUPT_NANOS, options.interrupt_nanos);
-        page.set(field::FAULT_EXTRA_NANOS, costs.fault_extra_nanos);
-        page.set(field::NEW_FAULT_EXTRA_NANOS, costs.new_fault_extra_nanos);
-        page.set(field::DISTURBANCE_NANOS_MAX, options.disturbance_max.as_nanos());
-        page.set(field::TSC_EXTRA_NANOS, costs.tsc_extra_nanos);
-        page.set(field::TSC_HERTZ, options.tsc_hertz);
-        page.set(field::REALTIME_START_NANOS, options.realtime_start_nanos);
-        page.set(field::SEED, options.seed);
-        page.set(field::HOST_ORIGIN_NANOS, monotonic().as_nanos());
-        page.set(field::COMPLETION_BOUND, NEVER);
-        page.set(field::MAGIC, MAGIC);
+        words.trap_nanos_unmeasured.set(launcher, TRAP_NANOS_UNMEASURED);
+        words.interrupt_nanos.set(launcher, options.interrupt_nanos);
+        words.fault_extra_nanos.set(launcher, costs.fault_extra_nanos);
+        words.new_fault_extra_nanos.set(launcher, costs.new_fault_extra_nanos);
+        words.tsc_extra_nanos.set(launcher, costs.tsc_extra_nanos);
+        words.tsc_hertz.set(launcher, options.tsc_hertz);
+        words.realtime_start_nanos.set(launcher, options.realtime_start_nanos);
+        words.host_origin_nanos.set(launcher, monotonic().as_nanos());
+        words.seed.set(launcher, options.seed);
+        words.disturbance_nanos_max.set(launcher, options.disturbance_max.as_nanos());
+        words.magic.set(launcher, PAGE_MAGIC);
         Ok(page)
     }
 
-    /// Maps the page that was inherited as `fd`.
+    /// Lets idle time pass with the host's from now on.
+    pub fn follow_host(&self) {
+        self.words().idling.set(&self.writer, Idling::Host as u64);
+    }
+
+    /// Sets the rate of the time stamp counter, before the guest starts.
+    pub fn set_tsc_hertz(&self, hertz: u64) {
+        self.words().tsc_hertz.set(&self.writer, hertz);
+    }
+
+    /// Says whether something is on its way between launcher and guest: an idle guest's clock stands
+    /// still meanwhile, so that the launcher's speed never shows.
+    pub fn set_launcher_owes(&self, owes: bool) {
+        self.words().launcher_owes.set(&self.writer, owes.into());
+    }
+
+    /// Says whether the guest would get standard input if there were any: a guest that reads it and
+    /// idles then lives at the host's pace.
+    pub fn set_input_awaited(&self, awaited: bool) {
+        self.words().input_awaited.set(&self.writer, awaited.into());
+    }
+
+    /// The clock's counters.
+    #[must_use]
+    pub fn counters(&self) -> ClockCounters {
+        let words = self.words();
+        ClockCounters {
+            virtual_nanos: words.virtual_now.get(),
+            kicks: words.kicks.get(),
+            idle_exchanges: words.idle_exchanges.get(),
+            interrupts: words.interrupts.get(),
+            jumps: words.jumps.get(),
+            jumped_nanos: words.jumped_nanos.get(),
+            stopped_host_nanos: words.stopped_host_nanos.get(),
+            tsc_reads: words.tsc_reads.get(),
+            traps: words.traps.get(),
+            kernel_cpu_nanos: words.kernel_cpu_nanos.get(),
+            user_cpu_nanos: words.user_cpu_nanos.get(),
+            host_tree_read_bytes: words.host_tree_read_bytes.get(),
+            host_tree_written_bytes: words.host_tree_written_bytes.get(),
+            alarms: words.alarms.get(),
+            cold_nanos: words.cold_nanos.get(),
+            trap_overhead_nanos: words.trap_overhead_nanos.get(),
+            spins: words.spins.get(),
+            new_faults: words.new_faults.get(),
+        }
+    }
+
+    /// What the guest's kernel has worked on, in the order of [`Work::ALL`].
+    #[must_use]
+    pub fn worked(&self) -> [Worked; Work::COUNT] {
+        let worked = &self.words().worked;
+        std::array::from_fn(|index| Worked {
+            count: worked[index].count.get(),
+            cpu_nanos: worked[index].cpu_nanos.get(),
+        })
+    }
+
+    /// The process of the guest that something outside of it has killed, and the signal's number, if one was.
+    #[must_use]
+    pub fn lost_process(&self) -> Option<(u64, i32)> {
+        let words = self.words();
+        let pid = words.lost_pid.get();
+        (pid != 0).then(|| (pid, words.lost_signal.get() as i32))
+    }
+}
+
+impl ClockPage<Backend> {
+    /// Maps the page that was inherited as `fd`, and says that nothing is outstanding.
     ///
     /// # Errors
     /// When `fd` is no such page.
     pub fn open(fd: OwnedFd) -> io::Result<Self> {
-        let map = MmapRaw::map_raw(&File::from(fd.try_clone()?))?;
-        if map.len() != PAGE_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the clock's page has the wrong size"));
-        }
-        Ok(ClockPage { fd, map })
-    }
-
-    /// The descriptor to hand to the guest and the backend.
-    pub fn fd(&self) -> impl AsFd + '_ {
-        &self.fd
+        let page = ClockPage::map(fd, Backend)?;
+        page.publish(None, 0);
+        Ok(page)
     }
 
     /// The guest's clock.
@@ -148,139 +212,51 @@ impl ClockPage {
     /// # Errors
     /// When the page names none.
     pub(crate) fn clock(&self) -> io::Result<Clock> {
-        let found = self.get(field::CLOCK);
-        let all = [Clock::Stopping, Clock::Exact, Clock::Real];
-        let known = all.into_iter().find(|clock| *clock as u64 == found);
+        let found = self.words().clock.get();
+        let known = [Clock::Stopping, Clock::Exact, Clock::Real].into_iter().find(|clock| *clock as u64 == found);
         known.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the clock's page names no clock"))
-    }
-
-    /// Lets idle time pass with the host's from now on.
-    pub fn follow_host(&self) {
-        self.set(field::IDLING, Idling::Host as u64);
-    }
-
-    /// Sets the rate of the time stamp counter, before the guest starts.
-    pub fn set_tsc_hertz(&self, hertz: u64) {
-        self.set(field::TSC_HERTZ, hertz);
-    }
-
-    /// Says whether something is on its way between launcher and guest: an idle guest's clock stands
-    /// still meanwhile, so that the launcher's speed never shows.
-    pub fn set_launcher_owes(&self, owes: bool) {
-        self.set(field::LAUNCHER_OWES, owes.into());
-    }
-
-    /// Says whether the guest would get standard input if there were any: a guest that reads it and
-    /// idles then lives at the host's pace.
-    pub fn set_input_awaited(&self, awaited: bool) {
-        self.set(field::INPUT_AWAITED, awaited.into());
     }
 
     /// The guest's clock as of when it last stopped.
     #[must_use]
     pub fn virtual_now(&self) -> Nanos {
-        Nanos::from_nanos(self.get(field::VIRTUAL_NOW))
+        Nanos::from_nanos(self.words().virtual_now.get())
     }
 
     /// The guest's clock now, if its time is the host's ([`GuestTime::Real`]): what has passed since
     /// the page was made.
     #[must_use]
     pub fn host_now(&self) -> Nanos {
-        monotonic().saturating_sub(Nanos::from_nanos(self.get(field::HOST_ORIGIN_NANOS)))
+        monotonic().saturating_sub(Nanos::from_nanos(self.words().host_origin_nanos.get()))
     }
 
     /// Says when the device next needs the guest. Only while the guest stands still.
     pub fn publish(&self, completion_bound: Option<Nanos>, outstanding: u64) {
-        self.set(field::COMPLETION_BOUND, completion_bound.map_or(NEVER, Nanos::as_nanos));
-        self.set(field::OUTSTANDING, outstanding);
+        self.words().completion_bound.set(&self.writer, completion_bound.map_or(NEVER, Nanos::as_nanos));
+        self.words().outstanding.set(&self.writer, outstanding);
     }
+}
 
-    /// The clock's counters.
-    #[must_use]
-    pub fn counters(&self) -> ClockCounters {
-        ClockCounters {
-            virtual_nanos: self.get(field::VIRTUAL_NOW),
-            kicks: self.get(field::KICKS),
-            idle_exchanges: self.get(field::IDLE_EXCHANGES),
-            interrupts: self.get(field::INTERRUPTS),
-            jumps: self.get(field::JUMPS),
-            jumped_nanos: self.get(field::JUMPED_NANOS),
-            stopped_host_nanos: self.get(field::STOPPED_HOST_NANOS),
-            tsc_reads: self.get(field::TSC_READS),
-            traps: self.get(field::TRAPS),
-            kernel_cpu_nanos: self.get(field::KERNEL_CPU_NANOS),
-            user_cpu_nanos: self.get(field::USER_CPU_NANOS),
-            host_tree_read_bytes: self.get(field::HOST_TREE_READ_BYTES),
-            host_tree_written_bytes: self.get(field::HOST_TREE_WRITTEN_BYTES),
-            alarms: self.get(field::ALARMS),
-            cold_nanos: self.get(field::COLD_NANOS),
-            trap_overhead_nanos: self.get(field::TRAP_OVERHEAD_NANOS),
-            spins: self.get(field::SPINS),
-            new_faults: self.get(field::NEW_FAULTS),
+impl<W> ClockPage<W> {
+    fn map(fd: OwnedFd, writer: W) -> io::Result<Self> {
+        let map = MmapRaw::map_raw(&File::from(fd.try_clone()?))?;
+        if map.len() != PAGE_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the clock's page has the wrong size"));
         }
+        Ok(ClockPage { fd, map, writer })
     }
 
-    /// What the guest's kernel has worked on, in the order of [`Work::ALL`].
-    #[must_use]
-    pub fn worked(&self) -> [Worked; Work::COUNT] {
-        std::array::from_fn(|index| {
-            let at = field::WORKED + 2 * index;
-            Worked { count: self.get(at), cpu_nanos: self.get(at + 1) }
-        })
+    /// The descriptor to hand to the guest and the backend.
+    pub fn fd(&self) -> impl AsFd + '_ {
+        &self.fd
     }
 
-    /// The process of the guest that something outside of it has killed, and the signal's number, if one was.
-    #[must_use]
-    pub fn lost_process(&self) -> Option<(u64, i32)> {
-        let pid = self.get(field::LOST_PID);
-        (pid != 0).then(|| (pid, self.get(field::LOST_SIGNAL) as i32))
+    fn words(&self) -> &Page {
+        const { assert!(size_of::<Page>() <= PAGE_BYTES) };
+        // SAFETY: the map is page-aligned, PAGE_BYTES long and lives as long as self; the structure is made of aligned
+        // 64-bit atomics alone, and every party accesses it in such words.
+        unsafe { &*self.map.as_ptr().cast::<Page>() }
     }
-
-    fn word(&self, index: usize) -> &AtomicU64 {
-        assert!(index < field::COUNT);
-        // SAFETY: the map is page-aligned, PAGE_BYTES long and lives as long as self; every party
-        // accesses it in aligned 64-bit words.
-        unsafe { &*self.map.as_ptr().cast::<AtomicU64>().add(index) }
-    }
-
-    fn get(&self, index: usize) -> u64 {
-        self.word(index).load(Ordering::Acquire)
-    }
-
-    fn set(&self, index: usize, value: u64) {
-        self.word(index).store(value, Ordering::Release);
-    }
-}
-
-/// The guest's clock, `enum chronodisk_clock`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Clock {
-    /// It stops while the emulator works.
-    Stopping = 0,
-    /// The kernel keeps simulated time itself.
-    Exact = 1,
-    /// It is the host's, and never stops or jumps.
-    Real = 2,
-}
-
-/// What passes while the guest computes, `enum chronodisk_computing`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Computing {
-    /// The host's time.
-    Wall = 0,
-    /// The guest's own CPU time.
-    Measured = 1,
-    /// Nothing; of exact clocks only.
-    Zero = 2,
-}
-
-/// What passes while the guest idles with nothing outstanding, `enum chronodisk_idling`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Idling {
-    /// Nothing: the clock jumps to the next event.
-    Jump = 0,
-    /// The host's time.
-    Host = 1,
 }
 
 /// The guest's time as the page has it, which only this makes.
@@ -311,62 +287,7 @@ fn monotonic() -> Nanos {
     Nanos::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// The instant of nothing, on the page and in messages.
-pub(crate) const NEVER: u64 = u64::MAX;
-
-const PAGE_BYTES: usize = 4096;
-/// "chrono" and the structure's size, so that two builds can't be mixed unnoticed.
-const MAGIC: u64 = 0x6368_726f_6e6f_0000 | (8 * field::COUNT) as u64;
-
-/// Positions in 64-bit words, in the order of `struct chronodisk_page`.
-mod field {
-    pub const MAGIC: usize = 0;
-    pub const CLOCK: usize = 1;
-    pub const COMPUTING: usize = 2;
-    pub const KERNEL_SCALE_MILLIONTHS: usize = 3;
-    pub const TRAP_NANOS: usize = 4;
-    pub const INTERRUPT_NANOS: usize = 5;
-    pub const FAULT_EXTRA_NANOS: usize = 6;
-    pub const TSC_EXTRA_NANOS: usize = 7;
-    pub const TSC_HERTZ: usize = 8;
-    pub const REALTIME_START_NANOS: usize = 9;
-    pub const IDLING: usize = 10;
-    pub const SEED: usize = 11;
-    pub const HOST_ORIGIN_NANOS: usize = 12;
-    pub const LAUNCHER_OWES: usize = 13;
-    pub const INPUT_AWAITED: usize = 14;
-    pub const COMPLETION_BOUND: usize = 15;
-    pub const OUTSTANDING: usize = 16;
-    pub const VIRTUAL_NOW: usize = 17;
-    pub const KICKS: usize = 18;
-    pub const IDLE_EXCHANGES: usize = 19;
-    pub const INTERRUPTS: usize = 20;
-    pub const JUMPS: usize = 21;
-    pub const JUMPED_NANOS: usize = 22;
-    pub const STOPPED_HOST_NANOS: usize = 23;
-    pub const TSC_READS: usize = 24;
-    pub const TRAPS: usize = 25;
-    pub const KERNEL_CPU_NANOS: usize = 26;
-    pub const USER_CPU_NANOS: usize = 27;
-    pub const HOST_TREE_READ_BYTES: usize = 28;
-    pub const HOST_TREE_WRITTEN_BYTES: usize = 29;
-    pub const ALARMS: usize = 30;
-    pub const COLD_NANOS: usize = 31;
-    pub const SPINS: usize = 32;
-    pub const TRAP_OVERHEAD_NANOS: usize = 33;
-    pub const WORKED: usize = 34;
-    pub const CPU_SPEED_MILLIONTHS: usize = WORKED + 2 * super::Work::COUNT;
-    pub const COSTS: usize = CPU_SPEED_MILLIONTHS + 1;
-    pub const NEW_FAULT_EXTRA_NANOS: usize = COSTS + 3 * super::Work::COUNT;
-    pub const DISTURBANCE_NANOS_MAX: usize = NEW_FAULT_EXTRA_NANOS + 1;
-    pub const NEW_FAULTS: usize = DISTURBANCE_NANOS_MAX + 1;
-    pub const LOST_PID: usize = NEW_FAULTS + 1;
-    pub const LOST_SIGNAL: usize = LOST_PID + 1;
-    /// `shim/page.h` asserts 8 × this as the size of the structure.
-    pub const COUNT: usize = LOST_SIGNAL + 1;
-}
-
-/// A question of the guest's clock, `struct chronodisk_question`.
+/// A question of the guest's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     pub ask: Ask,
@@ -374,35 +295,30 @@ pub(crate) struct Question {
     pub guest_timer: Option<Nanos>,
 }
 
-/// Why the guest stands still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// Nothing runs until the first completion or the guest's timer.
-    Idle,
-    /// The completion bound has passed while the guest ran.
-    Interrupt,
-}
-
-pub(crate) const QUESTION_BYTES: usize = 24;
+pub(crate) const QUESTION_BYTES: usize = size_of::<QuestionWords>();
+const ANSWER_BYTES: usize = size_of::<AnswerWords>();
 
 impl Question {
     pub fn decode(bytes: &[u8; QUESTION_BYTES]) -> Option<Self> {
-        let word = |index: usize| u64::from_ne_bytes(bytes[8 * index..8 * index + 8].try_into().expect("eight bytes"));
-        let ask = match word(0) {
-            1 => Ask::Idle,
-            2 => Ask::Interrupt,
-            _ => return None,
-        };
-        let guest_timer = (word(2) != NEVER).then(|| Nanos::from_nanos(word(2)));
-        Some(Question { ask, virtual_now: Nanos::from_nanos(word(1)), guest_timer })
+        let word = |offset: usize| u64::from_ne_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"));
+        let asked = word(offset_of!(QuestionWords, ask));
+        let ask = [Ask::Idle, Ask::Interrupt].into_iter().find(|ask| *ask as u64 == asked)?;
+        let virtual_now = Nanos::from_nanos(word(offset_of!(QuestionWords, virtual_now)));
+        let guest_timer = word(offset_of!(QuestionWords, guest_timer));
+        let guest_timer = (guest_timer != NEVER).then(|| Nanos::from_nanos(guest_timer));
+        Some(Question { ask, virtual_now, guest_timer })
     }
 }
 
-/// Encodes the answer to a [`Question`], `struct chronodisk_answer`.
-pub(crate) fn encode_answer(virtual_now: Nanos, completed: u64) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&virtual_now.as_nanos().to_ne_bytes());
-    bytes[8..].copy_from_slice(&completed.to_ne_bytes());
+/// Encodes the answer to a [`Question`].
+pub(crate) fn encode_answer(virtual_now: Nanos, completed: u64) -> [u8; ANSWER_BYTES] {
+    let mut bytes = [0; ANSWER_BYTES];
+    for (offset, word) in [
+        (offset_of!(AnswerWords, virtual_now), virtual_now.as_nanos()),
+        (offset_of!(AnswerWords, completed), completed),
+    ] {
+        bytes[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
+    }
     bytes
 }
 
@@ -432,15 +348,16 @@ mod tests {
         };
         let ours = ClockPage::create(&options).unwrap();
         let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
-        assert_eq!(theirs.get(field::KERNEL_SCALE_MILLIONTHS), 125_000);
-        assert_eq!((theirs.get(field::FAULT_EXTRA_NANOS), theirs.get(field::CPU_SPEED_MILLIONTHS)), (7, 2_000_000));
-        assert_eq!(theirs.get(field::NEW_FAULT_EXTRA_NANOS - 1), 125_000, "the last work's scale");
-        assert_eq!((theirs.get(field::NEW_FAULT_EXTRA_NANOS), theirs.get(field::DISTURBANCE_NANOS_MAX)), (17, 13));
-        assert_eq!(theirs.worked(), [Worked::default(); Work::COUNT]);
-        assert_eq!((theirs.get(field::CLOCK), theirs.get(field::COMPUTING), theirs.get(field::IDLING)), (0, 1, 1));
-        assert_eq!(theirs.get(field::COMPLETION_BOUND), NEVER);
-        ours.publish(Some(Nanos::from_nanos(5)), 2);
-        assert_eq!((theirs.get(field::COMPLETION_BOUND), theirs.get(field::OUTSTANDING)), (5, 2));
+        let words = theirs.words();
+        assert_eq!(words.kernel_scale_millionths.get(), 125_000);
+        assert_eq!((words.fault_extra_nanos.get(), words.cpu_speed_millionths.get()), (7, 2_000_000));
+        assert_eq!(words.costs[Work::COUNT - 1].scale_millionths.get(), 125_000);
+        assert_eq!((words.new_fault_extra_nanos.get(), words.disturbance_nanos_max.get()), (17, 13));
+        assert_eq!(ours.worked(), [Worked::default(); Work::COUNT]);
+        assert_eq!((words.clock.get(), words.computing.get(), words.idling.get()), (0, 1, 1));
+        assert_eq!(words.completion_bound.get(), NEVER);
+        theirs.publish(Some(Nanos::from_nanos(5)), 2);
+        assert_eq!((ours.words().completion_bound.get(), ours.words().outstanding.get()), (5, 2));
     }
 
     #[test]
@@ -469,10 +386,11 @@ mod tests {
             seed: 0,
             disturbance_max: Nanos::ZERO,
         };
-        let page = ClockPage::create(&options).unwrap();
-        assert_eq!(page.clock().unwrap(), Clock::Real);
-        page.set(field::CLOCK, 3);
-        assert_eq!(page.clock().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let ours = ClockPage::create(&options).unwrap();
+        let theirs = ClockPage::open(ours.fd.try_clone().unwrap()).unwrap();
+        assert_eq!(theirs.clock().unwrap(), Clock::Real);
+        ours.words().clock.set(&Launcher, 3);
+        assert_eq!(theirs.clock().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -15,10 +15,13 @@ use crate::confinement;
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
 use crate::filesystem::FileSystem;
-use crate::host::{self, UserModeLinux};
+use crate::host::{self, HostLacks, UserModeLinux};
 use crate::init::device_name;
 use crate::launch::RunOptions;
 use crate::outcome::{Doing, RunError};
+use crate::shared::layout::{
+    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, PAGE_VARIABLE, SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
+};
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;
 
@@ -175,7 +178,7 @@ impl Guest {
         rustix::io::ioctl_fionbio(&console, true).doing("preparing the guest's console")?;
         let library = memfd_create("chronodisk-clock.so", MemfdFlags::CLOEXEC).doing("placing the guest's clock")?;
         File::from(library.try_clone().doing("placing the guest's clock")?)
-            .write_all(CLOCK_LIBRARY)
+            .write_all(clock_library()?)
             .doing("placing the guest's clock")?;
 
         let vhost_numbers: Vec<String> = (0..vhost.len()).map(|index| descriptors::vhost(index).to_string()).collect();
@@ -186,17 +189,20 @@ impl Guest {
             .env("PATH", "/usr/bin:/bin")
             .env("LD_BIND_NOW", "1")
             .env("LD_PRELOAD", format!("/proc/self/fd/{}", descriptors::CLOCK_LIBRARY))
-            .env("CHRONODISK_PAGE_FD", descriptors::PAGE.to_string())
-            .env("CHRONODISK_EXCHANGE_FD", descriptors::EXCHANGE.to_string())
-            .env("CHRONODISK_VHOST_FDS", vhost_numbers.join(","))
-            .env("CHRONODISK_SERIAL_OUT_FD", descriptors::SERIAL_OUT.to_string())
+            .env(PAGE_VARIABLE, descriptors::PAGE.to_string())
+            .env(EXCHANGE_VARIABLE, descriptors::EXCHANGE.to_string())
+            .env(VHOST_VARIABLE, vhost_numbers.join(","))
+            .env(SERIAL_OUT_VARIABLE, descriptors::SERIAL_OUT.to_string())
             .arg(format!("mem={}K", options.memory_bytes >> 10))
             .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", if options.host_writes { "rw" } else { "ro" }])
             // Each connects to a name that the clock library knows; the number is virtio-blk's.
-            .args((0..vhost.len()).map(|index| format!("virtio_uml.device=chronodisk-{}:2", device_name(index))))
+            .args(
+                (0..vhost.len())
+                    .map(|index| format!("virtio_uml.device={DEVICE_SOCKET_PREFIX}{}:2", device_name(index))),
+            )
             // The delay loop is not calibrated: ten ticks would pass, and with them seconds of the host.
             .arg("lpj=20000000")
-            .args(keeps_time.then_some("time-travel=ext:chronodisk-calendar"))
+            .args(keeps_time.then(|| format!("time-travel=ext:{CALENDAR_SOCKET}")))
             .args(["con=null", "ssl=null", "quiet", "noreboot", "panic=-1"])
             .arg(format!("con0=null,fd:{}", descriptors::CONSOLE))
             .arg(format!("ssl0=fd:{},fd:{}", descriptors::SERIAL_IN, descriptors::SERIAL_OUT))
@@ -293,6 +299,23 @@ pub(crate) fn own_process_group(command: &mut Command) {
 
 /// The preload library that is the guest's clock.
 const CLOCK_LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/clock.so"));
+/// The same, but it traps where behaviour is undefined, which ends the guest. Debug builds carry it for the tests.
+#[cfg(trapping_clock)]
+const TRAPPING_CLOCK_LIBRARY: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/clock-trapping.so")));
+#[cfg(not(trapping_clock))]
+const TRAPPING_CLOCK_LIBRARY: Option<&[u8]> = None;
+/// Set to run guests on the clock that traps.
+const TRAPPING_VARIABLE: &str = "CHRONODISK_TRAPPING_CLOCK";
+
+fn clock_library() -> Result<&'static [u8], HostLacks> {
+    if std::env::var_os(TRAPPING_VARIABLE).is_none() {
+        return Ok(CLOCK_LIBRARY);
+    }
+    TRAPPING_CLOCK_LIBRARY.ok_or_else(|| HostLacks {
+        what: format!("this build carries no clock that traps, for which {TRAPPING_VARIABLE} asks"),
+        help: "build for debugging, with a C compiler that has -fsanitize=undefined".into(),
+    })
+}
 
 /// An exit status in words.
 pub(crate) fn describe(status: ExitStatus) -> String {

@@ -18,12 +18,13 @@ use rustix::io::Errno;
 
 use crate::backend::{RunEnd, obey};
 use crate::page::ClockPage;
+use crate::shared::layout::Backend;
 
 /// Drives the devices by the host's time.
 pub(crate) struct RealTime {
     clock: RealClock,
     transport: TransportIndex,
-    page: ClockPage,
+    page: ClockPage<Backend>,
     pace: Pace,
     scheduling: real_host::Scheduling,
     /// Without it wake-ups are slower, and nothing else is different.
@@ -50,7 +51,7 @@ const SPIN_ALONE: Nanos = Nanos::from_micros(2);
 
 impl RealTime {
     /// Of devices whose models stand at the instant at which the page was made.
-    pub fn new(engine: Engine, page: ClockPage) -> Self {
+    pub fn new(engine: Engine, page: ClockPage<Backend>) -> Self {
         real_host::precise_timers();
         let mut clock = RealClock::new(engine);
         let options = RealOptions { arrival_skew: Tracked::Fixed(Nanos::ZERO), completion_lead: Tracked::Auto };

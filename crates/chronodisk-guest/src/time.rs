@@ -27,6 +27,7 @@ pub enum GuestTime {
 
 /// What counts while a guest computes whose clock stops.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are few, and they stay plain values")]
 pub enum StoppingCpu {
     /// The guest's own CPU time: immune to the host's load.
     Measured(MeasuredCpu),
@@ -36,6 +37,7 @@ pub enum StoppingCpu {
 
 /// What counts while a guest computes whose kernel keeps simulated time.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there are few, and they stay plain values")]
 pub enum ExactCpu {
     /// The guest's own CPU time, as with a clock that stops.
     Measured(MeasuredCpu),

@@ -131,3 +131,37 @@ fn the_guest_does_not_notice_a_slow_store() {
     let ms = |name: &str| rep[name].as_f64().unwrap() / 1e6;
     assert!(ms("run_time_ns") < 300.0 && ms("host_time_ns") > 655.0, "{rep}");
 }
+
+/// On the clock that traps where behaviour is undefined in C; the guest's kernel dies of that.
+#[test]
+fn the_clock_does_nothing_that_is_undefined() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    // Programs begin, read, write, wait, sleep, read the time stamp counter, and are interrupted.
+    let script = format!(
+        "dd if=/dev/zero of=/mnt/f bs=64k count=16 conv=fsync 2>&1; cp -r /etc/init.d /mnt/; sleep 1; \
+         head -c 10M /dev/zero | cksum & dd if=/mnt/f of=/dev/null bs=4k count=64 iflag=direct 2>&1; wait; \
+         {} guest-probe time-stamp",
+        env!("CARGO_BIN_EXE_chronodisk")
+    );
+    let exact = chronodisk.command(&["kernel", "path"]).output().unwrap().status.success();
+    let clocks: [&[&str]; 5] = [
+        &["--cpu", "measured", "--clock-disturbance", "100us"],
+        &["--cpu", "wall"],
+        &["--clock", "real"],
+        &["--clock", "exact"],
+        &["--clock", "exact", "--cpu", "measured"],
+    ];
+    for clock in clocks.into_iter().filter(|clock| exact || !clock.contains(&"exact")) {
+        let arguments = [&["run", "--device", "constant-1ms"], clock, &["--", "sh", "-c", &script]].concat();
+        let output = chronodisk.command(&arguments).env("CHRONODISK_TRAPPING_CLOCK", "1").output().unwrap();
+        let said = text(&output.stderr);
+        if said.contains("carries no clock that traps") {
+            println!("SKIPPED: {}", said.lines().next().unwrap_or_default());
+            return;
+        }
+        assert!(output.status.success(), "{clock:?}: {said}");
+    }
+    if !exact {
+        println!("SKIPPED: the exact clock that traps: its kernel is not built");
+    }
+}

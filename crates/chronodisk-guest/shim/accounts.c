@@ -1,0 +1,519 @@
+/* See accounts.h. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "accounts.h"
+
+static uint64_t millionths(uint64_t of, uint64_t share)
+{
+	return (uint64_t)((unsigned __int128)of * share / 1000000u);
+}
+
+void accounts_begin(struct accounts *a, struct chronodisk_page *page)
+{
+	memset(a, 0, sizeof *a);
+	a->page = page;
+	a->work = CHRONODISK_WORK_OTHER;
+	a->trap_nanos = page->trap_nanos_unmeasured;
+}
+
+/* ---- What the host takes of the kernel's CPU time ------------------------------------------------ */
+
+/* The host's part is an estimate: what it takes to read a clock changes with the processor's other load. Where
+ * it came to more than all CPU time, as it did by 1 % in a kernel that read its clock until a tick came, V stood
+ * still for ever. So of all CPU time between two looks at it at least this share is the kernel's own. */
+#define OWN_SHARE 16
+
+static void note_host_part(struct accounts *a, uint64_t nanos)
+{
+	if (!a->running_pid)
+		a->host_part_nanos += nanos;
+}
+
+static void look_at_host_part(struct accounts *a, uint64_t kernel_cpu)
+{
+	a->looked_at_cpu = kernel_cpu;
+	a->looked_at_host_part = a->host_part_nanos;
+}
+
+/* The kernel has called its host for what a native kernel need not do. */
+void accounts_note_host_call(struct accounts *a, uint64_t took_nanos)
+{
+	note_host_part(a, smaller(took_nanos, HOST_CALL_MAXIMUM_NANOS) + a->clock_read_nanos);
+}
+
+/* Reading a clock of CPU time is such a call, too. */
+void accounts_note_cpu_clock_read(struct accounts *a)
+{
+	note_host_part(a, a->cpu_clock_read_nanos);
+}
+
+/* The clock of the kernel's CPU time was read. */
+void accounts_look(struct accounts *a, uint64_t kernel_cpu)
+{
+	if (a->running_pid)
+		return;
+	uint64_t passed = less(kernel_cpu, a->looked_at_cpu);
+	a->host_part_nanos = smaller(a->host_part_nanos, a->looked_at_host_part + passed - passed / OWN_SHARE);
+	look_at_host_part(a, kernel_cpu);
+}
+
+/* ---- What work counts ----------------------------------------------------------------------------- */
+
+/* No processor reads its time stamp counter in less. */
+#define TSC_READ_NANOS 20ull
+
+static uint64_t scale_of_work(const struct accounts *a)
+{
+	if (!a->booted)
+		return 1000000u;
+	return a->work == CHRONODISK_WORK_OTHER ? a->page->kernel_scale_millionths
+						: a->page->costs[a->work].scale_millionths;
+}
+
+static uint64_t charge_for_work(const struct accounts *a, uint64_t cpu)
+{
+	uint64_t least = cpu / WORK_SHARE_MIN;
+	uint64_t charge;
+	if (!a->booted || a->work == CHRONODISK_WORK_OTHER) {
+		charge = millionths(cpu, scale_of_work(a));
+	} else {
+		const struct chronodisk_cost *cost = &a->page->costs[a->work];
+		charge = cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
+		least = least > WORK_NANOS_MIN ? least : WORK_NANOS_MIN;
+	}
+	return charge > least ? charge : least;
+}
+
+/* ---- Cold caches ---------------------------------------------------------------------------------- */
+
+/* After a long stop the guest's next steps run with cold caches, which a guest whose clock never
+ * stopped would not have: with stops of 50 ms the kernel's way through a completion took 168 us of CPU
+ * time instead of 14, and a program's first stretch 31 us instead of 3. So the next stretches count
+ * what is usual, and the rest only when it exceeds what cold caches cost altogether; that is less in
+ * proportion after stops of less than COLD_STOP_NANOS, and nothing below the minimum. A stretch of the
+ * kernel's that copies a megabyte takes 270 us instead of 170, and a larger bound would take off its work. */
+#define COLD_STOP_NANOS 5000000ull
+#define COLD_STOP_MINIMUM_NANOS 500000ull
+#define COLD_STRETCHES 16
+#define COLD_USER_NANOS 40000ull
+#define COLD_KERNEL_NANOS 200000ull
+/* The kernel's way from an interrupt to user code or to idling takes 5 to 25 us of CPU time when warm. */
+#define USUAL_KERNEL_NANOS 15000ull
+
+/* How much of a stretch after a long stop is due to cold caches, if so much may be. */
+static uint64_t cold_part(const struct accounts *a, uint64_t ran, uint64_t usual, uint64_t most)
+{
+	return a->cold_stretches ? smaller(less(ran, usual), most) : 0;
+}
+
+static uint64_t cold_part_of_kernel(const struct accounts *a, uint64_t kernel_cpu)
+{
+	return cold_part(a, kernel_cpu - a->kernel_since_cpu, USUAL_KERNEL_NANOS, a->cold_kernel_nanos);
+}
+
+static uint64_t cold_part_of_user(const struct accounts *a, uint64_t ran)
+{
+	return cold_part(a, ran, a->usual_stretch_nanos, a->cold_user_nanos);
+}
+
+void accounts_begin_cold_stretches(struct accounts *a, uint64_t stopped_nanos)
+{
+	a->cold_stretches = 0;
+	int corrects = a->booted && a->page->computing == CHRONODISK_COMPUTING_MEASURED;
+	if (!corrects || stopped_nanos < COLD_STOP_MINIMUM_NANOS)
+		return;
+	uint64_t share = smaller(stopped_nanos, COLD_STOP_NANOS);
+	a->cold_stretches = COLD_STRETCHES;
+	a->cold_user_nanos = COLD_USER_NANOS * share / COLD_STOP_NANOS;
+	a->cold_kernel_nanos = COLD_KERNEL_NANOS * share / COLD_STOP_NANOS;
+}
+
+/* ---- The base ------------------------------------------------------------------------------------- */
+
+/* Whether a reading needs the CPU time of the guest's kernel. */
+int accounts_need_kernel_cpu(const struct accounts *a)
+{
+	return !a->running_pid || a->handler_depth;
+}
+
+/* The kernel's own CPU time in its process. */
+static uint64_t kernel_cpu(const struct accounts *a, struct cpu_reading now)
+{
+	uint64_t cpu;
+	if (!a->running_pid)
+		cpu = now.kernel;
+	else
+		cpu = a->resumed_kernel_cpu + a->handled_nanos +
+		      (a->handler_depth ? now.kernel - a->handler_since_cpu : 0);
+	return cpu - a->host_part_nanos - a->cold_kernel_total_nanos;
+}
+
+/* All CPU time of the guest's kernel so far. */
+static uint64_t kernel_in_all(const struct accounts *a, struct cpu_reading now)
+{
+	uint64_t kernel = kernel_cpu(a, now);
+	if (a->running_pid && !a->running_user_code)
+		kernel += now.running - a->running_since_cpu;
+	else if (!a->running_pid)
+		kernel -= cold_part_of_kernel(a, kernel);
+	return kernel + a->stub_kernel_cpu_nanos;
+}
+
+/* The guest's CPU time on its processor: programs in full, the kernel's by its work. */
+uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now)
+{
+	uint64_t user = a->user_cpu_nanos;
+	if (a->running_pid && a->running_user_code) {
+		uint64_t ran = now.running - a->running_since_cpu;
+		user += less(ran - cold_part_of_user(a, ran), a->trap_nanos + a->overhead_owed_nanos);
+	}
+	uint64_t work = charge_for_work(a, less(kernel_in_all(a, now), a->work_since_cpu));
+	uint64_t spent = user + a->charged_work_nanos + work;
+	/* A slower clock would make the boot, which waits for ticks, last as many times as long. */
+	if (!a->booted || a->page->cpu_speed_millionths == 1000000u)
+		return spent;
+	return (uint64_t)((unsigned __int128)spent * 1000000u / a->page->cpu_speed_millionths);
+}
+
+/* While computing takes no time, programs that wait for time to pass must see it pass: a read of the
+ * time stamp counter takes as long as a processor needs for one, a yield what it costs natively. A
+ * program that spins on memory is given a tick of the guest's scheduler for each alarm. */
+#define YIELD_NANOS 500ull
+#define SPIN_NANOS 10000000ull
+
+uint64_t accounts_free_base(const struct accounts *a)
+{
+	return a->page->tsc_reads * TSC_READ_NANOS + a->yields * YIELD_NANOS + a->page->spins * SPIN_NANOS;
+}
+
+/* ---- V -------------------------------------------------------------------------------------------- */
+
+/* A signal handler may have read the clock in between; V never steps back. */
+uint64_t accounts_never_back(struct accounts *a, uint64_t virtual_nanos)
+{
+	uint64_t latest = __atomic_load_n(&a->latest_nanos, __ATOMIC_RELAXED);
+	while ((int64_t)(virtual_nanos - latest) > 0)
+		if (__atomic_compare_exchange_n(&a->latest_nanos, &latest, virtual_nanos, 0, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return virtual_nanos;
+	return latest;
+}
+
+/* The clock goes on from where it stopped. */
+void accounts_go_on(struct accounts *a, uint64_t base)
+{
+	a->offset_nanos = (int64_t)(a->page->virtual_now - base);
+	a->latest_nanos = a->page->virtual_now;
+}
+
+void accounts_jump(struct accounts *a, uint64_t nanos)
+{
+	a->offset_nanos += (int64_t)nanos;
+	a->page->jumps++;
+	a->page->jumped_nanos += nanos;
+}
+
+/* So much of the base does not count. */
+void accounts_forget(struct accounts *a, uint64_t nanos)
+{
+	if (a->page->clock == CHRONODISK_CLOCK_EXACT)
+		a->charged_nanos += nanos;
+	else
+		a->offset_nanos -= (int64_t)nanos;
+}
+
+/* What has been computed and is not yet in the V of an exact kernel. */
+uint64_t accounts_uncharged(const struct accounts *a, uint64_t base)
+{
+	return less(base, a->charged_nanos);
+}
+
+/* ---- Alarms --------------------------------------------------------------------------------------- */
+
+/* If V did not move from one alarm to the next, its process has stopped already, and the guest's kernel was interrupted
+ * before it could take note. On a slow host the alarm could come again before it gets to do so, each time, for ever: so
+ * each such alarm doubles the least wait, up to this many times. */
+#define FUTILE_ALARMS_MAX 9
+/* An alarm that is set while the guest's kernel runs is late by at most this if user code takes over
+ * and runs on, which moves V faster. */
+#define LATENESS_MAXIMUM_NANOS 100000ull
+/* User code that has lately been back within a quarter of the time left gets no alarm of its own. */
+#define STRETCHES_AHEAD 4
+
+/* How long the host's timer is to wait for V, which is now, to reach target, as if the guest went on doing what it
+ * does: kernel code moves V on more slowly than the host's clock if its CPU time is scaled down. */
+uint64_t accounts_alarm_wait(struct accounts *a, uint64_t now, uint64_t target)
+{
+	uint64_t wait = less(target, now);
+	if (wait && a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
+		uint64_t scale = scale_of_work(a);
+		if (a->booted)
+			wait = millionths(wait, a->page->cpu_speed_millionths);
+		if (a->booted && !(a->running_pid && a->running_user_code) && scale && scale < 1000000u)
+			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale),
+				       wait + LATENESS_MAXIMUM_NANOS);
+		if (now != a->armed_at_nanos)
+			a->futile_alarms = 0;
+		else if (a->futile_alarms < FUTILE_ALARMS_MAX)
+			a->futile_alarms++;
+		a->armed_at_nanos = now;
+		if (wait < REARM_MINIMUM_NANOS << a->futile_alarms)
+			wait = REARM_MINIMUM_NANOS << a->futile_alarms;
+	}
+	return wait ? wait : 1;
+}
+
+/* The same if user code is about to run. */
+uint64_t accounts_user_alarm_wait(uint64_t now, uint64_t target)
+{
+	return target > now + REARM_MINIMUM_NANOS ? target - now : REARM_MINIMUM_NANOS;
+}
+
+/* Whether user code may well run for so long. */
+int accounts_may_run_for(const struct accounts *a, uint64_t nanos)
+{
+	return nanos < STRETCHES_AHEAD * a->longest_stretch_nanos;
+}
+
+/* ---- Who runs ------------------------------------------------------------------------------------- */
+
+/* A handler of the guest's begins; whether it is the first, which then says so with the kernel's CPU time. */
+int accounts_enter_handler(struct accounts *a)
+{
+	return a->handler_depth++ == 0;
+}
+
+void accounts_begin_handler(struct accounts *a, uint64_t kernel_cpu)
+{
+	a->handler_since_cpu = kernel_cpu;
+}
+
+/* Whether the end of a handler needs the kernel's CPU time. */
+int accounts_handler_counts(const struct accounts *a)
+{
+	return a->handler_depth == 1 && a->running_pid;
+}
+
+void accounts_leave_handler(struct accounts *a, uint64_t kernel_cpu)
+{
+	if (accounts_handler_counts(a))
+		a->handled_nanos += kernel_cpu - a->handler_since_cpu;
+	a->handler_depth--;
+}
+
+/* The kernel has turned to another program than the one that returned. */
+void accounts_note_switch(struct accounts *a, pid_t pid, int user_code)
+{
+	if (user_code && pid != a->returned_pid && (a->work == CHRONODISK_WORK_CALL || a->work == CHRONODISK_WORK_COPY))
+		a->work = CHRONODISK_WORK_SWITCH;
+}
+
+/* The user process is about to run: its program if user_code, else what the kernel has it do. */
+void accounts_begin_stretch(struct accounts *a, pid_t pid, int user_code, struct cpu_reading now)
+{
+	a->running_since_cpu = now.running;
+	a->running_user_code = user_code;
+	a->handled_nanos = 0;
+	a->resumed_kernel_cpu = now.kernel;
+	a->running_pid = pid;
+}
+
+/* The first quartile of the warm stretches, approached in small steps: three down weigh as one up. */
+static void note_usual_stretch(struct accounts *a, uint64_t ran)
+{
+	uint64_t step = a->usual_stretch_nanos / 256 + 1;
+	if (ran > a->usual_stretch_nanos)
+		a->usual_stretch_nanos += step;
+	else
+		a->usual_stretch_nanos = less(a->usual_stretch_nanos, 3 * step);
+}
+
+/* The host's other load makes stops cheaper and dearer from one second to the next, by up to a quarter. The shorter
+ * ones of a program's stretches are hardly more than the stop, so their first quartile is followed so far and no
+ * further: of a program that computes for a microsecond at a time none is, and what it computes must count. One that
+ * computes for long at a time has none that are short either, and for it the stops hardly matter. */
+#define STOPS_VARY_BY 4
+
+static void follow_stops(struct accounts *a, uint64_t ran)
+{
+	if (!a->probed_quartile_nanos)
+		return;
+	uint64_t step = a->quartile_nanos / 256 + 1;
+	uint64_t next = ran > a->quartile_nanos ? a->quartile_nanos + step : less(a->quartile_nanos, 3 * step);
+	if (next < a->probed_quartile_nanos - a->probed_quartile_nanos / STOPS_VARY_BY ||
+	    next > a->probed_quartile_nanos + a->probed_quartile_nanos / STOPS_VARY_BY)
+		return;
+	a->quartile_nanos = next;
+	a->trap_nanos = a->quartile_nanos * a->probed_mean_nanos / a->probed_quartile_nanos;
+}
+
+/* Stops that may owe something. */
+#define OVERHEAD_OWED_STOPS 16
+
+static void end_stretch_of_program(struct accounts *a, uint64_t ran, uint64_t overhead_nanos, enum chronodisk_work next)
+{
+	if (a->cold_stretches) {
+		uint64_t part = cold_part_of_user(a, ran);
+		a->cold_user_nanos -= part;
+		a->page->cold_nanos += part;
+		ran -= part;
+		a->cold_stretches--;
+	} else {
+		note_usual_stretch(a, ran);
+		if (next == CHRONODISK_WORK_CALL)
+			follow_stops(a, ran);
+	}
+	/* Whatever is taken off, a program that waits for time to pass must see it pass. */
+	uint64_t owed = a->overhead_owed_nanos + overhead_nanos;
+	uint64_t part = smaller(less(ran, TSC_READ_NANOS), owed);
+	a->user_cpu_nanos += ran - part;
+	a->page->trap_overhead_nanos += part;
+	a->overhead_owed_nanos = smaller(owed - part, OVERHEAD_OWED_STOPS * a->trap_nanos);
+}
+
+/* The user process that runs has stopped; the host's part of that, which is not the guest's, takes
+ * overhead_nanos of CPU time. The kernel then does what it stopped for. */
+void accounts_end_stretch(struct accounts *a, struct cpu_reading now, uint64_t overhead_nanos,
+			  enum chronodisk_work next)
+{
+	uint64_t ran = now.running - a->running_since_cpu;
+	int user_code = a->running_user_code;
+	a->host_part_nanos += less(now.kernel, a->resumed_kernel_cpu + a->handled_nanos);
+	look_at_host_part(a, now.kernel);
+	a->running_pid = 0;
+	a->page->traps += (uint64_t)user_code;
+	a->last_stretch_nanos = ran;
+	a->longest_stretch_nanos -= a->longest_stretch_nanos / 16;
+	if (user_code && ran > a->longest_stretch_nanos)
+		a->longest_stretch_nanos = ran;
+	if (user_code)
+		end_stretch_of_program(a, ran, overhead_nanos, next);
+	else
+		a->stub_kernel_cpu_nanos += less(ran, a->trap_nanos);
+}
+
+/* ---- The kernel's work ---------------------------------------------------------------------------- */
+
+void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chronodisk_work next)
+{
+	uint64_t kernel = kernel_in_all(a, now);
+	uint64_t cpu = less(kernel, a->work_since_cpu);
+	a->charged_work_nanos += charge_for_work(a, cpu);
+	if (a->work != CHRONODISK_WORK_OTHER) {
+		a->page->worked[a->work].count++;
+		a->page->worked[a->work].cpu_nanos += cpu;
+	}
+	a->work = next;
+	a->work_since_cpu = kernel;
+}
+
+/* An open that makes or empties a file. */
+#define OPENS_ANEW (O_CREAT | O_TRUNC | (O_TMPFILE & ~O_DIRECTORY))
+
+/* Natively a look-up takes a third of what creating a file does; in a guest, as long. */
+static int only_looks_up(const struct user_regs_struct *registers)
+{
+	switch ((long)registers->orig_rax) {
+	case SYS_stat: case SYS_lstat: case SYS_statx: case SYS_access: case SYS_faccessat: case SYS_faccessat2:
+	case SYS_readlink: case SYS_readlinkat:
+		return 1;
+	case SYS_newfstatat: /* of an open file, as the C library does it, there is no name */
+		return !(registers->r10 & AT_EMPTY_PATH);
+	case SYS_open:
+		return !(registers->rsi & OPENS_ANEW);
+	case SYS_openat:
+		return !(registers->rdx & OPENS_ANEW);
+	default:
+		return 0;
+	}
+}
+
+/* The program is back for a system call (asm/unistd_64.h has the numbers). */
+void accounts_note_call(struct accounts *a, const struct user_regs_struct *registers)
+{
+	switch ((long)registers->orig_rax) {
+	case SYS_read: case SYS_write: case SYS_pread64: case SYS_pwrite64:
+	case SYS_readv: case SYS_writev: case SYS_preadv: case SYS_pwritev:
+	case SYS_sendto: case SYS_recvfrom: case SYS_sendmsg: case SYS_recvmsg:
+	case SYS_sendfile: case SYS_copy_file_range:
+		a->work = CHRONODISK_WORK_COPY;
+		break;
+	case SYS_mmap: case SYS_munmap: case SYS_mprotect: case SYS_mremap: case SYS_brk: case SYS_madvise:
+		a->work = CHRONODISK_WORK_MAP;
+		break;
+	case SYS_clone: case SYS_clone3: case SYS_fork: case SYS_vfork: case SYS_execve: case SYS_execveat:
+	case SYS_exit: case SYS_exit_group: case SYS_wait4: case SYS_waitid:
+		a->work = CHRONODISK_WORK_PROCESS;
+		break;
+	default:
+		if (only_looks_up(registers))
+			a->work = CHRONODISK_WORK_LOOK_UP;
+		break;
+	}
+}
+
+/* While computing takes no time, a program spins that makes this many system calls while V stands still, waiting in a
+ * loop for another program, for example: about a second of them, but counted, so that runs repeat. */
+#define SPIN_CALLS 65536u
+
+/* A program has made a system call at this instant; whether that makes it spin. */
+int accounts_spin_of_calls(struct accounts *a, uint64_t virtual_nanos)
+{
+	if (virtual_nanos != a->still_at_nanos) {
+		a->still_at_nanos = virtual_nanos;
+		a->still_calls = 0;
+	}
+	if (++a->still_calls < SPIN_CALLS)
+		return 0;
+	a->still_calls = 0;
+	return 1;
+}
+
+/* ---- Stretches of the kernel ---------------------------------------------------------------------- */
+
+/* Whether there is something to correct in the kernel's stretch. */
+int accounts_kernel_stretch_is_cold(const struct accounts *a)
+{
+	return a->cold_stretches > 0;
+}
+
+void accounts_begin_kernel_stretch(struct accounts *a, struct cpu_reading now)
+{
+	a->kernel_since_cpu = kernel_cpu(a, now);
+}
+
+void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now)
+{
+	uint64_t part = cold_part_of_kernel(a, kernel_cpu(a, now));
+	a->cold_kernel_nanos -= part;
+	a->cold_kernel_total_nanos += part;
+	a->page->cold_nanos += millionths(part, scale_of_work(a));
+}
+
+/* ---- What a stop takes ---------------------------------------------------------------------------- */
+
+/* What a stop takes of a process's CPU time depends on the host, and is measured in each run: the guest's
+ * first process makes system calls that do nothing (`src/trap_probe.rs`), PROBES of them. The longest
+ * met an interrupt. */
+#define PROBES_INTERRUPTED 5
+
+void accounts_note_probe(struct accounts *a)
+{
+	if (a->probe_count == PROBES)
+		return;
+	int at = a->probe_count++;
+	for (; at > 0 && a->probed[at - 1] > a->last_stretch_nanos; at--)
+		a->probed[at] = a->probed[at - 1];
+	a->probed[at] = a->last_stretch_nanos;
+	if (a->probe_count < PROBES)
+		return;
+	uint64_t sum = 0;
+	for (at = 0; at < PROBES - PROBES_INTERRUPTED; at++)
+		sum += a->probed[at];
+	a->probed_mean_nanos = sum / (PROBES - PROBES_INTERRUPTED);
+	a->probed_quartile_nanos = a->quartile_nanos = a->probed[PROBES / 4] + 1;
+	a->trap_nanos = a->probed_mean_nanos;
+}

@@ -1,0 +1,165 @@
+/* What the guest's virtual time V is made of while its clock runs.
+ *
+ * The accounts are a state and functions of it. None of them calls the host: what its clocks show comes in as an
+ * argument, and time.c reads them. So the tests play whatever clocks they like.
+ *
+ * V = base + offset, where base is the CPU time that counts: that of programs in full, less what their stops take of
+ * it; that of the kernel by what it works on. An exact kernel has a V of its own, which is told what to add. */
+#ifndef CHRONODISK_ACCOUNTS_H
+#define CHRONODISK_ACCOUNTS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#include "page.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Where V is CPU time, it reaches an instant no earlier than the host's clock does; the host's timer
+ * is armed again for the rest, but never for less than this. */
+#define REARM_MINIMUM_NANOS 3000ull
+/* A call of the host takes microseconds; what takes longer was interrupted or made to wait. */
+#define HOST_CALL_MAXIMUM_NANOS 20000ull
+/* A program that has computed for so long without coming back is taken to spin. */
+#define SPIN_CPU_NANOS 2000000000ull
+
+/* What clocks of CPU time show. */
+struct cpu_reading {
+	uint64_t kernel;  /* of the guest's kernel, if accounts_need_kernel_cpu() */
+	uint64_t running; /* of the user process that runs, if one does */
+};
+
+struct accounts {
+	struct chronodisk_page *page; /* the terms, and the counters */
+
+	/* Until the device is first used the guest's kernel boots, and measures itself in loops that end
+	 * after so many ticks; its CPU time counts in full, or these loops would last many times as long. */
+	int booted;
+
+	/* V = base + offset_nanos while the clock runs. */
+	int64_t offset_nanos;
+	uint64_t latest_nanos; /* that anyone has seen */
+	/* Of an exact kernel: what its V holds of the base, and what it did not hold when the clock stopped. */
+	uint64_t charged_nanos;
+	uint64_t uncharged_at_stop_nanos;
+	uint64_t yields;
+	uint64_t still_at_nanos; /* V at the last system call, and */
+	unsigned still_calls;    /* how many there were at that instant */
+
+	/* The user process that runs, if one does: its program, or what the kernel has it do. And what the
+	 * clocks showed when it was resumed. */
+	volatile pid_t running_pid;
+	volatile int running_user_code;
+	uint64_t running_since_cpu;
+	uint64_t resumed_kernel_cpu;
+	/* Handlers of the guest's that ran since, and one that runs. */
+	uint64_t handled_nanos;
+	uint64_t handler_since_cpu;
+	int handler_depth;
+
+	uint64_t user_cpu_nanos;        /* of programs, which counts */
+	uint64_t stub_kernel_cpu_nanos; /* of what the kernel had their processes do */
+
+	uint64_t last_stretch_nanos;    /* of any process, with what its stop took */
+	uint64_t longest_stretch_nanos; /* of user code, fading with each that is shorter */
+	uint64_t usual_stretch_nanos;   /* of user code, when warm */
+
+	/* What is left of the correction after a long stop, in CPU time, and where the kernel's stretch began. */
+	int cold_stretches;
+	uint64_t cold_user_nanos;
+	uint64_t cold_kernel_nanos;
+	uint64_t cold_kernel_total_nanos;
+	uint64_t kernel_since_cpu;
+
+	/* CPU time of the guest's kernel that its host took to run the guest's programs, which natively is
+	 * nothing: between resuming a process and hearing that it stopped, and in reading and setting its
+	 * registers. Handlers of the guest's that ran in between are the kernel's own work. */
+	uint64_t host_part_nanos;
+	uint64_t looked_at_cpu;
+	uint64_t looked_at_host_part;
+	uint64_t clock_read_nanos;     /* what reading the host's clock takes, and */
+	uint64_t cpu_clock_read_nanos; /* one of CPU time */
+
+	/* The kernel's CPU time is charged by the work that it does, from one return of a program to the next,
+	 * because each kind takes another multiple of what it takes a native kernel. */
+	enum chronodisk_work work;
+	uint64_t work_since_cpu;     /* the kernel's CPU time when this work began */
+	uint64_t charged_work_nanos; /* for all work before */
+	pid_t returned_pid;          /* the program that returned last */
+
+	/* What a stop takes of a program's CPU time, and how that was found. */
+	uint64_t trap_nanos;
+	uint64_t probed[PROBES]; /* in order */
+	int probe_count;
+	uint64_t probed_mean_nanos;
+	uint64_t probed_quartile_nanos;
+	uint64_t quartile_nanos;
+	/* What the host's part of stops has been more than the stretches that it was to be taken off, which
+	 * vary: the next ones give it back, or a mean taken off short stretches would leave too much. */
+	uint64_t overhead_owed_nanos;
+
+	/* V at the last alarm that was set, and how many came at that instant. */
+	uint64_t armed_at_nanos;
+	unsigned futile_alarms;
+};
+
+static inline uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+void accounts_begin(struct accounts *a, struct chronodisk_page *page);
+
+/* Readings. */
+int accounts_need_kernel_cpu(const struct accounts *a);
+void accounts_note_host_call(struct accounts *a, uint64_t took_nanos);
+void accounts_note_cpu_clock_read(struct accounts *a);
+void accounts_look(struct accounts *a, uint64_t kernel_cpu);
+
+/* V. */
+uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now);
+uint64_t accounts_free_base(const struct accounts *a);
+uint64_t accounts_never_back(struct accounts *a, uint64_t virtual_nanos);
+void accounts_go_on(struct accounts *a, uint64_t base);
+void accounts_jump(struct accounts *a, uint64_t nanos);
+void accounts_forget(struct accounts *a, uint64_t nanos);
+uint64_t accounts_uncharged(const struct accounts *a, uint64_t base);
+
+/* Alarms. */
+uint64_t accounts_alarm_wait(struct accounts *a, uint64_t now, uint64_t target);
+uint64_t accounts_user_alarm_wait(uint64_t now, uint64_t target);
+int accounts_may_run_for(const struct accounts *a, uint64_t nanos);
+
+/* Who runs. */
+int accounts_enter_handler(struct accounts *a);
+void accounts_begin_handler(struct accounts *a, uint64_t kernel_cpu);
+int accounts_handler_counts(const struct accounts *a);
+void accounts_leave_handler(struct accounts *a, uint64_t kernel_cpu);
+void accounts_note_switch(struct accounts *a, pid_t pid, int user_code);
+void accounts_begin_stretch(struct accounts *a, pid_t pid, int user_code, struct cpu_reading now);
+void accounts_end_stretch(struct accounts *a, struct cpu_reading now, uint64_t overhead_nanos,
+			  enum chronodisk_work next);
+
+/* The kernel's work. */
+void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chronodisk_work next);
+void accounts_note_call(struct accounts *a, const struct user_regs_struct *registers);
+int accounts_spin_of_calls(struct accounts *a, uint64_t virtual_nanos);
+
+/* Cold caches. */
+void accounts_begin_cold_stretches(struct accounts *a, uint64_t stopped_nanos);
+int accounts_kernel_stretch_is_cold(const struct accounts *a);
+void accounts_begin_kernel_stretch(struct accounts *a, struct cpu_reading now);
+void accounts_end_kernel_stretch(struct accounts *a, struct cpu_reading now);
+
+/* What a stop takes. */
+void accounts_note_probe(struct accounts *a);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,259 @@
+//! The page between launcher, backend and the guest's clock, the messages of the exchange, and the constants that the
+//! clock knows.
+//!
+//! The header of the C side, `shim/page.h`, is made from this file and [`Work`], and a test fails if it is not up to
+//! date. The header asserts each offset of a structure, so a C compiler that lays one out in another way refuses it.
+//!
+//! Each word of the page has one writer, which is part of its type. On this side a word is written with its writer's
+//! token, of which the guest's clock has none; in the header all words but the clock's own are constant.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{shared_enum, shared_struct};
+use crate::costs::Work;
+
+/// The launcher's token.
+#[derive(Debug)]
+pub(crate) struct Launcher;
+
+/// The backend's token.
+#[derive(Debug)]
+pub(crate) struct Backend;
+
+/// The guest's clock, which writes in C alone.
+#[derive(Debug)]
+pub(crate) enum Shim {}
+
+/// A word that the launcher writes before the guest starts, and nobody later.
+#[repr(transparent)]
+pub(crate) struct Setting(AtomicU64);
+
+/// A word that `W` writes at any time.
+#[repr(transparent)]
+pub(crate) struct Word<W>(AtomicU64, PhantomData<W>);
+
+impl Setting {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub fn set(&self, _writer: &Launcher, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+}
+
+impl<W> Word<W> {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub fn set(&self, _writer: &W, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+}
+
+shared_enum! {
+    /// The guest's clock.
+    pub(crate) enum Clock = "CHRONODISK_CLOCK" {
+        /// It stops while the emulator works.
+        Stopping = 0,
+        /// The kernel keeps simulated time itself.
+        Exact = 1,
+        /// It is the host's, and never stops or jumps.
+        Real = 2,
+    }
+}
+
+shared_enum! {
+    /// What passes while the guest computes.
+    pub(crate) enum Computing = "CHRONODISK_COMPUTING" {
+        /// The host's time.
+        Wall = 0,
+        /// The guest's own CPU time.
+        Measured = 1,
+        /// Nothing; of exact clocks only.
+        Zero = 2,
+    }
+}
+
+shared_enum! {
+    /// What passes while the guest idles with nothing outstanding.
+    pub(crate) enum Idling = "CHRONODISK_IDLING" {
+        /// Nothing: the clock jumps to the next event.
+        Jump = 0,
+        /// The host's time.
+        Host = 1,
+    }
+}
+
+shared_enum! {
+    /// Why the guest stands still and its clock asks the backend over the exchange socket.
+    pub(crate) enum Ask = "CHRONODISK_ASK" {
+        /// Nothing runs until the first completion or the guest's timer.
+        Idle = 1,
+        /// The completion bound has passed while the guest ran.
+        Interrupt = 2,
+    }
+}
+
+shared_struct! {
+    /// What a piece of work with CPU time c counts: added + scale * (c less what is taken off), but WORK_NANOS_MIN and
+    /// c / WORK_SHARE_MIN at least.
+    pub(crate) struct Cost = "chronodisk_cost" {
+        taken_off_nanos: Setting,
+        added_nanos: Setting,
+        scale_millionths: Setting,
+    }
+}
+
+shared_struct! {
+    /// How much there was of a kind of work.
+    pub(crate) struct WorkedWords = "chronodisk_worked" {
+        count: Word<Shim>,
+        /// Unscaled.
+        cpu_nanos: Word<Shim>,
+    }
+}
+
+shared_struct! {
+    /// The page. Instants are virtual nanoseconds from the guest's start.
+    pub(crate) struct Page = "chronodisk_page" {
+        /// PAGE_MAGIC.
+        magic: Setting,
+        /// An enum chronodisk_clock.
+        clock: Setting,
+        /// An enum chronodisk_computing.
+        computing: Setting,
+        /// Share of the kernel's CPU time that counts where it is none of the kinds of work.
+        kernel_scale_millionths: Setting,
+        /// Speed of the guest's processor, against this host's.
+        cpu_speed_millionths: Setting,
+        /// By enum chronodisk_work.
+        costs: [Cost; Work::COUNT],
+        /// Taken off the CPU time of every return to the kernel, until the clock has measured it.
+        trap_nanos_unmeasured: Setting,
+        /// Taken off instead where an alarm interrupted user code.
+        interrupt_nanos: Setting,
+        /// Taken off beyond that of a return where user code met a page fault.
+        fault_extra_nanos: Setting,
+        /// Taken off beyond that at the first page faults of a new address space.
+        new_fault_extra_nanos: Setting,
+        /// Taken off beyond that of a return where user code read the time stamp counter.
+        tsc_extra_nanos: Setting,
+        /// Rate of the emulated time stamp counter.
+        tsc_hertz: Setting,
+        /// CLOCK_REALTIME at virtual time zero, since 1970.
+        realtime_start_nanos: Setting,
+        /// CLOCK_MONOTONIC at virtual time zero, if the guest's time is the host's.
+        host_origin_nanos: Setting,
+        /// Seed of the random bytes that the kernel gets from its host.
+        seed: Setting,
+        /// A diagnostic: the clock sleeps up to so long at some of its entries.
+        disturbance_nanos_max: Setting,
+
+        /// An enum chronodisk_idling.
+        idling: Word<Launcher>,
+        /// The launcher has something for the guest, or the guest has not read it yet.
+        launcher_owes: Word<Launcher>,
+        /// The guest may have standard input, which is open and empty.
+        input_awaited: Word<Launcher>,
+
+        /// No completion is due before this; NEVER if none is.
+        completion_bound: Word<Backend>,
+        /// Requests that have not completed.
+        outstanding: Word<Backend>,
+
+        /// The clock when it last stopped.
+        virtual_now: Word<Shim>,
+        /// Kicks during which the guest stood still.
+        kicks: Word<Shim>,
+        /// Times that an idle guest waited for the device.
+        idle_exchanges: Word<Shim>,
+        /// Times that a running guest was interrupted for a completion.
+        interrupts: Word<Shim>,
+        jumps: Word<Shim>,
+        jumped_nanos: Word<Shim>,
+        /// Host time during which the clock stood still.
+        stopped_host_nanos: Word<Shim>,
+        /// Emulated reads of the time stamp counter.
+        tsc_reads: Word<Shim>,
+        /// Returns of user code to the kernel.
+        traps: Word<Shim>,
+        /// CPU time of the guest's kernel, unscaled.
+        kernel_cpu_nanos: Word<Shim>,
+        /// CPU time of the guest's programs, traps taken off.
+        user_cpu_nanos: Word<Shim>,
+        host_tree_read_bytes: Word<Shim>,
+        host_tree_written_bytes: Word<Shim>,
+        /// Alarms of the host's timer.
+        alarms: Word<Shim>,
+        /// Virtual time not charged after long stops.
+        cold_nanos: Word<Shim>,
+        /// Times that a program was seen to spin while computing took no time.
+        spins: Word<Shim>,
+        /// CPU time taken off where user code stopped.
+        trap_overhead_nanos: Word<Shim>,
+        /// First page faults of new address spaces.
+        new_faults: Word<Shim>,
+        /// What the kernel worked on, by enum chronodisk_work.
+        worked: [WorkedWords; Work::COUNT],
+        /// A process of the guest's that something outside has killed: the kernel ends with EXIT_PROCESS_LOST.
+        lost_pid: Word<Shim>,
+        /// The signal that killed it.
+        lost_signal: Word<Shim>,
+    }
+}
+
+shared_struct! {
+    /// What the guest's clock asks; the guest stands still until the answer.
+    pub(crate) struct QuestionWords = "chronodisk_question" {
+        /// An enum chronodisk_ask.
+        ask: u64,
+        virtual_now: u64,
+        /// NEVER if none is armed.
+        guest_timer: u64,
+    }
+}
+
+shared_struct! {
+    /// What the backend answers.
+    pub(crate) struct AnswerWords = "chronodisk_answer" {
+        /// The clock goes on from here.
+        virtual_now: u64,
+        /// Completions that the guest was notified of.
+        completed: u64,
+    }
+}
+
+/// The page's size in memory.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// "chrono" and the structure's size, so that two builds can't be mixed unnoticed.
+pub(crate) const PAGE_MAGIC: u64 = 0x6368_726f_6e6f_0000 | size_of::<Page>() as u64;
+/// The instant of nothing.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The status with which the guest's kernel ends when its backend is gone.
+pub(crate) const EXIT_BACKEND_LOST: i32 = 79;
+/// The same when something outside of the guest has killed one of its processes.
+pub(crate) const EXIT_PROCESS_LOST: i32 = 80;
+
+/// First argument of the system calls that measure what a stop takes: "chrono".
+pub(crate) const PROBE_MARK: u64 = 0x6368_726f_6e6f;
+/// So many of them are measured.
+pub(crate) const PROBES: u32 = 255;
+
+/// The environment of the guest's kernel names descriptors: of the page,
+pub(crate) const PAGE_VARIABLE: &str = "CHRONODISK_PAGE_FD";
+/// of the exchange socket,
+pub(crate) const EXCHANGE_VARIABLE: &str = "CHRONODISK_EXCHANGE_FD";
+/// of the devices' sockets, with commas between them,
+pub(crate) const VHOST_VARIABLE: &str = "CHRONODISK_VHOST_FDS";
+/// and of the line to the launcher.
+pub(crate) const SERIAL_OUT_VARIABLE: &str = "CHRONODISK_SERIAL_OUT_FD";
+
+/// The guest's kernel connects to the sockets of its devices, which have no names on the host, by this and the device's
+/// name: chronodisk-vda and on.
+pub(crate) const DEVICE_SOCKET_PREFIX: &str = "chronodisk-";
+/// And to the calendar of an exact clock by this.
+pub(crate) const CALENDAR_SOCKET: &str = "chronodisk-calendar";

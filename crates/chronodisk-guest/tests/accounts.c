@@ -1,0 +1,403 @@
+/* The accounts of the guest's clock on clocks of our own. `accounts.rs` compiles and runs this under sanitizers. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "accounts.h"
+
+#define EXPECT(found, expected)                                                                                       \
+	do {                                                                                                          \
+		uint64_t found_ = (uint64_t)(found), expected_ = (uint64_t)(expected);                                \
+		if (found_ != expected_) {                                                                            \
+			fprintf(stderr, "%s:%d: %s is %" PRIu64 ", not %" PRIu64 "\n", __func__, __LINE__, #found,    \
+				found_, expected_);                                                                   \
+			exit(1);                                                                                      \
+		}                                                                                                     \
+	} while (0)
+
+/* The launcher's part of the page, which is constant for the clock. */
+#define SET(field, value) (*(uint64_t *)(uintptr_t)&page->field = (value))
+
+#define TRAP_NANOS 1000
+#define PROGRAM 7
+#define ANOTHER 8
+
+static uint64_t memory[PAGE_BYTES / sizeof(uint64_t)];
+static struct chronodisk_page *const page = (struct chronodisk_page *)memory;
+static struct accounts accounts;
+
+/* A guest that has booted on the measured clock, where the kernel's time counts a tenth. */
+static void begin(void)
+{
+	memset(memory, 0, sizeof memory);
+	SET(computing, CHRONODISK_COMPUTING_MEASURED);
+	SET(kernel_scale_millionths, 100000);
+	SET(cpu_speed_millionths, 1000000);
+	SET(trap_nanos_unmeasured, TRAP_NANOS);
+	for (int work = 0; work < CHRONODISK_WORKS; work++)
+		SET(costs[work].scale_millionths, 100000);
+	accounts_begin(&accounts, page);
+	accounts.booted = 1;
+}
+
+static struct cpu_reading reading(uint64_t kernel, uint64_t running)
+{
+	return (struct cpu_reading){ .kernel = kernel, .running = running };
+}
+
+/* A stretch of a program that the kernel begins and ends at these readings. */
+static void run(uint64_t kernel, uint64_t since, uint64_t until, enum chronodisk_work next)
+{
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(kernel, since));
+	accounts_end_stretch(&accounts, reading(kernel, until), accounts.trap_nanos, next);
+}
+
+static void programs_count_in_full_but_for_their_stops(void)
+{
+	begin();
+	run(0, 500, 500 + 50000, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.user_cpu_nanos, 50000 - TRAP_NANOS);
+	EXPECT(page->trap_overhead_nanos, TRAP_NANOS);
+	EXPECT(page->traps, 1);
+	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 50000 - TRAP_NANOS);
+	/* One that runs counts already. */
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(0, 50500));
+	EXPECT(accounts_measured_base(&accounts, reading(0, 50500 + 3000)), 50000 - TRAP_NANOS + 2000);
+}
+
+static void a_faster_processor_takes_less(void)
+{
+	begin();
+	SET(cpu_speed_millionths, 2000000);
+	run(0, 0, 50000 + TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 25000);
+	accounts.booted = 0;
+	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 50000);
+}
+
+static void what_a_short_stretch_can_not_give_the_next_one_owes(void)
+{
+	begin();
+	run(0, 0, 420, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.user_cpu_nanos, 20); /* a program that looks at the clock sees it move */
+	EXPECT(accounts.overhead_owed_nanos, TRAP_NANOS - 400);
+	run(0, 420, 420 + 5000, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.user_cpu_nanos, 20 + 5000 - TRAP_NANOS - 600);
+	EXPECT(accounts.overhead_owed_nanos, 0);
+	for (int stop = 0; stop < 100; stop++)
+		run(0, 0, 20, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.overhead_owed_nanos, 16 * TRAP_NANOS);
+}
+
+static void work_counts_by_its_kind(void)
+{
+	begin();
+	SET(costs[CHRONODISK_WORK_COPY].taken_off_nanos, 10000);
+	SET(costs[CHRONODISK_WORK_COPY].added_nanos, 700);
+	SET(costs[CHRONODISK_WORK_COPY].scale_millionths, 500000);
+	accounts_begin_work(&accounts, reading(40000, 0), CHRONODISK_WORK_COPY);
+	EXPECT(accounts.charged_work_nanos, 4000);
+	accounts_begin_work(&accounts, reading(40000 + 16000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 4000 + 700 + 3000);
+	EXPECT(page->worked[CHRONODISK_WORK_COPY].count, 1);
+	EXPECT(page->worked[CHRONODISK_WORK_COPY].cpu_nanos, 16000);
+}
+
+static void work_counts_something_whatever_is_taken_off(void)
+{
+	begin();
+	SET(costs[CHRONODISK_WORK_CALL].taken_off_nanos, UINT64_MAX);
+	SET(costs[CHRONODISK_WORK_CALL].scale_millionths, 0);
+	accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
+	accounts_begin_work(&accounts, reading(100, 0), CHRONODISK_WORK_CALL);
+	EXPECT(accounts.charged_work_nanos, WORK_NANOS_MIN);
+	accounts_begin_work(&accounts, reading(100 + 256000000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, WORK_NANOS_MIN + 256000000 / WORK_SHARE_MIN);
+}
+
+static enum chronodisk_work work_of(unsigned long long call, unsigned long long second, unsigned long long third)
+{
+	begin();
+	accounts.work = CHRONODISK_WORK_CALL;
+	struct user_regs_struct registers = { .orig_rax = call, .rsi = second, .rdx = third };
+	accounts_note_call(&accounts, &registers);
+	return accounts.work;
+}
+
+static void calls_are_told_apart(void)
+{
+	EXPECT(work_of(SYS_getppid, 0, 0), CHRONODISK_WORK_CALL);
+	EXPECT(work_of(SYS_pread64, 0, 0), CHRONODISK_WORK_COPY);
+	EXPECT(work_of(SYS_munmap, 0, 0), CHRONODISK_WORK_MAP);
+	EXPECT(work_of(SYS_execve, 0, 0), CHRONODISK_WORK_PROCESS);
+	EXPECT(work_of(SYS_stat, 0, 0), CHRONODISK_WORK_LOOK_UP);
+	EXPECT(work_of(SYS_open, O_RDONLY, 0), CHRONODISK_WORK_LOOK_UP);
+	EXPECT(work_of(SYS_openat, 0, O_RDONLY | O_DIRECTORY), CHRONODISK_WORK_LOOK_UP);
+	EXPECT(work_of(SYS_openat, 0, O_WRONLY | O_CREAT), CHRONODISK_WORK_CALL);
+	EXPECT(work_of(SYS_openat, 0, O_RDWR | O_TMPFILE), CHRONODISK_WORK_CALL);
+	EXPECT(work_of(~0ull, 0, 0), CHRONODISK_WORK_CALL);
+}
+
+static void another_program_makes_a_call_a_switch(void)
+{
+	begin();
+	accounts.returned_pid = PROGRAM;
+	accounts.work = CHRONODISK_WORK_COPY;
+	accounts_note_switch(&accounts, PROGRAM, 1);
+	EXPECT(accounts.work, CHRONODISK_WORK_COPY);
+	accounts_note_switch(&accounts, ANOTHER, 0);
+	EXPECT(accounts.work, CHRONODISK_WORK_COPY);
+	accounts_note_switch(&accounts, ANOTHER, 1);
+	EXPECT(accounts.work, CHRONODISK_WORK_SWITCH);
+	accounts.work = CHRONODISK_WORK_FAULT;
+	accounts_note_switch(&accounts, ANOTHER, 1);
+	EXPECT(accounts.work, CHRONODISK_WORK_FAULT);
+}
+
+static void what_the_host_takes_of_the_kernel_is_bounded(void)
+{
+	begin();
+	accounts_look(&accounts, 1000);
+	for (int call = 0; call < 10; call++)
+		accounts_note_host_call(&accounts, UINT64_MAX);
+	accounts_look(&accounts, 1000 + 16000);
+	EXPECT(accounts.host_part_nanos, 15000);
+	/* While a program runs, the kernel's process only waits. */
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(17000, 0));
+	accounts_note_host_call(&accounts, 5000);
+	EXPECT(accounts.host_part_nanos, 15000);
+	accounts_end_stretch(&accounts, reading(17000 + 3000, 100), 0, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.host_part_nanos, 18000);
+}
+
+static void handlers_are_the_kernels_own_work(void)
+{
+	begin();
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(1000, 0));
+	EXPECT(accounts_need_kernel_cpu(&accounts), 0);
+	EXPECT(accounts_enter_handler(&accounts), 1);
+	accounts_begin_handler(&accounts, 2000);
+	EXPECT(accounts_enter_handler(&accounts), 0);
+	EXPECT(accounts_need_kernel_cpu(&accounts), 1);
+	EXPECT(accounts_handler_counts(&accounts), 0);
+	accounts_leave_handler(&accounts, 0);
+	EXPECT(accounts_handler_counts(&accounts), 1);
+	accounts_leave_handler(&accounts, 6000);
+	EXPECT(accounts.handled_nanos, 4000);
+	accounts_end_stretch(&accounts, reading(6500, TRAP_NANOS), TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.host_part_nanos, 1500);
+}
+
+static void time_never_steps_back(void)
+{
+	begin();
+	EXPECT(accounts_never_back(&accounts, 500), 500);
+	EXPECT(accounts_never_back(&accounts, 400), 500);
+	page->virtual_now = 900;
+	accounts_go_on(&accounts, 1300);
+	EXPECT(accounts.offset_nanos, -400);
+	EXPECT(accounts_never_back(&accounts, 899), 900);
+	accounts_jump(&accounts, 50);
+	EXPECT(accounts.offset_nanos, -350);
+	EXPECT(page->jumps, 1);
+	EXPECT(page->jumped_nanos, 50);
+	accounts_forget(&accounts, 30);
+	EXPECT(accounts.offset_nanos, -380);
+	SET(clock, CHRONODISK_CLOCK_EXACT);
+	accounts_forget(&accounts, 30);
+	EXPECT(accounts.charged_nanos, 30);
+	EXPECT(accounts_uncharged(&accounts, 100), 70);
+	EXPECT(accounts_uncharged(&accounts, 10), 0);
+}
+
+static void whoever_waits_for_free_time_sees_it_pass(void)
+{
+	begin();
+	page->tsc_reads = 3;
+	accounts.yields = 2;
+	page->spins = 1;
+	EXPECT(accounts_free_base(&accounts), 3 * 20 + 2 * 500 + 10000000);
+	for (int call = 1; call < 65536; call++)
+		EXPECT(accounts_spin_of_calls(&accounts, 5), 0);
+	EXPECT(accounts_spin_of_calls(&accounts, 5), 1);
+	EXPECT(accounts_spin_of_calls(&accounts, 5), 0);
+}
+
+static void an_alarm_waits_for_what_runs(void)
+{
+	begin();
+	EXPECT(accounts_alarm_wait(&accounts, 100, 100), 1);
+	EXPECT(accounts_alarm_wait(&accounts, 100, 100 + 5000), 50000); /* a tenth of the kernel's time counts */
+	EXPECT(accounts_alarm_wait(&accounts, 200, 200 + 500000), 600000);
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(0, 0));
+	EXPECT(accounts_alarm_wait(&accounts, 300, 300 + 5000), 5000);
+	SET(computing, CHRONODISK_COMPUTING_WALL);
+	EXPECT(accounts_alarm_wait(&accounts, 300, 302), 2);
+	EXPECT(accounts_user_alarm_wait(10, 11), REARM_MINIMUM_NANOS);
+	EXPECT(accounts_user_alarm_wait(10, 10000), 9990);
+}
+
+static void alarms_that_come_to_nothing_come_more_rarely(void)
+{
+	begin();
+	accounts_begin_stretch(&accounts, PROGRAM, 1, reading(0, 0));
+	for (unsigned alarm = 0; alarm < 20; alarm++)
+		EXPECT(accounts_alarm_wait(&accounts, 70, 71), REARM_MINIMUM_NANOS << (alarm < 9 ? alarm : 9));
+	EXPECT(accounts_alarm_wait(&accounts, 71, 72), REARM_MINIMUM_NANOS);
+}
+
+static void cold_caches_are_not_the_guests(void)
+{
+	begin();
+	accounts.usual_stretch_nanos = 3000;
+	accounts_begin_cold_stretches(&accounts, 499999);
+	EXPECT(accounts_kernel_stretch_is_cold(&accounts), 0);
+	accounts_begin_cold_stretches(&accounts, 50000000);
+	EXPECT(accounts_kernel_stretch_is_cold(&accounts), 1);
+	accounts_begin_kernel_stretch(&accounts, reading(1000, 0));
+	accounts_end_kernel_stretch(&accounts, reading(1000 + 168000, 0));
+	EXPECT(accounts.cold_kernel_total_nanos, 168000 - 15000);
+	EXPECT(page->cold_nanos, (168000 - 15000) / 10);
+	run(200000, 0, 31000, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.user_cpu_nanos, 3000 - TRAP_NANOS);
+	/* What is longer than cold caches could make it counts. */
+	run(200000, 0, 31000, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.user_cpu_nanos, 3000 - TRAP_NANOS + 31000 - (40000 - 28000) - TRAP_NANOS);
+}
+
+static void what_a_stop_takes_is_measured_and_followed(void)
+{
+	begin();
+	for (unsigned probe = 0; probe < PROBES; probe++) {
+		accounts.last_stretch_nanos = 1000 + 10 * (probe * 7 % PROBES);
+		accounts_note_probe(&accounts);
+	}
+	EXPECT(accounts.trap_nanos, 2245); /* without the longest five */
+	EXPECT(accounts.probed_quartile_nanos, 1631);
+	accounts_note_probe(&accounts); /* one too many changes nothing */
+	for (int stop = 0; stop < 10000; stop++)
+		run(0, 0, 3000, CHRONODISK_WORK_CALL);
+	EXPECT(accounts.trap_nanos > 2780 && accounts.trap_nanos <= 2806, 1);
+	for (int stop = 0; stop < 10000; stop++)
+		run(0, 0, 100, CHRONODISK_WORK_CALL);
+	EXPECT(accounts.trap_nanos < 1720 && accounts.trap_nanos >= 1684, 1);
+}
+
+static void usual_stretches_are_the_first_quartile(void)
+{
+	begin();
+	accounts.usual_stretch_nanos = 2560;
+	run(0, 0, 2561, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.usual_stretch_nanos, 2571);
+	run(0, 0, 100, CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.usual_stretch_nanos, 2571 - 3 * 11);
+}
+
+static uint64_t state = 1;
+
+/* Xorshift (Marsaglia 2003). */
+static uint64_t drawn(uint64_t below)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (state >> 11) % below;
+}
+
+/* What the clocks of a drawn history show. */
+struct history {
+	uint64_t kernel;
+	uint64_t program;
+	uint64_t latest;
+};
+
+static void run_drawn(struct history *now, uint64_t nanos)
+{
+	if (accounts_kernel_stretch_is_cold(&accounts))
+		accounts_end_kernel_stretch(&accounts, reading(now->kernel, 0));
+	accounts_begin_stretch(&accounts, PROGRAM, drawn(8) != 0, reading(now->kernel, now->program));
+	now->program += nanos;
+	now->kernel += drawn(5000);
+	accounts_end_stretch(&accounts, reading(now->kernel, now->program), accounts.trap_nanos + drawn(2000),
+			     CHRONODISK_WORK_CALL);
+	accounts_begin_kernel_stretch(&accounts, reading(now->kernel, 0));
+}
+
+static void do_something(struct history *now)
+{
+	uint64_t nanos = drawn(100) < 5 ? drawn(30000000) : drawn(20000);
+	accounts_look(&accounts, now->kernel);
+	switch (drawn(8)) {
+	case 0:
+		accounts_note_host_call(&accounts, nanos);
+		break;
+	case 1:
+		now->kernel += nanos;
+		break;
+	case 2:
+		accounts_begin_work(&accounts, reading(now->kernel, 0),
+				    (enum chronodisk_work)drawn(CHRONODISK_WORKS + 1));
+		break;
+	case 3:
+		accounts_begin_cold_stretches(&accounts, nanos);
+		accounts_begin_kernel_stretch(&accounts, reading(now->kernel, 0));
+		break;
+	case 4:
+		accounts_alarm_wait(&accounts, now->latest, now->latest + nanos);
+		break;
+	case 5:
+		accounts_note_probe(&accounts);
+		break;
+	default:
+		run_drawn(now, nanos);
+		break;
+	}
+}
+
+/* Whatever clocks show, nothing overflows, V goes on, and no more counts than passed. */
+static void drawn_histories_stay_within_bounds(void)
+{
+	enum { HISTORIES = 200, STEPS = 2000 };
+	for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
+		begin();
+		state = seed * 0x9e3779b97f4a7c15ull;
+		struct history now = { 0, 0, 0 };
+		for (int step = 0; step < STEPS; step++) {
+			do_something(&now);
+			accounts_look(&accounts, now.kernel);
+			uint64_t base = accounts_measured_base(&accounts, reading(now.kernel, now.program));
+			uint64_t latest = accounts_never_back(&accounts, base);
+			EXPECT(latest >= now.latest, 1);
+			EXPECT(accounts.user_cpu_nanos <= now.program, 1);
+			EXPECT(accounts.host_part_nanos <= now.kernel, 1);
+			EXPECT(base <= now.program + now.kernel + STEPS * WORK_NANOS_MIN, 1);
+			now.latest = latest;
+		}
+	}
+}
+
+int main(void)
+{
+	programs_count_in_full_but_for_their_stops();
+	a_faster_processor_takes_less();
+	what_a_short_stretch_can_not_give_the_next_one_owes();
+	work_counts_by_its_kind();
+	work_counts_something_whatever_is_taken_off();
+	calls_are_told_apart();
+	another_program_makes_a_call_a_switch();
+	what_the_host_takes_of_the_kernel_is_bounded();
+	handlers_are_the_kernels_own_work();
+	time_never_steps_back();
+	whoever_waits_for_free_time_sees_it_pass();
+	an_alarm_waits_for_what_runs();
+	alarms_that_come_to_nothing_come_more_rarely();
+	cold_caches_are_not_the_guests();
+	what_a_stop_takes_is_measured_and_followed();
+	usual_stretches_are_the_first_quartile();
+	drawn_histories_stay_within_bounds();
+	return 0;
+}
