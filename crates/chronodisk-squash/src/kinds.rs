@@ -8,10 +8,10 @@ use chronodisk_store::StoreError;
 use super::blocks::Blocks;
 use super::classifier::{Classifier, Refusal};
 use super::names::NameRule;
-use super::{btrfs, ext4, xfs};
+use super::{btrfs, ext4, f2fs, xfs};
 
 /// In this order they are looked for; the first one whose superblock is there counts.
-const KINDS: [&Kind; 3] = [&ext4::KIND, &xfs::KIND, &btrfs::KIND];
+const KINDS: [&Kind; 4] = [&ext4::KIND, &xfs::KIND, &f2fs::KIND, &btrfs::KIND];
 
 /// Whatever part of a volume's beginning a superblock may take that is not elsewhere.
 pub(crate) const BEGINNING_BYTES: Range<u64> = 0..4096;

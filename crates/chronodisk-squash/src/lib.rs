@@ -5,7 +5,7 @@
 //! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
 //! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
 //!
-//! Understood so far: ext2, ext3, ext4, XFS and btrfs, on the whole device, in partitions, on mirrors of md and on
+//! Understood so far: ext2, ext3, ext4, XFS, btrfs and F2FS, on the whole device, in partitions, on mirrors of md and on
 //! linear volumes of LVM. Anything else is kept.
 //! [`SquashMode::Exact`] keeps everything, compressed.
 //!
@@ -23,6 +23,7 @@ mod class;
 mod classifier;
 mod content;
 mod ext4;
+mod f2fs;
 mod file_content;
 mod header;
 mod image;
