@@ -8,6 +8,7 @@ use crate::blocks::Blocks;
 use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Refusal, Standing, Verdict, Write, judge_runs};
 use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, touches};
 use crate::len_of;
+use crate::units::{VolumeBytes, VolumeUnit};
 
 /// F2FS.
 pub(crate) const KIND: Kind = Kind { name: "f2fs", superblock_bytes: BEGINNING_BYTES, find };
@@ -25,13 +26,13 @@ impl Classifier for F2fs {
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         let start = self.start();
         let mut bytes = [0; UNIT_BYTES as usize];
-        for (from, to) in blocks.stored_pieces(start, self.end_bytes.div_ceil(UNIT_BYTES)) {
-            for unit in from..to {
+        for (from, to) in blocks.stored_pieces(start, VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES))) {
+            for unit in from.up_to(to) {
                 // A program asked for it.
                 if blocks.is_noted(unit) {
                     continue;
                 }
-                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                blocks.read(unit.offset_bytes(), &mut bytes)?;
                 if let Verdict::Keep(class) = self.verdict(unit - start, &bytes) {
                     blocks.settle(unit, unit + 1, class)?;
                 }
@@ -45,7 +46,7 @@ impl Classifier for F2fs {
         self.scan(false, blocks)
     }
 
-    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+    fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         judge_runs(unit, bytes, |at, _, bytes| (self.verdict(at - self.start(), &bytes[..UNIT_BYTES as usize]), at + 1))
     }
 
@@ -60,7 +61,7 @@ impl Classifier for F2fs {
         }
         // Areas of fixed places have no nodes.
         self.fresh.remove(0, self.superblock.main);
-        let standing = self.superblock_touched(write.offset_bytes, write.len_bytes, blocks)?;
+        let standing = self.superblock_touched(write.range, blocks)?;
         if standing == Standing::Same {
             let first = write.unit - start;
             self.checkpoints_touched(first, first + len_of(write.bytes) / UNIT_BYTES, blocks)?;
@@ -68,22 +69,16 @@ impl Classifier for F2fs {
         Ok(standing)
     }
 
-    fn cleared(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        _discard: bool,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
+    fn cleared(&mut self, range: VolumeBytes, _discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         self.unscanned = true;
-        let inside = offset_bytes.saturating_sub(self.start_bytes);
-        let (from, to) = (inside.div_ceil(UNIT_BYTES), (inside + len_bytes) / UNIT_BYTES);
+        let inside = range.offset_bytes.saturating_sub(self.start_bytes);
+        let (from, to) = (inside.div_ceil(UNIT_BYTES), (inside + range.len_bytes) / UNIT_BYTES);
         if from < to {
             self.fresh.remove(from, to);
         }
-        let standing = self.superblock_touched(offset_bytes, len_bytes, blocks)?;
+        let standing = self.superblock_touched(range, blocks)?;
         if standing == Standing::Same {
-            self.checkpoints_touched(inside / UNIT_BYTES, (inside + len_bytes).div_ceil(UNIT_BYTES), blocks)?;
+            self.checkpoints_touched(inside / UNIT_BYTES, (inside + range.len_bytes).div_ceil(UNIT_BYTES), blocks)?;
         }
         Ok(standing)
     }
@@ -119,13 +114,8 @@ impl Classifier for F2fs {
 
 impl F2fs {
     /// A range was written or cleared: perhaps the superblock is another one now.
-    fn superblock_touched(
-        &self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
-        if !touches(self.start_bytes, &BEGINNING_BYTES, offset_bytes, len_bytes) {
+    fn superblock_touched(&self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);
         }
         match F2fs::find(blocks, self.start_bytes, self.end_bytes)? {

@@ -32,6 +32,7 @@ use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::classifier::{Refusal, Verdict};
 use super::runs::RunMap;
+use super::units::VolumeUnit;
 
 /// The classifier of one file system. Its blocks are units, counted from its beginning.
 #[derive(Debug)]
@@ -51,13 +52,13 @@ pub(crate) struct F2fs {
 /// Reads blocks of the file system.
 struct Reader<'a> {
     blocks: &'a mut Blocks,
-    start: u64,
+    start: VolumeUnit,
 }
 
 impl Reader<'_> {
     /// False if the bytes were made up.
     fn read(&mut self, block: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
-        self.blocks.read((self.start + block) * UNIT_BYTES, bytes)
+        self.blocks.read((self.start + block).offset_bytes(), bytes)
     }
 
     /// Blocks between two that may hold something, in order.
@@ -99,8 +100,8 @@ impl F2fs {
         }))
     }
 
-    fn start(&self) -> u64 {
-        self.start_bytes / UNIT_BYTES
+    fn start(&self) -> VolumeUnit {
+        VolumeUnit::of_byte(self.start_bytes)
     }
 
     fn reader<'a>(&self, blocks: &'a mut Blocks) -> Reader<'a> {
@@ -193,7 +194,7 @@ impl F2fs {
         let start = self.start();
         for (from, to, uses) in claims.uses.all() {
             for (from, to) in blocks.stored_pieces(start + from, start + to) {
-                for unit in from..to {
+                for unit in from.up_to(to) {
                     let is_node = claims.nodes.at(unit - start, unit - start + 1).0.is_some();
                     match uses {
                         // A program asked for it.
@@ -239,7 +240,7 @@ impl F2fs {
     fn drop_unused(&self, claims: &Claims, blocks: &mut Blocks) {
         let (start, superblock) = (self.start(), &self.superblock);
         for (from, to) in blocks.stored_pieces(start + superblock.main, start + superblock.main_end) {
-            for unit in from..to {
+            for unit in from.up_to(to) {
                 let (block, next) = (unit - start, unit - start + 1);
                 let used = claims.nodes.at(block, next).0.is_some() || claims.uses.at(block, next).0.is_some();
                 if !used && !blocks.is_noted(unit) {
