@@ -1,91 +1,59 @@
-//! The blocks of the device in their states, with their bytes as far as these are kept.
-//!
-//! Nothing in here knows why a block is kept: [`super::SquashStore`] decides with a classifier's help.
+//! The device's blocks as a volume counts them.
 
 use std::sync::Arc;
 
-use chronodisk_store::{StoreError, is_zero};
+use chronodisk_store::StoreError;
 
-use super::arena::Arena;
-use super::backing::Backing;
-use super::block::{Block, slots_of};
+use super::UNIT_BYTES;
 use super::class::Class;
-use super::content::Content;
-use super::meter::{Meter, Worker};
-use super::runs::{RunMap, RunValue};
+use super::device_blocks::DeviceBlocks;
+use super::runs::RunMap;
+use super::units::{DeviceUnit, VolumeUnit};
 use super::volume::Lens;
-use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
+use crate::len_of;
 
-/// Where a block waits in memory until it is decided what becomes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame(u64);
-
-impl RunValue for Frame {
-    fn advanced(self, by: u64) -> Self {
-        Frame(self.0 + by * UNIT_SLOTS)
-    }
-}
-
-/// Blocks by number, counted in units of [`UNIT_BYTES`].
-///
-/// The numbers are the device's; or, while a volume is looked at whose blocks lie in several places, the volume's own.
+/// Blocks by their numbers in the volume that is looked at; without one, in a volume that is the whole device.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    units: u64,
-    /// Of the volume that is looked at.
+    device: DeviceBlocks,
+    /// Of the volume that is looked at, unless it keeps the device's numbers.
     lens: Option<Arc<Lens>>,
-    map: RunMap<Block>,
-    /// Blocks that wait; what `map` says of them holds if they are forgotten.
-    waiting: RunMap<Frame>,
-    arena: Arena,
-    backing: Backing,
-    content: Content,
-    changed: RunMap<()>,
-    buffer: Vec<u8>,
-    pub(crate) meter: Meter,
-    pub(crate) waiting_max_bytes: u64,
-    pub(crate) spilled_bytes: u64,
 }
 
 impl Blocks {
-    pub(crate) fn new(units: u64, map: RunMap<Block>, backing: Backing, content: Content, waiting_bytes: u64) -> Self {
-        Blocks {
-            units,
-            lens: None,
-            map,
-            waiting: RunMap::default(),
-            arena: Arena::new(waiting_bytes).with_spare(SPARE_BYTES),
-            backing,
-            content,
-            changed: RunMap::default(),
-            buffer: Vec::new(),
-            meter: Meter::default(),
-            waiting_max_bytes: 0,
-            spilled_bytes: 0,
-        }
+    pub(crate) fn new(device: DeviceBlocks) -> Self {
+        Blocks { device, lens: None }
     }
 
-    pub(crate) fn units(&self) -> u64 {
-        self.units
+    pub(crate) fn device(&self) -> &DeviceBlocks {
+        &self.device
     }
 
-    /// Counts blocks as this volume does from now on, or, without one, as the device does. Returns what was before.
+    pub(crate) fn device_mut(&mut self) -> &mut DeviceBlocks {
+        &mut self.device
+    }
+
+    /// Selects the volume of later calls; `None` for one that keeps the device's numbers. Returns the one before.
     pub(crate) fn look_through(&mut self, lens: Option<Arc<Lens>>) -> Option<Arc<Lens>> {
         std::mem::replace(&mut self.lens, lens)
     }
 
     /// Where blocks between two lie on the device: the first of each range, the one behind its last, and where the
     /// first one lies.
-    fn on_device(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+    fn on_device(
+        &self,
+        start: VolumeUnit,
+        end: VolumeUnit,
+    ) -> impl Iterator<Item = (VolumeUnit, VolumeUnit, DeviceUnit)> + use<> {
         let lens = self.lens.clone();
-        let mut next = start;
+        let mut next = start.0;
         std::iter::from_fn(move || {
-            while next < end {
+            while next < end.0 {
                 let first = next;
                 let place;
-                (place, next) = lens.as_ref().map_or((Some(first), end), |lens| lens.at(first, end));
+                (place, next) = lens.as_ref().map_or((Some(DeviceUnit(first)), end.0), |lens| lens.at(first, end.0));
                 if let Some(place) = place {
-                    return Some((first, next, place));
+                    return Some((VolumeUnit(first), VolumeUnit(next), place));
                 }
             }
             None
@@ -93,665 +61,162 @@ impl Blocks {
     }
 
     /// Where a block lies on the device.
-    fn unit_on_device(&self, unit: u64) -> Option<u64> {
-        self.lens.as_ref().map_or(Some(unit), |lens| lens.at(unit, unit + 1).0)
+    fn unit_on_device(&self, unit: VolumeUnit) -> Option<DeviceUnit> {
+        self.lens.as_ref().map_or(Some(DeviceUnit(unit.0)), |lens| lens.at(unit.0, unit.0 + 1).0)
     }
 
-    /// Does what `work` does with blocks of the device, with whole blocks from `unit` on.
-    fn with_bytes(
-        &mut self,
-        unit: u64,
-        bytes: &[u8],
-        mut work: impl FnMut(&mut Self, u64, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let end = unit + bytes.len() as u64 / UNIT_BYTES;
-        for (from, to, at) in self.on_device(unit, end) {
-            work(self, at, &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize])?;
+    /// Does `work` to ranges of the device's blocks.
+    fn each(&mut self, start: VolumeUnit, end: VolumeUnit, work: impl Fn(&mut DeviceBlocks, DeviceUnit, DeviceUnit)) {
+        for (from, to, at) in self.on_device(start, end) {
+            work(&mut self.device, at, at + (to - from));
         }
-        Ok(())
     }
 
-    /// What is made up follows from it.
-    pub(crate) fn seed(&self) -> u64 {
-        self.content.seed
+    /// The same, up to the first error.
+    fn try_each(
+        &mut self,
+        start: VolumeUnit,
+        end: VolumeUnit,
+        mut work: impl FnMut(&mut DeviceBlocks, DeviceUnit, DeviceUnit) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.on_device(start, end).try_for_each(|(from, to, at)| work(&mut self.device, at, at + (to - from)))
     }
 
-    pub(crate) fn map(&self) -> &RunMap<Block> {
-        &self.map
-    }
-
-    pub(crate) fn backing(&self) -> &Backing {
-        &self.backing
-    }
-
-    /// Bytes of kept blocks that other devices have, too, and of these how many are not to be counted here, if each
-    /// of the devices counts an equal part.
-    pub(crate) fn shared_bytes(&self) -> (u64, u64) {
-        self.backing.joint().map_or((0, 0), |joint| joint.shared_bytes(&self.map))
-    }
-
-    pub(crate) fn waiting_bytes(&self) -> u64 {
-        self.arena.places().used() * SLOT_BYTES
-    }
-
-    /// Memory of what waits, in bytes, with its table.
-    pub(crate) fn waiting_memory_bytes(&self) -> u64 {
-        self.arena.memory_bytes() + self.waiting.memory_bytes() + self.arena.places().memory_bytes()
-    }
-
-    /// Memory in bytes: that of kept blocks, and that of the tables which say where they are.
-    pub(crate) fn kept_memory_bytes(&self) -> (u64, u64) {
-        let (kept, places) = self.backing.memory_bytes();
-        let tables = self.map.memory_bytes() + self.changed.memory_bytes() + self.buffer.capacity() as u64;
-        (kept, places + tables)
-    }
-
-    /// Does what is a component's work.
-    fn work<T>(&mut self, worker: Worker, work: impl FnOnce(&mut Self) -> T) -> T {
-        let outer = self.meter.switch(Some(worker));
-        let done = work(self);
-        self.meter.switch(outer);
-        done
-    }
-
-    /// Whether so many blocks wait that some should find another place.
-    pub(crate) fn waiting_is_half_full(&self) -> bool {
-        self.arena.places().used() > self.arena.places().available()
+    /// Ranges of the device's blocks, as the volume counts them.
+    fn collect(
+        &self,
+        start: VolumeUnit,
+        end: VolumeUnit,
+        pieces: impl Fn(&DeviceBlocks, DeviceUnit, DeviceUnit) -> Vec<(DeviceUnit, DeviceUnit)>,
+    ) -> Vec<(VolumeUnit, VolumeUnit)> {
+        let mut found: RunMap<()> = RunMap::default();
+        for (first, last, at) in self.on_device(start, end) {
+            let in_volume = |unit: DeviceUnit| (first + (unit - at)).0;
+            let pieces = pieces(&self.device, at, at + (last - first));
+            pieces.into_iter().for_each(|(from, to)| found.set(in_volume(from), in_volume(to), ()));
+        }
+        found.all().map(|(from, to, ())| (VolumeUnit(from), VolumeUnit(to))).collect()
     }
 
     /// Where from `start` on, before `end`, blocks wait or are kept, in order.
-    pub(crate) fn stored_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let mut stored: RunMap<()> = RunMap::default();
-        for (first, last, at) in self.on_device(start, end) {
-            let (at_end, mut set) = (at + last - first, |from, to| stored.set(from - at + first, to - at + first, ()));
-            self.waiting.pieces(at, at_end).for_each(|(from, to, _)| set(from, to));
-            let kept = self.map.pieces(at, at_end).filter(|piece| slots_of(piece.2, 1).is_some());
-            kept.for_each(|(from, to, _)| set(from, to));
-        }
-        stored.all().map(|(from, to, ())| (from, to)).collect()
+    pub(crate) fn stored_pieces(&self, start: VolumeUnit, end: VolumeUnit) -> Vec<(VolumeUnit, VolumeUnit)> {
+        self.collect(start, end, DeviceBlocks::stored_pieces)
     }
 
     /// Where from `start` on, before `end`, blocks are kept because they are of a class, in order.
-    pub(crate) fn pieces_of(&self, start: u64, end: u64, class: Class) -> Vec<(u64, u64)> {
-        let is_of = |block: Block| match block {
-            Block::Kept { class: of, .. } | Block::Packed { class: of, .. } => of == class,
-            Block::Zeroed | Block::Generated | Block::Damaged => false,
-        };
-        let mut found: RunMap<()> = RunMap::default();
-        for (first, last, at) in self.on_device(start, end) {
-            let pieces = self.map.pieces(at, at + last - first).filter(|piece| is_of(piece.2));
-            pieces.for_each(|(from, to, _)| found.set(from - at + first, to - at + first, ()));
-        }
-        found.all().map(|(from, to, ())| (from, to)).collect()
+    pub(crate) fn pieces_of(&self, start: VolumeUnit, end: VolumeUnit, class: Class) -> Vec<(VolumeUnit, VolumeUnit)> {
+        self.collect(start, end, |device, from, to| device.pieces_of(from, to, class))
     }
 
     /// Where from `start` on, before `end`, blocks are made up when they are read, in order.
-    pub(crate) fn generated_pieces(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
-        let mut generated: RunMap<()> = RunMap::default();
-        for (first, last, at) in self.on_device(start, end) {
-            let (at_end, in_volume) = (at + last - first, |unit| unit - at + first);
-            let made_up = self.map.pieces(at, at_end).filter(|piece| piece.2 == Block::Generated);
-            made_up.for_each(|(from, to, _)| generated.set(in_volume(from), in_volume(to), ()));
-            let waiting = self.waiting.pieces(at, at_end);
-            waiting.for_each(|(from, to, _)| generated.remove(in_volume(from), in_volume(to)));
-        }
-        generated.all().map(|(from, to, ())| (from, to)).collect()
+    pub(crate) fn generated_pieces(&self, start: VolumeUnit, end: VolumeUnit) -> Vec<(VolumeUnit, VolumeUnit)> {
+        self.collect(start, end, DeviceBlocks::generated_pieces)
     }
 
     /// Whether the block was kept as metadata, not just until it is classified.
-    pub(crate) fn is_kept_metadata(&self, unit: u64) -> bool {
-        let Some(unit) = self.unit_on_device(unit) else { return false };
-        let waits = self.waiting.at(unit, unit + 1).0.is_some();
-        let kept = match self.map.at(unit, unit + 1).0 {
-            Some(Block::Kept { class, .. } | Block::Packed { class, .. }) => Some(class),
-            _ => None,
-        };
-        !waits && kept.is_some_and(|class| class != Class::Unclassified)
-    }
-
-    /// Why the block is kept, if it is.
-    fn class_of(&self, unit: u64) -> Option<Class> {
-        let unit = self.unit_on_device(unit)?;
-        match self.map.at(unit, unit + 1).0 {
-            Some(Block::Kept { class, .. } | Block::Packed { class, .. }) => Some(class),
-            _ => None,
-        }
+    pub(crate) fn is_kept_metadata(&self, unit: VolumeUnit) -> bool {
+        self.unit_on_device(unit).is_some_and(|unit| self.device.is_kept_metadata(unit))
     }
 
     /// Whether the block is kept because of a file's name.
-    pub(crate) fn is_raw(&self, unit: u64) -> bool {
+    pub(crate) fn is_raw(&self, unit: VolumeUnit) -> bool {
         self.class_of(unit) == Some(Class::Raw)
     }
 
     /// Whether the block is kept because a program says so.
-    pub(crate) fn is_noted(&self, unit: u64) -> bool {
+    pub(crate) fn is_noted(&self, unit: VolumeUnit) -> bool {
         self.class_of(unit) == Some(Class::Noted)
     }
 
+    fn class_of(&self, unit: VolumeUnit) -> Option<Class> {
+        self.device.class_of(self.unit_on_device(unit)?)
+    }
+
     /// Whether some block between two is kept, or waits, only because nothing is known of it.
-    pub(crate) fn has_unclassified(&self, start: u64, end: u64) -> bool {
-        self.on_device(start, end).map(|(from, to, at)| (at, at + to - from)).any(|(start, end)| {
-            self.waiting.pieces(start, end).next().is_some()
-                || self.map.pieces(start, end).any(|(_, _, block)| block.is_unclassified())
-        })
+    pub(crate) fn has_unclassified(&self, start: VolumeUnit, end: VolumeUnit) -> bool {
+        self.on_device(start, end).any(|(from, to, at)| self.device.has_unclassified(at, at + (to - from)))
     }
 
     /// Fills `bytes` from `offset_bytes` on, whatever the blocks' states. True if none of it was made up.
     pub(crate) fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
-        self.work(Worker::Remap, |blocks| {
-            if blocks.lens.is_none() {
-                return blocks.read_pieces(offset_bytes, bytes);
-            }
-            let end_bytes = offset_bytes + bytes.len() as u64;
-            let mut true_bytes = true;
-            for (from, to, at) in blocks.on_device(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
-                let (start, end) = (offset_bytes.max(from * UNIT_BYTES), end_bytes.min(to * UNIT_BYTES));
-                let part = &mut bytes[(start - offset_bytes) as usize..(end - offset_bytes) as usize];
-                true_bytes &= blocks.read_pieces(at * UNIT_BYTES + start - from * UNIT_BYTES, part)?;
-            }
-            Ok(true_bytes)
-        })
-    }
-
-    fn read_pieces(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<bool, StoreError> {
+        if self.lens.is_none() {
+            return self.device.read(offset_bytes, bytes);
+        }
+        let end_bytes = offset_bytes + len_of(bytes);
+        let end = VolumeUnit(end_bytes.div_ceil(UNIT_BYTES));
         let mut true_bytes = true;
-        let mut done = 0;
-        while done < bytes.len() {
-            let position = offset_bytes + done as u64;
-            let (unit, skip) = (position / UNIT_BYTES, position % UNIT_BYTES);
-            let limit = (offset_bytes + bytes.len() as u64).div_ceil(UNIT_BYTES);
-            let (frame, waiting_end) = self.waiting.at(unit, limit);
-            let (block, block_end) = self.map.at(unit, limit);
-            let end = if frame.is_some() { waiting_end } else { waiting_end.min(block_end) };
-            let len = ((end - unit) * UNIT_BYTES - skip).min((bytes.len() - done) as u64) as usize;
-            let target = &mut bytes[done..done + len];
-            match (frame, block) {
-                (Some(Frame(place)), _) => self.arena.read(place, skip, target),
-                (None, Some(Block::Kept { place, .. })) => self.backing.read(unit, place, skip, target)?,
-                (None, Some(Block::Packed { place, stored_bytes, .. })) => {
-                    self.unpack(unit, place, stored_bytes, skip as usize, target)?;
-                }
-                (None, Some(Block::Damaged)) => {
-                    return Err(StoreError::Damaged { what: format!("block {unit} of a repaired image") });
-                }
-                (None, Some(Block::Generated)) => {
-                    true_bytes = false;
-                    self.work(Worker::Generator, |blocks| blocks.generate(unit, skip as usize, target));
-                }
-                (None, Some(Block::Zeroed) | None) => target.fill(0),
-            }
-            done += len;
+        for (from, to, at) in self.on_device(VolumeUnit::of_byte(offset_bytes), end) {
+            let (start, end) = (offset_bytes.max(from.offset_bytes()), end_bytes.min(to.offset_bytes()));
+            let part = &mut bytes[(start - offset_bytes) as usize..(end - offset_bytes) as usize];
+            true_bytes &= self.device.read(at.offset_bytes() + (start - from.offset_bytes()), part)?;
         }
         Ok(true_bytes)
     }
 
-    fn generate(&self, unit: u64, skip: usize, bytes: &mut [u8]) {
-        let (head, rest) = bytes.split_at_mut((UNIT_BYTES as usize - skip).min(bytes.len()));
-        self.content.fill(unit, skip, head);
-        for (part, unit) in rest.chunks_mut(UNIT_BYTES as usize).zip(unit + 1..) {
-            self.content.fill(unit, 0, part);
-        }
-    }
-
-    fn unpack(
-        &mut self,
-        unit: u64,
-        place: u64,
-        stored_bytes: u16,
-        skip: usize,
-        target: &mut [u8],
-    ) -> Result<(), StoreError> {
-        let mut packed = [0; UNIT_BYTES as usize];
-        let packed = &mut packed[..usize::from(stored_bytes)];
-        self.backing.read_packed(unit, place, packed)?;
-        let mut whole = [0; UNIT_BYTES as usize];
-        match lz4_flex::block::decompress_into(packed, &mut whole) {
-            Ok(len) if len == whole.len() => {
-                target.copy_from_slice(&whole[skip..skip + target.len()]);
-                Ok(())
-            }
-            _ => Err(StoreError::Damaged { what: format!("the compressed block {unit}") }),
-        }
-    }
-
     /// Keeps `bytes`, whole blocks from `unit` on; those that are all zeros take no space.
-    pub(crate) fn keep(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        self.work(Worker::Remap, |blocks| {
-            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.keep_as(at, bytes, class))
-        })
-    }
-
-    /// Keeps whole blocks of the device, compressed if their class is.
-    fn keep_as(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        if class.is_compressed() { self.pack(unit, bytes, class) } else { self.keep_runs(unit, bytes, class) }
-    }
-
-    fn keep_runs(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        for run in runs_by(bytes, is_zero) {
-            let (start, end) = (unit + run.start, unit + run.end);
-            if run.is {
-                self.set(start, end, Some(Block::Zeroed));
-                continue;
-            }
-            self.keep_run(start, &bytes[(run.start * UNIT_BYTES) as usize..(run.end * UNIT_BYTES) as usize], class)?;
-        }
-        Ok(())
-    }
-
-    /// Keeps blocks none of which is known to be zero.
-    fn keep_run(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        if self.backing.joint().is_some() {
-            return self.keep_jointly(unit, bytes, class);
-        }
-        let overwrites = self.backing.overwrites();
-        let in_place = |block: Option<Block>| match block {
-            Some(Block::Kept { place, .. }) if overwrites => Some(place),
-            _ => None,
-        };
-        let end = unit + bytes.len() as u64 / UNIT_BYTES;
-        let mut at = unit;
-        while at < end {
-            let (block, block_end) = self.map.at(at, end);
-            let from = ((at - unit) * UNIT_BYTES) as usize;
-            if let Some(place) = in_place(block) {
-                // Nothing about it is new but its bytes, and perhaps its class.
-                let to = ((block_end - unit) * UNIT_BYTES) as usize;
-                self.backing.write(at, place, &bytes[from..to])?;
-                self.stop_waiting(at, block_end);
-                self.relabel(at, block_end, class);
-                at = block_end;
-                continue;
-            }
-            let mut gap_end = block_end;
-            while gap_end < end && in_place(self.map.at(gap_end, end).0).is_none() {
-                gap_end = self.map.at(gap_end, end).1;
-            }
-            let Some((place, len)) = self.backing.take((gap_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
-                return Err(self.no_room(at * UNIT_BYTES, (end - at) * UNIT_BYTES));
-            };
-            let taken_end = at + len / UNIT_SLOTS;
-            let to = ((taken_end - unit) * UNIT_BYTES) as usize;
-            if let Err(error) = self.backing.write(at, place, &bytes[from..to]) {
-                self.backing.give(place, len);
-                return Err(error);
-            }
-            self.set(at, taken_end, Some(Block::Kept { place, class }));
-            at = taken_end;
-        }
-        Ok(())
-    }
-
-    /// Keeps blocks none of which is known to be zero, where other devices' blocks are, too.
-    fn keep_jointly(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
-            let own = self.map.at(unit, unit + 1).0;
-            let Some(joint) = self.backing.joint() else { return Ok(()) };
-            let block = match (joint.join(unit, bytes)?, own) {
-                (Some(Block::Kept { place, .. }), _) => Block::Kept { place, class },
-                // Nobody else has what is overwritten.
-                (_, Some(Block::Kept { place, .. })) if joint.overwrites() && !joint.is_shared(place) => {
-                    joint.write(unit, place, bytes)?;
-                    Block::Kept { place, class }
-                }
-                _ => {
-                    let taken = joint.take(UNIT_SLOTS, UNIT_SLOTS);
-                    let (place, _) = taken.ok_or_else(|| self.no_room(unit * UNIT_BYTES, UNIT_BYTES))?;
-                    if let Err(error) = joint.write(unit, place, bytes) {
-                        joint.give(place, UNIT_SLOTS);
-                        return Err(error);
-                    }
-                    Block::Kept { place, class }
-                }
-            };
-            self.put(unit, own, block);
-        }
-        Ok(())
-    }
-
-    /// One block is another one from now on, at its place or at a new one.
-    fn put(&mut self, unit: u64, own: Option<Block>, block: Block) {
-        let place_of = |block: Block| slots_of(block, 1).map(|slots| slots.0);
-        if own.and_then(place_of) != place_of(block) {
-            self.set(unit, unit + 1, Some(block));
-        } else if own != Some(block) {
-            self.stop_waiting(unit, unit + 1);
-            self.map.set(unit, unit + 1, block);
-            self.changed.set(unit, unit + 1, ());
-        } else {
-            self.stop_waiting(unit, unit + 1);
-        }
-        if let Some(joint) = self.backing.joint() {
-            joint.note(unit, block);
-        }
-    }
-
-    /// Keeps `bytes` exactly, compressed where that saves a slot.
-    pub(crate) fn keep_packed(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        self.work(Worker::Remap, |blocks| blocks.pack(unit, bytes, class))
-    }
-
-    fn pack(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        let mut packed = vec![0; lz4_flex::block::get_maximum_output_size(UNIT_BYTES as usize)];
-        for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
-            if is_zero(bytes) {
-                self.set(unit, unit + 1, Some(Block::Zeroed));
-                continue;
-            }
-            let len = lz4_flex::block::compress_into(bytes, &mut packed).unwrap_or(packed.len());
-            if len as u64 > UNIT_BYTES - SLOT_BYTES {
-                self.keep_run(unit, bytes, class)?;
-                continue;
-            }
-            let own = self.map.at(unit, unit + 1).0;
-            let joined = self.backing.joint().map(|joint| joint.join(unit, &packed[..len])).transpose()?.flatten();
-            if let Some(Block::Packed { place, stored_bytes, .. }) = joined {
-                // Why another device keeps it is its own affair.
-                self.put(unit, own, Block::Packed { place, stored_bytes, class });
-                continue;
-            }
-            let slots = (len as u64).div_ceil(SLOT_BYTES);
-            let Some((place, _)) = self.backing.take(slots, slots) else {
-                if matches!(own, Some(Block::Kept { .. })) {
-                    // Where it is, there is room for it.
-                    self.keep_run(unit, bytes, class)?;
-                    continue;
-                }
-                return Err(self.no_room(unit * UNIT_BYTES, UNIT_BYTES));
-            };
-            if let Err(error) = self.backing.write(unit, place, &packed[..len]) {
-                self.backing.give(place, slots);
-                return Err(error);
-            }
-            let block = Block::Packed { place, stored_bytes: len as u16, class };
-            self.set(unit, unit + 1, Some(block));
-            if let Some(joint) = self.backing.joint() {
-                joint.note(unit, block);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether so many blocks find room, whatever is there already.
-    pub(crate) fn has_ample_room(&self, len: u64) -> bool {
-        self.backing.growth() >= 2 * len * UNIT_SLOTS
-    }
-
-    /// An error if parts, whole blocks from a unit on, might not find room; asked before anything changes.
-    pub(crate) fn check_room(&self, parts: &[(u64, &[u8])]) -> Result<(), StoreError> {
-        let Some(&(first, _)) = parts.first() else { return Ok(()) };
-        let units = parts.iter().flat_map(|(unit, bytes)| bytes.chunks_exact(UNIT_BYTES as usize).zip(*unit..));
-        let new = |unit: u64| match (self.map.at(unit, unit + 1).0, self.backing.joint()) {
-            (Some(Block::Kept { place, .. }), Some(joint)) => joint.is_shared(place),
-            (Some(Block::Kept { .. }), None) => !self.backing.overwrites(),
-            _ => true,
-        };
-        let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64;
-        if self.backing.has_room(needed) { Ok(()) } else { Err(self.no_room(first * UNIT_BYTES, needed * UNIT_BYTES)) }
-    }
-
-    fn no_room(&self, offset_bytes: u64, needed_bytes: u64) -> StoreError {
-        StoreError::BudgetExceeded {
-            offset_bytes,
-            needed_bytes,
-            allocated_bytes: self.backing.used() * SLOT_BYTES,
-            budget_bytes: self.backing.budget_bytes().unwrap_or(u64::MAX),
-        }
+    pub(crate) fn keep(&mut self, unit: VolumeUnit, bytes: &[u8], class: Class) -> Result<(), StoreError> {
+        self.with_bytes(unit, bytes, |device, at, bytes| device.keep(at, bytes, class))
     }
 
     /// Lets `bytes`, whole blocks from `unit` on, wait in memory; without room there, they are kept, compressed if
     /// `packed`. Zeros need not wait.
-    pub(crate) fn wait(&mut self, unit: u64, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
-        self.work(Worker::Unclassified, |blocks| {
-            blocks.with_bytes(unit, bytes, |blocks, at, bytes| blocks.wait_runs(at, bytes, packed))
-        })
+    pub(crate) fn wait(&mut self, unit: VolumeUnit, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
+        self.with_bytes(unit, bytes, |device, at, bytes| device.wait(at, bytes, packed))
     }
 
-    fn wait_runs(&mut self, unit: u64, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
-        for run in runs_by(bytes, is_zero) {
-            let (start, end) = (unit + run.start, unit + run.end);
-            if run.is {
-                self.set(start, end, Some(Block::Zeroed));
-            } else {
-                let run = &bytes[(run.start * UNIT_BYTES) as usize..(run.end * UNIT_BYTES) as usize];
-                self.wait_run(start, end, run, packed)?;
-            }
-        }
-        self.waiting_max_bytes = self.waiting_max_bytes.max(self.waiting_bytes());
-        Ok(())
-    }
-
-    fn wait_run(&mut self, unit: u64, end: u64, bytes: &[u8], packed: bool) -> Result<(), StoreError> {
-        let mut at = unit;
-        while at < end {
-            let from = ((at - unit) * UNIT_BYTES) as usize;
-            let (frame, frame_end) = self.waiting.at(at, end);
-            if let Some(Frame(place)) = frame {
-                self.arena.write(place, &bytes[from..((frame_end - unit) * UNIT_BYTES) as usize]);
-                at = frame_end;
-                continue;
-            }
-            let Some((place, len)) = self.arena.take((frame_end - at) * UNIT_SLOTS, UNIT_SLOTS) else {
-                let rest = &bytes[from..];
-                self.spilled_bytes += rest.len() as u64;
-                let keep = if packed { Blocks::pack } else { Blocks::keep_runs };
-                return self.work(Worker::Remap, |blocks| keep(blocks, at, rest, Class::Unclassified));
-            };
-            let taken_end = at + len / UNIT_SLOTS;
-            self.arena.write(place, &bytes[from..((taken_end - unit) * UNIT_BYTES) as usize]);
-            // If the block never gets beyond waiting, its bytes are made up.
-            self.set(at, taken_end, Some(Block::Generated));
-            self.waiting.set(at, taken_end, Frame(place));
-            at = taken_end;
+    fn with_bytes(
+        &mut self,
+        unit: VolumeUnit,
+        bytes: &[u8],
+        work: impl Fn(&mut DeviceBlocks, DeviceUnit, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        for (from, to, at) in self.on_device(unit, unit + len_of(bytes) / UNIT_BYTES) {
+            let range = ((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize;
+            work(&mut self.device, at, &bytes[range])?;
         }
         Ok(())
     }
 
     /// What waits between `start` and `end` is kept; what is kept is of this class now.
-    pub(crate) fn settle(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
-        self.work(Worker::Unclassified, |blocks| {
-            blocks.on_device(start, end).try_for_each(|(from, to, at)| blocks.settle_pieces(at, at + to - from, class))
-        })
-    }
-
-    fn settle_pieces(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
-        if class.is_compressed() {
-            self.pack_kept(start, end, class)?;
-        }
-        self.relabel(start, end, class);
-        for (from, to, Frame(place)) in self.waiting.pieces(start, end).collect::<Vec<_>>() {
-            let read = |blocks: &mut Blocks, at: u64, bytes: &mut [u8]| {
-                blocks.arena.read(place + (at - from) * UNIT_SLOTS, 0, bytes);
-                Ok(())
-            };
-            self.keep_again(from, to, class, read)?;
-        }
-        Ok(())
-    }
-
-    /// Compresses what is kept, but not yet because of what it is: too much waited, or a flush came.
-    fn pack_kept(&mut self, start: u64, end: u64, class: Class) -> Result<(), StoreError> {
-        for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
-            let Block::Kept { place, class: Class::Unclassified } = block else { continue };
-            let read = |blocks: &mut Blocks, at: u64, bytes: &mut [u8]| {
-                blocks.backing.read(at, place + (at - from) * UNIT_SLOTS, 0, bytes)
-            };
-            match self.keep_again(from, to, class, read) {
-                // It stays what it is, and who reads it is told.
-                Ok(()) | Err(StoreError::Damaged { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps blocks of the device whose bytes `read` has elsewhere, in parts, so that little memory is taken besides.
-    fn keep_again(
-        &mut self,
-        from: u64,
-        to: u64,
-        class: Class,
-        mut read: impl FnMut(&mut Self, u64, &mut [u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let mut at = from;
-        while at < to {
-            let part_end = to.min(at + SETTLED_UNITS);
-            let mut buffer = std::mem::take(&mut self.buffer);
-            buffer.clear();
-            buffer.resize(((part_end - at) * UNIT_BYTES) as usize, 0);
-            let kept = read(self, at, &mut buffer)
-                .and_then(|()| self.work(Worker::Remap, |blocks| blocks.keep_as(at, &buffer, class)));
-            self.buffer = buffer;
-            kept?;
-            at = part_end;
-        }
-        Ok(())
+    pub(crate) fn settle(&mut self, start: VolumeUnit, end: VolumeUnit, class: Class) -> Result<(), StoreError> {
+        self.try_each(start, end, |device, from, to| device.settle(from, to, class))
     }
 
     /// What waits between `start` and `end` is kept as unclassified.
-    pub(crate) fn spill(&mut self, start: u64, end: u64) -> Result<(), StoreError> {
-        let device = self.on_device(start, end).map(|(from, to, at)| (at, at + to - from));
-        let waiting = device.flat_map(|(start, end)| self.waiting.pieces(start, end).map(|(from, to, _)| (from, to)));
-        for (from, to) in waiting.collect::<Vec<_>>() {
-            self.spilled_bytes += (to - from) * UNIT_BYTES;
-            self.work(Worker::Unclassified, |blocks| blocks.settle_pieces(from, to, Class::Unclassified))?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn waiting_budget_bytes(&self) -> u64 {
-        let places = self.arena.places();
-        (places.used() + places.available()) * SLOT_BYTES
+    pub(crate) fn spill(&mut self, start: VolumeUnit, end: VolumeUnit) -> Result<(), StoreError> {
+        self.try_each(start, end, DeviceBlocks::spill)
     }
 
     /// What was written between two, zeros among it, is made up from now on.
-    pub(crate) fn squash_written(&mut self, start: u64, end: u64) {
-        let asked_for = |block: Block| matches!(block, Block::Kept { class: Class::Noted, .. });
-        self.squash_where(start, end, |block| block != Block::Generated && !asked_for(block));
+    pub(crate) fn squash_written(&mut self, start: VolumeUnit, end: VolumeUnit) {
+        self.each(start, end, DeviceBlocks::squash_written);
     }
 
     /// Zeros that were written between two are made up from now on.
-    pub(crate) fn squash_zeros(&mut self, start: u64, end: u64) {
-        self.squash_where(start, end, |block| block == Block::Zeroed);
-    }
-
-    fn squash_where(&mut self, start: u64, end: u64, is_meant: impl Fn(Block) -> bool) {
-        let device = self.on_device(start, end).map(|(from, to, at)| (at, at + to - from));
-        let pieces = device.flat_map(|(start, end)| self.map.pieces(start, end));
-        let meant: Vec<_> = pieces.filter(|piece| is_meant(piece.2)).map(|piece| (piece.0, piece.1)).collect();
-        self.work(Worker::Remap, |blocks| {
-            meant.into_iter().for_each(|(from, to)| blocks.set(from, to, Some(Block::Generated)));
-        });
+    pub(crate) fn squash_zeros(&mut self, start: VolumeUnit, end: VolumeUnit) {
+        self.each(start, end, DeviceBlocks::squash_zeros);
     }
 
     /// Bytes from now on made up.
-    pub(crate) fn squash(&mut self, start: u64, end: u64) {
-        self.give(start, end, Some(Block::Generated));
+    pub(crate) fn squash(&mut self, start: VolumeUnit, end: VolumeUnit) {
+        self.each(start, end, DeviceBlocks::squash);
     }
 
-    /// Zeros from now on, which take no space.
-    pub(crate) fn zero(&mut self, start: u64, end: u64) {
-        self.give(start, end, Some(Block::Zeroed));
+    /// What is made up follows from it.
+    pub(crate) fn seed(&self) -> u64 {
+        self.device.seed()
     }
 
-    /// As if never written.
-    pub(crate) fn forget(&mut self, start: u64, end: u64) {
-        self.give(start, end, None);
+    /// Whether so many blocks wait that some should find another place.
+    pub(crate) fn waiting_is_half_full(&self) -> bool {
+        self.device.waiting_is_half_full()
     }
 
-    /// Lets blocks between two be this from now on.
-    fn give(&mut self, start: u64, end: u64, block: Option<Block>) {
-        self.work(Worker::Remap, |blocks| {
-            for (from, to, at) in blocks.on_device(start, end) {
-                blocks.set(at, at + to - from, block);
-            }
-        });
+    /// Does what is a component's work.
+    pub(crate) fn metered<T>(&mut self, worker: super::meter::Worker, work: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = self.device.meter.switch(Some(worker));
+        let done = work(self);
+        self.device.meter.switch(outer);
+        done
     }
-
-    /// What is kept now survives this process, in an image.
-    pub(crate) fn record(&mut self) -> Result<(), StoreError> {
-        self.work(Worker::Remap, |blocks| blocks.backing.record(&blocks.map, &mut blocks.changed))
-    }
-
-    /// Whether the bytes outlive this process.
-    pub(crate) fn are_in_file(&self) -> bool {
-        self.backing.is_file()
-    }
-
-    /// Gives the host back everything that is not used.
-    pub(crate) fn punch(&mut self) -> Result<(), StoreError> {
-        self.backing.punch()
-    }
-
-    /// Makes a record if much was given back.
-    pub(crate) fn record_if_due(&mut self) -> Result<(), StoreError> {
-        if self.backing.wants_record() { self.record() } else { Ok(()) }
-    }
-
-    fn set(&mut self, start: u64, end: u64, block: Option<Block>) {
-        self.stop_waiting(start, end);
-        if block == Some(Block::Generated)
-            && let (Some(Block::Generated), run_end) = self.map.at(start, end)
-            && run_end == end
-        {
-            return;
-        }
-        for (from, to, old) in self.map.pieces(start, end).collect::<Vec<_>>() {
-            self.backing.release(from, to, old);
-        }
-        match block {
-            Some(block) => self.map.set(start, end, block),
-            None => self.map.remove(start, end),
-        }
-        self.changed.set(start, end, ());
-    }
-
-    fn stop_waiting(&mut self, start: u64, end: u64) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        for (from, to, Frame(place)) in self.waiting.pieces(start, end).collect::<Vec<_>>() {
-            self.arena.give(place, (to - from) * UNIT_SLOTS);
-        }
-        self.waiting.remove(start, end);
-    }
-
-    /// What is kept between `start` and `end` is of this class now.
-    fn relabel(&mut self, start: u64, end: u64, class: Class) {
-        for (from, to, block) in self.map.pieces(start, end).collect::<Vec<_>>() {
-            let relabelled = match block {
-                Block::Kept { place, .. } => Block::Kept { place, class },
-                Block::Packed { place, stored_bytes, .. } => Block::Packed { place, stored_bytes, class },
-                other => other,
-            };
-            if relabelled != block {
-                self.map.set(from, to, relabelled);
-                self.changed.set(from, to, ());
-            }
-        }
-    }
-}
-
-/// Memory that is held on to from one commit to the next for blocks that wait: as much as a guest of 512 MiB lets wait.
-const SPARE_BYTES: u64 = 192 << 20;
-
-/// Most blocks that are moved at a time.
-const SETTLED_UNITS: u64 = 256;
-
-/// A range of blocks in a buffer that are, or are not, what was asked for.
-struct Run {
-    start: u64,
-    end: u64,
-    is: bool,
-}
-
-fn runs_by(bytes: &[u8], is: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = Run> {
-    let mut units = bytes.chunks_exact(UNIT_BYTES as usize).map(is).enumerate().peekable();
-    std::iter::from_fn(move || {
-        let (start, is) = units.next()?;
-        let mut end = start + 1;
-        while units.next_if(|&(_, other)| other == is).is_some() {
-            end += 1;
-        }
-        Some(Run { start: start as u64, end: end as u64, is })
-    })
 }

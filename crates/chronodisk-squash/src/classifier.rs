@@ -8,6 +8,7 @@ use chronodisk_store::StoreError;
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
+use super::units::{VolumeBytes, VolumeUnit};
 use crate::len_of;
 
 /// What becomes of a block.
@@ -19,7 +20,7 @@ pub(crate) enum Verdict {
 }
 
 /// Blocks in a row of which the same becomes: the first, the one behind the last, and what.
-pub(crate) type Judged = (u64, u64, Verdict);
+pub(crate) type Judged = (VolumeUnit, VolumeUnit, Verdict);
 
 /// Why a superblock can't be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +47,11 @@ pub(crate) enum Standing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write<'a> {
     /// The first block.
-    pub(crate) unit: u64,
+    pub(crate) unit: VolumeUnit,
     /// The bytes of the blocks.
     pub(crate) bytes: &'a [u8],
-    /// The range that was asked for, in bytes; the rest of the blocks is as it was.
-    pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u64,
+    /// The range that was asked for; the rest of the blocks is as it was.
+    pub(crate) range: VolumeBytes,
     /// What becomes of the blocks.
     pub(crate) judged: &'a [Judged],
 }
@@ -110,7 +110,7 @@ pub(crate) trait Classifier: Debug + Send {
     }
 
     /// What becomes of whole blocks from `unit` on, if they are written now.
-    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged>;
+    fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged>;
 
     /// Blocks as they are before a write, as far as the difference says something.
     fn before_write(&self, _write: &Write<'_>, _blocks: &mut Blocks) -> Result<Old, StoreError> {
@@ -126,19 +126,13 @@ pub(crate) trait Classifier: Debug + Send {
     }
 
     /// A range was given back, if `discard`, or zeroed.
-    fn cleared(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        discard: bool,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError>;
+    fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError>;
 
     /// Gives what was made up in blocks between two the form that the file system checks it for; `bytes` are those of
     /// the volume from `offset_bytes` on.
     fn correct(
         &mut self,
-        _units: (u64, u64),
+        _units: (VolumeUnit, VolumeUnit),
         _offset_bytes: u64,
         _bytes: &mut [u8],
         _blocks: &mut Blocks,
@@ -168,7 +162,11 @@ pub(crate) trait Classifier: Debug + Send {
 
 /// Judges whole blocks from `unit` on. `verdict` is told a block, the one behind the last, and the bytes from that block
 /// on; it says what becomes of the block, and up to which one the same is so.
-pub(crate) fn judge_runs(unit: u64, bytes: &[u8], verdict: impl Fn(u64, u64, &[u8]) -> (Verdict, u64)) -> Vec<Judged> {
+pub(crate) fn judge_runs(
+    unit: VolumeUnit,
+    bytes: &[u8],
+    verdict: impl Fn(VolumeUnit, VolumeUnit, &[u8]) -> (Verdict, VolumeUnit),
+) -> Vec<Judged> {
     let end = unit + len_of(bytes) / UNIT_BYTES;
     let mut judged: Vec<Judged> = Vec::new();
     let mut at = unit;

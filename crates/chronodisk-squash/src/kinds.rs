@@ -8,10 +8,11 @@ use chronodisk_store::StoreError;
 use super::blocks::Blocks;
 use super::classifier::{Classifier, Refusal};
 use super::names::NameRule;
-use super::{btrfs, ext4, xfs};
+use super::units::VolumeBytes;
+use super::{btrfs, ext4, f2fs, xfs};
 
 /// In this order they are looked for; the first one whose superblock is there counts.
-const KINDS: [&Kind; 3] = [&ext4::KIND, &xfs::KIND, &btrfs::KIND];
+const KINDS: [&Kind; 4] = [&ext4::KIND, &xfs::KIND, &f2fs::KIND, &btrfs::KIND];
 
 /// Whatever part of a volume's beginning a superblock may take that is not elsewhere.
 pub(crate) const BEGINNING_BYTES: Range<u64> = 0..4096;
@@ -41,8 +42,8 @@ pub(crate) struct Site {
 }
 
 /// Whether a range of a volume's bytes touches another one, which is counted from the volume's beginning.
-pub(crate) fn touches(start_bytes: u64, of: &Range<u64>, offset_bytes: u64, len_bytes: u64) -> bool {
-    offset_bytes < start_bytes + of.end && offset_bytes + len_bytes > start_bytes + of.start
+pub(crate) fn touches(start_bytes: u64, of: &Range<u64>, range: VolumeBytes) -> bool {
+    range.offset_bytes < start_bytes + of.end && range.end_bytes() > start_bytes + of.start
 }
 
 impl Site {
@@ -63,8 +64,8 @@ impl Site {
     }
 
     /// Whether a range of bytes touches a place where some superblock may be.
-    pub(crate) fn is_touched(&self, offset_bytes: u64, len_bytes: u64) -> bool {
-        KINDS.iter().any(|kind| touches(self.start_bytes, &kind.superblock_bytes, offset_bytes, len_bytes))
+    pub(crate) fn is_touched(&self, range: VolumeBytes) -> bool {
+        KINDS.iter().any(|kind| touches(self.start_bytes, &kind.superblock_bytes, range))
     }
 }
 

@@ -5,7 +5,7 @@
 //! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
 //! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
 //!
-//! Understood so far: ext2, ext3, ext4, XFS and btrfs, on the whole device, in partitions, on mirrors of md and on
+//! Understood so far: ext2, ext3, ext4, XFS, btrfs and F2FS, on the whole device, in partitions, on mirrors of md and on
 //! linear volumes of LVM. Anything else is kept.
 //! [`SquashMode::Exact`] keeps everything, compressed.
 //!
@@ -23,12 +23,15 @@ mod class;
 mod classifier;
 mod content;
 mod crc32c;
+mod device_blocks;
 mod ext4;
+mod f2fs;
 mod file_content;
 mod header;
 mod image;
 mod joint;
 mod kinds;
+mod location;
 mod lvm;
 mod map_log;
 mod meter;
@@ -42,6 +45,7 @@ mod statistics;
 mod store;
 mod sums;
 mod table;
+mod units;
 mod upkeep;
 mod volume;
 mod xfs;

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use chronodisk_store::StoreError;
 
-use super::blocks::Blocks;
+use super::device_blocks::DeviceBlocks;
 use super::map_log::{u32_at, u64_at};
 use super::volume::Volume;
 
@@ -55,7 +55,7 @@ struct Area {
 
 /// Reads the physical volume between two bytes of the device, and says where its metadata lie, which may change.
 pub(crate) fn read(
-    blocks: &mut Blocks,
+    blocks: &mut DeviceBlocks,
     start_bytes: u64,
     end_bytes: u64,
 ) -> Result<(Found, Option<(u64, u64)>), StoreError> {
@@ -120,7 +120,7 @@ enum Text {
 }
 
 /// The committed metadata of an area.
-fn text(blocks: &mut Blocks, start_bytes: u64, len_bytes: u64) -> Result<Text, StoreError> {
+fn text(blocks: &mut DeviceBlocks, start_bytes: u64, len_bytes: u64) -> Result<Text, StoreError> {
     let mut header = [0; SECTOR];
     let whole = blocks.read(start_bytes, &mut header)?;
     if !whole || header[4..20] != *HEADER_MAGIC || checksum(&header[4..]) != u32_at(&header, 0) {

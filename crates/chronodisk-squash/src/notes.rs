@@ -13,6 +13,7 @@ use super::UNIT_BYTES;
 use super::class::Class;
 use super::classifier::{Judged, Verdict};
 use super::map_log::{u32_at, u64_at};
+use super::units::VolumeUnit;
 
 /// What a program says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,7 @@ impl Notes {
 
     /// What becomes of pages that are written from `unit` on, with what was judged of them; counts what is dropped that
     /// would not have been.
-    pub(crate) fn hear(&mut self, unit: u64, bytes: &[u8], judged: Vec<Judged>) -> Vec<Judged> {
+    pub(crate) fn hear(&mut self, unit: VolumeUnit, bytes: &[u8], judged: Vec<Judged>) -> Vec<Judged> {
         if self.marks.is_empty() {
             return judged;
         }
@@ -154,10 +155,10 @@ impl Notes {
 
     /// What becomes of pages from `unit` on, if marks are heard besides what was judged of them. Metadata that are
     /// known as such are kept whatever is said; of zeros nothing is believed, because they are many things.
-    pub(crate) fn overrule(&self, unit: u64, bytes: &[u8], judged: &[Judged]) -> Vec<Judged> {
+    pub(crate) fn overrule(&self, unit: VolumeUnit, bytes: &[u8], judged: &[Judged]) -> Vec<Judged> {
         let mut heard: Vec<Judged> = Vec::new();
         for &(from, to, verdict) in judged {
-            for at in from..to {
+            for at in from.up_to(to) {
                 let page = &bytes[((at - unit) * UNIT_BYTES) as usize..][..UNIT_BYTES as usize];
                 let mark = if is_zero(page) { None } else { self.marks.get(&sum(page)) };
                 let verdict = match (verdict, mark) {
@@ -187,6 +188,10 @@ mod tests {
 
     use super::*;
 
+    fn judged(from: u64, to: u64, verdict: Verdict) -> Judged {
+        (VolumeUnit(from), VolumeUnit(to), verdict)
+    }
+
     #[test]
     fn what_is_marked_is_recognised_and_nothing_else() {
         let (kept, data, other) = ([1; 4096], [2; 4096], [3; 4096]);
@@ -199,10 +204,11 @@ mod tests {
         assert_eq!(notes.notices, 3);
         let bytes = [kept, data, other, [0; 4096], kept].concat();
         let metadata = Verdict::Keep(Class::InodeTable);
-        let judged = vec![(7, 11, Verdict::Wait), (11, 12, metadata)];
+        let waiting = vec![judged(7, 11, Verdict::Wait), judged(11, 12, metadata)];
         let noted = Verdict::Keep(Class::Noted);
-        let heard = [(7, 8, noted), (8, 9, Verdict::Drop), (9, 11, Verdict::Wait), (11, 12, metadata)];
-        assert_eq!(notes.overrule(7, &bytes, &judged), heard);
+        let heard =
+            [judged(7, 8, noted), judged(8, 9, Verdict::Drop), judged(9, 11, Verdict::Wait), judged(11, 12, metadata)];
+        assert_eq!(notes.overrule(VolumeUnit(7), &bytes, &waiting), heard);
     }
 
     #[test]
@@ -220,8 +226,8 @@ mod tests {
         assert_eq!((notes.marks.len(), notes.order.len()), (MARKS, MARKS));
         let mut first = [0; 4096];
         first[..4].copy_from_slice(&1u32.to_le_bytes());
-        let judged = vec![(0, 1, Verdict::Wait)];
-        assert_eq!(notes.overrule(0, &first, &judged), judged);
+        let waiting = vec![judged(0, 1, Verdict::Wait)];
+        assert_eq!(notes.overrule(VolumeUnit(0), &first, &waiting), waiting);
     }
 
     proptest! {

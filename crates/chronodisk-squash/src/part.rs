@@ -9,6 +9,7 @@ use super::classifier::{Classifier, Counts, Judged, Memory, Refusal, Standing, V
 use super::kinds::{Found, Site};
 use super::names::NameRule;
 use super::notes::Notes;
+use super::units::{VolumeBytes, VolumeUnit};
 use super::volume::{Lens, Volume};
 use super::{Class, UNIT_BYTES};
 use crate::len_of;
@@ -30,8 +31,8 @@ pub(crate) struct Part {
     /// Its bytes, and how a file system in it is followed.
     site: Site,
     /// The blocks that begin in it; what the last one holds of another part is beyond the file system's end.
-    start: u64,
-    end: u64,
+    start: VolumeUnit,
+    end: VolumeUnit,
     known: Known,
     /// Not understood because of what lies beside it.
     given_up: bool,
@@ -48,8 +49,8 @@ impl Part {
         Part {
             lens: volume.lens(),
             volume,
-            start: start_bytes.div_ceil(UNIT_BYTES),
-            end: end_bytes.div_ceil(UNIT_BYTES),
+            start: VolumeUnit(start_bytes.div_ceil(UNIT_BYTES)),
+            end: VolumeUnit(end_bytes.div_ceil(UNIT_BYTES)),
             site: Site { start_bytes, end_bytes, ignore_journal, names: Arc::clone(names) },
             known: Known::Nothing,
             given_up: false,
@@ -69,7 +70,7 @@ impl Part {
     }
 
     /// Its first block.
-    pub(crate) fn first_unit(&self) -> u64 {
+    pub(crate) fn first_unit(&self) -> VolumeUnit {
         self.start
     }
 
@@ -117,7 +118,7 @@ impl Part {
     }
 
     /// What becomes of whole blocks from `unit` on.
-    pub(crate) fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+    pub(crate) fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
         match &self.known {
             Known::Nothing => vec![(unit, end, Verdict::Wait)],
@@ -126,14 +127,12 @@ impl Part {
         }
     }
 
-    /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for. Returns how many bytes were
-    /// dropped.
+    /// Writes whole blocks, of which `range` was asked for. Returns how many bytes were dropped.
     pub(crate) fn write(
         &mut self,
-        unit: u64,
+        unit: VolumeUnit,
         bytes: &[u8],
-        offset_bytes: u64,
-        len_bytes: u64,
+        range: VolumeBytes,
         blocks: &mut Blocks,
         notes: Option<&mut Notes>,
     ) -> Result<u64, StoreError> {
@@ -141,10 +140,10 @@ impl Part {
         if let Some(notes) = notes {
             judged = notes.hear(unit, bytes, judged);
         }
-        let write = Write { unit, bytes, offset_bytes, len_bytes, judged: &judged };
+        let write = Write { unit, bytes, range, judged: &judged };
         let Known::Understood(classifier) = &self.known else {
             let dropped_bytes = self.act_upon(&write, blocks)?;
-            self.look_if_touched(offset_bytes, len_bytes, blocks)?;
+            self.look_if_touched(range, blocks)?;
             self.relieve(blocks)?;
             return Ok(dropped_bytes);
         };
@@ -187,25 +186,19 @@ impl Part {
     }
 
     /// A range was given back, or zeroed.
-    pub(crate) fn cleared(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        discard: bool,
-        blocks: &mut Blocks,
-    ) -> Result<(), StoreError> {
+    pub(crate) fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<(), StoreError> {
         let Known::Understood(classifier) = &mut self.known else {
-            return self.look_if_touched(offset_bytes, len_bytes, blocks);
+            return self.look_if_touched(range, blocks);
         };
-        let standing = classifier.cleared(offset_bytes, len_bytes, discard, blocks)?;
+        let standing = classifier.cleared(range, discard, blocks)?;
         self.stand(standing, blocks)
     }
 
     /// Gives what was made up in blocks between two the form that the file system checks it for; `bytes` are those of
-    /// the device from `offset_bytes` on.
+    /// the volume from `offset_bytes` on.
     pub(crate) fn correct(
         &mut self,
-        units: (u64, u64),
+        units: (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
@@ -257,8 +250,8 @@ impl Part {
     }
 
     /// A range was written or cleared where no file system is followed: perhaps there is a superblock now.
-    fn look_if_touched(&mut self, offset_bytes: u64, len_bytes: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
-        if !self.given_up && self.site.is_touched(offset_bytes, len_bytes) { self.look(blocks) } else { Ok(()) }
+    fn look_if_touched(&mut self, range: VolumeBytes, blocks: &mut Blocks) -> Result<(), StoreError> {
+        if !self.given_up && self.site.is_touched(range) { self.look(blocks) } else { Ok(()) }
     }
 
     fn stand(&mut self, standing: Standing, blocks: &mut Blocks) -> Result<(), StoreError> {

@@ -14,18 +14,21 @@ use super::block::Block;
 use super::blocks::Blocks;
 use super::classifier::{Counts, Verdict};
 use super::content::Content;
+use super::device_blocks::DeviceBlocks;
 use super::header::{DEVICES_MAX, Header, VERSION};
 use super::image::Sizes;
 use super::joint::{self, JointMemory};
 use super::kinds::holds_file_system;
+use super::location::{Location, locations_of};
 use super::meter::Worker;
 use super::names::NameRule;
 use super::notes::{MARKS_MAX, Notes};
 use super::part::Part;
-use super::runs::{RunMap, RunValue};
+use super::runs::RunMap;
 use super::slot_file::{SlotFile, files_of};
 use super::statistics::SquashStatistics;
 use super::table::{Division, DivisionKind};
+use super::units::DeviceUnit;
 use super::volume::Volume;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, image_error};
 use crate::len_of;
@@ -92,7 +95,7 @@ pub struct SquashStore {
     /// The whole device, or its partitions and logical volumes.
     parts: Vec<Part>,
     /// Where they lie, by blocks of the device.
-    places: RunMap<PlaceInPart>,
+    locations: RunMap<Location>,
     division: Division,
     /// Of parts that are no more.
     past: Counts,
@@ -102,32 +105,6 @@ pub struct SquashStore {
     notes: Option<Notes>,
     written_bytes: u64,
     dropped_bytes: u64,
-}
-
-/// Where a block lies: in which part, by its place in the list, and which of its blocks it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PlaceInPart {
-    index: usize,
-    unit: u64,
-}
-
-impl RunValue for PlaceInPart {
-    fn advanced(self, by: u64) -> Self {
-        PlaceInPart { unit: self.unit + by, ..self }
-    }
-}
-
-/// Where parts lie, by blocks of the device.
-fn places_of(parts: &[Part]) -> RunMap<PlaceInPart> {
-    let mut places = RunMap::default();
-    for (index, part) in parts.iter().enumerate() {
-        let mut unit = part.first_unit();
-        for (start, end) in part.volume().units() {
-            places.set(start, end, PlaceInPart { index, unit });
-            unit += end - start;
-        }
-    }
-    places
 }
 
 fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
@@ -284,9 +261,9 @@ impl SquashStore {
         if store.mode == SquashMode::Classified {
             store.open_parts()?;
         }
-        if store.blocks.are_in_file() {
+        if store.blocks.device().are_in_file() {
             // What a killed process had not given back yet.
-            store.blocks.punch()?;
+            store.blocks.device_mut().punch()?;
         }
         Ok(store)
     }
@@ -318,7 +295,7 @@ impl SquashStore {
         content: Content,
         options: &SquashOptions,
     ) -> Self {
-        let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let end = DeviceUnit(capacity_bytes.div_ceil(UNIT_BYTES));
         let write_through = options.durability.write_through && backing.is_file();
         let names: Arc<[NameRule]> = options.names.as_slice().into();
         let parts = vec![Part::new(Volume::one(0, capacity_bytes), options.ignore_journal, &names)];
@@ -326,8 +303,8 @@ impl SquashStore {
             capacity_bytes,
             mode,
             write_through,
-            blocks: Blocks::new(units, map, backing, content, options.unclassified_bytes),
-            places: places_of(&parts),
+            blocks: Blocks::new(DeviceBlocks::new(end, map, backing, content, options.unclassified_bytes)),
+            locations: locations_of(&parts),
             parts,
             division: Division::none(),
             past: Counts::default(),
@@ -342,33 +319,35 @@ impl SquashStore {
     /// What was done, and what is held.
     #[must_use]
     pub fn squash_statistics(&self) -> SquashStatistics {
-        let sizes = Sizes::of(self.blocks.map());
-        let (shared_bytes, of_others_bytes) = self.blocks.shared_bytes();
+        let sizes = Sizes::of(self.blocks.device().map());
+        let (shared_bytes, of_others_bytes) = self.blocks.device().shared_bytes();
         let kept_bytes = sizes.stored_bytes - of_others_bytes;
         let counts = self.counts();
         SquashStatistics {
             written_bytes: self.written_bytes,
             dropped_bytes: self.dropped_bytes,
-            waiting_bytes: self.blocks.waiting_bytes(),
-            waiting_max_bytes: self.blocks.waiting_max_bytes,
-            spilled_bytes: self.blocks.spilled_bytes,
+            waiting_bytes: self.blocks.device().waiting_bytes(),
+            waiting_max_bytes: self.blocks.device().waiting_max_bytes,
+            spilled_bytes: self.blocks.device().spilled_bytes,
             kept_bytes: sizes.kept_bytes,
-            generated_bytes: sizes.generated_bytes - self.blocks.waiting_bytes(),
+            generated_bytes: sizes.generated_bytes - self.blocks.device().waiting_bytes(),
             zeroed_bytes: sizes.zeroed_bytes,
-            stored_bytes: kept_bytes + self.blocks.waiting_bytes() + self.blocks.backing().log_bytes(),
+            stored_bytes: kept_bytes
+                + self.blocks.device().waiting_bytes()
+                + self.blocks.device().backing().log_bytes(),
             shared_bytes,
             commits: counts.commits,
             scans: counts.scans,
-            table_entries: counts.entries + self.blocks.map().len() as u64,
+            table_entries: counts.entries + self.blocks.device().map().len() as u64,
             late_bytes: self.late_bytes(),
         }
     }
 
     /// Does what is the classifier's work, as far as it calls no other component.
     fn work<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        let outer = self.blocks.meter.switch(Some(Worker::Classifier));
+        let outer = self.blocks.device_mut().meter.switch(Some(Worker::Classifier));
         let done = work(self);
-        self.blocks.meter.switch(outer);
+        self.blocks.device_mut().meter.switch(outer);
         done
     }
 
@@ -392,28 +371,34 @@ impl SquashStore {
             return Ok(());
         }
         self.written_bytes += len_of(bytes);
-        let (unit, skip) = (offset_bytes / UNIT_BYTES, (offset_bytes % UNIT_BYTES) as usize);
-        let end = (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES);
+        let (unit, skip) = (DeviceUnit(offset_bytes / UNIT_BYTES), (offset_bytes % UNIT_BYTES) as usize);
+        let end = DeviceUnit((offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES));
         let whole: Vec<u8>;
         let units = if skip == 0 && len_of(bytes).is_multiple_of(UNIT_BYTES) {
             bytes
         } else {
             let mut around = vec![0; ((end - unit) * UNIT_BYTES) as usize];
-            self.blocks.read(unit * UNIT_BYTES, &mut around)?;
+            self.blocks.device_mut().read(unit.offset_bytes(), &mut around)?;
             around[skip..skip + bytes.len()].copy_from_slice(bytes);
             whole = around;
             &whole
         };
         if self.mode == SquashMode::Exact {
-            self.blocks.check_room(&[(unit, units)])?;
-            self.blocks.keep_packed(unit, units, Class::Exact)?;
+            self.blocks.device().check_room(&[(unit, units)])?;
+            self.blocks.device_mut().keep_packed(unit, units, Class::Exact)?;
             return self.complete(unit, end);
         }
         self.write_units(unit, units, offset_bytes, len_of(bytes))
     }
 
     /// Writes whole blocks, of which `offset_bytes` and `len_bytes` were asked for.
-    fn write_units(&mut self, unit: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Result<(), StoreError> {
+    fn write_units(
+        &mut self,
+        unit: DeviceUnit,
+        bytes: &[u8],
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Result<(), StoreError> {
         let end = unit + len_of(bytes) / UNIT_BYTES;
         if let Some(notes) = &mut self.notes {
             notes.look_at(bytes);
@@ -421,16 +406,15 @@ impl SquashStore {
         self.check_room(unit, end, bytes)?;
         for (from, to, place) in self.pieces(unit, end) {
             let piece = &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
-            let Some(PlaceInPart { index, unit: at }) = place else {
-                self.blocks.keep(from, piece, Class::PartitionTable)?;
+            let Some(place) = place else {
+                self.blocks.device_mut().keep(from, piece, Class::PartitionTable)?;
                 continue;
             };
-            let (skip_bytes, from_bytes) = (from * UNIT_BYTES, offset_bytes.max(from * UNIT_BYTES));
-            let to_bytes = (offset_bytes + len_bytes).min(to * UNIT_BYTES);
-            self.dropped_bytes += self.with_part(index, |part, blocks, notes| {
-                let at_bytes = from_bytes - skip_bytes + at * UNIT_BYTES;
-                part.write(at, piece, at_bytes, to_bytes - from_bytes, blocks, notes)
-            })?;
+            let start_bytes = offset_bytes.max(from.offset_bytes());
+            let end_bytes = (offset_bytes + len_bytes).min(to.offset_bytes());
+            let range = place.range(from, start_bytes, end_bytes);
+            self.dropped_bytes +=
+                self.with_part(place.index, |part, blocks, notes| part.write(place.unit, piece, range, blocks, notes))?;
         }
         if self.division.is_touched(offset_bytes, offset_bytes + len_bytes) {
             self.look_for_volumes()?;
@@ -439,41 +423,42 @@ impl SquashStore {
     }
 
     /// An operation on blocks between two is done: keeps what it promises.
-    fn complete(&mut self, unit: u64, end: u64) -> Result<(), StoreError> {
+    fn complete(&mut self, unit: DeviceUnit, end: DeviceUnit) -> Result<(), StoreError> {
         if !self.write_through {
-            return self.blocks.record_if_due();
+            return self.blocks.device_mut().record_if_due();
         }
         for (_, _, place) in self.pieces(unit, end) {
-            if let Some(PlaceInPart { index, .. }) = place {
+            if let Some(Location { index, .. }) = place {
                 self.with_part(index, |part, blocks, _| part.keep_doubtful(blocks))?;
             }
         }
-        self.blocks.record()
+        self.blocks.device_mut().record()
     }
 
     /// The blocks between two, taken apart by the parts that they lie in: first block, the one behind the last, and
     /// where the first one lies in a part, if it is in one.
-    fn pieces(&self, unit: u64, end: u64) -> Vec<(u64, u64, Option<PlaceInPart>)> {
+    fn pieces(&self, unit: DeviceUnit, end: DeviceUnit) -> Vec<(DeviceUnit, DeviceUnit, Option<Location>)> {
         let mut pieces = Vec::new();
         let mut at = unit;
         while at < end {
-            let (place, piece_end) = self.places.at(at, end);
-            pieces.push((at, piece_end, place));
-            at = piece_end;
+            let (place, piece_end) = self.locations.at(at.0, end.0);
+            pieces.push((at, DeviceUnit(piece_end), place));
+            at = DeviceUnit(piece_end);
         }
         pieces
     }
 
     /// An error before anything changes, if what must be kept might not find room.
-    fn check_room(&self, unit: u64, end: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        if self.blocks.has_ample_room(end - unit) {
+    fn check_room(&self, unit: DeviceUnit, end: DeviceUnit, bytes: &[u8]) -> Result<(), StoreError> {
+        if self.blocks.device().has_ample_room(end - unit) {
             return Ok(());
         }
-        let bytes_of =
-            |from: u64, to: u64| &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize];
+        let bytes_of = |from: DeviceUnit, to: DeviceUnit| {
+            &bytes[((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize]
+        };
         let mut needed = Vec::new();
         for (from, to, place) in self.pieces(unit, end) {
-            let Some(PlaceInPart { index, unit: at }) = place else {
+            let Some(Location { index, unit: at }) = place else {
                 needed.push((from, bytes_of(from, to)));
                 continue;
             };
@@ -482,10 +467,10 @@ impl SquashStore {
                 judged = notes.overrule(at, bytes_of(from, to), &judged);
             }
             let kept = judged.into_iter().filter(|judged| judged.2 != Verdict::Drop);
-            let on_device = kept.map(|(first, last, _)| (first - at + from, last - at + from));
+            let on_device = kept.map(|(first, last, _)| (from + (first - at), from + (last - at)));
             needed.extend(on_device.map(|(from, to)| (from, bytes_of(from, to))));
         }
-        self.blocks.check_room(&needed)
+        self.blocks.device().check_room(&needed)
     }
 
     /// Takes the device apart as its partition table or its volume manager says, if that changed.
@@ -537,9 +522,9 @@ impl SquashStore {
         let parts = volumes.iter().map(|volume| before.remove(volume).unwrap_or_else(|| part(volume))).collect();
         self.set_parts(parts);
         self.retire(before.into_values());
-        for (from, to, place) in self.pieces(0, self.blocks.units()) {
+        for (from, to, place) in self.pieces(DeviceUnit(0), self.blocks.device().end()) {
             if place.is_none() {
-                self.blocks.settle(from, to, Class::PartitionTable)?;
+                self.blocks.device_mut().settle(from, to, Class::PartitionTable)?;
             }
         }
         new.into_iter().try_for_each(|index| self.with_part(index, |part, blocks, _| part.begin(blocks)))
@@ -563,7 +548,7 @@ impl SquashStore {
     }
 
     fn set_parts(&mut self, parts: Vec<Part>) {
-        self.places = places_of(&parts);
+        self.locations = locations_of(&parts);
         self.parts = parts;
     }
 
@@ -574,34 +559,37 @@ impl SquashStore {
             return Ok(());
         }
         let end_bytes = offset_bytes + len_bytes;
-        let first = offset_bytes.div_ceil(UNIT_BYTES);
+        let first = DeviceUnit(offset_bytes.div_ceil(UNIT_BYTES));
         // The last block of the device may be cut off.
-        let last = if end_bytes == self.capacity_bytes { self.blocks.units() } else { end_bytes / UNIT_BYTES };
+        let last = match end_bytes == self.capacity_bytes {
+            true => self.blocks.device().end(),
+            false => DeviceUnit(end_bytes / UNIT_BYTES),
+        };
         if first >= last {
             return self.write(offset_bytes, &vec![0; len_bytes as usize]);
         }
-        if offset_bytes < first * UNIT_BYTES {
-            self.write(offset_bytes, &vec![0; (first * UNIT_BYTES - offset_bytes) as usize])?;
+        if offset_bytes < first.offset_bytes() {
+            self.write(offset_bytes, &vec![0; (first.offset_bytes() - offset_bytes) as usize])?;
         }
         if discard {
-            self.blocks.forget(first, last);
+            self.blocks.device_mut().forget(first, last);
         } else {
-            self.blocks.zero(first, last);
+            self.blocks.device_mut().zero(first, last);
         }
-        if last * UNIT_BYTES < end_bytes {
-            self.write(last * UNIT_BYTES, &vec![0; (end_bytes - last * UNIT_BYTES) as usize])?;
+        if last.offset_bytes() < end_bytes {
+            self.write(last.offset_bytes(), &vec![0; (end_bytes - last.offset_bytes()) as usize])?;
         }
-        for (from, to, place) in self.pieces(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES)) {
-            let Some(PlaceInPart { index, unit: at }) = place else { continue };
-            let from_bytes = offset_bytes.max(from * UNIT_BYTES);
-            let to_bytes = end_bytes.min(to * UNIT_BYTES);
-            let at_bytes = from_bytes - from * UNIT_BYTES + at * UNIT_BYTES;
-            self.with_part(index, |part, blocks, _| part.cleared(at_bytes, to_bytes - from_bytes, discard, blocks))?;
+        let (unit, end) = (DeviceUnit(offset_bytes / UNIT_BYTES), DeviceUnit(end_bytes.div_ceil(UNIT_BYTES)));
+        for (from, to, place) in self.pieces(unit, end) {
+            let Some(place) = place else { continue };
+            let start_bytes = offset_bytes.max(from.offset_bytes());
+            let range = place.range(from, start_bytes, end_bytes.min(to.offset_bytes()));
+            self.with_part(place.index, |part, blocks, _| part.cleared(range, discard, blocks))?;
         }
         if self.division.is_touched(offset_bytes, end_bytes) {
             self.look_for_volumes()?;
         }
-        self.complete(offset_bytes / UNIT_BYTES, end_bytes.div_ceil(UNIT_BYTES))
+        self.complete(unit, end)
     }
 }
 
@@ -612,17 +600,17 @@ impl Store for SquashStore {
 
     fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
         check_range(self.capacity_bytes, offset_bytes, len_of(bytes))?;
-        if self.blocks.read(offset_bytes, bytes)? {
+        if self.blocks.device_mut().read(offset_bytes, bytes)? {
             return Ok(());
         }
-        let (unit, end) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_of(bytes)).div_ceil(UNIT_BYTES));
         let end_bytes = offset_bytes + len_of(bytes);
+        let (unit, end) = (DeviceUnit(offset_bytes / UNIT_BYTES), DeviceUnit(end_bytes.div_ceil(UNIT_BYTES)));
         for (from, to, place) in self.pieces(unit, end) {
-            let Some(PlaceInPart { index, unit: at }) = place else { continue };
-            let (start, stop) = (offset_bytes.max(from * UNIT_BYTES), end_bytes.min(to * UNIT_BYTES));
-            let piece = &mut bytes[(start - offset_bytes) as usize..(stop - offset_bytes) as usize];
-            let at_bytes = start - from * UNIT_BYTES + at * UNIT_BYTES;
-            self.with_part(index, |part, blocks, _| part.correct((at, at + to - from), at_bytes, piece, blocks))?;
+            let Some(place) = place else { continue };
+            let (start_bytes, stop) = (offset_bytes.max(from.offset_bytes()), end_bytes.min(to.offset_bytes()));
+            let piece = &mut bytes[(start_bytes - offset_bytes) as usize..(stop - offset_bytes) as usize];
+            let (units, range) = ((place.unit, place.unit + (to - from)), place.range(from, start_bytes, stop));
+            self.with_part(place.index, |part, blocks, _| part.correct(units, range.offset_bytes, piece, blocks))?;
         }
         Ok(())
     }
@@ -648,7 +636,7 @@ impl Store for SquashStore {
     fn extent(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<Extent, StoreError> {
         check_extent(self.capacity_bytes, offset_bytes, len_bytes)?;
         let (unit, limit) = (offset_bytes / UNIT_BYTES, (offset_bytes + len_bytes).div_ceil(UNIT_BYTES));
-        let (block, end) = self.blocks.map().at(unit, limit);
+        let (block, end) = self.blocks.device().map().at(unit, limit);
         let allocated = !matches!(block, None | Some(Block::Zeroed));
         Ok(Extent { len_bytes: (end * UNIT_BYTES - offset_bytes).min(len_bytes), allocated })
     }
@@ -656,12 +644,12 @@ impl Store for SquashStore {
     fn flush(&mut self) -> Result<(), StoreError> {
         self.work(|store| {
             store.each_part(Part::flush)?;
-            store.blocks.record()
+            store.blocks.device_mut().record()
         })
     }
 
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
-        let blocks = &self.blocks;
+        let blocks = self.blocks.device();
         let kept_bytes = match blocks.backing().joint() {
             Some(_) => Sizes::of(blocks.map()).stored_bytes - blocks.shared_bytes().1,
             None => blocks.backing().used() * SLOT_BYTES,
@@ -670,7 +658,7 @@ impl Store for SquashStore {
     }
 
     fn budget_bytes(&self) -> Option<u64> {
-        self.blocks.backing().budget_bytes().map(|bytes| bytes + self.blocks.waiting_budget_bytes())
+        self.blocks.device().backing().budget_bytes().map(|bytes| bytes + self.blocks.device().waiting_budget_bytes())
     }
 
     /// What a clean file system does not need is dropped, the rest is safe.
@@ -678,12 +666,12 @@ impl Store for SquashStore {
         self.work(|store| {
             store.each_part(Part::close)?;
             store.flush()?;
-            store.blocks.punch()
+            store.blocks.device_mut().punch()
         })
     }
 
     fn measure_cpu(&mut self, clock: Box<dyn CpuClock>) {
-        self.blocks.meter.start(clock);
+        self.blocks.device_mut().meter.start(clock);
     }
 
     fn footprint(&self) -> Result<Footprint, StoreError> {
@@ -691,23 +679,28 @@ impl Store for SquashStore {
         let journal_bytes: u64 = memory().map(|part| part.journal_bytes).sum();
         let classifier_bytes: u64 = memory().map(|part| part.classifier_bytes).sum();
         let classifier_bytes = classifier_bytes + self.notes.as_ref().map_or(0, Notes::memory_bytes);
-        let (kept_bytes, tables_bytes) = self.blocks.kept_memory_bytes();
+        let (kept_bytes, tables_bytes) = self.blocks.device().kept_memory_bytes();
         let component = |name, worker: Option<Worker>, memory_bytes| Component {
             name,
             memory_bytes,
-            cpu_ns: worker.map_or(0, |worker| self.blocks.meter.spent_ns(worker)),
+            cpu_ns: worker.map_or(0, |worker| self.blocks.device().meter.spent_ns(worker)),
         };
-        let unclassified = self.blocks.map().all().filter(|run| run.2.is_unclassified()).map(|run| run.1 - run.0);
+        let unclassified =
+            self.blocks.device().map().all().filter(|run| run.2.is_unclassified()).map(|run| run.1 - run.0);
         Ok(Footprint {
             components: vec![
                 component("classifier", Some(Worker::Classifier), classifier_bytes),
-                component("unclassified-blocks", Some(Worker::Unclassified), self.blocks.waiting_memory_bytes()),
+                component(
+                    "unclassified-blocks",
+                    Some(Worker::Unclassified),
+                    self.blocks.device().waiting_memory_bytes(),
+                ),
                 component("journal-reader", Some(Worker::Journal), journal_bytes),
                 component("remapping", Some(Worker::Remap), tables_bytes),
                 component("generator", Some(Worker::Generator), 0),
                 component("kept-blocks", None, kept_bytes),
             ],
-            undecided_bytes: self.blocks.waiting_bytes() + unclassified.sum::<u64>() * UNIT_BYTES,
+            undecided_bytes: self.blocks.device().waiting_bytes() + unclassified.sum::<u64>() * UNIT_BYTES,
             stored_bytes: self.allocated_bytes()?,
         })
     }
@@ -735,7 +728,7 @@ impl Store for SquashStore {
             named.push(("squash-notices".to_owned(), notes.notices as f64));
             named.push(("squash-noted-data [bytes]".to_owned(), notes.data_bytes as f64));
         }
-        if self.blocks.backing().joint().is_some() {
+        if self.blocks.device().backing().joint().is_some() {
             named.push(("squash-shared [bytes]".to_owned(), statistics.shared_bytes as f64));
         }
         if !self.names.is_empty() {

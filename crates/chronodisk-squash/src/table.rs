@@ -93,7 +93,7 @@ impl Division {
 
     /// Reads a physical volume of LVM, and watches its metadata.
     fn physical(&mut self, blocks: &mut Blocks, start: u64, end: u64) -> Result<lvm::Found, StoreError> {
-        let (found, area) = lvm::read(blocks, start, end)?;
+        let (found, area) = lvm::read(blocks.device_mut(), start, end)?;
         self.watched.extend(area);
         Ok(found)
     }
@@ -125,7 +125,7 @@ impl Table {
     /// Reads the table of a device of `capacity_bytes`.
     fn read(blocks: &mut Blocks, capacity_bytes: u64) -> Result<Table, StoreError> {
         let mut bytes = vec![0; TABLE_BYTES as usize];
-        if capacity_bytes < TABLE_BYTES || !blocks.read(0, &mut bytes[..512])? {
+        if capacity_bytes < TABLE_BYTES || !blocks.device_mut().read(0, &mut bytes[..512])? {
             return Ok(Table::Absent);
         }
         if bytes[510..512] != MBR_SIGNATURE {
@@ -141,7 +141,7 @@ impl Table {
             return Ok(Table::Absent);
         }
         if entries.iter().any(|entry| entry[4] == TYPE_PROTECTIVE) {
-            if !blocks.read(0, &mut bytes)? {
+            if !blocks.device_mut().read(0, &mut bytes)? {
                 return Ok(Table::Absent);
             }
             let sizes = [512, 4096];
@@ -157,7 +157,7 @@ impl Table {
     /// Reads the superblock of an array of Linux's md, at the beginning of its member (version 1.1) or 4 KiB behind it
     /// (1.2, mdadm's default). Others are at the end, and what is on such a mirror begins where the member does.
     fn read_array_member(blocks: &mut Blocks, bytes: &mut [u8], capacity_bytes: u64) -> Result<Table, StoreError> {
-        if !blocks.read(0, bytes)? {
+        if !blocks.device_mut().read(0, bytes)? {
             return Ok(Table::Absent);
         }
         let found = MD_OFFSETS_BYTES.into_iter().find_map(|at| array_member(&bytes[at..], capacity_bytes));

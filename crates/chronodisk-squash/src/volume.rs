@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::UNIT_BYTES;
 use super::runs::RunMap;
+use super::units::DeviceUnit;
 
 /// Blocks of the device by blocks of a volume.
-pub(crate) type Lens = RunMap<u64>;
+pub(crate) type Lens = RunMap<DeviceUnit>;
 
 /// Where a volume lies: whole bytes of the device, in the order in which the volume has them.
 ///
@@ -59,14 +60,15 @@ impl Volume {
         let mut lens = Lens::default();
         let mut at = 0;
         for (start, end) in self.units() {
-            lens.set(at, at + end - start, start);
+            lens.set(at, at + (end - start), start);
             at += end - start;
         }
         Some(Arc::new(lens))
     }
 
     /// The blocks of the device that begin in its ranges: first, and the one behind the last.
-    pub(crate) fn units(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.extents.iter().map(|(start, end)| (start.div_ceil(UNIT_BYTES), end.div_ceil(UNIT_BYTES)))
+    pub(crate) fn units(&self) -> impl Iterator<Item = (DeviceUnit, DeviceUnit)> + '_ {
+        let unit = |bytes: &u64| DeviceUnit(bytes.div_ceil(UNIT_BYTES));
+        self.extents.iter().map(move |(start, end)| (unit(start), unit(end)))
     }
 }

@@ -3,6 +3,7 @@
 use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::Store;
 
+#[allow(dead_code, reason = "one target has another one")]
 pub const CAPACITY_BYTES: u64 = 8 << 20;
 const SECTOR_BYTES: usize = 512;
 const UNIT_BYTES: usize = 4096;
@@ -13,7 +14,7 @@ pub struct Twin {
 }
 
 impl Twin {
-    #[allow(dead_code, reason = "one target has other options")]
+    #[allow(dead_code, reason = "some targets have other options")]
     pub fn new() -> Self {
         Twin::with(&SquashOptions::default())
     }
@@ -31,10 +32,15 @@ impl Twin {
         Twin::with(&SquashOptions { names, ..SquashOptions::default() })
     }
 
+    #[allow(dead_code, reason = "one target has another capacity")]
     pub fn with(options: &SquashOptions) -> Self {
+        Twin::of_capacity(CAPACITY_BYTES, options)
+    }
+
+    pub fn of_capacity(capacity_bytes: u64, options: &SquashOptions) -> Self {
         let options = SquashOptions { unclassified_bytes: 1 << 20, ..options.clone() };
-        let store = SquashStore::in_memory(CAPACITY_BYTES, CAPACITY_BYTES, &options);
-        Twin { store, full: vec![0; CAPACITY_BYTES as usize] }
+        let store = SquashStore::in_memory(capacity_bytes, capacity_bytes, &options);
+        Twin { store, full: vec![0; capacity_bytes as usize] }
     }
 
     /// Plays a list of records: a kind (1 byte), a block of 1 KiB (2 bytes, little-endian), a length (2 bytes), and
@@ -45,8 +51,9 @@ impl Twin {
             let len = usize::from(u16::from_le_bytes([len_low, len_high])).min(later.len());
             let (bytes, later) = later.split_at(len);
             rest = later;
-            let offset_bytes = u64::from(u16::from_le_bytes([block_low, block_high])) * 1024 % CAPACITY_BYTES;
-            let len = (len / SECTOR_BYTES * SECTOR_BYTES).min((CAPACITY_BYTES - offset_bytes) as usize);
+            let capacity_bytes = self.full.len() as u64;
+            let offset_bytes = u64::from(u16::from_le_bytes([block_low, block_high])) * 1024 % capacity_bytes;
+            let len = (len / SECTOR_BYTES * SECTOR_BYTES).min((capacity_bytes - offset_bytes) as usize);
             self.change(kind, offset_bytes, &bytes[..len]);
         }
     }

@@ -31,11 +31,14 @@ mod btrfsprogs;
 mod e2fsprogs;
 #[path = "../../../chronodisk-squash/tests/squash/export.rs"]
 mod export;
+#[path = "../../../chronodisk-squash/tests/squash/f2fs_tools.rs"]
+mod f2fs_tools;
 #[path = "../../../chronodisk-squash/tests/squash/xfsprogs.rs"]
 mod xfsprogs;
 use btrfsprogs::btrfsprogs_are_here;
 use e2fsprogs::{e2fsprogs_are_here, tool};
 use export::export;
+use f2fs_tools::f2fs_tools_are_here;
 use xfsprogs::xfsprogs_are_here;
 
 /// About as small as each of them can be made.
@@ -110,6 +113,7 @@ impl Cut {
         match self.file_system {
             "xfs" => compare_xfs(&full, &squashed, &self.what),
             "btrfs" => compare_btrfs(&full, &squashed, &self.what),
+            "f2fs" => compare_f2fs(&full, &squashed, &self.what),
             _ => compare_ext(&full, &squashed, &self.what),
         }
         std::fs::remove_dir_all(self.folder).unwrap();
@@ -214,6 +218,16 @@ fn compare_btrfs(full: &Path, squashed: &Path, what: &str) {
     }
 }
 
+/// fsck.f2fs finds the same tree and the same faults, also after it repaired both.
+fn compare_f2fs(full: &Path, squashed: &Path, what: &str) {
+    blank_contents(full, squashed);
+    assert_eq!(f2fs_tools::verdict(full), f2fs_tools::verdict(squashed), "{what}");
+    for image in [full, squashed] {
+        f2fs_tools::tool("fsck.f2fs", &["-f", image.to_str().unwrap()]);
+    }
+    assert_eq!(f2fs_tools::verdict(full), f2fs_tools::verdict(squashed), "{what}, repaired");
+}
+
 /// Opens an image that was just closed. A process that another thread begins has its lock, too, until it is a program
 /// of its own.
 fn open_again(image: &Path, capacity_bytes: u64) -> SquashStore {
@@ -279,6 +293,17 @@ fn contents_are_told_from_metadata() {
     assert!(!are_contents(&[0xF0; UNIT_BYTES]) && !are_contents(&[0; UNIT_BYTES]), "a bitmap");
 }
 
+/// `run` makes no F2FS, so the guest does.
+const ON_F2FS: &str = "set -e
+    mkdir -p /lib/modules
+    ln -sfn /usr/lib/uml/modules/$(uname -r) /lib/modules/$(uname -r)
+    modprobe f2fs
+    mkfs.f2fs -q -f /dev/vda >&2
+    mount -t f2fs /dev/vda /mnt
+    \"$@\"
+    umount /mnt
+    fsck.f2fs --dry-run /dev/vda >&2";
+
 /// A history that a guest ran, and what it did to its device.
 struct History<'a> {
     chronodisk: &'a Chronodisk,
@@ -293,15 +318,20 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let recording = chronodisk.path("recording");
     let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
     let what = format!("{file_system} {flags:?} seed {seed}");
+    let made_by_run: &[&str] =
+        if file_system == "f2fs" { &["--fs", "none"] } else { &["--fs", file_system, "--check"] };
     let flags = [
-        &["--fs", file_system, "--capacity", &capacity, "--squash", "--content", "random", "--check"][..],
+        made_by_run,
+        &["--capacity", &capacity, "--squash", "--content", "random"],
         &["--record-store", recording.to_str().unwrap()],
         flags,
     ]
     .concat();
     let (seed_text, steps_text) = (seed.to_string(), steps.to_string());
     let program = [&*example("file_history"), "/mnt", &seed_text, &steps_text];
-    let output = chronodisk.run("constant-100us", &flags, &program);
+    let on_f2fs = [&["sh", "-c", ON_F2FS, "sh"], &program[..]].concat();
+    let program = if file_system == "f2fs" { &on_f2fs[..] } else { &program };
+    let output = chronodisk.run("constant-100us", &flags, program);
     assert!(output.status.success(), "{what}: {}", text(&output.stderr));
     History { chronodisk, file_system, seed, what, recording }.replay(cuts);
 }
@@ -400,6 +430,17 @@ fn twins_agree_on_btrfs() {
     }
     let Some(chronodisk) = here() else { return };
     history(&chronodisk, "btrfs", &[], 5, 300, 4);
+}
+
+#[test]
+fn twins_agree_on_f2fs() {
+    let Some(chronodisk) = here().filter(|_| f2fs_tools_are_here()) else { return };
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root may mount, in a guest too");
+        return;
+    }
+    history(&chronodisk, "f2fs", &[], 6, 300, 6);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::superblock::{LEN_BYTES, PLACES_BYTES};
 use crate::blocks::Blocks;
 use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Refusal, Standing, Write, judge_runs};
 use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, holds_another, touches};
+use crate::units::{VolumeBytes, VolumeUnit};
 
 /// btrfs.
 pub(crate) const KIND: Kind =
@@ -31,30 +32,24 @@ impl Classifier for Btrfs {
         Ok(standing(self.read_layout(blocks)?))
     }
 
-    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+    fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         judge_runs(unit, bytes, |at, _, bytes| self.verdict(at, bytes))
     }
 
     fn written(&mut self, write: &Write<'_>, _old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         self.note_judged(write.unit, write.bytes, write.judged);
         self.look_at(write.unit, write.bytes, blocks)?;
-        self.superblock_touched(write.offset_bytes, write.len_bytes, blocks)
+        self.superblock_touched(write.range, blocks)
     }
 
-    fn cleared(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        _discard: bool,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
-        self.forget(offset_bytes, len_bytes);
-        self.superblock_touched(offset_bytes, len_bytes, blocks)
+    fn cleared(&mut self, range: VolumeBytes, _discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        self.forget(range);
+        self.superblock_touched(range, blocks)
     }
 
     fn correct(
         &mut self,
-        units: (u64, u64),
+        units: (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
@@ -89,15 +84,9 @@ impl Classifier for Btrfs {
 
 impl Btrfs {
     /// A range was written or cleared: perhaps the superblock is another one now.
-    fn superblock_touched(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
-        let touched = [BEGINNING_BYTES, KIND.superblock_bytes]
-            .iter()
-            .any(|place| touches(self.start_bytes, place, offset_bytes, len_bytes));
+    fn superblock_touched(&mut self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        let touched =
+            [BEGINNING_BYTES, KIND.superblock_bytes].iter().any(|place| touches(self.start_bytes, place, range));
         if !touched {
             return Ok(Standing::Same);
         }

@@ -44,6 +44,7 @@ use super::file_content::MadeUpFile;
 use super::map_log::u32_at;
 use super::names::NameRule;
 use super::runs::RunMap;
+use super::units::{VolumeBytes, VolumeUnit};
 use crate::crc32c;
 use crate::len_of;
 
@@ -59,8 +60,8 @@ const SWEEP_UNITS: u64 = 4096;
 pub(crate) struct Btrfs {
     start_bytes: u64,
     end_bytes: u64,
-    /// Its first block on the device.
-    start: u64,
+    /// Its first block in the volume; others are counted from it.
+    start: VolumeUnit,
     superblock: Superblock,
     /// Not there until the whole chunk tree is.
     chunks: Option<Arc<Chunks>>,
@@ -100,7 +101,7 @@ impl Btrfs {
         Ok(Superblock::parse(&bytes, available_bytes).map(|superblock| Btrfs {
             start_bytes,
             end_bytes,
-            start: start_bytes / UNIT_BYTES,
+            start: VolumeUnit::of_byte(start_bytes),
             compressed: superblock.compressed,
             superblock,
             chunks: None,
@@ -141,7 +142,7 @@ impl Btrfs {
 
     /// What becomes of the block `unit`, with which the `bytes` of one write begin or go on, and of those behind it
     /// up to which one.
-    fn verdict(&self, unit: u64, bytes: &[u8]) -> (Verdict, u64) {
+    fn verdict(&self, unit: VolumeUnit, bytes: &[u8]) -> (Verdict, VolumeUnit) {
         let (verdict, len) = self.verdict_on(unit - self.start, bytes);
         (verdict, unit + len.min(len_of(bytes) / UNIT_BYTES))
     }
@@ -218,7 +219,7 @@ impl Btrfs {
     }
 
     /// Blocks were written, and this is what became of them.
-    fn note_judged(&mut self, unit: u64, bytes: &[u8], judged: &[Judged]) {
+    fn note_judged(&mut self, unit: VolumeUnit, bytes: &[u8], judged: &[Judged]) {
         for &(from, to, verdict) in judged {
             let (first, last) = (from - self.start, to - self.start);
             match verdict {
@@ -249,7 +250,7 @@ impl Btrfs {
     }
 
     /// Looks at what was written, which is in `blocks` now, for what it says of others.
-    fn look_at(&mut self, unit: u64, bytes: &[u8], blocks: &mut Blocks) -> Result<(), StoreError> {
+    fn look_at(&mut self, unit: VolumeUnit, bytes: &[u8], blocks: &mut Blocks) -> Result<(), StoreError> {
         let (first, last) = (unit - self.start, unit - self.start + len_of(bytes) / UNIT_BYTES);
         let superblock = PLACES_BYTES[0] / UNIT_BYTES;
         if (first..last.min(RESERVED_BYTES / UNIT_BYTES)).any(|block| block != superblock) {
@@ -287,9 +288,9 @@ impl Btrfs {
     }
 
     /// A range was given back, or zeroed.
-    fn forget(&mut self, offset_bytes: u64, len_bytes: u64) {
-        let inside = offset_bytes.saturating_sub(self.start_bytes);
-        let (first, last) = (inside.div_ceil(UNIT_BYTES), (inside + len_bytes) / UNIT_BYTES);
+    fn forget(&mut self, range: VolumeBytes) {
+        let inside = range.offset_bytes.saturating_sub(self.start_bytes);
+        let (first, last) = (inside.div_ceil(UNIT_BYTES), (inside + range.len_bytes) / UNIT_BYTES);
         if first < last {
             self.sums.remove(first, last);
             self.no_longer_waits(first, last);
@@ -500,7 +501,7 @@ impl Btrfs {
         let mut node = (0, Class::Tree);
         for (first, last, ()) in set.all() {
             for (from, to) in blocks.stored_pieces(self.start + first, self.start + last) {
-                for unit in from..to {
+                for unit in from.up_to(to) {
                     let inside = unit - self.start;
                     if self.is_fixed(inside) {
                         blocks.settle(unit, unit + 1, Class::Superblock)?;
@@ -515,7 +516,7 @@ impl Btrfs {
                         rest.set(inside, inside + 1, ());
                         continue;
                     };
-                    blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                    blocks.read(unit.offset_bytes(), &mut bytes)?;
                     if is_node(&bytes, &self.superblock) {
                         node = (inside + self.node_units(), class_of(&bytes));
                     }
@@ -600,16 +601,16 @@ impl Btrfs {
     /// device from `offset_bytes` on.
     fn correct_sums(
         &mut self,
-        (start, end): (u64, u64),
+        (start, end): (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
         for (from, to) in blocks.generated_pieces(start, end) {
             let sums = self.sums_of(from - self.start, to - self.start, blocks)?;
-            for (unit, sum) in (from..to).zip(sums) {
+            for (unit, sum) in from.up_to(to).zip(sums) {
                 let file = self.made_up_file(unit - self.start);
-                let unit_bytes = unit * UNIT_BYTES;
+                let unit_bytes = unit.offset_bytes();
                 let skip = offset_bytes.saturating_sub(unit_bytes) as usize;
                 let at = unit_bytes.saturating_sub(offset_bytes) as usize;
                 let len = (UNIT_BYTES as usize - skip).min(bytes.len() - at);

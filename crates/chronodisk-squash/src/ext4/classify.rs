@@ -8,6 +8,7 @@ use crate::blocks::Blocks;
 use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Refusal, Standing, Verdict, Write, judge_runs};
 use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, touches};
 use crate::runs::RunMap;
+use crate::units::{VolumeBytes, VolumeUnit};
 
 /// ext2, ext3 and ext4.
 pub(crate) const KIND: Kind = Kind { name: "ext4", superblock_bytes: BEGINNING_BYTES, find };
@@ -50,20 +51,20 @@ impl Classifier for Ext4 {
         if self.is_clean() { Ok(()) } else { self.rescan(Occasion::Work, blocks) }
     }
 
-    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+    fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         judge_runs(unit, bytes, |at, end, _| self.verdict(at, end, self.is_followed()))
     }
 
     fn before_write(&self, write: &Write<'_>, blocks: &mut Blocks) -> Result<Old, StoreError> {
-        self.tables_before(write.offset_bytes, write.len_bytes, blocks)
+        self.tables_before(write.range, blocks)
     }
 
     fn written(&mut self, write: &Write<'_>, old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         self.unscanned |= write.judged.iter().any(|judged| judged.2 == Verdict::Wait);
-        if self.superblock_touched(write.offset_bytes, write.len_bytes, blocks)? == Standing::Gone {
+        if self.superblock_touched(write.range, blocks)? == Standing::Gone {
             return Ok(Standing::Gone);
         }
-        let news = self.after_write(write.offset_bytes, write.len_bytes, old, blocks)?;
+        let news = self.after_write(write.range, old, blocks)?;
         self.act_upon(&news, blocks)?;
         Ok(Standing::Same)
     }
@@ -72,24 +73,18 @@ impl Classifier for Ext4 {
         if self.needs_scan && self.unscanned { self.rescan(Occasion::Work, blocks) } else { Ok(()) }
     }
 
-    fn cleared(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        discard: bool,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
+    fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         if discard {
-            self.discarded(offset_bytes, len_bytes);
+            self.discarded(range);
         } else {
-            self.zeroed(offset_bytes, len_bytes);
+            self.zeroed(range);
         }
-        self.superblock_touched(offset_bytes, len_bytes, blocks)
+        self.superblock_touched(range, blocks)
     }
 
     fn correct(
         &mut self,
-        units: (u64, u64),
+        units: (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
@@ -134,18 +129,13 @@ impl Classifier for Ext4 {
 
 impl Ext4 {
     /// The volume's blocks: the first, and the one behind the last.
-    fn bounds(&self) -> (u64, u64) {
-        (self.start_bytes.div_ceil(UNIT_BYTES), self.end_bytes.div_ceil(UNIT_BYTES))
+    fn bounds(&self) -> (VolumeUnit, VolumeUnit) {
+        (VolumeUnit(self.start_bytes.div_ceil(UNIT_BYTES)), VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES)))
     }
 
     /// A range was written or cleared: perhaps the superblock is another one now.
-    fn superblock_touched(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
-        if !touches(self.start_bytes, &BEGINNING_BYTES, offset_bytes, len_bytes) {
+    fn superblock_touched(&mut self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);
         }
         // What came until now was of a file system at rest, and can be told apart for good.
@@ -166,7 +156,7 @@ impl Ext4 {
         }
         for (start, end) in self.free_blocks(blocks)? {
             let (from, to) = self.inside(self.units_of(start, end));
-            for unit in from..to {
+            for unit in from.up_to(to) {
                 let unused = self.verdict(unit, unit + 1, true).0 == Verdict::Wait;
                 // What was never known to be anything may be so new that its inode is still on its way.
                 if unused && (occasion == Occasion::Rest || blocks.is_kept_metadata(unit)) {
@@ -178,7 +168,7 @@ impl Ext4 {
     }
 
     /// A range of blocks as far as it lies in the volume.
-    fn inside(&self, (from, to): (u64, u64)) -> (u64, u64) {
+    fn inside(&self, (from, to): (VolumeUnit, VolumeUnit)) -> (VolumeUnit, VolumeUnit) {
         let (start, end) = self.bounds();
         let from = from.max(start);
         (from, to.min(end).max(from))
@@ -191,7 +181,7 @@ impl Ext4 {
         for (start, end, ()) in news.freed.all() {
             let (from, to) = self.inside(self.units_of(start, end));
             // A block smaller than a unit may have neighbours that are not free.
-            let unused = (from..to).filter(|&unit| matches!(self.verdict(unit, unit + 1, true).0, Verdict::Wait));
+            let unused = from.up_to(to).filter(|&unit| matches!(self.verdict(unit, unit + 1, true).0, Verdict::Wait));
             for unit in unused.filter(|&unit| blocks.is_kept_metadata(unit)).collect::<Vec<_>>() {
                 blocks.squash(unit, unit + 1);
             }
@@ -207,7 +197,7 @@ impl Ext4 {
     /// Acts upon what is known of the blocks between two.
     fn apply(
         &self,
-        (start, end): (u64, u64),
+        (start, end): (VolumeUnit, VolumeUnit),
         drop_data: bool,
         guarded: bool,
         blocks: &mut Blocks,
@@ -231,26 +221,32 @@ impl Ext4 {
 
     /// Drops what is stored of the blocks between two, but for what looks like metadata: all of that if `guarded`, else
     /// what was kept as metadata before.
-    fn drop_units(&self, start: u64, end: u64, guarded: bool, blocks: &mut Blocks) -> Result<(), StoreError> {
+    fn drop_units(
+        &self,
+        start: VolumeUnit,
+        end: VolumeUnit,
+        guarded: bool,
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
         let mut bytes = [0; UNIT_BYTES as usize];
         let mut dropped = RunMap::<()>::default();
         for (from, to) in blocks.stored_pieces(start, end) {
-            for unit in from..to {
+            for unit in from.up_to(to) {
                 // A program asked for it; or an earlier run went by names, and this one does not.
                 if blocks.is_noted(unit) || blocks.is_raw(unit) && !self.keeps_by_names() {
                     continue;
                 }
                 if guarded || blocks.is_kept_metadata(unit) {
-                    blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                    blocks.read(unit.offset_bytes(), &mut bytes)?;
                     if self.looks_like_metadata(&bytes, guarded) {
                         continue;
                     }
                 }
-                dropped.set(unit, unit + 1, ());
+                dropped.set(unit.0, unit.0 + 1, ());
             }
         }
         for (from, to, ()) in dropped.all() {
-            blocks.squash(from, to);
+            blocks.squash(VolumeUnit(from), VolumeUnit(to));
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ use super::classifier::{Old, Refusal, Verdict};
 use super::map_log::u32_at;
 use super::meter::Worker;
 use super::runs::RunMap;
+use super::units::{VolumeBytes, VolumeUnit};
 
 /// Metadata as committed: a block's latest copy in the journal, or else what is at its place.
 pub(crate) struct View<'a> {
@@ -140,15 +141,15 @@ impl Ext4 {
 
     /// What becomes of the block `unit`, and up to where, at most `limit`, the same is so. Data are
     /// dropped if `drop_data`.
-    pub(crate) fn verdict(&self, unit: u64, limit: u64, drop_data: bool) -> (Verdict, u64) {
-        let (from, block_bytes) = (unit * UNIT_BYTES, self.superblock.block_bytes);
+    pub(crate) fn verdict(&self, unit: VolumeUnit, limit: VolumeUnit, drop_data: bool) -> (Verdict, VolumeUnit) {
+        let (from, block_bytes) = (unit.offset_bytes(), self.superblock.block_bytes);
         let Some(inside) = from.checked_sub(self.start_bytes) else {
             return (Verdict::Keep(Class::Superblock), unit + 1);
         };
-        let limit_block = (limit * UNIT_BYTES - self.start_bytes).div_ceil(block_bytes);
+        let limit_block = (limit.offset_bytes() - self.start_bytes).div_ceil(block_bytes);
         let first = inside / block_bytes;
         let (verdict, run_end) = self.block_verdict(first, limit_block, drop_data);
-        let whole_end = (self.start_bytes + run_end * block_bytes) / UNIT_BYTES;
+        let whole_end = VolumeUnit::of_byte(self.start_bytes + run_end * block_bytes);
         if whole_end > unit {
             return (verdict, whole_end.min(limit));
         }
@@ -199,19 +200,19 @@ impl Ext4 {
     }
 
     /// The units that blocks of the file system lie in.
-    pub(crate) fn units_of(&self, start: u64, end: u64) -> (u64, u64) {
+    pub(crate) fn units_of(&self, start: u64, end: u64) -> (VolumeUnit, VolumeUnit) {
         let block_bytes = self.superblock.block_bytes;
         let start_bytes = self.start_bytes + start * block_bytes;
-        (start_bytes / UNIT_BYTES, (self.start_bytes + end * block_bytes).div_ceil(UNIT_BYTES))
+        (VolumeUnit::of_byte(start_bytes), VolumeUnit((self.start_bytes + end * block_bytes).div_ceil(UNIT_BYTES)))
     }
 
     /// Inode tables, by block, as they are before a write changes them.
-    fn tables_before(&self, offset_bytes: u64, len_bytes: u64, blocks: &mut Blocks) -> Result<Old, StoreError> {
+    fn tables_before(&self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Old, StoreError> {
         let mut old = Old::new();
         if self.needs_scan {
             return Ok(old);
         }
-        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+        let (start, end) = self.blocks_of_bytes(range.offset_bytes, range.len_bytes);
         let tables = self.layout.fixed.pieces(start, end).filter(|piece| piece.2.0 == Class::InodeTable);
         for (from, to, _) in tables {
             for block in from..to {
@@ -235,12 +236,11 @@ impl Ext4 {
     /// Looks at what was written.
     pub(crate) fn after_write(
         &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
+        range: VolumeBytes,
         old: Old,
         blocks: &mut Blocks,
     ) -> Result<News, StoreError> {
-        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+        let (start, end) = self.blocks_of_bytes(range.offset_bytes, range.len_bytes);
         if start == end || self.needs_scan {
             return Ok(News::default());
         }
@@ -253,10 +253,7 @@ impl Ext4 {
         if !self.is_followed() {
             self.changed_nodes(start, end, blocks, &mut news)?;
         }
-        let outer = blocks.meter.switch(Some(Worker::Journal));
-        let read = self.journal_written(start, end, blocks, &mut news);
-        blocks.meter.switch(outer);
-        read?;
+        blocks.metered(Worker::Journal, |blocks| self.journal_written(start, end, blocks, &mut news))?;
         self.note_made_up_files(blocks)?;
         Ok(news)
     }
@@ -392,10 +389,7 @@ impl Ext4 {
         while let Some(journal) = &mut self.journal
             && let Some(transaction) = journal.advance(blocks, seen)?
         {
-            let outer = blocks.meter.switch(Some(Worker::Classifier));
-            let committed = self.commit(&transaction, blocks, news);
-            blocks.meter.switch(outer);
-            committed?;
+            blocks.metered(Worker::Classifier, |blocks| self.commit(&transaction, blocks, news))?;
             self.commits += 1;
         }
         Ok(())
@@ -517,13 +511,13 @@ impl Ext4 {
     }
 
     /// A range was discarded: what was known of it is void.
-    pub(crate) fn discarded(&mut self, offset_bytes: u64, len_bytes: u64) {
-        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+    pub(crate) fn discarded(&mut self, range: VolumeBytes) {
+        let (start, end) = self.blocks_of_bytes(range.offset_bytes, range.len_bytes);
         if let Some(journal) = &mut self.journal {
             journal.written_in_place(start, end);
         }
-        let inner_start = offset_bytes.saturating_sub(self.start_bytes).div_ceil(self.superblock.block_bytes);
-        let inner_end = (offset_bytes + len_bytes).saturating_sub(self.start_bytes) / self.superblock.block_bytes;
+        let inner_start = range.offset_bytes.saturating_sub(self.start_bytes).div_ceil(self.superblock.block_bytes);
+        let inner_end = range.end_bytes().saturating_sub(self.start_bytes) / self.superblock.block_bytes;
         let kept: Vec<_> =
             self.uses.pieces(inner_start, inner_end).filter(|piece| piece.2 != Use::Kept(Class::Journal)).collect();
         for (from, to, _) in kept {
@@ -532,8 +526,8 @@ impl Ext4 {
     }
 
     /// Zeros were written.
-    pub(crate) fn zeroed(&mut self, offset_bytes: u64, len_bytes: u64) {
-        let (start, end) = self.blocks_of_bytes(offset_bytes, len_bytes);
+    pub(crate) fn zeroed(&mut self, range: VolumeBytes) {
+        let (start, end) = self.blocks_of_bytes(range.offset_bytes, range.len_bytes);
         if let Some(journal) = &mut self.journal {
             journal.written_in_place(start, end);
         }
@@ -578,7 +572,7 @@ impl Ext4 {
         let (first, last) = self.units_of(start, end);
         let mut there = BTreeSet::new();
         for (from, to) in blocks.stored_pieces(first, last) {
-            let (from, to) = self.blocks_of_bytes(from * UNIT_BYTES, (to - from) * UNIT_BYTES);
+            let (from, to) = self.blocks_of_bytes(from.offset_bytes(), (to - from) * UNIT_BYTES);
             there.extend(from.max(start)..to.min(end));
         }
         if let Some(journal) = &self.journal {
@@ -620,7 +614,7 @@ impl Ext4 {
         let mut bits = vec![0; self.superblock.block_bytes as usize];
         let mut read = None;
         for (from, to) in blocks.stored_pieces(from_unit, to_unit) {
-            let (from, to) = self.blocks_of_bytes(from * UNIT_BYTES, (to - from) * UNIT_BYTES);
+            let (from, to) = self.blocks_of_bytes(from.offset_bytes(), (to - from) * UNIT_BYTES);
             for block in from.max(self.superblock.first_data_block)..to {
                 if self.layout.fixed.at(block, block + 1).0.is_some() || self.uses.at(block, block + 1).0.is_some() {
                     continue;

@@ -21,6 +21,7 @@ use crate::file_content::{FileKind, MadeUpFile};
 use crate::map_log::u32_at;
 use crate::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
 use crate::runs::{RunMap, RunValue};
+use crate::units::VolumeUnit;
 
 /// What is known of names.
 #[derive(Debug)]
@@ -357,7 +358,7 @@ impl Ext4 {
         let mut units = RunMap::<()>::default();
         for (_, start, len) in map_of(inode, Mapped::Written, &self.superblock, &mut self.view(blocks))? {
             let (from, to) = self.units_of(start, start + len);
-            blocks.generated_pieces(from, to).into_iter().for_each(|(from, to)| units.set(from, to, ()));
+            blocks.generated_pieces(from, to).into_iter().for_each(|(from, to)| units.set(from.0, to.0, ()));
         }
         Ok(units.all().map(|(from, to, ())| to - from).sum())
     }
@@ -383,15 +384,15 @@ impl Ext4 {
     }
 
     /// Units between two whose bytes are all made up by the kind of their file.
-    pub(crate) fn made_up_units(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn made_up_units(&self, start: VolumeUnit, end: VolumeUnit) -> Vec<(VolumeUnit, VolumeUnit)> {
         let Some(names) = &self.names else { return Vec::new() };
-        let (first, last) = self.blocks_of_bytes(start * UNIT_BYTES, (end - start) * UNIT_BYTES);
+        let (first, last) = self.blocks_of_bytes(start.offset_bytes(), (end - start) * UNIT_BYTES);
         let mut there = RunMap::<()>::default();
         names.made_up.pieces(first, last).for_each(|(from, to, _)| there.set(from, to, ()));
         let block_bytes = self.superblock.block_bytes;
         let units = there.all().map(|(from, to, ())| {
-            let from_unit = (self.start_bytes + from * block_bytes).div_ceil(UNIT_BYTES).max(start);
-            (from_unit, ((self.start_bytes + to * block_bytes) / UNIT_BYTES).min(end))
+            let from_unit = VolumeUnit((self.start_bytes + from * block_bytes).div_ceil(UNIT_BYTES));
+            (from_unit.max(start), VolumeUnit::of_byte(self.start_bytes + to * block_bytes).min(end))
         });
         units.filter(|(from, to)| from < to).collect()
     }
@@ -400,7 +401,7 @@ impl Ext4 {
     /// device from `offset_bytes` on.
     pub(crate) fn correct_files(
         &self,
-        (start, end): (u64, u64),
+        (start, end): (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
@@ -409,7 +410,7 @@ impl Ext4 {
         let end_bytes = offset_bytes + bytes.len() as u64;
         let block_bytes = self.superblock.block_bytes;
         for (from, to) in blocks.generated_pieces(start, end) {
-            let generated = (from * UNIT_BYTES, to * UNIT_BYTES);
+            let generated = (from.offset_bytes(), to.offset_bytes());
             let (first, last) = self.blocks_of_bytes(generated.0, generated.1 - generated.0);
             for (from, to, file_block) in names.made_up.pieces(first, last) {
                 let Some((kind, matched)) = names.kind_of(file_block.inode) else { continue };

@@ -7,6 +7,7 @@ use crate::UNIT_BYTES;
 use crate::blocks::Blocks;
 use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Standing, Verdict, Write, judge_runs};
 use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, touches};
+use crate::units::{VolumeBytes, VolumeUnit};
 
 /// XFS.
 pub(crate) const KIND: Kind = Kind { name: "xfs", superblock_bytes: BEGINNING_BYTES, find };
@@ -21,13 +22,13 @@ impl Classifier for Xfs {
     fn begin(&mut self, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         let mut bytes = [0; UNIT_BYTES as usize];
         let mut waiting = Vec::new();
-        for (from, to) in blocks.stored_pieces(self.start_bytes / UNIT_BYTES, self.end()) {
-            for unit in from..to {
+        for (from, to) in blocks.stored_pieces(VolumeUnit::of_byte(self.start_bytes), self.end()) {
+            for unit in from.up_to(to) {
                 // A program asked for it; or an earlier run went by names, and this one does not.
                 if blocks.is_noted(unit) || blocks.is_raw(unit) && !self.keeps_by_names() {
                     continue;
                 }
-                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
+                blocks.read(unit.offset_bytes(), &mut bytes)?;
                 match self.verdict(unit, &bytes) {
                     Verdict::Keep(class) => blocks.settle(unit, unit + 1, class)?,
                     Verdict::Drop => blocks.squash(unit, unit + 1),
@@ -39,7 +40,7 @@ impl Classifier for Xfs {
         Ok(Standing::Same)
     }
 
-    fn judge(&self, unit: u64, bytes: &[u8]) -> Vec<Judged> {
+    fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         judge_runs(unit, bytes, |at, _, bytes| (self.verdict(at, &bytes[..UNIT_BYTES as usize]), at + 1))
     }
 
@@ -49,7 +50,7 @@ impl Classifier for Xfs {
 
     fn written(&mut self, write: &Write<'_>, old: Old, blocks: &mut Blocks) -> Result<Standing, StoreError> {
         self.names_written(write, &old, blocks)?;
-        self.superblock_touched(write.offset_bytes, write.len_bytes, blocks)
+        self.superblock_touched(write.range, blocks)
     }
 
     fn relieve(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
@@ -57,20 +58,14 @@ impl Classifier for Xfs {
         Ok(())
     }
 
-    fn cleared(
-        &mut self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        discard: bool,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
-        self.names_cleared(offset_bytes, len_bytes, discard);
-        self.superblock_touched(offset_bytes, len_bytes, blocks)
+    fn cleared(&mut self, range: VolumeBytes, discard: bool, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        self.names_cleared(range, discard);
+        self.superblock_touched(range, blocks)
     }
 
     fn correct(
         &mut self,
-        units: (u64, u64),
+        units: (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
@@ -102,18 +97,13 @@ impl Classifier for Xfs {
 
 impl Xfs {
     /// The block behind the volume's last one.
-    fn end(&self) -> u64 {
-        self.end_bytes.div_ceil(UNIT_BYTES)
+    fn end(&self) -> VolumeUnit {
+        VolumeUnit(self.end_bytes.div_ceil(UNIT_BYTES))
     }
 
     /// A range was written or cleared: perhaps the superblock is another one now.
-    fn superblock_touched(
-        &self,
-        offset_bytes: u64,
-        len_bytes: u64,
-        blocks: &mut Blocks,
-    ) -> Result<Standing, StoreError> {
-        if !touches(self.start_bytes, &BEGINNING_BYTES, offset_bytes, len_bytes) {
+    fn superblock_touched(&self, range: VolumeBytes, blocks: &mut Blocks) -> Result<Standing, StoreError> {
+        if !touches(self.start_bytes, &BEGINNING_BYTES, range) {
             return Ok(Standing::Same);
         }
         match Xfs::find(blocks, self.start_bytes, self.end_bytes)? {

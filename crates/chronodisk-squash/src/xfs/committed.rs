@@ -29,6 +29,7 @@ use super::log::{Checkpoint, Fork, Item, Log};
 use super::names::Names;
 use super::superblock::{Superblock, u64_at};
 use crate::blocks::Blocks;
+use crate::units::VolumeUnit;
 
 /// Where an inode, a block of a directory and one of a tree of extents say which record they were last logged in.
 const INODE_LSN_AT: usize = 112;
@@ -315,7 +316,7 @@ impl Xfs {
     pub(super) fn keep_unnamed(&self, blocks: &mut Blocks) -> Result<bool, StoreError> {
         let Some(names) = self.names.as_deref().filter(|names| names.log.is_followed()) else { return Ok(false) };
         for (from, to, ()) in names.unnamed.all().collect::<Vec<_>>() {
-            blocks.spill(from, to)?;
+            blocks.spill(VolumeUnit(from), VolumeUnit(to))?;
         }
         Ok(true)
     }

@@ -19,6 +19,7 @@ use crate::UNIT_BYTES;
 use crate::blocks::Blocks;
 use crate::crc32c;
 use crate::runs::RunMap;
+use crate::units::VolumeUnit;
 
 const MAGIC: u32 = 0xFEED_BABE;
 const SECTOR_BYTES: usize = 512;
@@ -237,8 +238,8 @@ impl Log {
     pub(super) fn open(&mut self, blocks: &mut Blocks) -> Result<Vec<Checkpoint>, StoreError> {
         let mut newest: Option<(Position, Position)> = None;
         let (from, to) = (self.start_bytes, self.start_bytes + self.sectors * SECTOR_BYTES as u64);
-        for (from, to) in blocks.stored_pieces(from / UNIT_BYTES, to.div_ceil(UNIT_BYTES)) {
-            let (from, to) = self.sectors_of(from * UNIT_BYTES, (to - from) * UNIT_BYTES);
+        for (from, to) in blocks.stored_pieces(VolumeUnit::of_byte(from), VolumeUnit(to.div_ceil(UNIT_BYTES))) {
+            let (from, to) = self.sectors_of(from.offset_bytes(), (to - from) * UNIT_BYTES);
             for first in (from..to).step_by(UNIT_SECTORS) {
                 let bytes = self.read(first, (to - first).min(UNIT_SECTORS as u64), blocks)?;
                 for (bytes, sector) in bytes.chunks_exact(SECTOR_BYTES).zip(first..) {

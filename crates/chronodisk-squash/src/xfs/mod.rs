@@ -32,6 +32,7 @@ use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::class::Class;
 use super::classifier::{Refusal, Verdict};
+use super::units::VolumeUnit;
 
 /// Addresses in blocks count sectors of this size, whatever the device's.
 const ADDRESS_BYTES: u64 = 512;
@@ -112,8 +113,8 @@ impl Xfs {
     }
 
     /// What becomes of the block `unit`, whose bytes these are.
-    fn verdict(&self, unit: u64, bytes: &[u8]) -> Verdict {
-        let from_bytes = unit * UNIT_BYTES - self.start_bytes;
+    fn verdict(&self, unit: VolumeUnit, bytes: &[u8]) -> Verdict {
+        let from_bytes = unit.offset_bytes() - self.start_bytes;
         if let Some(class) = self.fixed(from_bytes) {
             return Verdict::Keep(class);
         }

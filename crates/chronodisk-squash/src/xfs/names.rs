@@ -30,8 +30,9 @@ use crate::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
 use crate::len_of;
 use crate::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
 use crate::runs::{RunMap, RunValue};
+use crate::units::{VolumeBytes, VolumeUnit};
 
-/// What is known of names. Blocks are counted as the volume does.
+/// What is known of names. Sets of blocks are by the numbers of [`VolumeUnit`]s.
 #[derive(Debug)]
 pub(super) struct Names {
     rules: Arc<[NameRule]>,
@@ -123,7 +124,7 @@ impl Names {
     /// What waits of files that are not kept need not wait longer.
     pub(super) fn squash_unwanted(&mut self, blocks: &mut Blocks) {
         for (from, to, ()) in std::mem::take(&mut self.unwanted).all() {
-            blocks.squash(from, to);
+            blocks.squash(VolumeUnit(from), VolumeUnit(to));
             self.decided(from, to);
         }
     }
@@ -267,10 +268,10 @@ impl Xfs {
     }
 
     /// What becomes of a block of contents.
-    pub(super) fn contents(&self, unit: u64) -> Verdict {
+    pub(super) fn contents(&self, unit: VolumeUnit) -> Verdict {
         match &self.names {
             None => Verdict::Drop,
-            Some(names) if names.kept.at(unit, unit + 1).0.is_some() => Verdict::Keep(Class::Raw),
+            Some(names) if names.kept.at(unit.0, unit.0 + 1).0.is_some() => Verdict::Keep(Class::Raw),
             Some(names) if keeps_some(&names.rules) => Verdict::Wait,
             Some(_) => Verdict::Drop,
         }
@@ -282,8 +283,8 @@ impl Xfs {
             return Ok(Old::new());
         }
         let mut old = vec![0; write.bytes.len()];
-        blocks.read(write.unit * UNIT_BYTES, &mut old)?;
-        Ok(vec![(write.unit, old)])
+        blocks.read(write.unit.offset_bytes(), &mut old)?;
+        Ok(vec![(write.unit.0, old)])
     }
 
     /// Blocks were written, `old` before if what they say counts.
@@ -298,15 +299,15 @@ impl Xfs {
         self.with(|xfs, names| {
             for &(from, to, verdict) in judged {
                 match verdict {
-                    Verdict::Wait => names.wait(from, to),
-                    Verdict::Drop | Verdict::Keep(Class::Raw | Class::Noted) => names.decided(from, to),
-                    Verdict::Keep(_) => names.forget(from, to),
+                    Verdict::Wait => names.wait(from.0, to.0),
+                    Verdict::Drop | Verdict::Keep(Class::Raw | Class::Noted) => names.decided(from.0, to.0),
+                    Verdict::Keep(_) => names.forget(from.0, to.0),
                 }
             }
             let len = xfs.superblock.block_bytes as usize;
             for &(from, to, _) in judged.iter().filter(|judged| tells_names(judged.2)) {
                 let range = ((from - unit) * UNIT_BYTES) as usize..((to - unit) * UNIT_BYTES) as usize;
-                let first = (from * UNIT_BYTES - xfs.start_bytes) / xfs.superblock.block_bytes;
+                let first = (from.offset_bytes() - xfs.start_bytes) / xfs.superblock.block_bytes;
                 let pairs = old[range.clone()].chunks_exact(len).zip(bytes[range].chunks_exact(len));
                 for ((old, new), block) in pairs.zip(first..).filter(|((old, new), _)| old != new) {
                     if names.log.is_read() && !xfs.is_as_committed(names, block, old, new) {
@@ -318,7 +319,7 @@ impl Xfs {
                     }
                 }
             }
-            xfs.log_written(names, unit * UNIT_BYTES, len_of(bytes), blocks)
+            xfs.log_written(names, unit.offset_bytes(), len_of(bytes), blocks)
         })
     }
 
@@ -330,7 +331,8 @@ impl Xfs {
     }
 
     /// A range was given back, or zeroed.
-    pub(super) fn names_cleared(&mut self, offset_bytes: u64, len_bytes: u64, discard: bool) {
+    pub(super) fn names_cleared(&mut self, range: VolumeBytes, discard: bool) {
+        let VolumeBytes { offset_bytes, len_bytes } = range;
         let Some(names) = &mut self.names else { return };
         let (from, to) = (offset_bytes.div_ceil(UNIT_BYTES), (offset_bytes + len_bytes) / UNIT_BYTES);
         if from < to {
@@ -347,19 +349,19 @@ impl Xfs {
     /// What is stored and no metadata waits; all names at their places are read, and what they keep is.
     pub(crate) fn begin_names(
         &mut self,
-        waiting: &[(u64, u64)],
-        end: u64,
+        waiting: &[(VolumeUnit, VolumeUnit)],
+        end: VolumeUnit,
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
         self.with(|xfs, names| {
-            waiting.iter().for_each(|&(from, to)| names.wait(from, to));
+            waiting.iter().for_each(|&(from, to)| names.wait(from.0, to.0));
             xfs.open_log(names, blocks)?;
             xfs.read_all(names, end, false, blocks)
         })
     }
 
     /// Nothing is on its way any more: if the log says that all is at its place, everything is decided.
-    pub(super) fn decide_all(&mut self, end: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
+    pub(super) fn decide_all(&mut self, end: VolumeUnit, blocks: &mut Blocks) -> Result<(), StoreError> {
         self.with(|xfs, names| if xfs.log_is_clean(blocks)? { xfs.read_all(names, end, true, blocks) } else { Ok(()) })
     }
 
@@ -367,14 +369,14 @@ impl Xfs {
     /// device from `offset_bytes` on.
     pub(super) fn correct_files(
         &self,
-        (start, end): (u64, u64),
+        (start, end): (VolumeUnit, VolumeUnit),
         offset_bytes: u64,
         bytes: &mut [u8],
         blocks: &mut Blocks,
     ) -> Result<(), StoreError> {
         let Some(names) = &self.names else { return Ok(()) };
         for (from, to) in blocks.generated_pieces(start, end) {
-            for (from, to, part) in names.made_up.pieces(from, to) {
+            for (from, to, part) in names.made_up.pieces(from.0, to.0) {
                 let Some(Some(Treatment::MakeUp(kind))) = names.treatment(part.file) else { continue };
                 let inode_bytes = self.bytes_of_inode(part.file, &names.committed, blocks)?;
                 let Some(inode) = self.file_in(&inode_bytes, part.file) else { continue };
@@ -531,11 +533,12 @@ impl Xfs {
         match names.treatment(number) {
             Some(Some(Treatment::Keep)) => {
                 let mut squashed: RunMap<()> = RunMap::default();
-                blocks.generated_pieces(from, to).into_iter().for_each(|(from, to)| squashed.set(from, to, ()));
+                let made_up = blocks.generated_pieces(VolumeUnit(from), VolumeUnit(to));
+                made_up.into_iter().for_each(|(from, to)| squashed.set(from.0, to.0, ()));
                 names.late.pieces(from, to).for_each(|(from, to, ())| squashed.remove(from, to));
                 names.kept.set(from, to, ());
                 for (from, to) in waiting {
-                    blocks.settle(from, to, Class::Raw)?;
+                    blocks.settle(VolumeUnit(from), VolumeUnit(to), Class::Raw)?;
                     names.decided(from, to);
                 }
                 for (from, to, ()) in squashed.all() {
@@ -551,7 +554,7 @@ impl Xfs {
             }
             Some(None | Some(Treatment::MakeUp(_))) if may_squash => {
                 for (from, to) in waiting {
-                    blocks.squash(from, to);
+                    blocks.squash(VolumeUnit(from), VolumeUnit(to));
                     names.decided(from, to);
                 }
             }
@@ -572,15 +575,21 @@ impl Xfs {
 
     /// Reads all inodes and directories at their places, and decides what files with names have. If all is `at_rest`,
     /// what no file without a name has is nobody's.
-    fn read_all(&self, names: &mut Names, end: u64, at_rest: bool, blocks: &mut Blocks) -> Result<(), StoreError> {
+    fn read_all(
+        &self,
+        names: &mut Names,
+        end: VolumeUnit,
+        at_rest: bool,
+        blocks: &mut Blocks,
+    ) -> Result<(), StoreError> {
         names.clear();
         let mut files = Vec::new();
         let (mut bytes, mut visited) = ([0; UNIT_BYTES as usize], RunMap::<()>::default());
         let len = self.superblock.block_bytes as usize;
-        for (from, to) in blocks.pieces_of(self.start_bytes / UNIT_BYTES, end, Class::InodeTable) {
-            for unit in from..to {
-                blocks.read(unit * UNIT_BYTES, &mut bytes)?;
-                let first = (unit * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
+        for (from, to) in blocks.pieces_of(VolumeUnit::of_byte(self.start_bytes), end, Class::InodeTable) {
+            for unit in from.up_to(to) {
+                blocks.read(unit.offset_bytes(), &mut bytes)?;
+                let first = (unit.offset_bytes() - self.start_bytes) / self.superblock.block_bytes;
                 for (block, number) in bytes.chunks_exact(len).zip(first..) {
                     let inodes = block.chunks_exact(self.superblock.inode_bytes).zip(0..);
                     for (inode, index) in inodes {
@@ -617,13 +626,13 @@ impl Xfs {
             return Ok(());
         }
         let mut rest: RunMap<()> = names.undecided.clone();
-        for (from, to) in blocks.pieces_of(self.start_bytes / UNIT_BYTES, end, Class::Raw) {
-            rest.set(from, to, ());
+        for (from, to) in blocks.pieces_of(VolumeUnit::of_byte(self.start_bytes), end, Class::Raw) {
+            rest.set(from.0, to.0, ());
         }
         names.kept.all().for_each(|(from, to, ())| rest.remove(from, to));
         names.claimed.all().for_each(|(from, to, _)| rest.remove(from, to));
         for (from, to, ()) in rest.all() {
-            blocks.squash(from, to);
+            blocks.squash(VolumeUnit(from), VolumeUnit(to));
             names.decided(from, to);
         }
         Ok(())
@@ -636,11 +645,11 @@ impl Xfs {
         let mut unit_bytes = [0; UNIT_BYTES as usize];
         // The number of the last record, its place, and its header.
         let mut last: Option<(u64, u64, Vec<u8>)> = None;
-        for (from, to) in blocks.stored_pieces(from, to) {
-            for unit in from..to {
-                blocks.read(unit * UNIT_BYTES, &mut unit_bytes)?;
+        for (from, to) in blocks.stored_pieces(VolumeUnit(from), VolumeUnit(to)) {
+            for unit in from.up_to(to) {
+                blocks.read(unit.offset_bytes(), &mut unit_bytes)?;
                 for (sector, index) in unit_bytes.chunks_exact(LOG_SECTOR_BYTES as usize).zip(0..) {
-                    let at_bytes = unit * UNIT_BYTES + index * LOG_SECTOR_BYTES;
+                    let at_bytes = unit.offset_bytes() + index * LOG_SECTOR_BYTES;
                     let inside = log_bytes.0 <= at_bytes && at_bytes < log_bytes.1;
                     let record = u64_at(sector, 16);
                     if inside && sector.starts_with(&LOG_MAGIC) && last.as_ref().is_none_or(|last| last.0 <= record) {

@@ -13,6 +13,7 @@ use super::names::Names;
 use crate::UNIT_BYTES;
 use crate::blocks::Blocks;
 use crate::runs::RunMap;
+use crate::units::VolumeUnit;
 
 impl Xfs {
     /// A block as it was committed.
@@ -47,9 +48,9 @@ impl Xfs {
         for Extent { first, end, .. } in self.extents_of(inode, &names.committed, blocks)? {
             let (from, to) = self.units_around(first, end);
             let mut there: RunMap<()> = RunMap::default();
-            for (from, to) in blocks.stored_pieces(from, to) {
-                let from_block = (from * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
-                let to_block = (to * UNIT_BYTES - self.start_bytes) / self.superblock.block_bytes;
+            for (from, to) in blocks.stored_pieces(VolumeUnit(from), VolumeUnit(to)) {
+                let from_block = (from.offset_bytes() - self.start_bytes) / self.superblock.block_bytes;
+                let to_block = (to.offset_bytes() - self.start_bytes) / self.superblock.block_bytes;
                 there.set(first.max(from_block), end.min(to_block), ());
             }
             names.committed.blocks_between(first, end).for_each(|block| there.set(block, block + 1, ()));

@@ -8,6 +8,8 @@ mod e2fsprogs;
 mod export;
 mod ext4;
 mod ext4_image;
+mod f2fs;
+mod f2fs_tools;
 mod image;
 mod lvm;
 mod partitions;
