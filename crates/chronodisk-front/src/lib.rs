@@ -53,6 +53,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod fuse;
 pub mod nbd;
 pub mod server;
 mod session;

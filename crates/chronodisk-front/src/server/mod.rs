@@ -16,6 +16,7 @@
 //! into the socket at once, and the rest is left to that client's own thread.
 
 mod core;
+mod fuse;
 mod helpers;
 mod listen;
 mod nbd;
