@@ -27,7 +27,8 @@ pub fn model() -> Box<dyn DeviceModel> {
 /// A server whose device is mounted.
 pub struct Attached {
     pub server: Option<Server>,
-    place: PathBuf,
+    /// The mounted file.
+    pub place: PathBuf,
     _folder: tempfile::TempDir,
 }
 
