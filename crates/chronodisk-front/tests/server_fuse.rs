@@ -1,0 +1,237 @@
+//! A device attached by FUSE, with Linux's own file system code as the client. Needs `/dev/fuse` and root.
+
+#[path = "common/fuse_mount.rs"]
+mod fuse_mount;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Barrier;
+
+use chronodisk_engine::verify;
+use chronodisk_front::fuse::{FuseFile, REQUEST_BYTES_MAX};
+use chronodisk_front::server::ServerOutcome;
+use chronodisk_sim::{Op, SECTOR_BYTES};
+use chronodisk_store::{Durability, FileStore, RamStore, Store, StoreError, forward_to_store};
+use fuse_mount::{Attached, CAPACITY_BYTES, model, server};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
+
+const BLOCK_BYTES: u64 = 4096;
+const THREADS: u64 = 8;
+
+fn ram() -> Box<dyn Store> {
+    Box::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES))
+}
+
+/// What was sent, as the device should see it.
+type Sent = (Op, u64, u32);
+
+fn sent(op: Op, offset_bytes: u64, len_bytes: u64) -> Sent {
+    (op, offset_bytes / SECTOR_BYTES, (len_bytes / SECTOR_BYTES) as u32)
+}
+
+/// Every request reached the device as it was sent, and the log replays.
+fn agree(outcome: &ServerOutcome, mut expected: Vec<Sent>) {
+    let mut seen = seen(outcome);
+    let position = |request: &Sent| (Op::ALL.iter().position(|op| *op == request.0), request.1, request.2);
+    seen.sort_by_key(position);
+    expected.sort_by_key(position);
+    assert_eq!(seen, expected);
+    is_in_order(outcome);
+}
+
+fn seen(outcome: &ServerOutcome) -> Vec<Sent> {
+    outcome.records.iter().map(|record| (record.op, record.lba.0, record.sectors)).collect()
+}
+
+fn is_in_order(outcome: &ServerOutcome) {
+    assert!(outcome.records.iter().all(|record| record.is_completed()));
+    assert!(verify(&mut [model()], &outcome.records, Some(outcome.end)).unwrap().identical());
+    let statistics = &outcome.statistics;
+    assert_eq!(statistics.violations, 0, "{:?}", statistics.first_violation);
+    assert_eq!(statistics.panics, 0, "{:?}", statistics.first_panic);
+    assert_eq!((statistics.store_errors, statistics.dropped_completions), (0, 0));
+}
+
+/// Eight threads write and read regions of their own at the same time, in requests of many lengths.
+fn work(open: impl Fn() -> File + Sync) -> Vec<Sent> {
+    let lengths = [512, 4096, 8192, 65_536, 1024, 131_072, 262_144];
+    let region_bytes = CAPACITY_BYTES / 2 / THREADS;
+    let meet = Barrier::new(THREADS as usize);
+    let serve = |thread: u64| {
+        let file = open();
+        let mut expected = Vec::new();
+        meet.wait();
+        let mut offset_bytes = thread * region_bytes;
+        for (round, len_bytes) in lengths.into_iter().enumerate() {
+            let byte = (thread * 16 + round as u64 + 1) as u8;
+            // Aligned, since a block device takes nothing else.
+            let mut room = vec![byte; len_bytes as usize + 4096];
+            let begin = room.as_ptr().align_offset(4096);
+            let data = &mut room[begin..][..len_bytes as usize];
+            file.write_all_at(data, offset_bytes).unwrap();
+            data.fill(0);
+            file.read_exact_at(data, offset_bytes).unwrap();
+            assert!(data.iter().all(|found| *found == byte), "thread {thread}, round {round}");
+            expected.extend([Op::Write, Op::Read].map(|op| sent(op, offset_bytes, len_bytes)));
+            offset_bytes += len_bytes;
+        }
+        expected
+    };
+    std::thread::scope(|scope| {
+        let serve = &serve;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || serve(thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn what_is_sent_reaches_the_device() {
+    let Some(attached) = Attached::new(ram(), FuseFile { discard: true, ..FuseFile::of(model().info()) }) else {
+        return;
+    };
+    let file = attached.open();
+    let mut expected = work(|| attached.open());
+    let middle = CAPACITY_BYTES / 2;
+    let large = vec![9; REQUEST_BYTES_MAX as usize + 4096];
+    // Memory that does not begin at a page takes one page more than a request has.
+    let large = &large[large.as_ptr().align_offset(4096)..][..REQUEST_BYTES_MAX as usize];
+    file.write_all_at(large, middle).unwrap();
+    expected.push(sent(Op::Write, middle, REQUEST_BYTES_MAX.into()));
+    file.sync_data().unwrap();
+    expected.push(sent(Op::Flush, 0, 0));
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, hole, middle, BLOCK_BYTES).unwrap();
+    expected.push(sent(Op::Discard, middle, BLOCK_BYTES));
+    fallocate(&file, FallocateFlags::ZERO_RANGE, middle + 2 * BLOCK_BYTES, BLOCK_BYTES).unwrap();
+    expected.push(sent(Op::WriteZeroes, middle + 2 * BLOCK_BYTES, BLOCK_BYTES));
+    let mut back = vec![1; 4 * BLOCK_BYTES as usize];
+    file.read_exact_at(&mut back, middle).unwrap();
+    expected.push(sent(Op::Read, middle, 4 * BLOCK_BYTES));
+    let byte_at = |block: usize| back[block * BLOCK_BYTES as usize];
+    assert_eq!([0, 1, 2, 3].map(byte_at), [0, 9, 0, 9]);
+    assert!(file.write_at(&[1; 512], CAPACITY_BYTES).is_err(), "it does not grow");
+    assert!(file.set_len(0).is_err(), "nor shrink");
+    drop(file);
+    let outcome = attached.stop();
+    let overlaps = |pair: &[chronodisk_sim::RequestRecord]| pair[1].arrival < pair[0].due;
+    assert!(outcome.records.windows(2).any(overlaps), "several are in flight");
+    agree(&outcome, expected);
+}
+
+/// Memory that claims to be on a disk: all requests go to helpers.
+struct Waiting(RamStore);
+
+impl Store for Waiting {
+    forward_to_store!(self => self.0; capacity_bytes, read, write, write_zeroes, flush, allocated_bytes, budget_bytes);
+
+    fn try_read(&mut self, _offset_bytes: u64, _bytes: &mut [u8]) -> Result<(), StoreError> {
+        Err(StoreError::WouldWait)
+    }
+
+    fn write_waits(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn helpers_move_what_waits_for_a_disk() {
+    let store = Box::new(Waiting(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)));
+    let Some(attached) = Attached::new(store, FuseFile::of(model().info())) else { return };
+    let expected = work(|| attached.open());
+    agree(&attached.stop(), expected);
+}
+
+#[test]
+fn what_was_written_is_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bytes");
+    let durability = Durability { write_through: true, power_cut: false };
+    let store = Box::new(FileStore::create(&path, CAPACITY_BYTES, durability).unwrap());
+    let Some(attached) = Attached::new(store, FuseFile::of(model().info())) else { return };
+    let expected = work(|| attached.open());
+    agree(&attached.stop(), expected);
+    assert_eq!(fs::read(&path).unwrap()[..512], [1; 512]);
+}
+
+/// A loop device with direct I/O on the file, until it is dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// `None`, with a printed reason, if this host can't.
+    fn on(attached: &Attached) -> Option<Self> {
+        let losetup =
+            Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&attached.place).output();
+        match losetup {
+            Ok(output) if output.status.success() => {
+                Some(Loop(String::from_utf8(output.stdout).unwrap().trim_end().into()))
+            }
+            Ok(output) => {
+                println!("SKIPPED: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+                None
+            }
+            Err(error) => {
+                println!("SKIPPED: losetup: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        assert!(Command::new("losetup").arg("--detach").arg(&self.0).status().unwrap().success());
+    }
+}
+
+#[test]
+fn a_loop_device_sends_what_it_gets() {
+    let Some(attached) = Attached::new(ram(), FuseFile { discard: true, ..FuseFile::of(model().info()) }) else {
+        return;
+    };
+    let Some(device) = Loop::on(&attached) else { return };
+    let open = || {
+        let direct = OFlags::DIRECT.bits() as i32;
+        OpenOptions::new().read(true).write(true).custom_flags(direct).open(&device.0).unwrap()
+    };
+    let mut expected = work(open);
+    open().sync_data().unwrap();
+    expected.push(sent(Op::Flush, 0, 0));
+    // What libblkid and others read besides, when the device appears, is none of ours.
+    drop(device);
+    let outcome = attached.stop();
+    let mut others = seen(&outcome);
+    for request in expected {
+        let place = others.iter().position(|other| *other == request);
+        others.swap_remove(place.unwrap_or_else(|| panic!("{request:?} did not arrive; others: {others:?}")));
+    }
+    assert!(others.iter().all(|(op, _, _)| matches!(op, Op::Read | Op::Flush)), "{others:?}");
+    is_in_order(&outcome);
+}
+
+#[test]
+fn a_server_that_stops_answers_and_then_fails_later_requests() {
+    let Some(mut attached) = Attached::new(ram(), FuseFile::of(model().info())) else { return };
+    let file = attached.open();
+    file.write_all_at(&[5; 4096], 0).unwrap();
+    let outcome = attached.server.take().unwrap().stop();
+    agree(&outcome, vec![sent(Op::Write, 0, 4096)]);
+    assert!(file.read_at(&mut [0; 4096], 0).is_err(), "nobody serves it any more");
+}
+
+#[test]
+fn a_file_that_is_not_the_store_is_refused() {
+    let mut server = server(ram());
+    let good = FuseFile::of(model().info());
+    let wrong = [
+        FuseFile { size_bytes: CAPACITY_BYTES + 512, ..good },
+        FuseFile { block_bytes_min: 1000, ..good },
+        FuseFile { block_bytes_min: 256, ..good },
+    ];
+    for file in wrong {
+        let refused = server.attach_fuse(File::open("/dev/null").unwrap().into(), file).unwrap_err();
+        assert!(refused.to_string().contains("expected"), "{refused}");
+    }
+    let _ = server.stop();
+}
