@@ -36,7 +36,7 @@ mod quantity;
 mod queued;
 
 pub use flat_table::TableMemory;
-pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance};
+pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
 pub use models::disk;
 pub use models::speed::Speed;
 #[cfg(any(test, feature = "test-utils"))]

@@ -105,6 +105,26 @@ pub trait Probe {
     fn gauge(&mut self, name: &str, unit: &str, value: f64);
 }
 
+/// Collects what `probe` tells, in its order; the name of a gauge ends with its unit in brackets.
+pub fn probed(probe: impl FnOnce(&mut dyn Probe)) -> Vec<(String, f64)> {
+    let mut collected = Collected::default();
+    probe(&mut collected);
+    collected.0
+}
+
+#[derive(Default)]
+struct Collected(Vec<(String, f64)>);
+
+impl Probe for Collected {
+    fn counter(&mut self, name: &str, value: u64) {
+        self.0.push((name.to_owned(), value as f64));
+    }
+
+    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
+        self.0.push((format!("{name} [{unit}]"), value));
+    }
+}
+
 /// Repeats [`DeviceModel::step`] until `until` is reached.
 pub fn advance(model: &mut dyn DeviceModel, until: Nanos, completed: &mut Vec<Completion>) {
     while model.now() < until {

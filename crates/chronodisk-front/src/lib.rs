@@ -1,18 +1,20 @@
 //! Protocols through which a system reaches an emulated device.
 //!
-//! - [`Session`] is a guest's connection by vhost-user-blk: it owns the socket and the store,
+//! - [`vhost_user::VhostUserSession`] is a guest's connection by vhost-user-blk: it owns the socket and the store,
 //!   takes requests off the guest's ring, moves their bytes at arrival, tells a
-//!   [`RequestHandler`] of them, and puts completions back when it is told that they are due.
+//!   [`RequestHandler`](vhost_user::RequestHandler) of them, and puts completions back when it is told that they are due.
 //! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without
 //!   its socket: bytes in, requests out, completions in, bytes out.
-//! - [`server`] serves both to real clients, in real time: sockets, threads, and the engine on the
+//! - [`server`] serves them to real clients, in real time: sockets, threads, and the engine on the
 //!   host's clock.
 //!
-//! Sessions know nothing of time: when something is due, their owner decides. What a client sends
-//! is hostile: bounded, checked, never a panic.
+//! Sessions decide nothing by time: when something is due, their owner decides. The clock that a vhost-user session is
+//! given measures what moving bytes takes. What a client sends is hostile: bounded, checked, never a panic.
 //!
 //! ```no_run
-//! use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, SEG_MAX_DEFAULT, Session};
+//! use chronodisk_engine::MonotonicClock;
+//! use chronodisk_front::vhost_user::{Arrival, Flow, RequestHandler, VhostUserSession};
+//! use chronodisk_front::{BlkConfig, SEG_MAX_DEFAULT};
 //! use chronodisk_sim::{RequestId, Status};
 //! use chronodisk_store::RamStore;
 //!
@@ -39,7 +41,8 @@
 //! };
 //! let listener = std::os::unix::net::UnixListener::bind("disk.sock")?;
 //! let store = Box::new(RamStore::new(1 << 30, 64 << 20));
-//! let mut session = Session::new(listener.accept()?.0, config, store)?;
+//! let clock = Box::new(MonotonicClock::new());
+//! let mut session = VhostUserSession::new(listener.accept()?.0, config, store, clock)?;
 //! let mut handler = Immediately::default();
 //! // A real caller waits for the socket to become readable and for completions to become due.
 //! while session.readable(&mut handler)? == Flow::Continue {
@@ -53,16 +56,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod buffer_pool;
+pub mod fuse;
+mod memory;
 pub mod nbd;
 pub mod server;
-mod session;
 pub mod vhost_user;
 pub mod virtio_blk;
 
 #[cfg(feature = "test-utils")]
 pub mod mock;
 
-pub use session::{
-    Arrival, Flow, FrontError, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, RequestHandler, Session, SessionStats,
-};
 pub use virtio_blk::{BlkConfig, ConfigError, SEG_MAX_DEFAULT, SEG_MAX_LIMIT};

@@ -2,7 +2,7 @@
 //!
 //! [`MockDriver`] plays User Mode Linux's `virtio_uml` and `virtio_blk`: it owns the other end of
 //! the socket and a file that is the guest's memory. It does what it is told, right or wrong, and
-//! waits for nothing. [`TestBench`] puts a [`Session`] at the other end and lets the two take
+//! waits for nothing. [`TestBench`] puts a [`VhostUserSession`] at the other end and lets the two take
 //! turns in one thread.
 //!
 //! It is made for tests: what can't happen there panics.
@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use chronodisk_engine::MonotonicClock;
 use chronodisk_sim::Status;
 use chronodisk_store::Store;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -21,11 +22,12 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use virtio_bindings::bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
+use crate::BlkConfig;
 use crate::vhost_user::message::{
     CONFIG_HEADER_BYTES, F_PROTOCOL_FEATURES, HEADER_BYTES, Header, backend_code, code, encode, flag, protocol_feature,
     vring_state,
 };
-use crate::{Arrival, BlkConfig, Flow, FrontError, RequestHandler, Session};
+use crate::vhost_user::{Arrival, Flow, RequestHandler, VhostUserError, VhostUserSession};
 
 /// Where the first region of memory begins in the guest's physical memory.
 pub const MEMORY_BASE: u64 = 0x10_0000;
@@ -452,7 +454,7 @@ pub struct TestBench {
     /// The guest.
     pub driver: MockDriver,
     /// What is tested.
-    pub session: Session,
+    pub session: VhostUserSession,
     /// What it told.
     pub recorder: Recorder,
 }
@@ -462,7 +464,8 @@ impl TestBench {
     #[must_use]
     pub fn new(config: BlkConfig, store: Box<dyn Store>) -> Self {
         let (driver, socket) = MockDriver::new();
-        let session = Session::new(socket, config, store).expect("a right configuration");
+        let clock = Box::new(MonotonicClock::new());
+        let session = VhostUserSession::new(socket, config, store, clock).expect("a right configuration");
         TestBench { driver, session, recorder: Recorder::default() }
     }
 
@@ -470,7 +473,7 @@ impl TestBench {
     ///
     /// # Errors
     /// What ended the session.
-    pub fn pump(&mut self) -> Result<Flow, FrontError> {
+    pub fn pump(&mut self) -> Result<Flow, VhostUserError> {
         loop {
             let before = self.session.stats().messages;
             let flow = self.session.readable(&mut self.recorder)?;
@@ -490,7 +493,7 @@ impl TestBench {
         flags: u32,
         payload: &[u8],
         fds: &[BorrowedFd<'_>],
-    ) -> Result<Option<(Header, Vec<u8>)>, FrontError> {
+    ) -> Result<Option<(Header, Vec<u8>)>, VhostUserError> {
         self.driver.send_bytes(&encode(code, flags, payload), fds).expect("the session is there");
         self.pump()?;
         Ok(self.driver.receive())

@@ -7,13 +7,14 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use chronodisk_front::BlkConfig;
 use chronodisk_front::mock::{
     Descriptor, HIGH_MEMORY_BASE, Layout, MEMORY_BASE, MockDriver, RING_SIZE, TestBench, UsedEntry, WRITE, blk_header,
     blk_range,
 };
 use chronodisk_front::vhost_user::message::{acknowledgement, code, encode, flag, vring_state};
+use chronodisk_front::vhost_user::{Arrival, Flow, RequestHandler};
 use chronodisk_front::virtio_blk::BadRequestKind;
-use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler};
 use chronodisk_sim::{Op, Priority, RequestId, Status};
 use chronodisk_store::RamStore;
 use common::{CAPACITY_SECTORS, IO_ERROR, OK, UNSUPPORTED, bench, config, pattern, store};

@@ -2,14 +2,15 @@
 
 mod common;
 
+use chronodisk_front::BlkConfig;
 use chronodisk_front::mock::{
     DESCRIPTORS, Descriptor, HIGH_MEMORY_BASE, HIGH_MEMORY_BYTES, INDIRECT, Layout, MEMORY_BASE, MEMORY_BYTES, NEXT,
     RING_SIZE, TestBench, WRITE, blk_header, blk_range,
 };
+use chronodisk_front::vhost_user::IN_FLIGHT_COUNT_MAX;
 use chronodisk_front::vhost_user::RingError;
 use chronodisk_front::vhost_user::message::{code, vring_state};
 use chronodisk_front::virtio_blk::{BadRequestKind, REQUEST_BYTES_MAX};
-use chronodisk_front::{BlkConfig, IN_FLIGHT_COUNT_MAX};
 use chronodisk_sim::{RequestId, Status};
 use common::{CAPACITY_SECTORS, IO_ERROR, OK, UNSUPPORTED, bench, config, pattern, store};
 use proptest::prelude::*;

@@ -6,12 +6,14 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
+use chronodisk_engine::MonotonicClock;
+use chronodisk_front::BlkConfig;
 use chronodisk_front::mock::{Layout, MEMORY_BYTES, MockDriver, TestBench};
 use chronodisk_front::vhost_user::message::{
     FDS_MAX, HEADER_BYTES, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, REGIONS_MAX, Request, code,
     encode, flag, vring_state,
 };
-use chronodisk_front::{BlkConfig, Flow, FrontError, Session};
+use chronodisk_front::vhost_user::{Flow, VhostUserError, VhostUserSession};
 use chronodisk_sim::Status;
 use chronodisk_store::RamStore;
 use common::{bench, config, store};
@@ -108,7 +110,7 @@ fn broken_formats_end_the_stream() {
         let mut bench = TestBench::new(config(), store());
         bench.driver.send_bytes(&bytes, &[]).unwrap();
         let error = bench.pump().unwrap_err();
-        assert!(matches!(error, FrontError::Protocol(error) if error == expected), "{error}");
+        assert!(matches!(error, VhostUserError::Protocol(error) if error == expected), "{error}");
     }
 }
 
@@ -138,13 +140,13 @@ fn too_many_descriptors_are_closed() {
     let mut bench = TestBench::new(config(), store());
     let kick = encode(code::VRING_KICK, 0, &vring_state(0, 0));
     bench.driver.send_bytes(&kick, &[fd.as_fd(); FDS_MAX + 1]).unwrap();
-    assert!(matches!(bench.pump(), Err(FrontError::Protocol(ProtocolError::TooManyFds))));
+    assert!(matches!(bench.pump(), Err(VhostUserError::Protocol(ProtocolError::TooManyFds))));
     drop(bench);
     let mut bench = TestBench::new(config(), store());
     for byte in &kick[..3] {
         bench.driver.send_bytes(&[*byte], &[fd.as_fd(); 4]).unwrap();
     }
-    assert!(matches!(bench.pump(), Err(FrontError::Protocol(ProtocolError::TooManyFds))));
+    assert!(matches!(bench.pump(), Err(VhostUserError::Protocol(ProtocolError::TooManyFds))));
     drop(bench);
     drop(fd);
     assert!(is_closed(&watcher));
@@ -225,7 +227,7 @@ fn what_can_not_be_is_refused_and_the_session_goes_on() {
 fn what_can_not_be_refused_ends_the_session() {
     let mut bench = TestBench::new(config(), store());
     let error = bench.exchange(code::SET_VRING_NUM, flag::NEED_REPLY, &vring_state(0, 3), &[]).unwrap_err();
-    assert!(matches!(error, FrontError::Refused { code: code::SET_VRING_NUM, .. }), "{error}");
+    assert!(matches!(error, VhostUserError::Refused { code: code::SET_VRING_NUM, .. }), "{error}");
     assert!(error.to_string().contains("SET_VRING_NUM"), "{error}");
 }
 
@@ -341,7 +343,7 @@ fn a_socket_that_ends_anywhere_ends_the_session_cleanly() {
             };
             match ending {
                 Ok(_) => assert!(len == 0 || len == message.len(), "{len}"),
-                Err(FrontError::Truncated) => assert!(len > 0 && len < message.len(), "{len}"),
+                Err(VhostUserError::Truncated) => assert!(len > 0 && len < message.len(), "{len}"),
                 // Before the acknowledgement is negotiated, a refusal is an end as well; this
                 // message is right, so it is none.
                 Err(error) => panic!("{len}: {error}"),
@@ -376,7 +378,7 @@ fn a_guest_that_does_not_read_its_replies_is_given_up() {
         match bench.pump() {
             Ok(flow) => assert_eq!(flow, Flow::Continue),
             Err(error) => {
-                assert!(matches!(error, FrontError::NotReading), "{error}");
+                assert!(matches!(error, VhostUserError::NotReading), "{error}");
                 return;
             }
         }
@@ -387,11 +389,15 @@ fn a_guest_that_does_not_read_its_replies_is_given_up() {
 #[test]
 fn a_wrong_device_or_store_is_named() {
     let (_driver, socket) = MockDriver::new();
-    let error = Session::new(socket, BlkConfig { seg_max: 0, ..config() }, store()).unwrap_err();
+    let error =
+        VhostUserSession::new(socket, BlkConfig { seg_max: 0, ..config() }, store(), Box::new(MonotonicClock::new()))
+            .unwrap_err();
     assert!(error.to_string().contains("seg_max"), "{error}");
     let (_driver, socket) = MockDriver::new();
-    let error = Session::new(socket, config(), Box::new(RamStore::new(512, 0))).unwrap_err();
-    assert!(matches!(error, FrontError::StoreSize { store_bytes: 512, .. }), "{error}");
+    let error =
+        VhostUserSession::new(socket, config(), Box::new(RamStore::new(512, 0)), Box::new(MonotonicClock::new()))
+            .unwrap_err();
+    assert!(matches!(error, VhostUserError::StoreSize { store_bytes: 512, .. }), "{error}");
 }
 
 #[test]

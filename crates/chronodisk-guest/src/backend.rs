@@ -10,13 +10,14 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 
-use chronodisk_device::{BuildOptions, DeviceInfo, Probe, Profile, Speed};
+use chronodisk_device::{BuildOptions, Profile, Speed, probed};
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::remote::{self, Patience, Tell};
 use chronodisk_engine::{
-    Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock, RequestLog, state_file,
+    DeviceIndex, Engine, FaultKind, GuestClock, ModelFault, ModelPort, MonotonicClock, RequestLog, state_file,
 };
-use chronodisk_front::{Arrival, BlkConfig, Flow, RequestHandler, Session};
+use chronodisk_front::BlkConfig;
+use chronodisk_front::vhost_user::{Arrival, Flow, RequestHandler, VhostUserSession};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::squash::{ContentKind, GlobError, JointMemory, SquashMode, SquashOptions, SquashStore};
 use chronodisk_store::{Durability, FileStore, RamStore, RecordingStore, Store, StoreError};
@@ -33,9 +34,6 @@ use crate::real_time::RealTime;
 use crate::records;
 use crate::samples::{Sample, Sampler, ThreadCpuClock, resident_bytes};
 use crate::throttled::ThrottledStore;
-
-/// Most data segments of a request; a ring of 256 holds two such requests of direct descriptors.
-const SEGMENTS_MAX: u32 = 126;
 
 /// Runs as the backend of a guest, with the descriptors that the launcher bequeathed.
 #[must_use]
@@ -79,7 +77,7 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
 
 struct Backend {
     /// One per device, in their order.
-    sessions: Vec<Session>,
+    sessions: Vec<VhostUserSession>,
     time: Time,
 }
 
@@ -128,7 +126,8 @@ impl Backend {
             if index == 0 {
                 file_system = holding::file_system(device, is_there, &mut *store, spec)?;
             }
-            sessions.push(Session::new(vhost, blk_config(port.info()), store)?);
+            let clock = Box::new(MonotonicClock::new());
+            sessions.push(VhostUserSession::new(vhost, BlkConfig::of(port.info()), store, clock)?);
             engine.attach_port(port);
         }
         let time = match spec.real_time {
@@ -189,13 +188,12 @@ impl Backend {
     fn statistics(&self) -> Vec<(String, f64)> {
         let mut all = Vec::new();
         for index in 0..self.sessions.len() {
-            let mut of_device = Collected::default();
-            self.time.engine().port(DeviceIndex(index as u16)).probe(&mut of_device);
+            let port = self.time.engine().port(DeviceIndex(index as u16));
             let named = |(name, value)| match self.sessions.len() {
                 1 => (name, value),
                 _ => (format!("{}.{name}", device_name(index)), value),
             };
-            all.extend(of_device.0.into_iter().map(named));
+            all.extend(probed(|sink| port.probe(sink)).into_iter().map(named));
         }
         all
     }
@@ -203,7 +201,7 @@ impl Backend {
 
 impl GuestTime {
     /// Serves until the guest is gone.
-    fn run(&mut self, sessions: &mut [Session], exchange: &mut UnixStream) -> io::Result<RunEnd> {
+    fn run(&mut self, sessions: &mut [VhostUserSession], exchange: &mut UnixStream) -> io::Result<RunEnd> {
         loop {
             let mut waits: Vec<PollFd<'_>> =
                 sessions.iter().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)).collect();
@@ -233,7 +231,7 @@ impl GuestTime {
     }
 
     /// Answers one question of the guest's clock; false when the guest is gone.
-    fn answer(&mut self, sessions: &mut [Session], exchange: &mut UnixStream) -> io::Result<bool> {
+    fn answer(&mut self, sessions: &mut [VhostUserSession], exchange: &mut UnixStream) -> io::Result<bool> {
         let mut bytes = [0; QUESTION_BYTES];
         match exchange.read_exact(&mut bytes) {
             Ok(()) => {}
@@ -278,10 +276,8 @@ impl GuestTime {
 
 impl RequestHandler for Arrivals<'_> {
     fn arrived(&mut self, arrival: Arrival) {
-        let took = arrival.store_time;
-        let bytes = if arrival.failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
         self.time.clock.kick(self.time.page.virtual_now());
-        self.time.clock.arrive(self.device, arrival.request, bytes);
+        self.time.clock.arrive(self.device, arrival.request, arrival.bytes());
     }
 
     fn before_acknowledge(&mut self) {
@@ -312,7 +308,7 @@ impl Time {
     }
 
     /// The samples that were taken, of which there are none in the host's time.
-    fn finish_samples(&mut self, sessions: &[Session]) -> Result<Vec<Sample>, StoreError> {
+    fn finish_samples(&mut self, sessions: &[VhostUserSession]) -> Result<Vec<Sample>, StoreError> {
         match self {
             Time::Guest(time) => {
                 let sampler = std::mem::replace(&mut time.sampler, Sampler::new(None, 0));
@@ -334,7 +330,7 @@ impl Time {
 }
 
 /// Obeys a device's driver; false when the guest is gone.
-pub(crate) fn obey(session: &mut Session, arrivals: &mut dyn RequestHandler) -> io::Result<bool> {
+pub(crate) fn obey(session: &mut VhostUserSession, arrivals: &mut dyn RequestHandler) -> io::Result<bool> {
     match session.readable(arrivals) {
         Ok(Flow::Continue) => session.notify().map(|()| true),
         Ok(Flow::Ended) => Ok(false),
@@ -420,19 +416,6 @@ fn open_store(
         store.measure_cpu(Box::new(ThreadCpuClock));
     }
     Ok(store)
-}
-
-fn blk_config(info: &DeviceInfo) -> BlkConfig {
-    BlkConfig {
-        capacity_sectors: info.capacity_sectors,
-        logical_block_bytes: info.logical_block_bytes,
-        physical_block_bytes: info.physical_block_bytes,
-        serial: info.name.clone(),
-        discard_unit_sectors: info.discard_unit_sectors,
-        write_zeroes: true,
-        volatile_cache: info.volatile_cache,
-        seg_max: SEGMENTS_MAX,
-    }
 }
 
 /// What squashed devices have together, if there are several, so that mirrors among them are there once.
@@ -526,17 +509,4 @@ fn open_here(
             })
         }
     })
-}
-
-#[derive(Default)]
-struct Collected(Vec<(String, f64)>);
-
-impl Probe for Collected {
-    fn counter(&mut self, name: &str, value: u64) {
-        self.0.push((name.to_owned(), value as f64));
-    }
-
-    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
-        self.0.push((format!("{name} [{unit}]"), value));
-    }
 }

@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use chronodisk_engine::{
-    Bytes, Departure, DeviceIndex, Engine, Found, Pace, RealClock, RealId, RealOptions, RequestLog, Tracked,
-    TransportIndex, Wait, real_host,
+    Departure, DeviceIndex, Engine, Found, Pace, RealClock, RealId, RealOptions, RequestLog, Tracked, TransportIndex,
+    Wait, real_host,
 };
-use chronodisk_front::{Arrival, RequestHandler, Session};
+use chronodisk_front::vhost_user::{Arrival, RequestHandler, VhostUserSession};
 use chronodisk_sim::{Nanos, RequestId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -63,7 +63,7 @@ impl RealTime {
     }
 
     /// Serves until the guest is gone, which its clock's line tells if no device's does.
-    pub fn run(&mut self, sessions: &mut [Session], line: &UnixStream) -> io::Result<RunEnd> {
+    pub fn run(&mut self, sessions: &mut [VhostUserSession], line: &UnixStream) -> io::Result<RunEnd> {
         loop {
             self.deliver(sessions)?;
             if let Some(fault) = self.clock.engine().fault() {
@@ -99,7 +99,7 @@ impl RealTime {
     }
 
     /// Gives the guest what must leave now.
-    fn deliver(&mut self, sessions: &mut [Session]) -> io::Result<()> {
+    fn deliver(&mut self, sessions: &mut [VhostUserSession]) -> io::Result<()> {
         let noticed = self.page.host_now();
         self.clock.take(noticed, Nanos::ZERO, &mut self.leaving);
         if self.leaving.is_empty() {
@@ -195,13 +195,11 @@ impl RealTime {
 
 impl RequestHandler for Arrivals<'_> {
     fn arrived(&mut self, arrival: Arrival) {
-        let took = arrival.store_time;
-        let bytes = if arrival.failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
         let time = &mut *self.time;
         let mut request = arrival.request;
         let (transport, connection) = (time.transport, u32::from(self.device.0));
         request.id = RealId { transport, connection, slot: time.names.take(request.id) }.pack();
-        time.clock.arrive(time.page.virtual_now(), Found::Busy, self.device, request, bytes);
+        time.clock.arrive(time.page.virtual_now(), Found::Busy, self.device, request, arrival.bytes());
     }
 
     fn before_acknowledge(&mut self) {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use chronodisk_engine::Engine;
-use chronodisk_front::Session;
+use chronodisk_front::vhost_user::VhostUserSession;
 use chronodisk_sim::Nanos;
 use chronodisk_store::{CpuClock, Footprint, StoreError};
 use rustix::time::{ClockId, clock_gettime};
@@ -62,7 +62,7 @@ impl Sampler {
     }
 
     /// Takes a sample if it is time.
-    pub fn look(&mut self, now: Nanos, engine: &Engine, sessions: &[Session]) -> Result<(), StoreError> {
+    pub fn look(&mut self, now: Nanos, engine: &Engine, sessions: &[VhostUserSession]) -> Result<(), StoreError> {
         if self.every == Nanos::ZERO || now < self.next {
             return Ok(());
         }
@@ -81,14 +81,19 @@ impl Sampler {
     }
 
     /// Takes a last sample, and gives all of them away.
-    pub fn finish(mut self, now: Nanos, engine: &Engine, sessions: &[Session]) -> Result<Vec<Sample>, StoreError> {
+    pub fn finish(
+        mut self,
+        now: Nanos,
+        engine: &Engine,
+        sessions: &[VhostUserSession],
+    ) -> Result<Vec<Sample>, StoreError> {
         if self.every > Nanos::ZERO {
             self.take(now, engine, sessions)?;
         }
         Ok(self.samples)
     }
 
-    fn take(&mut self, now: Nanos, engine: &Engine, sessions: &[Session]) -> Result<(), StoreError> {
+    fn take(&mut self, now: Nanos, engine: &Engine, sessions: &[VhostUserSession]) -> Result<(), StoreError> {
         let process_cpu = cpu_time(ClockId::ProcessCPUTime);
         let model = ComponentSample {
             name: "model".to_owned(),

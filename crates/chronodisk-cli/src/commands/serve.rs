@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_device::{DeviceInfo, Speed};
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
+use chronodisk_front::BlkConfig;
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
-use chronodisk_front::{BlkConfig, SEG_MAX_DEFAULT};
 use chronodisk_report::{ShadowResult, render_run_summary};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
@@ -453,16 +453,7 @@ fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> 
             "--read-only works with --nbd only; configure the virtual machine to open the device read-only",
         ));
     }
-    Ok(BlkConfig {
-        capacity_sectors: info.capacity_sectors,
-        logical_block_bytes: info.logical_block_bytes,
-        physical_block_bytes: info.physical_block_bytes,
-        serial: info.name.clone(),
-        discard_unit_sectors: info.discard_unit_sectors,
-        write_zeroes: true,
-        volatile_cache: info.volatile_cache,
-        seg_max: SEG_MAX_DEFAULT,
-    })
+    Ok(BlkConfig::of(info))
 }
 
 /// What is known before serving begins.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chronodisk_device::{BuildOptions, DeviceModel, Probe, Profile};
+use chronodisk_device::{BuildOptions, DeviceModel, Profile, probed};
 use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES};
 use chronodisk_store::{Store, StoreError};
 
@@ -438,22 +438,8 @@ impl Device {
     }
 
     fn statistics(&self, repeated_commands: u64) -> Statistics {
-        let mut model = Collected::default();
-        self.paced.committed().probe(&mut model);
+        let model = probed(|sink| self.paced.committed().probe(sink));
         let (predictions, rollbacks) = self.paced.predictions_and_rollbacks();
-        Statistics { submitted: self.submitted, predictions, rollbacks, repeated_commands, model: model.0 }
-    }
-}
-
-#[derive(Default)]
-struct Collected(Vec<(String, f64)>);
-
-impl Probe for Collected {
-    fn counter(&mut self, name: &str, value: u64) {
-        self.0.push((name.to_owned(), value as f64));
-    }
-
-    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
-        self.0.push((format!("{name} [{unit}]"), value));
+        Statistics { submitted: self.submitted, predictions, rollbacks, repeated_commands, model }
     }
 }

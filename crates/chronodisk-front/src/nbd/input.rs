@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use std::sync::Arc;
 
-use super::memory::{Claim, MemoryLimit};
+use crate::memory::{Claim, MemoryLimit};
 
 /// A buffer that is filled at its end and emptied at its front.
 ///
@@ -28,8 +28,8 @@ pub(crate) struct Detached {
     _claim: Claim,
 }
 
-impl Detached {
-    pub fn bytes(&self) -> &[u8] {
+impl AsRef<[u8]> for Detached {
+    fn as_ref(&self) -> &[u8] {
         &self.bytes[self.place.clone()]
     }
 }
@@ -226,7 +226,7 @@ mod tests {
             buffer.consume(28);
             let place = buffer.consume(len);
             let detached = buffer.detach(place);
-            assert!(detached.bytes() == vec![2; len] && buffer.filled() == [3; 50]);
+            assert!(detached.as_ref() == vec![2; len] && buffer.filled() == [3; 50]);
             drop((detached, buffer));
             assert_eq!(limit.used_bytes(), 0);
         }

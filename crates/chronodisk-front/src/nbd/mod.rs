@@ -60,7 +60,6 @@
 mod execute;
 mod export;
 mod input;
-mod memory;
 #[cfg(feature = "test-utils")]
 pub mod mock;
 mod negotiation;
@@ -72,10 +71,10 @@ mod slots;
 pub mod tls;
 pub mod wire;
 
+pub use crate::memory::MemoryLimit;
 pub use execute::ExecuteError;
 pub use export::{EXPORT_COUNT_MAX, Export, ExportError, ExportErrorKind, ServerOffer, Tls};
 pub(crate) use input::Detached;
-pub use memory::MemoryLimit;
 pub use request::{Command, NbdRequest, RequestKey};
 pub use session::{Event, NbdSession, Reason, SessionState, Violation};
 pub use wire::NbdError;

@@ -10,7 +10,6 @@ use chronodisk_store::{Store, StoreError};
 use super::execute::{ExecuteError, claimed_bytes, execute};
 use super::export::ServerOffer;
 use super::input::{Detached, RECEIVE_BYTES_BASE, ReceiveBuffer};
-use super::memory::{MemoryLimit, Shortage};
 use super::negotiation::{Negotiation, OPTION_BYTES_MAX, Step, greet, refuse_too_big};
 use super::output::Output;
 use super::reply;
@@ -20,6 +19,7 @@ use super::tls::TlsTransport;
 use super::wire::{
     CLIENT_FLAGS_BYTES, Fields, NbdError, OPTION_HEADER_BYTES, OPTION_MAGIC, REQUEST_HEADER_BYTES, command,
 };
+use crate::memory::{MemoryLimit, Shortage};
 
 /// A client's connection without its socket.
 ///

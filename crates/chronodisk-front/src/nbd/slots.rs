@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::memory::MemoryLimit;
-use super::output::BufferPool;
 use super::request::{NbdRequest, Refusal, RequestKey};
+use crate::buffer_pool::BufferPool;
+use crate::memory::MemoryLimit;
 
 /// Outstanding requests by slot.
 #[derive(Debug)]
@@ -57,9 +57,12 @@ impl Slot {
     }
 }
 
+/// Memory of a session that waits for reuse; more is given back at once.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
 impl Slots {
     pub fn new(limit: &Arc<MemoryLimit>) -> Self {
-        let pool = BufferPool::new(limit);
+        let pool = BufferPool::new(limit, KEPT_BYTES_MAX);
         Slots { slots: Vec::new(), free: Vec::new(), outstanding: 0, in_use_bytes: 0, pool }
     }
 

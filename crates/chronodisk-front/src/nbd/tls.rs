@@ -16,9 +16,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use super::input::ReceiveBuffer;
-use super::memory::MemoryLimit;
 use super::output::Output;
 use super::slots::Slots;
+use crate::memory::MemoryLimit;
 
 /// The authorities whose certificates are trusted.
 pub const CA_CERT_FILE: &str = "ca-cert.pem";

@@ -15,9 +15,12 @@
 //! A client that does not read its replies holds up nobody: nothing is ever sent but what fits
 //! into the socket at once, and the rest is left to that client's own thread.
 
+mod connection;
 mod core;
+mod fuse;
 mod helpers;
 mod listen;
+mod moving;
 mod nbd;
 mod panics;
 mod peer;
@@ -36,7 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use chronodisk_device::{DeviceModel, Probe};
+use chronodisk_device::{DeviceModel, probed};
 use chronodisk_engine::real_host::{self, KeepAwake};
 use chronodisk_engine::{
     DeviceIndex, Engine, InheritingGuard, InheritingMutex, MonotonicClock, PaceStatistics, RealClock, RealOptions,
@@ -509,9 +512,26 @@ impl Shared {
         self.totals.lock()
     }
 
+    fn note_store_error(&self, error: &dyn std::fmt::Display) {
+        let mut totals = self.totals();
+        totals.store_errors += 1;
+        totals.first_store_error.get_or_insert_with(|| error.to_string());
+    }
+
+    /// A client broke its protocol, and its connection ends.
+    fn note_violation(&self, reason: &dyn std::fmt::Display) {
+        let mut totals = self.totals();
+        totals.violations += 1;
+        totals.first_violation.get_or_insert_with(|| reason.to_string());
+    }
+
     /// When the next completion must leave; [`Nanos::MAX`] if nothing is outstanding.
     fn wake_at(&self) -> Nanos {
         Nanos::from_nanos(self.wake_at.load(Ordering::Acquire))
+    }
+
+    fn set_wake_at(&self, wake_at: Option<Nanos>) {
+        self.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
     }
 
     fn is_stopping(&self) -> bool {
@@ -564,24 +584,5 @@ impl Shared {
             panics: totals.panics,
             first_panic: totals.first_panic.clone(),
         }
-    }
-}
-
-fn probed(probe: impl FnOnce(&mut dyn Probe)) -> Vec<(String, f64)> {
-    let mut collected = Collected::default();
-    probe(&mut collected);
-    collected.0
-}
-
-#[derive(Default)]
-struct Collected(Vec<(String, f64)>);
-
-impl Probe for Collected {
-    fn counter(&mut self, name: &str, value: u64) {
-        self.0.push((name.to_owned(), value as f64));
-    }
-
-    fn gauge(&mut self, name: &str, unit: &str, value: f64) {
-        self.0.push((format!("{name} [{unit}]"), value));
     }
 }

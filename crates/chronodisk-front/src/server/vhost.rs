@@ -1,35 +1,35 @@
 //! A guest that speaks vhost-user-blk: QEMU, for instance, with kicks and calls on event
 //! descriptors.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use chronodisk_engine::{Bytes, Departure, Found, InheritingGuard, RealId, TransportIndex};
-use chronodisk_sim::RequestId;
-use chronodisk_store::{Store, StoreError, forward_to_store};
-use rustix::event::{EventfdFlags, PollFlags, eventfd};
+use chronodisk_engine::{Departure, TransportIndex};
+use chronodisk_sim::{Nanos, RequestId, Status};
+use rustix::event::PollFlags;
 use rustix::net::{Shutdown, shutdown};
 
-use super::Shared;
-use super::peer::{Guarded, Left, Moment, Peer, raise};
-use super::worker::{Woken, Worker};
-use crate::{Arrival, BlkConfig, Flow, RequestHandler, Session};
+use super::connection::{Incoming, Io, Link, Outlet, Protocol, Wants, serve_connection};
+use super::moving::SharedStore;
+use super::peer::{Left, Moment};
+use super::{Shared, Totals};
+use crate::BlkConfig;
+use crate::vhost_user::{Arrival, Flow, RequestHandler, VhostUserError, VhostUserSession};
 
-/// A guest's connection, shared with the threads that deliver to it.
-struct VhostPeer {
-    /// The session's socket, to be waited for while another thread has the session in hand.
-    socket: OwnedFd,
-    event: OwnedFd,
-    state: Guarded<State>,
-}
-
-struct State {
-    session: Session,
+/// A guest's connection.
+struct VhostConnection {
+    session: VhostUserSession,
+    arrivals: Arrivals,
     /// The latest request; its upper half is that of all that are outstanding, or one more.
     latest: u64,
     broken: bool,
 }
+
+/// Requests that arrived and were not told yet.
+#[derive(Default)]
+struct Arrivals(VecDeque<Arrival>);
 
 /// Serves a guest until it is gone or the server stops.
 pub(super) fn serve(
@@ -39,145 +39,107 @@ pub(super) fn serve(
     socket: OwnedFd,
     config: &BlkConfig,
 ) {
-    let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
+    // To be waited for while another thread has the session's lock.
     let Ok(waited) = socket.try_clone() else { return };
     let store = Box::new(SharedStore(shared.clone()));
-    let session = match Session::with_event_idx(UnixStream::from(socket), config.clone(), store) {
+    let clock = Box::new(shared.host.clone());
+    let session = match VhostUserSession::with_event_idx(UnixStream::from(socket), config.clone(), store, clock) {
         Ok(session) => session,
-        Err(error) => return note_end(shared, &error.to_string()),
+        Err(error) => return shared.note_violation(&error),
     };
-    let state = State { session, latest: 0, broken: false };
-    let peer = Arc::new(VhostPeer { socket: waited, event, state: Guarded::new(state) });
-    shared.peers().insert(connection, peer.clone());
-    // Stopping raises the flag first and looks for peers then.
-    if shared.is_stopping() {
-        peer.end_input();
+    let protocol = VhostConnection { session, arrivals: Arrivals::default(), latest: 0, broken: false };
+    serve_connection(shared, connection, transport, waited, protocol);
+}
+
+impl Protocol for VhostConnection {
+    const NAME: &'static str = "vhost-user connection";
+    const HELPER: &'static str = "a helper of a vhost-user connection";
+    type Payload = [u8; 0];
+
+    fn next_request(&mut self, _shared: &Shared) -> Option<Incoming> {
+        let arrival = self.arrivals.0.pop_front()?;
+        self.latest = arrival.request.id.0;
+        let slot = arrival.request.id.0 as u32;
+        Some(Incoming::Moved { slot, request: arrival.request, bytes: arrival.bytes() })
     }
-    let mut worker = Worker::new(shared.clone(), connection, transport);
-    shared.catch(|| format!("vhost-user connection {connection}"), || peer.run(&mut worker, transport));
-    shared.peers().remove(&connection);
-    let stats = peer.state().session.stats().clone();
-    // Whoever comes now finds the state free.
-    let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
-    worker.left().dropped(&handed_over);
-    {
-        let mut totals = shared.totals();
+
+    fn complete(&mut self, slot: u32, status: Status) {
+        self.session.complete(whole_id(slot, self.latest), status);
+    }
+
+    fn deliver(&mut self, _link: &Link, departures: &[Departure], moment: &mut Moment<'_>, left: &mut Left) {
+        // A guest that polls sees them before it is told.
+        let begun = moment.wait();
+        for departure in departures {
+            self.complete(departure.id.slot, departure.status);
+        }
+        if self.session.notify().is_err() || self.session.memory_fault().is_some() {
+            self.broken = true;
+        }
+        left.sent(departures, begun, moment.shared.now());
+    }
+
+    fn flush(&mut self, _io: Io<'_>) {}
+
+    fn receive(&mut self, io: Io<'_>, _listening: bool) -> Option<Nanos> {
+        // Before its bytes move.
+        let received = io.shared.now();
+        match self.take_messages() {
+            Ok(Flow::Continue) => Some(received),
+            Ok(Flow::Ended) => None,
+            Err(error) => {
+                io.shared.note_violation(&error);
+                None
+            }
+        }
+    }
+
+    fn plan(&mut self, io: Io<'_>, _moving: bool) -> Option<Wants> {
+        if let Some(fault) = self.session.memory_fault() {
+            io.shared.note_violation(&fault);
+            return None;
+        }
+        let kick = self.session.kick_fd().cloned();
+        (!self.broken).then_some(Wants { socket: PollFlags::IN, other: kick, impatient: false })
+    }
+
+    fn outlet(&self) -> Outlet {
+        if self.broken { Outlet::Closed } else { Outlet::Open }
+    }
+
+    fn end_input(link: &Link) {
+        let _ = shutdown(&link.socket, Shutdown::Both);
+    }
+
+    fn cut(link: &Link) {
+        VhostConnection::end_input(link);
+    }
+
+    fn finish(&mut self, _left: &mut Left, totals: &mut Totals) {
+        let stats = self.session.stats();
         totals.refused_requests += stats.bad_requests.values().sum::<u64>();
         totals.store_errors += stats.store_errors;
-        if let Some(first) = stats.first_store_error {
-            totals.first_store_error.get_or_insert(first);
+        if let Some(first) = &stats.first_store_error {
+            totals.first_store_error.get_or_insert_with(|| first.clone());
         }
-        totals.dropped_completions += stats.dropped_completions + handed_over.len() as u64;
-    }
-    worker.finish();
-}
-
-impl VhostPeer {
-    fn state(&self) -> InheritingGuard<'_, State> {
-        self.state.lock()
-    }
-
-    fn run(&self, worker: &mut Worker, transport: TransportIndex) {
-        let shared = worker.shared.clone();
-        let (mut received, mut found) = (shared.now(), Found::Busy);
-        let mut kick: Option<Arc<OwnedFd>> = None;
-        loop {
-            worker.turn(self, received, found);
-            worker.deliver_handed_over(self, &self.state);
-            let socket = (self.socket.as_fd(), PollFlags::IN);
-            let woken = match &kick {
-                Some(kick) => worker.wait(&self.event, &[socket, (kick.as_fd(), PollFlags::IN)], false),
-                None => worker.wait(&self.event, &[socket], false),
-            };
-            match woken {
-                Woken::Look => (received, found) = (shared.now(), Found::Busy),
-                Woken::Ready(how) => {
-                    (received, found) = (shared.now(), how);
-                    match self.receive(worker, transport) {
-                        Ok(true) => {}
-                        Ok(false) => return,
-                        Err(error) => return note_end(&shared, &error.to_string()),
-                    }
-                    // Messages replace it; a share can be waited for without the session in hand.
-                    kick = self.state().session.kick_fd().cloned();
-                }
-            }
-            let state = self.state();
-            if let Some(fault) = state.session.memory_fault() {
-                return note_end(&shared, fault);
-            }
-            if state.broken {
-                return;
-            }
-        }
-    }
-
-    /// Takes a kick and a message, if they are there; false when the guest is gone.
-    fn receive(&self, worker: &mut Worker, transport: TransportIndex) -> Result<bool, crate::FrontError> {
-        let mut state = self.state();
-        let mut arrivals = Arrivals { worker, transport, latest: state.latest };
-        state.session.kicked(&mut arrivals)?;
-        let flow = state.session.readable(&mut arrivals)?;
-        state.latest = arrivals.latest;
-        Ok(flow == Flow::Continue)
+        totals.dropped_completions += stats.dropped_completions;
     }
 }
 
-/// Hands requests on to the worker.
-struct Arrivals<'a> {
-    worker: &'a mut Worker,
-    transport: TransportIndex,
-    latest: u64,
+impl VhostConnection {
+    /// Takes a kick and a message, if they are there.
+    fn take_messages(&mut self) -> Result<Flow, VhostUserError> {
+        self.session.kicked(&mut self.arrivals)?;
+        self.session.readable(&mut self.arrivals)
+    }
 }
 
-impl RequestHandler for Arrivals<'_> {
+impl RequestHandler for Arrivals {
     fn arrived(&mut self, arrival: Arrival) {
-        let mut request = arrival.request;
-        self.latest = request.id.0;
-        let took = arrival.store_time;
-        let bytes = if arrival.failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
-        let connection = self.worker.connection;
-        request.id = RealId { transport: self.transport, connection, slot: request.id.0 as u32 }.pack();
-        request.issuer = connection;
-        self.worker.arrived(request, bytes, None);
+        self.0.push_back(arrival);
     }
 
     fn before_acknowledge(&mut self) {}
-}
-
-impl Peer for VhostPeer {
-    fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
-        self.state.deliver(departures, moment, foreign.then_some(&self.event), |state, departures, moment| {
-            // A guest that polls sees them before it is told.
-            let begun = moment.wait();
-            for departure in departures {
-                let id = whole_id(departure.id.slot, state.latest);
-                state.session.complete(id, departure.status);
-            }
-            let notified = state.session.notify();
-            if notified.is_err() || state.session.memory_fault().is_some() {
-                state.broken = true;
-                if foreign {
-                    raise(&self.event);
-                }
-            }
-            left.sent(departures, begun, moment.shared.now());
-        });
-    }
-
-    fn nudge(&self) {
-        raise(&self.event);
-    }
-
-    fn end_input(&self) {
-        let _ = shutdown(&self.socket, Shutdown::Both);
-        raise(&self.event);
-    }
-
-    fn abandon(&self) {
-        self.state().broken = true;
-        self.end_input();
-    }
 }
 
 /// The session's id of an outstanding request from its lower half: the last one with that half up
@@ -185,33 +147,6 @@ impl Peer for VhostPeer {
 fn whole_id(slot: u32, latest: u64) -> RequestId {
     let whole = (latest >> 32 << 32) | u64::from(slot);
     RequestId(if whole > latest { whole - (1 << 32) } else { whole })
-}
-
-fn note_end(shared: &Shared, reason: &str) {
-    let mut totals = shared.totals();
-    totals.violations += 1;
-    totals.first_violation.get_or_insert_with(|| reason.to_owned());
-}
-
-/// Data that are copied while the others wait for the store: some 10 µs.
-const HELD_BYTES_MAX: usize = 64 << 10;
-
-/// The server's store as a session's own.
-pub(super) struct SharedStore(pub Arc<Shared>);
-
-impl Store for SharedStore {
-    forward_to_store!(self => self.0.store(); capacity_bytes, write_zeroes, reserve_zeroes, discard, extent);
-    forward_to_store!(self => self.0.store(); flush, allocated_bytes, budget_bytes);
-
-    fn read(&mut self, offset_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        let mut pieces = bytes.chunks_mut(HELD_BYTES_MAX).zip((offset_bytes..).step_by(HELD_BYTES_MAX));
-        pieces.try_for_each(|(piece, offset_bytes)| self.0.store().read(offset_bytes, piece))
-    }
-
-    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut pieces = bytes.chunks(HELD_BYTES_MAX).zip((offset_bytes..).step_by(HELD_BYTES_MAX));
-        pieces.try_for_each(|(piece, offset_bytes)| self.0.store().write(offset_bytes, piece))
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::rehearsal::Way;
 pub(super) struct Worker {
     pub shared: Arc<Shared>,
     pub connection: u32,
-    transport: TransportIndex,
+    pub transport: TransportIndex,
     pace: Pace,
     linger: Linger,
     scheduling: real_host::Scheduling,
@@ -119,12 +119,12 @@ impl Worker {
     }
 
     /// Tells the clock what came and what left, and sends what must leave, whosever it is.
-    pub fn turn(&mut self, own: &dyn Peer, received: Nanos, found: Found) {
+    pub fn turn(&mut self, own: &dyn Peer, seen: Seen) {
         self.pace.worked();
         let came = !self.arrivals.is_empty();
         let looked = self.looked.take().filter(|_| !came);
         if came {
-            self.linger.received(received);
+            self.linger.received(seen.at);
         }
         let shared = &*self.shared;
         let ahead = if looked.is_some() { self.ahead } else { Nanos::ZERO };
@@ -133,8 +133,8 @@ impl Worker {
             let mut core = shared.core();
             self.left.settle(&mut core.clock);
             for (request, bytes, begun) in self.arrivals.drain(..) {
-                let Seen { at, found } = begun.unwrap_or(Seen { at: received, found });
-                let at = at.max(received.saturating_sub(TRANSFER_MAX));
+                let Seen { at, found } = begun.unwrap_or(seen);
+                let at = at.max(seen.at.saturating_sub(TRANSFER_MAX));
                 core.clock.arrive(at, found, shared.device, request, bytes);
             }
             let noticed = shared.now();
@@ -144,7 +144,7 @@ impl Worker {
             }
             leave_at = core.clock.take(noticed, ahead, &mut self.leaving);
             let wake_at = core.clock.wake_at();
-            shared.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
+            shared.set_wake_at(wake_at);
             // Also told when there is nothing to wait for: another thread must not rely on this one then.
             let mine = core.settle(self.connection, wake_at);
             self.wake_at = wake_at.filter(|_| mine);

@@ -18,7 +18,7 @@ use super::vring::QUEUE_SIZE_MAX;
 /// The state of one session: fed with messages, it says what to answer.
 ///
 /// It maps guest memory and keeps file descriptors, but reads and writes no socket; the one that
-/// does ([`crate::Session`]) serves the kicks.
+/// does ([`VhostUserSession`](super::VhostUserSession)) serves the kicks.
 #[derive(Debug)]
 pub struct Backend {
     offered_features: u64,

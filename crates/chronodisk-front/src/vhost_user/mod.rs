@@ -1,11 +1,13 @@
 //! The backend's side of vhost-user, version 1, as far as a block device with one queue needs it.
 //!
 //! The protocol is that of the QEMU project's "Vhost-user Protocol" (`docs/interop/vhost-user.rst`).
-//! Three layers, none of which touches the socket:
+//! Three layers do not touch the socket:
 //!
 //! * [`message`]: bytes and file descriptors in, checked messages out; replies as bytes.
 //! * [`memory`]: the guest's memory as its table describes it.
 //! * [`Backend`]: what was negotiated, and the rings. It is fed messages and says what to answer.
+//!
+//! [`VhostUserSession`] is the shell around them: it owns the socket, the ring's requests and the store.
 //!
 //! In-band notifications are supported and preferred: a kick is then a message whose reply the
 //! guest awaits, so the guest's whole kernel stands still while the kick is served. Kicks and
@@ -15,10 +17,15 @@ mod backend;
 mod doorbell;
 pub mod memory;
 pub mod message;
+mod session;
 mod vring;
 mod window;
 
 pub use backend::{Answer, Backend, Refusal};
 pub(crate) use doorbell::Doorbell;
+pub use session::{
+    Arrival, Flow, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, RequestHandler, VhostUserError, VhostUserSession,
+    VhostUserStats,
+};
 pub(crate) use vring::Vring;
 pub use vring::{QUEUE_SIZE_MAX, RingError};

@@ -1,5 +1,6 @@
 //! What the device tells its driver about itself.
 
+use chronodisk_device::DeviceInfo;
 use chronodisk_sim::SECTOR_BYTES;
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
@@ -8,8 +9,8 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 
-/// Data segments in a request unless something else is asked for; half of a ring of 256 less the
-/// header and the status.
+/// Data segments in a request unless something else is asked for: a ring of 256 holds two such requests of direct
+/// descriptors, with a header and a status each.
 pub const SEG_MAX_DEFAULT: u32 = 126;
 /// Most data segments in a request: a chain is no longer than the ring, and header and status
 /// take a descriptor each.
@@ -40,6 +41,21 @@ pub struct BlkConfig {
 }
 
 impl BlkConfig {
+    /// A device as its driver sees it, with write-zeroes and [`SEG_MAX_DEFAULT`] segments.
+    #[must_use]
+    pub fn of(info: &DeviceInfo) -> Self {
+        BlkConfig {
+            capacity_sectors: info.capacity_sectors,
+            logical_block_bytes: info.logical_block_bytes,
+            physical_block_bytes: info.physical_block_bytes,
+            serial: info.name.clone(),
+            discard_unit_sectors: info.discard_unit_sectors,
+            write_zeroes: true,
+            volatile_cache: info.volatile_cache,
+            seg_max: SEG_MAX_DEFAULT,
+        }
+    }
+
     /// Checks what the fields promise.
     ///
     /// # Errors

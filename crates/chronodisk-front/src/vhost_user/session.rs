@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Instant;
 
+use chronodisk_engine::HostClock;
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 use chronodisk_store::Store;
 use rustix::io::Errno;
@@ -15,9 +15,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::vhost_user::memory::{GuestMemory, Sharing};
-use crate::vhost_user::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
-use crate::vhost_user::{Answer, Backend, Doorbell, Refusal, RingError};
+use super::memory::{GuestMemory, Sharing};
+use super::message::{self, FDS_MAX, Message, MessageDecoder, PAYLOAD_BYTES_MAX, ProtocolError, code};
+use super::{Answer, Backend, Doorbell, QUEUE_SIZE_MAX, Refusal, RingError};
 use crate::virtio_blk::{
     BadRequest, BadRequestKind, BlkConfig, BlkRequest, BlkStatus, Bounce, ConfigError, Limits, Operation,
     answer_identify, execute,
@@ -28,7 +28,7 @@ use crate::virtio_blk::{
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
 /// Most requests that have arrived and are not completed, those of rings that were reset
 /// included; further ones end with an I/O error.
-pub const IN_FLIGHT_COUNT_MAX: usize = 4 * crate::vhost_user::QUEUE_SIZE_MAX as usize;
+pub const IN_FLIGHT_COUNT_MAX: usize = 4 * QUEUE_SIZE_MAX as usize;
 
 /// Serves one guest over one socket.
 ///
@@ -37,7 +37,7 @@ pub const IN_FLIGHT_COUNT_MAX: usize = 4 * crate::vhost_user::QUEUE_SIZE_MAX as 
 /// [`notify`](Self::notify) after all that are due at one instant. No call blocks, and none
 /// looks at the guest's ring but on a kick.
 #[derive(Debug)]
-pub struct Session {
+pub struct VhostUserSession {
     socket: UnixStream,
     decoder: MessageDecoder,
     backend: Backend,
@@ -49,7 +49,7 @@ pub struct Session {
     held: Vec<(RequestId, Status)>,
     /// Whether the used ring got entries that the guest was not told of.
     call_pending: bool,
-    stats: SessionStats,
+    stats: VhostUserStats,
 }
 
 /// Who is told of requests.
@@ -75,6 +75,18 @@ pub struct Arrival {
     pub failed: bool,
 }
 
+impl Arrival {
+    /// The bytes as the engine knows them.
+    #[must_use]
+    pub fn bytes(&self) -> chronodisk_engine::Bytes {
+        let took = self.store_time;
+        match self.failed {
+            true => chronodisk_engine::Bytes::Failed { took },
+            false => chronodisk_engine::Bytes::Moved { took },
+        }
+    }
+}
+
 /// Whether there is more to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
@@ -86,7 +98,7 @@ pub enum Flow {
 
 /// What a session has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionStats {
+pub struct VhostUserStats {
     /// Messages received.
     pub messages: u64,
     /// Kicks served.
@@ -122,7 +134,7 @@ pub struct SessionStats {
 /// Why a session can't go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FrontError {
+pub enum VhostUserError {
     /// The device's description is wrong.
     #[error("device: {0}")]
     Config(#[from] ConfigError),
@@ -164,14 +176,20 @@ pub enum FrontError {
     },
 }
 
-impl Session {
-    /// Serves `config` with the bytes of `store` to whoever is at the other end of `socket`.
+impl VhostUserSession {
+    /// Serves `config` with the bytes of `store` to the driver at the other end of `socket`. `clock` measures what
+    /// moving bytes takes ([`Arrival::store_time`]).
     ///
     /// # Errors
-    /// [`FrontError::Config`], [`FrontError::StoreSize`].
-    pub fn new(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
+    /// [`VhostUserError::Config`], [`VhostUserError::StoreSize`].
+    pub fn new(
+        socket: UnixStream,
+        config: BlkConfig,
+        store: Box<dyn Store>,
+        clock: Box<dyn HostClock>,
+    ) -> Result<Self, VhostUserError> {
         let features = config.features();
-        Session::with_features(socket, config, store, features, Sharing::OwnProcess)
+        VhostUserSession::with_features(socket, Device::new(config, store, clock), features, Sharing::OwnProcess)
     }
 
     /// As [`new`](Self::new), for a process that serves other clients, too: a guest that takes its memory away ends its
@@ -180,35 +198,39 @@ impl Session {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn with_event_idx(socket: UnixStream, config: BlkConfig, store: Box<dyn Store>) -> Result<Self, FrontError> {
+    pub fn with_event_idx(
+        socket: UnixStream,
+        config: BlkConfig,
+        store: Box<dyn Store>,
+        clock: Box<dyn HostClock>,
+    ) -> Result<Self, VhostUserError> {
         let features = config.features() | 1 << VIRTIO_RING_F_EVENT_IDX;
-        Session::with_features(socket, config, store, features, Sharing::Server)
+        VhostUserSession::with_features(socket, Device::new(config, store, clock), features, Sharing::Server)
     }
 
     fn with_features(
         socket: UnixStream,
-        config: BlkConfig,
-        store: Box<dyn Store>,
+        device: Device,
         features: u64,
         sharing: Sharing,
-    ) -> Result<Self, FrontError> {
-        config.check()?;
-        let device_bytes = config.capacity_sectors * SECTOR_BYTES;
-        let store_bytes = store.capacity_bytes();
+    ) -> Result<Self, VhostUserError> {
+        device.config.check()?;
+        let device_bytes = device.config.capacity_sectors * SECTOR_BYTES;
+        let store_bytes = device.store.capacity_bytes();
         if store_bytes != device_bytes {
-            return Err(FrontError::StoreSize { store_bytes, device_bytes });
+            return Err(VhostUserError::StoreSize { store_bytes, device_bytes });
         }
-        Ok(Session {
+        Ok(VhostUserSession {
             socket,
             decoder: MessageDecoder::new(),
-            backend: Backend::new(features, config.space(), sharing),
-            device: Device { config, store, bounce: Bounce::default() },
+            backend: Backend::new(features, device.config.space(), sharing),
+            device,
             next_id: 0,
             in_flight: BTreeMap::new(),
             in_flight_bytes: 0,
             held: Vec::new(),
             call_pending: false,
-            stats: SessionStats::default(),
+            stats: VhostUserStats::default(),
         })
     }
 
@@ -217,8 +239,8 @@ impl Session {
     /// is acknowledged.
     ///
     /// # Errors
-    /// [`FrontError`] if the session can't go on.
-    pub fn readable(&mut self, handler: &mut dyn RequestHandler) -> Result<Flow, FrontError> {
+    /// [`VhostUserError`] if the session can't go on.
+    pub fn readable(&mut self, handler: &mut dyn RequestHandler) -> Result<Flow, VhostUserError> {
         loop {
             let mut buffer = [0; PAYLOAD_BYTES_MAX];
             let wanted = self.decoder.wanted_bytes();
@@ -226,7 +248,7 @@ impl Session {
                 Ok(Received::Data { len, fds }) => (len, fds),
                 Ok(Received::NothingYet) => return Ok(Flow::Continue),
                 Ok(Received::End) if self.decoder.is_between_messages() => return Ok(Flow::Ended),
-                Ok(Received::End) => return Err(FrontError::Truncated),
+                Ok(Received::End) => return Err(VhostUserError::Truncated),
                 Err(error) => return Err(error),
             };
             if let Some(message) = self.decoder.receive(&buffer[..received], fds)? {
@@ -247,11 +269,11 @@ impl Session {
     /// The guest runs on meanwhile.
     ///
     /// # Errors
-    /// [`FrontError::Io`] if the kick can't be read or the guest can't be notified.
-    pub fn kicked(&mut self, handler: &mut dyn RequestHandler) -> Result<(), FrontError> {
+    /// [`VhostUserError::Io`] if the kick can't be read or the guest can't be notified.
+    pub fn kicked(&mut self, handler: &mut dyn RequestHandler) -> Result<(), VhostUserError> {
         let Some(kick) = self.backend.vring(QUEUE).running_kick() else { return Ok(()) };
         let kicked =
-            kick.take().map_err(|errno| FrontError::Io { operation: "reading a kick", source: errno.into() })?;
+            kick.take().map_err(|errno| VhostUserError::Io { operation: "reading a kick", source: errno.into() })?;
         if !kicked {
             return Ok(());
         }
@@ -333,7 +355,7 @@ impl Session {
 
     /// What the session has seen so far.
     #[must_use]
-    pub fn stats(&self) -> &SessionStats {
+    pub fn stats(&self) -> &VhostUserStats {
         &self.stats
     }
 
@@ -349,9 +371,9 @@ impl Session {
         self.device.store
     }
 
-    fn obey(&mut self, message: Message, handler: &mut dyn RequestHandler) -> Result<Flow, FrontError> {
+    fn obey(&mut self, message: Message, handler: &mut dyn RequestHandler) -> Result<Flow, VhostUserError> {
         let code = message.code;
-        let flow = match self.backend.handle(message).map_err(|refusal| FrontError::Refused { code, refusal })? {
+        let flow = match self.backend.handle(message).map_err(|refusal| VhostUserError::Refused { code, refusal })? {
             Answer::Silence => Flow::Continue,
             Answer::Reply(bytes) => self.send(&bytes)?,
             Answer::Refused { reply, refusal } => {
@@ -367,17 +389,17 @@ impl Session {
         Ok(flow)
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<Flow, FrontError> {
+    fn send(&self, bytes: &[u8]) -> Result<Flow, VhostUserError> {
         match send(&self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(len) if len == bytes.len() => Ok(Flow::Continue),
-            Ok(_) | Err(Errno::AGAIN) => Err(FrontError::NotReading),
+            Ok(_) | Err(Errno::AGAIN) => Err(VhostUserError::NotReading),
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(Flow::Ended),
-            Err(errno) => Err(FrontError::Io { operation: "sending a reply", source: errno.into() }),
+            Err(errno) => Err(VhostUserError::Io { operation: "sending a reply", source: errno.into() }),
         }
     }
 
     /// Takes all available requests; false if the ring could not be served.
-    fn serve_kick(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<bool, FrontError> {
+    fn serve_kick(&mut self, queue: usize, handler: &mut dyn RequestHandler) -> Result<bool, VhostUserError> {
         self.stats.kicks += 1;
         let served = self.take_available(queue, handler);
         self.device.bounce.trim();
@@ -393,7 +415,7 @@ impl Session {
         self.notify().map_err(notify_error)?;
         handler.before_acknowledge();
         if let Some(fault) = self.memory_fault() {
-            return Err(FrontError::MemoryGone(fault.to_owned()));
+            return Err(VhostUserError::MemoryGone(fault.to_owned()));
         }
         Ok(served.is_ok())
     }
@@ -440,10 +462,10 @@ impl Session {
         queue: usize,
         handler: &mut dyn RequestHandler,
     ) {
-        let started = Instant::now();
-        let Device { store, bounce, .. } = &mut self.device;
+        let Device { store, bounce, clock, .. } = &mut self.device;
+        let begun = clock.now();
         let executed = execute(&request, op, &**memory, &mut **store, bounce);
-        let store_time = Nanos::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let store_time = clock.now().saturating_sub(begun);
         if let Err(error) = &executed {
             self.stats.store_errors += 1;
             self.stats.first_store_error.get_or_insert_with(|| error.to_string());
@@ -509,7 +531,7 @@ impl Session {
     }
 
     /// Completes what became due while the ring was disabled, once it runs again.
-    fn release_held(&mut self) -> Result<(), FrontError> {
+    fn release_held(&mut self) -> Result<(), VhostUserError> {
         let vring = self.backend.vring(QUEUE);
         let epoch = vring.epoch();
         let running = vring.is_running();
@@ -541,14 +563,14 @@ impl Session {
     }
 }
 
-impl AsFd for Session {
+impl AsFd for VhostUserSession {
     /// The socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl SessionStats {
+impl VhostUserStats {
     fn count(&mut self, op: Op, data_bytes: u64) {
         let position = Op::ALL.iter().position(|&known| known == op).expect("all kinds are there");
         self.requests[position] += 1;
@@ -562,7 +584,7 @@ impl SessionStats {
 
 /// Looks at the available ring after one kick: for each of its entries one, and one at its end
 /// that may find another entry.
-const LOOKS_MAX: u32 = 2 * crate::vhost_user::QUEUE_SIZE_MAX as u32 + 1;
+const LOOKS_MAX: u32 = 2 * QUEUE_SIZE_MAX as u32 + 1;
 
 /// The only ring so far.
 const QUEUE: usize = 0;
@@ -572,6 +594,13 @@ struct Device {
     config: BlkConfig,
     store: Box<dyn Store>,
     bounce: Bounce,
+    clock: Box<dyn HostClock>,
+}
+
+impl Device {
+    fn new(config: BlkConfig, store: Box<dyn Store>, clock: Box<dyn HostClock>) -> Self {
+        Device { config, store, bounce: Bounce::default(), clock }
+    }
 }
 
 impl std::fmt::Debug for Device {
@@ -609,8 +638,8 @@ fn data_bytes(request: &BlkRequest) -> u64 {
     }
 }
 
-fn notify_error(source: io::Error) -> FrontError {
-    FrontError::Io { operation: "notifying the guest", source }
+fn notify_error(source: io::Error) -> VhostUserError {
+    VhostUserError::Io { operation: "notifying the guest", source }
 }
 
 enum Received {
@@ -620,7 +649,7 @@ enum Received {
 }
 
 /// Receives at most as many bytes as fit, with the file descriptors that come beside them.
-fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<Received, FrontError> {
+fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<Received, VhostUserError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -628,7 +657,7 @@ fn receive(socket: &UnixStream, bytes: &mut [u8]) -> Result<Received, FrontError
         Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Ok(Received::NothingYet),
         Err(Errno::CONNRESET) => return Ok(Received::End),
-        Err(errno) => return Err(FrontError::Io { operation: "receiving", source: errno.into() }),
+        Err(errno) => return Err(VhostUserError::Io { operation: "receiving", source: errno.into() }),
     };
     let mut fds = Vec::new();
     for message in control.drain() {

@@ -1,0 +1,376 @@
+//! A connection of any protocol: what its thread does, and how other threads deliver to it.
+//!
+//! A front end is a [`Protocol`]: what was received goes in, requests come out; completions go in, replies come out. The
+//! skeleton in [`serve_connection`] does the rest for all of them: it takes requests to the device's clock, moves their
+//! bytes or has a helper move them, waits, delivers completions at their instants, and ends a connection whose code
+//! panics.
+//!
+//! Three things differ between protocols and stay with them. *Receiving and sending*: a byte stream is sent in pieces by
+//! one gathered call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call a message.
+//! *When the bytes move*: a vhost-user guest whose time stands still needs them before its kick is acknowledged, so its
+//! session moves them itself and hands over requests that are [done](Incoming::Moved). *What a client may hold*: a
+//! stream's client can stop reading, negotiate for ever and claim memory; the others can't.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use chronodisk_engine::{Bytes, Departure, Found, InheritingGuard, RealId, TransportIndex};
+use chronodisk_sim::{Nanos, Request, Status};
+use chronodisk_store::{Store, StoreError};
+use rustix::event::{EventfdFlags, PollFlags, eventfd};
+
+use super::moving::{Attempt, Lent, Slow, Work};
+use super::peer::{Guarded, Left, Moment, Peer, raise};
+use super::rehearsal::Way;
+use super::worker::{Seen, Woken, Worker};
+use super::{Shared, Totals};
+
+/// What a front end does for one connection. No call blocks.
+pub(super) trait Protocol: Send + Sized + 'static {
+    /// What panics of the connection's thread are attributed to, with the connection's number.
+    const NAME: &'static str;
+    /// What panics of a helper are attributed to.
+    const HELPER: &'static str;
+    /// The data of a write, while a helper moves them.
+    type Payload: AsRef<[u8]> + Send;
+
+    /// The next request that was received as a whole.
+    fn next_request(&mut self, shared: &Shared) -> Option<Incoming>;
+
+    /// Moves the bytes of the request that [`next_request`](Self::next_request) told last. A failure is remembered: the
+    /// client is told when the request is completed. Not called for requests whose bytes have moved.
+    fn execute(&mut self, _slot: u32, _store: &mut dyn Store) -> Result<(), NotMoved> {
+        Err(NotMoved::Failed("the protocol moves no bytes".to_owned()))
+    }
+
+    /// Lends a request's data, or the room for them, to a helper. Not called for requests whose bytes have moved.
+    fn lend(&mut self, _slot: u32) -> Lent<Self::Payload> {
+        Lent::Nothing
+    }
+
+    /// Takes back what was lent, with what came of it.
+    fn give_back(&mut self, _slot: u32, _work: &Work, _lent: Lent<Self::Payload>, _moved: Result<(), StoreError>) {}
+
+    /// Prepares the reply to a request.
+    fn complete(&mut self, slot: u32, status: Status);
+
+    /// Sends the replies to these requests at that moment, as far as they can be sent at once.
+    fn deliver(&mut self, link: &Link, departures: &[Departure], moment: &mut Moment<'_>, left: &mut Left);
+
+    /// Sends what waits to be sent, as far as that can be sent at once.
+    fn flush(&mut self, io: Io<'_>);
+
+    /// Receives what is there, since a descriptor is ready; `listening` tells whether input was waited for. Returns the
+    /// instant at which it was received, or `None` if the connection ends.
+    fn receive(&mut self, io: Io<'_>, listening: bool) -> Option<Nanos>;
+
+    /// Decides what to wait for; `None` if the connection ends. `moving` tells whether helpers have some of its data.
+    fn plan(&mut self, io: Io<'_>, moving: bool) -> Option<Wants>;
+
+    /// Waits in the receiving call itself where that is cheaper: the connection is the only one, and nothing but
+    /// [`Wants::input`] is waited for. The connection's state is not locked meanwhile, since another one may connect and
+    /// have something to deliver. `None` if the protocol has no such call.
+    fn receive_alone(_connection: &Connection<Self>, _worker: &mut Worker) -> Option<Seen> {
+        None
+    }
+
+    /// Whether a part of a request was received whose rest is waited for.
+    fn is_midway(&self) -> bool {
+        false
+    }
+
+    /// How sending stands.
+    fn outlet(&self) -> Outlet;
+
+    /// The server stops: nothing more shall be received.
+    fn end_input(link: &Link);
+
+    /// The connection ends at once.
+    fn cut(link: &Link);
+
+    /// How its replies leave, if that can be rehearsed.
+    fn way(_link: &Link) -> Option<Way> {
+        None
+    }
+
+    /// The connection has ended: what is known of it, and replies that nobody will see.
+    fn finish(&mut self, left: &mut Left, totals: &mut Totals);
+}
+
+/// A request that was received. Its slot is unique among the connection's outstanding requests.
+pub(super) enum Incoming {
+    /// The bytes have moved. The skeleton sets the request's id and issuer.
+    Moved { slot: u32, request: Request, bytes: Bytes },
+    /// The bytes are to be moved. Without a request for the device it takes no time there.
+    ToMove { slot: u32, request: Option<Request>, work: Work },
+}
+
+/// Why bytes did not move.
+pub(super) enum NotMoved {
+    /// The store would wait for the host's disk; nothing has happened.
+    WouldWait,
+    /// The reason.
+    Failed(String),
+}
+
+/// What a connection waits for.
+pub(super) struct Wants {
+    /// On its own descriptor.
+    pub socket: PollFlags,
+    /// Another descriptor, which becomes readable.
+    pub other: Option<Arc<OwnedFd>>,
+    /// Something happens without being announced, so look again soon.
+    pub impatient: bool,
+}
+
+/// How sending stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outlet {
+    Open,
+    /// The client does not read; what is left is sent once the socket takes it.
+    Full,
+    /// Nobody is there.
+    Closed,
+}
+
+/// A connection's descriptors, which need no lock.
+pub(super) struct Link {
+    pub socket: OwnedFd,
+    /// Wakes the connection's thread.
+    pub event: OwnedFd,
+}
+
+/// What a protocol reaches besides its own state.
+pub(super) struct Io<'a> {
+    pub link: &'a Link,
+    pub shared: &'a Shared,
+    pub left: &'a mut Left,
+}
+
+/// A connection, shared with the threads that deliver to it and the helpers.
+pub(super) struct Connection<P> {
+    pub link: Link,
+    state: Guarded<State<P>>,
+}
+
+/// A connection's state.
+pub(super) struct State<P> {
+    pub protocol: P,
+    /// Requests at the helpers, and the data of theirs that wait there.
+    pub moving: usize,
+    pub moving_bytes: u64,
+    /// The connection's thread waits for what the client sends. If not, it waits for replies to leave.
+    listening: bool,
+    broken: bool,
+}
+
+/// Most data of a connection's requests that wait for the host's disk; further requests wait in the
+/// socket.
+const MOVING_BYTES_MAX: u64 = 64 << 20;
+/// Data of requests received together that the connection's thread copies itself while others are
+/// connected, who wait for the store and perhaps for this thread meanwhile; helpers copy the rest.
+const COPIED_BYTES_MAX: u64 = 256 << 10;
+
+/// Serves a client until it is gone or the server stops.
+pub(super) fn serve_connection<P: Protocol>(
+    shared: &Arc<Shared>,
+    connection: u32,
+    transport: TransportIndex,
+    socket: OwnedFd,
+    protocol: P,
+) {
+    let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
+    let state = State { protocol, moving: 0, moving_bytes: 0, listening: true, broken: false };
+    let peer = Arc::new(Connection { link: Link { socket, event }, state: Guarded::new(state) });
+    shared.peers().insert(connection, peer.clone());
+    // Stopping raises the flag first and looks for peers then.
+    if shared.is_stopping() {
+        peer.end_input();
+    }
+    let mut worker = Worker::new(shared.clone(), connection, transport);
+    if let Some(way) = P::way(&peer.link) {
+        worker.rehearse(way);
+    }
+    shared.catch(|| format!("{} {connection}", P::NAME), || peer.run(&mut worker));
+    shared.peers().remove(&connection);
+    let finish = || peer.state().protocol.finish(worker.left(), &mut shared.totals());
+    shared.catch(|| format!("{} {connection}", P::NAME), finish);
+    // Whoever comes now finds the state free.
+    let handed_over = peer.state.take_handed_over().map_or_else(Vec::new, |(departures, _)| departures);
+    worker.left().dropped(&handed_over);
+    shared.totals().dropped_completions += handed_over.len() as u64;
+    worker.finish();
+}
+
+impl<P: Protocol> Connection<P> {
+    pub fn state(&self) -> InheritingGuard<'_, State<P>> {
+        self.state.lock()
+    }
+
+    fn run(self: &Arc<Self>, worker: &mut Worker) {
+        let shared = worker.shared.clone();
+        let mut seen = Seen { at: shared.now(), found: Found::Busy };
+        let mut slow = Vec::new();
+        // When the first bytes came of a request whose last ones did not.
+        let mut begun = None;
+        loop {
+            let is_midway = self.take_requests(worker, &mut begun, &mut slow);
+            worker.turn(&**self, seen);
+            // Not before the clock knows them.
+            slow.drain(..).for_each(|slow| self.have_moved(&shared, slow));
+            begun = begun.or(Some(seen)).filter(|_| is_midway);
+            // Before it is decided what to wait for: they may not fit into the socket.
+            worker.deliver_handed_over(&**self, &self.state);
+            let Some((wants, moving)) = self.plan(&shared, worker.left()) else { return };
+            let only_input = wants.socket == PollFlags::IN && wants.other.is_none();
+            if only_input
+                && !moving
+                && worker.waits_for_client_only()
+                && shared.is_alone()
+                && let Some(received) = P::receive_alone(self, worker)
+            {
+                seen = received;
+                continue;
+            }
+            seen = match self.wait(worker, &wants) {
+                Woken::Look => Seen { at: shared.now(), found: Found::Busy },
+                Woken::Ready(found) => {
+                    let io = Io { link: &self.link, shared: &shared, left: worker.left() };
+                    let state = &mut *self.state();
+                    match state.protocol.receive(io, state.listening) {
+                        Some(at) => Seen { at, found },
+                        None => return,
+                    }
+                }
+            };
+        }
+    }
+
+    fn plan(&self, shared: &Shared, left: &mut Left) -> Option<(Wants, bool)> {
+        let mut state = self.state();
+        let state = &mut *state;
+        if state.broken {
+            return None;
+        }
+        let moving = state.moving > 0;
+        let mut wants = state.protocol.plan(Io { link: &self.link, shared, left }, moving)?;
+        if state.moving_bytes >= MOVING_BYTES_MAX {
+            wants.socket.remove(PollFlags::IN);
+        }
+        state.listening = wants.socket.contains(PollFlags::IN);
+        Some((wants, moving))
+    }
+
+    fn wait(&self, worker: &mut Worker, wants: &Wants) -> Woken {
+        let socket = (self.link.socket.as_fd(), wants.socket);
+        match &wants.other {
+            Some(other) => worker.wait(&self.link.event, &[socket, (other.as_fd(), PollFlags::IN)], wants.impatient),
+            None => worker.wait(&self.link.event, &[socket], wants.impatient),
+        }
+    }
+
+    /// Takes what the client asked for, and moves its bytes, unless that means to wait for the
+    /// host's disk; then it is told as slow. The first request began to come at `begun`, which it
+    /// takes. Tells whether a part of another one is there.
+    fn take_requests(&self, worker: &mut Worker, begun: &mut Option<Seen>, slow: &mut Vec<Slow<P::Payload>>) -> bool {
+        let shared = worker.shared.clone();
+        let mut state = self.state();
+        let state = &mut *state;
+        let mut store = None;
+        let is_alone = shared.is_alone();
+        let mut copied_bytes = 0;
+        let (transport, connection) = (worker.transport, worker.connection);
+        let named = |slot: u32, request: Request| {
+            let id = RealId { transport, connection, slot }.pack();
+            Request { id, issuer: connection, ..request }
+        };
+        while state.moving_bytes < MOVING_BYTES_MAX
+            && (state.moving == 0 || !shared.client_memory.is_exceeded())
+            && let Some(incoming) = state.protocol.next_request(&shared)
+        {
+            let (slot, request, work) = match incoming {
+                Incoming::Moved { slot, request, bytes } => {
+                    worker.arrived(named(slot, request), bytes, begun.take());
+                    continue;
+                }
+                Incoming::ToMove { slot, request, work } => (slot, request.map(|request| named(slot, request)), work),
+            };
+            if let (Some(request), Some(_)) = (request, &shared.shadowing)
+                && work.reaches_store()
+            {
+                slow.push(state.begin_moving(slot, request, work));
+                continue;
+            }
+            let store = store.get_or_insert_with(|| shared.store());
+            let asked = shared.now();
+            if work.kind.moves_data() {
+                copied_bytes += work.len_bytes;
+            }
+            let is_long = !is_alone && work.kind.moves_data() && copied_bytes > COPIED_BYTES_MAX;
+            let waits = (store.flush_waits() && work.flush) || (store.write_waits() && work.kind.changes_contents());
+            let executed = match is_long || waits {
+                true => Err(NotMoved::WouldWait),
+                false => state.protocol.execute(slot, &mut Attempt(&mut ***store)),
+            };
+            let took = shared.now().saturating_sub(asked);
+            let bytes = match (executed, request) {
+                (Ok(()), _) => Bytes::Moved { took },
+                (Err(NotMoved::WouldWait), Some(request)) => {
+                    slow.push(state.begin_moving(slot, request, work));
+                    Bytes::Moving
+                }
+                (Err(NotMoved::WouldWait), None) => {
+                    shared.note_store_error(&StoreError::WouldWait);
+                    Bytes::Failed { took }
+                }
+                (Err(NotMoved::Failed(reason)), _) => {
+                    shared.note_store_error(&reason);
+                    Bytes::Failed { took }
+                }
+            };
+            match request.filter(|_| shared.shadowing.is_none()) {
+                Some(request) => worker.arrived(request, bytes, begun.take()),
+                None => state.protocol.complete(slot, Status::Ok),
+            }
+        }
+        drop(store);
+        if state.protocol.outlet() == Outlet::Open {
+            state.protocol.flush(Io { link: &self.link, shared: &shared, left: worker.left() });
+        }
+        state.protocol.is_midway()
+    }
+}
+
+impl<P: Protocol> State<P> {
+    /// The connection's own thread has to see how it stands: it does not look at what comes, or can't send.
+    pub fn needs_attention(&self) -> bool {
+        self.broken || !self.listening || self.protocol.outlet() != Outlet::Open
+    }
+}
+
+impl<P: Protocol> Peer for Connection<P> {
+    fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
+        self.state.deliver(departures, moment, foreign.then_some(&self.link.event), |state, departures, moment| {
+            state.protocol.deliver(&self.link, departures, moment, left);
+            // There may be room for what the client sent meanwhile, or nothing left to do.
+            if foreign && state.needs_attention() {
+                raise(&self.link.event);
+            }
+        });
+    }
+
+    fn nudge(&self) {
+        raise(&self.link.event);
+    }
+
+    fn end_input(&self) {
+        P::end_input(&self.link);
+        raise(&self.link.event);
+    }
+
+    fn abandon(&self) {
+        self.state().broken = true;
+        P::cut(&self.link);
+        raise(&self.link.event);
+    }
+}
