@@ -2,49 +2,18 @@
 //!
 //! It counts the allocations of its own thread: the test harness has others.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "common/allocations.rs"]
+mod allocations;
+
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use allocations::ALLOCATIONS;
 use chronodisk_front::nbd::mock::{MockClient, RequestBytes};
 use chronodisk_front::nbd::wire::command;
 use chronodisk_front::nbd::{Event, Export, NbdSession, RequestKey, ServerOffer, Tls};
 use chronodisk_sim::Status;
 use chronodisk_store::{RamStore, Store};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count_allocation() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_allocation();
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count_allocation();
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const DEPTH: usize = 32;
 const CAPACITY_BYTES: u64 = 64 << 20;

@@ -89,6 +89,23 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
+/// Keeps those pages of this process in memory that were or will be touched. Memory that nobody touches takes none, so
+/// that sparse mappings stay sparse.
+///
+/// # Errors
+/// If a limit applies to locked memory: later allocations would fail.
+pub fn lock_touched_memory() -> io::Result<()> {
+    use rustix::mm::MlockAllFlags;
+    use rustix::process::{Resource, getrlimit};
+    use rustix::thread::{CapabilitySet, capabilities};
+    let is_unlimited = getrlimit(Resource::Memlock).current.is_none();
+    if !is_unlimited && !capabilities(None)?.effective.contains(CapabilitySet::IPC_LOCK) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    Ok(rustix::mm::mlockall(flags)?)
+}
+
 /// Threads of the lowest priority (`SCHED_IDLE`), one per CPU, that keep CPUs from idling
 /// while somebody needs them awake. Every other thread comes before them. They end with this value.
 ///

@@ -3,9 +3,13 @@
 use chronodisk_device::DeviceInfo;
 use chronodisk_sim::SECTOR_BYTES;
 
-/// Largest read or write in bytes that the kernel sends as one request: 256 pages, its own limit. A block device on the
-/// file must not send larger ones (`queue/max_sectors_kb`), since the kernel would divide them.
+/// Largest read or write in bytes that the kernel sends as one request: 256 pages of 4 KiB, its own limit.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Largest read or write in bytes that a block device on the file should send (`queue/max_sectors_kb`). Each piece of
+/// memory that is not a whole page counts as one, so the kernel divides requests near [`REQUEST_BYTES_MAX`], and perhaps
+/// within a block, which fails. Half of that leaves as many pages again for such pieces.
+pub const DEVICE_REQUEST_BYTES_MAX: u32 = REQUEST_BYTES_MAX / 2;
 
 /// Value of the mount option `rootmode`: the root of the file system is the regular file itself, so the mount point is
 /// a regular file, too.
@@ -27,6 +31,25 @@ pub struct FuseFile {
 }
 
 impl FuseFile {
+    /// Checks what the fields promise; `store_bytes` is the size of the device's store.
+    pub(crate) fn check(&self, store_bytes: u64) -> Result<(), &'static str> {
+        let block_bytes = self.block_bytes_min;
+        if !block_bytes.is_power_of_two() || u64::from(block_bytes) < SECTOR_BYTES {
+            return Err("block_bytes_min: expected a power of two, at least 512");
+        }
+        if self.size_bytes == 0 || self.size_bytes != store_bytes {
+            return Err("size_bytes: expected the size of the store");
+        }
+        if !self.size_bytes.is_multiple_of(block_bytes.into()) {
+            return Err("size_bytes: expected a multiple of block_bytes_min");
+        }
+        // `off_t` has a sign.
+        if i64::try_from(self.size_bytes).is_err() {
+            return Err("size_bytes: expected less than 2^63");
+        }
+        Ok(())
+    }
+
     /// The file of a device.
     #[must_use]
     pub fn of(info: &DeviceInfo) -> Self {

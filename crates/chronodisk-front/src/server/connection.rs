@@ -34,8 +34,8 @@ pub(super) trait Protocol: Send + Sized + 'static {
     /// The data of a write, while a helper moves them.
     type Payload: AsRef<[u8]> + Send;
 
-    /// The next request that was received as a whole.
-    fn next_request(&mut self, shared: &Shared) -> Option<Incoming>;
+    /// The next request that was received as a whole. A protocol with a call a message receives it here.
+    fn next_request(&mut self, link: &Link, shared: &Shared) -> Option<Incoming>;
 
     /// Moves the bytes of the request that [`next_request`](Self::next_request) told last. A failure is remembered: the
     /// client is told when the request is completed. Not called for requests whose bytes have moved.
@@ -101,8 +101,9 @@ pub(super) trait Protocol: Send + Sized + 'static {
 pub(super) enum Incoming {
     /// The bytes have moved. The skeleton sets the request's id and issuer.
     Moved { slot: u32, request: Request, bytes: Bytes },
-    /// The bytes are to be moved. Without a request for the device it takes no time there.
-    ToMove { slot: u32, request: Option<Request>, work: Work },
+    /// The bytes are to be moved. Without a request for the device it takes no time there. It was seen at `seen`, if that
+    /// was not when the protocol [received](Protocol::receive).
+    ToMove { slot: u32, request: Option<Request>, work: Work, seen: Option<Seen> },
 }
 
 /// Why bytes did not move.
@@ -164,6 +165,8 @@ pub(super) struct State<P> {
     broken: bool,
 }
 
+/// How long a client has for its last replies when the server stops.
+pub(super) const FAREWELL: Nanos = Nanos::from_secs(2);
 /// Most data of a connection's requests that wait for the host's disk; further requests wait in the
 /// socket.
 const MOVING_BYTES_MAX: u64 = 64 << 20;
@@ -286,14 +289,16 @@ impl<P: Protocol> Connection<P> {
         };
         while state.moving_bytes < MOVING_BYTES_MAX
             && (state.moving == 0 || !shared.client_memory.is_exceeded())
-            && let Some(incoming) = state.protocol.next_request(&shared)
+            && let Some(incoming) = state.protocol.next_request(&self.link, &shared)
         {
-            let (slot, request, work) = match incoming {
+            let (slot, request, work, seen) = match incoming {
                 Incoming::Moved { slot, request, bytes } => {
                     worker.arrived(named(slot, request), bytes, begun.take());
                     continue;
                 }
-                Incoming::ToMove { slot, request, work } => (slot, request.map(|request| named(slot, request)), work),
+                Incoming::ToMove { slot, request, work, seen } => {
+                    (slot, request.map(|request| named(slot, request)), work, seen)
+                }
             };
             if let (Some(request), Some(_)) = (request, &shared.shadowing)
                 && work.reaches_store()
@@ -329,7 +334,7 @@ impl<P: Protocol> Connection<P> {
                 }
             };
             match request.filter(|_| shared.shadowing.is_none()) {
-                Some(request) => worker.arrived(request, bytes, begun.take()),
+                Some(request) => worker.arrived(request, bytes, seen.or(begun.take())),
                 None => state.protocol.complete(slot, Status::Ok),
             }
         }

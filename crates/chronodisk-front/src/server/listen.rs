@@ -173,7 +173,7 @@ impl AsFd for Listener {
 }
 
 /// Memory for a connection's stack, of which its thread uses a tenth.
-const STACK_BYTES: usize = 256 << 10;
+pub(super) const STACK_BYTES: usize = 256 << 10;
 
 /// Accepts connections and gives each a thread, until the server stops and all threads have ended.
 pub(super) fn accept<F>(shared: &Arc<Shared>, listener: &Listener, serve: F)
@@ -219,7 +219,7 @@ where
 }
 
 /// A connection that is counted for as long as its thread runs, however that ends.
-struct Counted<'a>(&'a Shared);
+pub(super) struct Counted<'a>(pub &'a Shared);
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
@@ -229,7 +229,7 @@ impl Drop for Counted<'_> {
 
 impl Shared {
     /// A number that no connection has: 24 bits, of which nobody uses many at a time.
-    fn new_connection(&self) -> u32 {
+    pub(super) fn new_connection(&self) -> u32 {
         loop {
             let number = self.next_connection.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
             if number != 0 && !self.peers().contains_key(&number) {

@@ -50,6 +50,7 @@ use chronodisk_store::Store;
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::core::Core;
+pub use self::fuse::FuseAttachment;
 use self::helpers::Helpers;
 pub use self::listen::{Address, ListenError};
 use self::peer::Peer;
@@ -220,6 +221,7 @@ impl Server {
             peers: InheritingMutex::new(BTreeMap::new()),
             next_connection: AtomicU32::new(1),
             connection_count: AtomicUsize::new(0),
+            no_fifo: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             rehearsal: Rehearsal::default(),
@@ -453,6 +455,8 @@ struct Shared {
     peers: InheritingMutex<BTreeMap<u32, Arc<dyn Peer>>>,
     next_connection: AtomicU32,
     connection_count: AtomicUsize,
+    /// Threads stay ordinary ones.
+    no_fifo: AtomicBool,
     stopping: AtomicBool,
     stop: OwnedFd,
     rehearsal: Rehearsal,
@@ -532,6 +536,12 @@ impl Shared {
 
     fn set_wake_at(&self, wake_at: Option<Nanos>) {
         self.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
+    }
+
+    /// Whether no thread may be a real-time thread: the kernel's workers, which bring a client's requests, are ordinary
+    /// ones and would starve.
+    fn avoids_fifo(&self) -> bool {
+        self.no_fifo.load(Ordering::Relaxed)
     }
 
     fn is_stopping(&self) -> bool {

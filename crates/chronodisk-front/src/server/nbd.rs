@@ -15,7 +15,9 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, getsockname, recv, sendmsg, shutdown,
 };
 
-use super::connection::{Connection, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants, serve_connection};
+use super::connection::{
+    Connection, FAREWELL, Incoming, Io, Link, NotMoved, Outlet, Protocol, Wants, serve_connection,
+};
 use super::moving::{Lent, Work, WorkKind};
 use super::peer::{Left, Moment};
 use super::rehearsal::Way;
@@ -56,8 +58,6 @@ const SLICES: usize = 64;
 /// What a thread that is alone receives at once, without holding its session: a client's 32
 /// requests for reads, or a small write.
 const RECEIVE_ALONE_BYTES: usize = 8 << 10;
-/// How long a client has for reading its last replies when the server stops.
-const FAREWELL: Nanos = Nanos::from_secs(2);
 
 /// Serves a client until it is gone or the server stops.
 pub(super) fn serve(
@@ -87,7 +87,7 @@ impl Protocol for NbdConnection {
     const HELPER: &'static str = "a helper of an NBD connection";
     type Payload = Detached;
 
-    fn next_request(&mut self, shared: &Shared) -> Option<Incoming> {
+    fn next_request(&mut self, _link: &Link, shared: &Shared) -> Option<Incoming> {
         loop {
             let request = match self.session.next_event()? {
                 Event::Request(request) => request,
@@ -109,7 +109,8 @@ impl Protocol for NbdConnection {
             // The skeleton sets both.
             let (id, issuer) = (RequestId(0), 0);
             let for_device = request.device_request(id, 0, issuer);
-            return Some(Incoming::ToMove { slot: slot as u32, request: for_device, work: work(&request) });
+            let work = work(&request);
+            return Some(Incoming::ToMove { slot: slot as u32, request: for_device, work, seen: None });
         }
     }
 

@@ -56,7 +56,7 @@ impl Protocol for VhostConnection {
     const HELPER: &'static str = "a helper of a vhost-user connection";
     type Payload = [u8; 0];
 
-    fn next_request(&mut self, _shared: &Shared) -> Option<Incoming> {
+    fn next_request(&mut self, _link: &Link, _shared: &Shared) -> Option<Incoming> {
         let arrival = self.arrivals.0.pop_front()?;
         self.latest = arrival.request.id.0;
         let slot = arrival.request.id.0 as u32;

@@ -248,6 +248,9 @@ impl Worker {
         impatient: bool,
     ) -> Woken {
         let now = self.shared.now();
+        if self.shared.avoids_fifo() {
+            self.scheduling.leave_fifo();
+        }
         let plan = self.pace.plan(now, self.wake_at.map(|wake_at| wake_at.saturating_sub(self.ahead)));
         if let Wait::Forever | Wait::Sleep { .. } = plan
             && let Some(lingering) = self.begin_linger(now)
@@ -425,7 +428,7 @@ impl Worker {
             return;
         }
         self.shared.keep_awake();
-        if self.pace.owes_sleep(now) {
+        if self.pace.owes_sleep(now) || self.shared.avoids_fifo() {
             self.scheduling.leave_fifo();
         } else {
             self.scheduling.enter_fifo();

@@ -1,0 +1,596 @@
+//! The kernel's connection.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use chronodisk_sim::{Lba, Op, Priority, Request, RequestId, SECTOR_BYTES, Status};
+use chronodisk_store::{Store, StoreError};
+
+use super::wire::{
+    self, AttrOut, Body, FallocateIn, FuseError, IN_HEADER_BYTES, InHeader, InitIn, InitOut, MESSAGE_BYTES_MAX,
+    OUT_HEADER_BYTES, OutHeader, ROOT_ID, RangeIn, WRITE_IN_BYTES, fallocate_mode, init_flag, opcode, open_flag,
+};
+use super::{BACKGROUND_MAX, FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
+use crate::buffer_pool::BufferPool;
+
+/// The kernel's connection without its descriptor.
+///
+/// The owner of the descriptor turns this wheel: one message is read into [`receive_room`](Self::receive_room) and
+/// [`received`](Self::received); [`next_event`](Self::next_event) is asked; a request is [executed](Self::execute) at
+/// once and [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is written with one call and
+/// [acknowledged](Self::sent). While [`wants_input`](Self::wants_input) is false no message is read.
+///
+/// With the same number of requests under way and of the same sizes as before nothing is allocated.
+#[derive(Debug)]
+pub struct FuseSession {
+    file: FuseFile,
+    phase: Phase,
+    message: Box<[u8]>,
+    /// Length of a message that was received and not looked at.
+    message_len: Option<usize>,
+    /// The write whose data are in the message.
+    payload: Option<u32>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    outstanding: usize,
+    in_flight_bytes: u64,
+    pool: BufferPool,
+    replies: VecDeque<Reply>,
+    refused_requests: u64,
+}
+
+/// Something that the kernel did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FuseEvent {
+    /// A request for the device arrived.
+    Request(FuseRequest),
+    /// The file system was unmounted: no more messages follow.
+    Destroyed,
+}
+
+/// A request whose range lies inside the file and keeps to its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FuseRequest {
+    /// Names it towards the session, as long as it is outstanding; below [`IN_FLIGHT_COUNT_MAX`].
+    pub slot: u32,
+    /// What to do.
+    pub command: FuseCommand,
+    /// First byte; zero for a flush.
+    pub offset_bytes: u64,
+    /// Length in bytes; zero for a flush, at least one block otherwise.
+    pub len_bytes: u64,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FuseCommand {
+    /// Data from the device.
+    Read,
+    /// Data to the device.
+    Write,
+    /// Make completed writes durable.
+    Flush,
+    /// The range is no longer needed, and reads as zeros.
+    Discard,
+    /// The range reads as zeros.
+    WriteZeroes,
+}
+
+impl FuseCommand {
+    fn op(self) -> Op {
+        match self {
+            FuseCommand::Read => Op::Read,
+            FuseCommand::Write => Op::Write,
+            FuseCommand::Flush => Op::Flush,
+            FuseCommand::Discard => Op::Discard,
+            FuseCommand::WriteZeroes => Op::WriteZeroes,
+        }
+    }
+}
+
+impl FuseRequest {
+    /// What the device is asked to do.
+    #[must_use]
+    pub fn device_request(&self, id: RequestId, queue: u16, issuer: u32) -> Request {
+        Request {
+            id,
+            op: self.command.op(),
+            lba: Lba(self.offset_bytes / SECTOR_BYTES),
+            // Exact: a block is a whole number of sectors, and the length was checked.
+            sectors: (self.len_bytes / SECTOR_BYTES) as u32,
+            fua: false,
+            priority: Priority::Normal,
+            queue,
+            issuer,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before the first message.
+    Start,
+    Serving,
+    Ended,
+}
+
+/// A request that is outstanding, or whose data were not sent.
+#[derive(Debug, Default)]
+struct Slot {
+    /// `None` once it was completed.
+    request: Option<FuseRequest>,
+    unique: u64,
+    /// What the request counts for in `in_flight_bytes`.
+    claimed_bytes: u64,
+    /// Room for the data of a read.
+    buffer: Box<[u8]>,
+    /// The data of a read are there.
+    has_data: bool,
+    failure: Option<FuseError>,
+}
+
+/// A reply that was not sent.
+#[derive(Debug)]
+struct Reply {
+    header: [u8; OUT_HEADER_BYTES],
+    body: Body,
+    /// The slot of a read and the length of its data.
+    data: Option<(u32, usize)>,
+}
+
+/// The data of a write, copied out of the message.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    buffer: Box<[u8]>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+}
+
+/// For so long the kernel need not ask for the attributes again, which never change.
+const ATTR_VALID_S: u64 = 86_400;
+/// `S_IFREG` with the owner's permissions to read and write, or to read.
+const MODE: u32 = 0o100_600;
+const MODE_READ_ONLY: u32 = 0o100_400;
+/// `O_ACCMODE` and `O_RDONLY` of open(2).
+const ACCESS_MODE: u32 = 0o3;
+const READ_ONLY: u32 = 0;
+/// Longest range of one request, which counts its sectors in 32 bits.
+const RANGE_BYTES_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES;
+/// Replies that wait to be sent, besides those to requests of the device.
+const REPLIES_MAX: usize = 2 * IN_FLIGHT_COUNT_MAX;
+
+/// What becomes of a message.
+enum Answer {
+    Silence,
+    Body(Body),
+    Request(FuseRequest),
+    Destroyed,
+}
+
+impl FuseSession {
+    /// A connection on which nothing was received.
+    #[must_use]
+    pub fn new(file: FuseFile) -> Self {
+        FuseSession {
+            file,
+            phase: Phase::Start,
+            message: vec![0; MESSAGE_BYTES_MAX].into_boxed_slice(),
+            message_len: None,
+            payload: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+            outstanding: 0,
+            in_flight_bytes: 0,
+            // The kernel bounds its requests, and they must not wait for those of other clients.
+            pool: BufferPool::new(&Arc::default(), IN_FLIGHT_BYTES_MAX as usize),
+            replies: VecDeque::new(),
+            refused_requests: 0,
+        }
+    }
+
+    /// Whether a message may be read.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        self.phase != Phase::Ended
+            && self.message_len.is_none()
+            && self.slots.len() - self.free.len() < IN_FLIGHT_COUNT_MAX
+            && self.in_flight_bytes + u64::from(REQUEST_BYTES_MAX) <= IN_FLIGHT_BYTES_MAX
+            && self.replies.len() < REPLIES_MAX
+    }
+
+    /// Room for one message. The data of the latest write are gone after this.
+    pub fn receive_room(&mut self) -> &mut [u8] {
+        self.payload = None;
+        self.message_len = None;
+        &mut self.message
+    }
+
+    /// A message of so many bytes was read into [`receive_room`](Self::receive_room).
+    ///
+    /// # Panics
+    /// If there was less room.
+    pub fn received(&mut self, len: usize) {
+        assert!(len <= self.message.len(), "more bytes than there was room for");
+        self.message_len = Some(len);
+    }
+
+    /// What the message asks for, if that is not answered already.
+    pub fn next_event(&mut self) -> Option<FuseEvent> {
+        let len = self.message_len.take()?;
+        // Without a header there is nobody to answer, and a reply to number 0 would be a notification.
+        let header = InHeader::decode(&self.message[..len]).filter(|header| header.unique != 0)?;
+        let answer = match header.len as usize == len {
+            true => self.answer(&header, len),
+            false => Err(FuseError::Invalid),
+        };
+        match answer {
+            Ok(Answer::Silence) => None,
+            Ok(Answer::Body(body)) => {
+                self.reply(header.unique, body);
+                None
+            }
+            Ok(Answer::Request(request)) => Some(FuseEvent::Request(request)),
+            Ok(Answer::Destroyed) => {
+                self.reply(header.unique, Body::EMPTY);
+                self.phase = Phase::Ended;
+                Some(FuseEvent::Destroyed)
+            }
+            Err(error) => {
+                let is_for_device =
+                    matches!(header.opcode, opcode::READ | opcode::WRITE | opcode::FALLOCATE | opcode::FSYNC);
+                self.refused_requests += u64::from(is_for_device);
+                self.reply_error(header.unique, error);
+                None
+            }
+        }
+    }
+
+    fn answer(&mut self, header: &InHeader, len: usize) -> Result<Answer, FuseError> {
+        match header.opcode {
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::INTERRUPT => return Ok(Answer::Silence),
+            opcode::INIT => return self.initialise(len).map(Answer::Body),
+            _ if self.phase != Phase::Serving => return Err(FuseError::Protocol),
+            opcode::DESTROY => return Ok(Answer::Destroyed),
+            opcode::STATFS => {
+                return Ok(Answer::Body(wire::statfs_out(self.file.size_bytes, self.file.block_bytes_min)));
+            }
+            _ if header.nodeid != ROOT_ID => return Err(FuseError::NoEntry),
+            _ => {}
+        }
+        let body = &self.message[IN_HEADER_BYTES..len];
+        Ok(match header.opcode {
+            opcode::LOOKUP => return Err(FuseError::NotDirectory),
+            opcode::GETATTR => Answer::Body(self.attributes()),
+            opcode::OPEN => {
+                let flags = wire::open_in(body).ok_or(FuseError::Invalid)?;
+                if self.file.read_only && flags & ACCESS_MODE != READ_ONLY {
+                    return Err(FuseError::ReadOnly);
+                }
+                Answer::Body(wire::open_out(open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES))
+            }
+            // A close keeps nothing that a completed write did not: `FLUSH` is no flush of the device.
+            opcode::RELEASE | opcode::FLUSH => Answer::Body(Body::EMPTY),
+            opcode::READ => {
+                let range = RangeIn::decode(body).ok_or(FuseError::Invalid)?;
+                return self.begin_read(header.unique, range);
+            }
+            opcode::WRITE => {
+                let range = RangeIn::decode(body).ok_or(FuseError::Invalid)?;
+                let data_bytes = body.len().checked_sub(WRITE_IN_BYTES).ok_or(FuseError::Invalid)?;
+                if range.len_bytes != data_bytes as u64 {
+                    return Err(FuseError::Invalid);
+                }
+                let request = self.begin_change(header.unique, FuseCommand::Write, range)?;
+                self.payload = Some(request.slot);
+                Answer::Request(request)
+            }
+            opcode::FSYNC => {
+                let nothing = RangeIn { offset_bytes: 0, len_bytes: 0 };
+                Answer::Request(self.begin(header.unique, FuseCommand::Flush, nothing))
+            }
+            opcode::FALLOCATE => {
+                let FallocateIn { range, mode } = FallocateIn::decode(body).ok_or(FuseError::Invalid)?;
+                let command = match mode & !fallocate_mode::KEEP_SIZE {
+                    fallocate_mode::PUNCH_HOLE if self.file.discard => FuseCommand::Discard,
+                    fallocate_mode::PUNCH_HOLE | fallocate_mode::ZERO_RANGE => FuseCommand::WriteZeroes,
+                    _ => return Err(FuseError::NotSupported),
+                };
+                Answer::Request(self.begin_change(header.unique, command, range)?)
+            }
+            _ => return Err(FuseError::NotServed),
+        })
+    }
+
+    fn initialise(&mut self, len: usize) -> Result<Body, FuseError> {
+        let init = InitIn::decode(&self.message[IN_HEADER_BYTES..len]).ok_or(FuseError::Invalid)?;
+        let is_old = init.major < wire::MAJOR || (init.major == wire::MAJOR && init.minor < wire::MINOR_MIN);
+        if self.phase != Phase::Start || is_old {
+            return Err(FuseError::Protocol);
+        }
+        if init.major == wire::MAJOR {
+            self.phase = Phase::Serving;
+        }
+        // A later major version than ours is answered with ours, and the kernel begins again.
+        let used = init_flag::ASYNC_READ | init_flag::BIG_WRITES | init_flag::ASYNC_DIO | init_flag::MAX_PAGES;
+        let out = InitOut {
+            major: wire::MAJOR,
+            minor: init.minor.min(wire::MINOR),
+            max_readahead: init.max_readahead,
+            flags: init.flags & used,
+            max_background: BACKGROUND_MAX,
+            congestion_threshold: BACKGROUND_MAX,
+            max_write: REQUEST_BYTES_MAX,
+            time_gran: 1,
+            max_pages: (REQUEST_BYTES_MAX / PAGE_BYTES) as u16,
+        };
+        Ok(out.encode())
+    }
+
+    fn attributes(&self) -> Body {
+        let attributes = AttrOut {
+            attr_valid_s: ATTR_VALID_S,
+            ino: ROOT_ID,
+            size_bytes: self.file.size_bytes,
+            mode: if self.file.read_only { MODE_READ_ONLY } else { MODE },
+            blksize: self.file.block_bytes_preferred,
+        };
+        attributes.encode()
+    }
+
+    /// A read that ends behind the end of the file is shortened, as read(2) has it.
+    fn begin_read(&mut self, unique: u64, range: RangeIn) -> Result<Answer, FuseError> {
+        if range.len_bytes > REQUEST_BYTES_MAX.into() {
+            return Err(FuseError::TooBig);
+        }
+        let left_bytes = self.file.size_bytes.saturating_sub(range.offset_bytes);
+        let range = RangeIn { len_bytes: range.len_bytes.min(left_bytes), ..range };
+        if range.len_bytes == 0 {
+            return Ok(Answer::Body(Body::EMPTY));
+        }
+        self.expect_blocks(range)?;
+        Ok(Answer::Request(self.begin(unique, FuseCommand::Read, range)))
+    }
+
+    fn begin_change(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> Result<FuseRequest, FuseError> {
+        if self.file.read_only {
+            return Err(FuseError::ReadOnly);
+        }
+        if range.len_bytes == 0 {
+            return Err(FuseError::Invalid);
+        }
+        if range.len_bytes > RANGE_BYTES_MAX {
+            return Err(FuseError::TooBig);
+        }
+        let end = range.offset_bytes.checked_add(range.len_bytes);
+        if end.is_none_or(|end| end > self.file.size_bytes) {
+            return Err(FuseError::NoSpace);
+        }
+        self.expect_blocks(range)?;
+        Ok(self.begin(unique, command, range))
+    }
+
+    fn expect_blocks(&self, range: RangeIn) -> Result<(), FuseError> {
+        let block_bytes = u64::from(self.file.block_bytes_min);
+        let whole = range.offset_bytes.is_multiple_of(block_bytes) && range.len_bytes.is_multiple_of(block_bytes);
+        if whole { Ok(()) } else { Err(FuseError::Invalid) }
+    }
+
+    fn begin(&mut self, unique: u64, command: FuseCommand, range: RangeIn) -> FuseRequest {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let claimed_bytes = if command == FuseCommand::Read { range.len_bytes } else { 0 };
+        let RangeIn { offset_bytes, len_bytes } = range;
+        let request = FuseRequest { slot: index, command, offset_bytes, len_bytes };
+        let buffer = match claimed_bytes {
+            0 => Box::default(),
+            // The pool has no limit.
+            bytes => self.pool.take(bytes as usize).unwrap_or_default(),
+        };
+        let slot = &mut self.slots[index as usize];
+        *slot = Slot { request: Some(request), unique, claimed_bytes, buffer, has_data: false, failure: None };
+        self.in_flight_bytes += claimed_bytes;
+        self.outstanding += 1;
+        request
+    }
+
+    /// The data of a write, from its event until the next [`receive_room`](Self::receive_room).
+    #[must_use]
+    pub fn payload(&self, slot: u32) -> Option<&[u8]> {
+        let request = self.request(slot).filter(|_| self.payload == Some(slot))?;
+        let begin = IN_HEADER_BYTES + WRITE_IN_BYTES;
+        self.message.get(begin..begin + request.len_bytes as usize)
+    }
+
+    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when the request is told. If
+    /// it fails, [`complete`](Self::complete) tells the kernel so.
+    ///
+    /// # Errors
+    /// Those of the store; the request stays outstanding. A store that answers [`StoreError::WouldWait`] has not failed:
+    /// the caller asks again.
+    pub fn execute(&mut self, slot: u32, store: &mut dyn Store) -> Result<(), StoreError> {
+        let gone = |what: &str| StoreError::Damaged { what: what.to_owned() };
+        let request = self.request(slot).ok_or_else(|| gone("a request that is not outstanding"))?;
+        let FuseRequest { command, offset_bytes, len_bytes, .. } = request;
+        let executed = match command {
+            FuseCommand::Read => {
+                let room = self.slots[slot as usize].buffer.get_mut(..len_bytes as usize);
+                room.ok_or_else(|| gone("the room for a read")).and_then(|room| store.read(offset_bytes, room))
+            }
+            FuseCommand::Write => {
+                let payload = self.payload(slot).ok_or_else(|| gone("the data of a write: it was executed too late"));
+                payload.and_then(|payload| store.write(offset_bytes, payload))
+            }
+            FuseCommand::Flush => store.flush(),
+            FuseCommand::Discard => store.discard(offset_bytes, len_bytes),
+            FuseCommand::WriteZeroes => store.write_zeroes(offset_bytes, len_bytes),
+        };
+        match &executed {
+            Ok(()) => self.slots[slot as usize].has_data = command == FuseCommand::Read,
+            Err(StoreError::WouldWait) => {}
+            Err(error) => self.slots[slot as usize].failure = Some(store_failure(error)),
+        }
+        executed
+    }
+
+    /// A copy of the data of a write, which stays.
+    pub(crate) fn take_payload(&mut self, slot: u32) -> Option<Payload> {
+        let len = self.payload(slot)?.len();
+        let mut buffer = self.pool.take(len)?;
+        let payload = self.payload(slot)?;
+        buffer[..len].copy_from_slice(payload);
+        Some(Payload { buffer, len })
+    }
+
+    /// Takes back the copy.
+    pub(crate) fn give_payload(&mut self, payload: Payload) {
+        self.pool.give(payload.buffer);
+    }
+
+    /// Takes the room for the data of a read, to be filled elsewhere and [given back](Self::give_back).
+    pub(crate) fn lend(&mut self, slot: u32) -> Option<Box<[u8]>> {
+        self.request(slot).filter(|request| request.command == FuseCommand::Read)?;
+        Some(std::mem::take(&mut self.slots[slot as usize].buffer))
+    }
+
+    /// Gives back what was lent.
+    pub(crate) fn give_back(&mut self, slot: u32, buffer: Box<[u8]>, has_data: bool) {
+        match self.request(slot) {
+            Some(_) => {
+                let slot = &mut self.slots[slot as usize];
+                (slot.buffer, slot.has_data) = (buffer, has_data);
+            }
+            None => self.pool.give(buffer),
+        }
+    }
+
+    /// A store failed at what an outstanding request asks for; [`complete`](Self::complete) tells the kernel so.
+    pub fn failed(&mut self, slot: u32, error: &StoreError) {
+        if self.request(slot).is_some() {
+            self.slots[slot as usize].failure = Some(store_failure(error));
+        }
+    }
+
+    /// Answers a request; returns false if it is not outstanding.
+    pub fn complete(&mut self, slot: u32, status: Status) -> bool {
+        let Some(request) = self.request(slot) else { return false };
+        let known = &mut self.slots[slot as usize];
+        known.request = None;
+        self.outstanding -= 1;
+        let (unique, has_data) = (known.unique, known.has_data);
+        let lacks_data = request.command == FuseCommand::Read && !has_data;
+        let failure = known.failure.or(device_failure(status)).or(lacks_data.then_some(FuseError::Io));
+        match (failure, request.command) {
+            (Some(error), _) => self.reply_error(unique, error),
+            (None, FuseCommand::Read) => {
+                let len = request.len_bytes as usize;
+                let header = header(unique, 0, len);
+                self.replies.push_back(Reply { header, body: Body::EMPTY, data: Some((slot, len)) });
+                return true;
+            }
+            // A write's length is bounded by the message's.
+            (None, FuseCommand::Write) => self.reply(unique, wire::write_out(request.len_bytes as u32)),
+            (None, _) => self.reply(unique, Body::EMPTY),
+        }
+        self.free(slot);
+        true
+    }
+
+    /// Whether there is a reply to be sent.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// Points `slices` to the next reply, which one call has to write; returns how many are in use.
+    pub fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; 3]) -> usize {
+        let Some(reply) = self.replies.front() else { return 0 };
+        slices[0] = IoSlice::new(&reply.header);
+        slices[1] = IoSlice::new(reply.body.bytes());
+        let Some((slot, len)) = reply.data else { return 2 };
+        slices[2] = IoSlice::new(&self.slots[slot as usize].buffer[..len]);
+        3
+    }
+
+    /// The reply that [`gather`](Self::gather) showed was sent, or nobody wants it.
+    pub fn sent(&mut self) {
+        if let Some(Reply { data: Some((slot, _)), .. }) = self.replies.pop_front() {
+            self.free(slot);
+        }
+    }
+
+    /// Requests that were told and not completed.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Whether the file system was unmounted.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Requests for the device that were answered with an error before anybody was told of them.
+    #[must_use]
+    pub fn refused_requests(&self) -> u64 {
+        self.refused_requests
+    }
+
+    fn request(&self, slot: u32) -> Option<FuseRequest> {
+        self.slots.get(slot as usize)?.request
+    }
+
+    fn free(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        self.in_flight_bytes -= slot.claimed_bytes;
+        self.pool.give(std::mem::take(&mut slot.buffer));
+        self.free.push(index);
+    }
+
+    fn reply(&mut self, unique: u64, body: Body) {
+        let header = header(unique, 0, body.bytes().len());
+        self.replies.push_back(Reply { header, body, data: None });
+    }
+
+    fn reply_error(&mut self, unique: u64, error: FuseError) {
+        let header = header(unique, -(error as i32), 0);
+        self.replies.push_back(Reply { header, body: Body::EMPTY, data: None });
+    }
+}
+
+/// Bytes of a page, in which [`InitOut::max_pages`] counts. Where the kernel's are larger, so are its requests, which
+/// `max_write` bounds.
+const PAGE_BYTES: u32 = 4096;
+
+fn header(unique: u64, error: i32, body_bytes: usize) -> [u8; OUT_HEADER_BYTES] {
+    OutHeader { len: (OUT_HEADER_BYTES + body_bytes) as u32, error, unique }.encode()
+}
+
+fn device_failure(status: Status) -> Option<FuseError> {
+    match status {
+        Status::Ok => None,
+        Status::MediaError | Status::Aborted => Some(FuseError::Io),
+        Status::Unsupported => Some(FuseError::NotSupported),
+        // A zone can't be written so.
+        _ => Some(FuseError::Invalid),
+    }
+}
+
+fn store_failure(error: &StoreError) -> FuseError {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match error {
+        StoreError::BudgetExceeded { .. } => FuseError::NoSpace,
+        StoreError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge) => {
+            FuseError::NoSpace
+        }
+        _ => FuseError::Io,
+    }
+}
