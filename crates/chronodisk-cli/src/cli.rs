@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    age, calibrate, compare, completions, devices, emulator_server, fit, image, kernel, man, run, serve, simulate,
-    validate, verify,
+    age, calibrate, compare, completions, devices, emulator_server, fit, image, kernel, man, mount, run, serve,
+    simulate, validate, verify,
 };
 use crate::failure::Outcome;
 
@@ -19,7 +19,7 @@ use crate::failure::Outcome;
     disable_help_subcommand = true,
     after_help = "Data is written to standard output, messages to standard error.\n\n\
         Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 this host lacks something.\n\
-        `run` and `serve --run` end with the status of their program.\n\n\
+        `run`, `mount` and `serve --run` end with the status of their program.\n\n\
         Example: chronodisk run --device first-disk -- cp -r /usr/include /mnt"
 )]
 pub struct Cli {
@@ -30,6 +30,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Mount(mount::Arguments),
     Serve(serve::Arguments),
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
@@ -52,6 +53,7 @@ impl Cli {
     pub fn execute(self, given: &dyn Fn(&str) -> bool) -> Outcome {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, given),
+            Command::Mount(arguments) => mount::execute(arguments, given),
             Command::Serve(arguments) => serve::execute(arguments, given),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),

@@ -8,6 +8,7 @@ mod device;
 mod elsewhere;
 mod failure;
 mod http;
+mod native_result;
 mod output;
 mod quantity;
 mod reps;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
+        Some("native-watchdog") => return chronodisk_native::native_watchdog(),
         _ => {}
     }
     output::set_up_rendering();

@@ -99,6 +99,7 @@ pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOu
         host_cpu: u32::try_from(outcome.host_cpu).ok(),
         log_file: stored::log_name(index),
         server: None,
+        native: None,
         shadow: None,
         summary: Summary::of(&outcome.records, begun..ended),
     });
@@ -116,6 +117,8 @@ pub struct Served<'a> {
     pub device: &'a Device,
     pub started_at: String,
     pub addresses: &'a [Address],
+    /// The block device of this host that was made of it, if any.
+    pub block_device: Option<&'a Path>,
     pub outcome: &'a ServerOutcome,
     pub summary: Summary,
     pub lateness_unstolen: Distribution,
@@ -128,6 +131,8 @@ pub struct Served<'a> {
 /// The result of a device that was served under the host's clock; without options.
 pub fn served(served: &Served<'_>) -> RunResult {
     let Served { directory, device, outcome, .. } = served;
+    let nodes = served.block_device.iter().map(|path| path.display().to_string());
+    let addresses = served.addresses.iter().map(Address::to_string).chain(nodes).collect();
     let driver = if served.shadow.is_some() { "shadow" } else { "real" };
     let rep = RepResult {
         index: 0,
@@ -145,7 +150,8 @@ pub fn served(served: &Served<'_>) -> RunResult {
         samples: Vec::new(),
         host_cpu: None,
         log_file: stored::log_name(0),
-        server: Some(server_result(served)),
+        server: Some(server_result(addresses, outcome, served.lateness_unstolen)),
+        native: None,
         shadow: served.shadow.clone(),
         summary: served.summary.clone(),
     };
@@ -211,8 +217,13 @@ fn by_name(costs: &KernelCosts) -> BTreeMap<String, KernelCost> {
     Work::ALL.into_iter().zip(&costs.works).map(|(work, of_work)| (work.name().to_owned(), cost(of_work))).collect()
 }
 
-fn server_result(served: &Served<'_>) -> ServerResult {
-    let statistics = &served.outcome.statistics;
+/// How a device was served at these addresses.
+pub fn server_result(
+    addresses: Vec<String>,
+    outcome: &ServerOutcome,
+    lateness_unstolen_us: Distribution,
+) -> ServerResult {
+    let statistics = &outcome.statistics;
     let transports = statistics.clock.transports.iter().map(|transport| {
         let result = TransportResult {
             skew_woken_ns: transport.skew_woken,
@@ -222,7 +233,7 @@ fn server_result(served: &Served<'_>) -> ServerResult {
         (transport.name.clone(), result)
     });
     ServerResult {
-        addresses: served.addresses.iter().map(Address::to_string).collect(),
+        addresses,
         connections: statistics.connections,
         connections_refused: statistics.connections_refused,
         handshakes_given_up: statistics.handshakes_given_up,
@@ -232,7 +243,7 @@ fn server_result(served: &Served<'_>) -> ServerResult {
         dropped_completions: statistics.dropped_completions,
         panics: statistics.panics,
         first_panic: statistics.first_panic.clone(),
-        close_error: served.outcome.close_error.clone(),
+        close_error: outcome.close_error.clone(),
         realtime: statistics.realtime,
         clamped_arrivals: statistics.engine.clamped_arrivals,
         clamp_max_ns: statistics.engine.clamp_max,
@@ -242,13 +253,13 @@ fn server_result(served: &Served<'_>) -> ServerResult {
         stolen_ns: statistics.pace.stolen,
         stolen_max_ns: statistics.pace.gap_max,
         stolen_requests: statistics.clock.stolen_requests,
-        lateness_unstolen_us: served.lateness_unstolen,
+        lateness_unstolen_us,
         transports: transports.collect(),
     }
 }
 
 /// What a reader of the figures should know of a device that was served.
-fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
+pub fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
     let statistics = &outcome.statistics;
     let reason = |first: &Option<String>| first.clone().unwrap_or_else(|| "no reason was given".to_owned());
     let mut warnings = outcome.store_notices.clone();
@@ -393,7 +404,7 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
     warnings
 }
 
-fn host_info() -> HostInfo {
+pub fn host_info() -> HostInfo {
     let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -10,6 +10,7 @@
 //! - [`sim`] drives a model from event to event, with no clock at all.
 //! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
 //!   give the same completions under every clock.
+//! - [`dilation`] says from what a program did how long it would have taken on a faster device.
 //! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
 //!   workload.
 //!
@@ -20,6 +21,7 @@
 //! engine when that is done). Only [`remote`] and [`emulator`] know of sockets and threads.
 #![deny(unsafe_code)]
 
+pub mod dilation;
 pub mod emulator;
 mod engine;
 mod fault;

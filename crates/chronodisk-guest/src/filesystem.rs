@@ -66,7 +66,8 @@ impl FileSystem {
     }
 
     /// Arguments that make it repeatable and leave no lazy work that would disturb the command.
-    pub(crate) fn maker_arguments(self, seed: u64, device: &str, capacity_bytes: u64, extra: &[String]) -> Vec<String> {
+    #[must_use]
+    pub fn maker_arguments(self, seed: u64, device: &str, capacity_bytes: u64, extra: &[String]) -> Vec<String> {
         let uuid = uuid_of(seed);
         let own: Vec<String> = match self {
             FileSystem::Ext4 | FileSystem::Ext3 | FileSystem::Ext2 => {
@@ -89,7 +90,8 @@ impl FileSystem {
     }
 
     /// Mount options that go before the user's own.
-    pub(crate) fn mount_options(self, capacity_bytes: u64) -> Option<&'static str> {
+    #[must_use]
+    pub fn mount_options(self, capacity_bytes: u64) -> Option<&'static str> {
         // Else a thread of the kernel would write them beside the command.
         self.leaves_inode_tables(capacity_bytes).then_some("noinit_itable")
     }

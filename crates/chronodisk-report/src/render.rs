@@ -75,6 +75,11 @@ fn render_rep(rep: &RepResult) -> String {
         return render_shadow(rep, shadow);
     }
     let mut facts = facts_table();
+    if let Some(native) = &rep.native {
+        let late = format!("{}, of which requests were late for {} at most", rep.run_time_ns, native.late_ns);
+        facts.row(["run time", &late]);
+        facts.row(["block device", &native.line()]);
+    }
     match &rep.server {
         Some(server) => push_server(&mut facts, server),
         None => {

@@ -195,6 +195,9 @@ pub struct RepResult {
     /// How the device was served under the host's clock; not for a guest.
     #[serde(default)]
     pub server: Option<ServerResult>,
+    /// The block device of this host on which the program ran natively, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<NativeResult>,
     /// The real device beside which the model was, if there was one. In the summary, and in the log,
     /// service times are the model's then, completions are the real device's, and lateness is how
     /// much longer than the model that one took.
@@ -247,6 +250,51 @@ pub struct ShadowResult {
     pub measured_total_ns: Nanos,
     /// How long the same workload with the same think times takes on the model alone.
     pub simulated_total_ns: Nanos,
+}
+
+/// The block device of the host's own kernel on which a program ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NativeResult {
+    /// Its node.
+    pub block_device: String,
+    /// Its I/O scheduler.
+    pub scheduler: String,
+    /// Read-ahead in KiB.
+    pub read_ahead_kib: u64,
+    /// Largest request in KiB.
+    pub request_kib_max: u64,
+    /// Logical block in bytes.
+    pub logical_block_bytes: u64,
+    /// `write back` if the kernel flushes a volatile cache, else `write through`.
+    pub write_cache: String,
+    /// Whether it counts as a disk that turns.
+    pub rotational: bool,
+    /// Whether it can discard.
+    pub discard: bool,
+    /// Whether the memory of the process that served it was locked.
+    pub memory_locked: bool,
+    /// Whether that process was set to write to a block device (`PR_SET_IO_FLUSHER`).
+    pub io_flusher: bool,
+    /// Time of the program's run in which some request was due and not completed yet. The program has waited for late
+    /// requests no longer than this.
+    pub late_ns: Nanos,
+}
+
+impl NativeResult {
+    /// The block device and its settings in a line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!(
+            "{}, scheduler {}, read-ahead {} KiB, requests up to {} KiB, {}{}{}",
+            self.block_device,
+            self.scheduler,
+            self.read_ahead_kib,
+            self.request_kib_max,
+            self.write_cache,
+            if self.discard { ", discard" } else { "" },
+            if self.memory_locked { "" } else { ", memory not locked" },
+        )
+    }
 }
 
 /// A device that was served under the host's clock.
@@ -337,6 +385,8 @@ pub enum PhaseName {
     Mkfs,
     /// Mounts it.
     Mount,
+    /// Runs the commands of `--setup`.
+    Setup,
     /// Runs the program.
     Command,
     /// Writes back and unmounts.
@@ -351,6 +401,7 @@ impl PhaseName {
             PhaseName::Boot => "boot",
             PhaseName::Mkfs => "mkfs",
             PhaseName::Mount => "mount",
+            PhaseName::Setup => "setup",
             PhaseName::Command => "command",
             PhaseName::Unmount => "unmount",
         }

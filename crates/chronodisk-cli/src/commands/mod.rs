@@ -10,6 +10,7 @@ pub mod fit;
 pub mod image;
 pub mod kernel;
 pub mod man;
+pub mod mount;
 pub mod run;
 pub mod serve;
 pub mod simulate;

@@ -3,7 +3,7 @@
 mod before;
 mod ending;
 mod metrics;
-mod recording;
+pub mod recording;
 mod shadow;
 mod store;
 
@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 use chronodisk_device::{DeviceInfo, Speed};
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
+use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
+use chronodisk_native::Attachment;
 use chronodisk_report::{ShadowResult, render_run_summary};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
@@ -28,9 +30,11 @@ use self::ending::PidFile;
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
+use super::mount;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
+use crate::native_result::settings_of;
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
 use crate::{output, quantity, runs, stored};
@@ -53,12 +57,16 @@ pub struct Arguments {
 
     /// Listens for NBD clients at this address; may be repeated. A bare PORT listens on the loopback interface; a HOST
     /// that other machines reach needs --tls-verify-peer or --insecure
-    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present = "vhost_user")]
+    #[arg(long, value_name = "unix:PATH|HOST:PORT|PORT", required_unless_present_any = ["vhost_user", "attach"])]
     nbd: Vec<Address>,
 
     /// Listens for a virtual machine at this socket, with the protocol vhost-user-blk
     #[arg(long, value_name = "PATH")]
     vhost_user: Option<PathBuf>,
+
+    /// Makes a block device of this host's kernel, which needs root. --run finds it in $device
+    #[arg(long, value_name = "WAY")]
+    attach: Option<Attach>,
 
     /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
@@ -188,8 +196,8 @@ pub struct Arguments {
 }
 
 /// What a real device does not need.
-const ONLY_EMULATED: [&str; 7] =
-    ["store", "ram_budget", "preload", "durable", "vhost_user", "arrival_skew", "completion_lead"];
+const ONLY_EMULATED: [&str; 8] =
+    ["store", "ram_budget", "preload", "durable", "vhost_user", "attach", "arrival_skew", "completion_lead"];
 
 /// Measured online, or fixed.
 type Tracked = chronodisk_engine::Tracked;
@@ -214,6 +222,14 @@ fn metrics_address(text: &str) -> Result<Address, String> {
         Address::Unix(_) => Err("expected HOST:PORT or PORT; Prometheus does not support Unix sockets".into()),
         address => Ok(address),
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Attach {
+    /// The way that suits this host: fuse
+    Auto,
+    /// A file of FUSE, and a loop device of it
+    Fuse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -258,6 +274,8 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let cant_start = |error| Failure::host(format!("can't start a server: {error}"));
     server.record_to(gathered.recorder()).map_err(cant_start)?;
     let addresses = listen(&arguments, &device, &mut server)?;
+    let attachment = attach(&arguments, &device, &mut server)?;
+    let block_device = attachment.as_ref().map(|attachment| attachment.path().to_owned());
     let metrics = arguments.metrics.as_ref().map(|address| {
         let profile = device.name().to_owned();
         let (server, gathered, overflow) = (server.view(), gathered.clone(), overflow.clone());
@@ -267,7 +285,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
     let child = match &arguments.run {
-        Some(command) => Some(ending::captive(&arguments, command, &addresses[0])?),
+        Some(command) => Some(ending::captive(&arguments, command, addresses.first(), block_device.as_deref())?),
         None => {
             announce(&arguments, &addresses);
             None
@@ -276,7 +294,8 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     new_store.keep();
     let mut show = || show_figures(&server, &gathered);
     let status = ending::wait(signals, child, arguments.stats.then_some(&mut show as &mut dyn FnMut()))?;
-    drop((pidfile, metrics));
+    // The block device goes before the server that it needs.
+    drop((pidfile, metrics, attachment));
     let mut outcome = server.stop();
     if let Some(overflow) = overflow {
         outcome.model_statistics.extend(store::overflow_statistics(&overflow));
@@ -289,7 +308,15 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         Ok(shadow) => (shadow, Ok(())),
         Err(failure) => (None, Err(failure)),
     };
-    let keeping = Keeping { arguments: &arguments, given, device: &device, directory: &directory, started_at, shadow };
+    let keeping = Keeping {
+        arguments: &arguments,
+        given,
+        device: &device,
+        block_device: block_device.as_deref(),
+        directory: &directory,
+        started_at,
+        shadow,
+    };
     let kept = keep(keeping, &addresses, &outcome, &gathered, status);
     drop(unused);
     // One is returned, which shows it; the others are shown here.
@@ -446,6 +473,16 @@ fn listen(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
     Ok(addresses)
 }
 
+/// Makes the block device of `--attach`.
+fn attach(arguments: &Arguments, device: &Device, server: &mut Server) -> Result<Option<Attachment>, Failure> {
+    let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
+    let info = device.info();
+    let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
+    let attachment = chronodisk_native::attach(server, info, file, "none").map_err(mount::failure)?;
+    output::note(format_args!("block device: {}", settings_of(&attachment).line()));
+    Ok(Some(attachment))
+}
+
 /// The device as a virtual machine sees it.
 fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> {
     if read_only {
@@ -461,6 +498,7 @@ struct Keeping<'a> {
     arguments: &'a Arguments,
     given: &'a dyn Fn(&str) -> bool,
     device: &'a Device,
+    block_device: Option<&'a Path>,
     directory: &'a Path,
     started_at: String,
     shadow: Option<ShadowResult>,
@@ -473,7 +511,7 @@ fn keep(
     gathered: &Gathered,
     status: u8,
 ) -> Result<(), Failure> {
-    let Keeping { arguments, given, device, directory, started_at, shadow } = keeping;
+    let Keeping { arguments, given, device, block_device, directory, started_at, shadow } = keeping;
     let all = all_options(arguments);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
     let options_given = options_given.collect();
@@ -484,6 +522,7 @@ fn keep(
         device,
         started_at,
         addresses,
+        block_device,
         outcome,
         summary: state.summary.finish(),
         lateness_unstolen: state.summary.lateness_unstolen(),
@@ -510,10 +549,11 @@ fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
     let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
     let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
     let tls = tls.and_then(|choice| choice.to_possible_value());
-    let entries: [(&str, Value); 30] = [
+    let entries: [(&str, Value); 31] = [
         ("device", json!(arguments.device)),
         ("nbd", json!(nbd)),
         ("vhost-user", json!(arguments.vhost_user)),
+        ("attach", json!(arguments.attach.and_then(|way| Some(way.to_possible_value()?.get_name().to_owned())))),
         ("capacity", json!(arguments.capacity)),
         ("state", json!(arguments.state)),
         ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),

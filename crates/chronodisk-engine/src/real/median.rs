@@ -7,7 +7,7 @@ use chronodisk_sim::Nanos;
 /// Samples go into a ring; the quantile is taken anew after every [`REFRESH`] of them, so that a
 /// sample costs a few nanoseconds. Robust against the outliers that a busy host makes.
 #[derive(Clone, Debug)]
-pub(super) struct RunningQuantile {
+pub(crate) struct RunningQuantile {
     ring: [u32; WINDOW],
     count: u64,
     per_mille: usize,

@@ -7,7 +7,7 @@
 pub mod host;
 mod linger;
 mod lock;
-mod median;
+pub(crate) mod median;
 mod pace;
 
 use std::cmp::Reverse;

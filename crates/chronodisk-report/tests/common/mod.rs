@@ -67,6 +67,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         host_cpu: Some(1),
         log_file: format!("requests-{index}.parquet"),
         server: None,
+        native: None,
         shadow: None,
         summary: Summary::of(records, Nanos::ZERO..Nanos::from_millis(1)),
     };

@@ -28,19 +28,28 @@ pub fn signals() -> Result<UnixStream, Failure> {
 }
 
 /// Starts the command of `--run`, which finds the device in its environment.
-pub fn captive(arguments: &Arguments, command: &std::ffi::OsStr, first: &Address) -> Result<Child, Failure> {
+pub fn captive(
+    arguments: &Arguments,
+    command: &std::ffi::OsStr,
+    first: Option<&Address>,
+    block_device: Option<&Path>,
+) -> Result<Child, Failure> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command);
-    if !arguments.nbd.is_empty() {
+    if let (Some(first), false) = (first, arguments.nbd.is_empty()) {
         shell.env("uri", arguments.nbd_uri(first));
     }
     match first {
-        Address::Unix(path) => {
+        Some(Address::Unix(path)) => {
             shell.env("unixsocket", path);
         }
-        Address::Tcp { port, .. } => {
+        Some(Address::Tcp { port, .. }) => {
             shell.env("port", port.to_string());
         }
+        None => {}
+    }
+    if let Some(device) = block_device {
+        shell.env("device", device);
     }
     if arguments.json {
         // Standard output is the result's.

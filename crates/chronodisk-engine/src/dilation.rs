@@ -1,0 +1,553 @@
+//! How long a program would have taken if its device were some times as fast, from what it did on the device as it is.
+//!
+//! While the device is busy with a request of the program's, the program gets 1/R of the time. Two estimates of its
+//! virtual time are kept beside each other, from the same events:
+//!
+//! - *By debt.* Virtual time advances with real time, except while the device is busy. Then, while something is
+//!   runnable, it advances and debt grows by what the device should have done meanwhile; while nothing is runnable, debt
+//!   is paid with virtual time still, and afterwards time counts 1/R. Debt that is left when the device has nothing to
+//!   do any more is dropped, and reported as unpaid.
+//! - *By request.* While the device is busy and nothing is runnable, virtual time stands still, and each completion that
+//!   the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
+//!
+//! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both ways
+//! of counting are followed until then.
+//!
+//! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
+//! for the time in which the device was busy beside something else.
+//!
+//! While the program is frozen, virtual time stands still; while the device is busy, debt falls then, below zero if need
+//! be. Such a credit is given back at the next wait or when the device has nothing to do any more. [`Dilation::wish`]
+//! says when to freeze and when to thaw, which keeps the debt small.
+//!
+//! What is deliberately absent: who freezes, and who observes. Times come with the events, integers of nanoseconds; sums
+//! are kept in 2^-32 ns, so that rounding does not add up.
+
+use std::collections::{HashMap, VecDeque};
+
+use chronodisk_sim::Nanos;
+
+use crate::real::median::RunningQuantile;
+
+/// How many times as fast a device would be, at least once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speedup {
+    /// What is left of a nanosecond, in 2^-32 ns.
+    inverse: i64,
+}
+
+/// A nanosecond in the unit of all sums.
+const NANO: i64 = 1 << 32;
+
+impl Speedup {
+    /// As it is.
+    pub const NONE: Speedup = Speedup { inverse: NANO };
+    /// Requests take no time.
+    pub const INFINITE: Speedup = Speedup { inverse: 0 };
+
+    /// From a factor, which may be infinite; `None` if it is below 1 or no number.
+    #[must_use]
+    pub fn from_factor(factor: f64) -> Option<Speedup> {
+        (factor >= 1.0).then(|| Speedup { inverse: (NANO as f64 / factor).round() as i64 })
+    }
+
+    /// The factor.
+    #[must_use]
+    pub fn factor(self) -> f64 {
+        NANO as f64 / self.inverse as f64
+    }
+}
+
+/// Which way a request's data go; what moves none counts as a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write,
+}
+
+/// Why something is runnable again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A request of the program's has completed.
+    Completion,
+    /// A timer, another process, or whatever else the device has nothing to do with.
+    Other,
+}
+
+/// What has happened to the program or to its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The device has got a request of the program's.
+    Issued {
+        /// Tells it apart from the others in flight.
+        id: u64,
+        /// Which way its data go.
+        direction: Direction,
+    },
+    /// The device has completed it.
+    Completed {
+        /// As issued.
+        id: u64,
+    },
+    /// Something of the program runs or waits for a processor only, where nothing did.
+    Runnable(Wake),
+    /// A thread goes on that was blocked since that instant, and no completion ended its wait.
+    Slept {
+        /// When it blocked.
+        since: Nanos,
+    },
+    /// Nothing of the program runs or waits for a processor any more; also because it was frozen.
+    Blocked,
+    /// The program was told to stop.
+    Frozen,
+    /// The program was told to go on.
+    Thawed,
+}
+
+/// What a prediction is made with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DilationOptions {
+    /// Factor for reads.
+    pub reads: Speedup,
+    /// Factor for writes.
+    pub writes: Speedup,
+    /// Whether [`Dilation::wish`] ever asks to freeze.
+    pub freezes: bool,
+    /// Most debt before the program is frozen.
+    pub quantum_max: Nanos,
+    /// What a program takes to go on after it was thawed, which is not its time; at most so much, and only until
+    /// something is runnable.
+    pub thaw_cost: Nanos,
+}
+
+impl Default for DilationOptions {
+    /// No faster, never frozen.
+    fn default() -> Self {
+        DilationOptions {
+            reads: Speedup::NONE,
+            writes: Speedup::NONE,
+            freezes: false,
+            quantum_max: Nanos::from_millis(1),
+            thaw_cost: Nanos::ZERO,
+        }
+    }
+}
+
+/// Least debt for which freezing is worth its cost.
+pub const QUANTUM_MIN: Nanos = Nanos::from_micros(20);
+
+/// By how much of the virtual time low and high are moved apart where the device is busy beside something else: on a
+/// faster device, what several threads do happens in another order. Found with synthetic programs
+/// (`tests/dilation_programs.rs`).
+const MARGIN_PER_CENT: i128 = 3;
+
+/// What the supervisor is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Nothing, but look again at this instant, if nothing happens before.
+    Nothing(Option<Nanos>),
+    /// Freeze the program.
+    Freeze,
+    /// Let it go on.
+    Thaw,
+}
+
+/// What has been found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prediction {
+    /// Real time, from the beginning.
+    pub elapsed: Nanos,
+    /// Virtual time by debt.
+    pub by_debt: Nanos,
+    /// Virtual time by request.
+    pub by_request: Nanos,
+    /// Debt that was dropped, in virtual time.
+    pub unpaid: Nanos,
+    /// Lower end of the band: the lesser estimate, without the unpaid debt.
+    pub low: Nanos,
+    /// Upper end: the greater estimate, or what it would be if all sleeps had been in full.
+    pub high: Nanos,
+    /// Real time in which the device was busy with a request of the program's.
+    pub busy: Nanos,
+    /// Real time for which the program was frozen.
+    pub frozen: Nanos,
+    /// How often it was.
+    pub freezes: u64,
+    /// Requests that completed.
+    pub requests: u64,
+    /// Waits that no completion ended while the device was busy.
+    pub other_waits: u64,
+    /// Real time of those.
+    pub other_wait_time: Nanos,
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    issued: Nanos,
+    direction: Direction,
+    /// Virtual time by request at its issue, in either way of counting the present wait.
+    by_request: [i128; 2],
+    /// Most virtual time at its issue.
+    ceiling: i128,
+}
+
+/// Both estimates, in 2^-32 ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    by_debt: i128,
+    by_request: i128,
+    /// Virtual time by which the device is behind; below zero for a credit.
+    debt: i128,
+    unpaid: i128,
+}
+
+impl Account {
+    /// The program's time passes in full.
+    fn run(&mut self, time: i128, busy: Option<i128>) {
+        self.by_debt += time * i128::from(NANO);
+        self.by_request += time * i128::from(NANO);
+        if let Some(inverse) = busy {
+            self.debt += time * (i128::from(NANO) - inverse);
+        }
+    }
+
+    /// The program stands still, and not by itself.
+    fn stand(&mut self, time: i128, busy: Option<i128>) {
+        if let Some(inverse) = busy {
+            self.debt -= time * inverse;
+        }
+    }
+
+    /// The program waits, for a completion as it seems.
+    fn wait(&mut self, time: i128, busy: Option<i128>) {
+        let Some(inverse) = busy else { return self.run(time, None) };
+        let paid = (time * inverse).min(self.debt.max(0));
+        // A credit comes back here.
+        self.by_debt += time * inverse - paid - self.debt.min(0);
+        self.debt = self.debt.max(0) - paid;
+    }
+
+    /// The device has nothing to do any more.
+    fn settle(&mut self) {
+        self.unpaid += self.debt.max(0);
+        self.by_debt -= self.debt.min(0);
+        self.debt = 0;
+    }
+}
+
+/// Most virtual time: as by request, but whoever slept has slept in full, whatever else went on.
+#[derive(Clone, Debug, Default)]
+struct Ceiling {
+    value: i128,
+    /// Its value at instants of late, and whether time counted from there on.
+    history: VecDeque<(Nanos, i128, bool)>,
+}
+
+impl Ceiling {
+    /// Instants that are remembered. Of a longer sleep only the end counts.
+    const HISTORY_MAX: usize = 1 << 16;
+
+    /// From `now` on, so much time passes, which counts or does not.
+    fn pass(&mut self, now: Nanos, time: i128, counts: bool) {
+        if self.history.len() == Ceiling::HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back((now, self.value, counts));
+        self.value += if counts { time * i128::from(NANO) } else { 0 };
+    }
+
+    fn slept(&mut self, since: Nanos, now: Nanos) {
+        let after = self.history.partition_point(|&(at, ..)| at <= since);
+        let Some(&(at, value, counts)) = self.history.get(after.saturating_sub(1)) else { return };
+        let span = |from: Nanos, to: Nanos| i128::from(to.saturating_sub(from).as_nanos()) * i128::from(NANO);
+        let since = since.clamp(at, now);
+        let value_then = value + if counts { span(at, since) } else { 0 };
+        self.value = self.value.max(value_then + span(since, now));
+    }
+}
+
+/// Follows a program.
+#[derive(Clone, Debug)]
+pub struct Dilation {
+    options: DilationOptions,
+    began: Nanos,
+    now: Nanos,
+    runnable: bool,
+    frozen: bool,
+    /// What is left of the time in which a thawed program goes on.
+    thawing: Nanos,
+    in_flight: HashMap<u64, InFlight>,
+    in_flight_by_direction: [u64; 2],
+    account: Account,
+    ceiling: Ceiling,
+    /// Real time in which the device was busy and something else went on, so that the order of things may be another.
+    overlapped: Nanos,
+    /// The account in which the present wait counts in full, with the real time of the wait in which the device was
+    /// busy.
+    waiting: Option<(Account, Nanos)>,
+    /// What half of the requests of late would at least be sooner: (R - 1) times their latency, of those that would be.
+    gain: RunningQuantile,
+    prediction: Prediction,
+}
+
+impl Dilation {
+    /// A program that begins at this instant: nothing of it is runnable yet.
+    #[must_use]
+    pub fn new(options: DilationOptions, now: Nanos) -> Self {
+        let mut dilation = Dilation {
+            options,
+            began: now,
+            now,
+            runnable: false,
+            frozen: false,
+            thawing: Nanos::ZERO,
+            in_flight: HashMap::with_capacity(1024),
+            in_flight_by_direction: [0; 2],
+            account: Account::default(),
+            ceiling: Ceiling::default(),
+            overlapped: Nanos::ZERO,
+            waiting: None,
+            gain: RunningQuantile::median(Nanos::MAX),
+            prediction: Prediction::default(),
+        };
+        dilation.begin_wait();
+        dilation
+    }
+
+    /// Something happens. An instant before the last one counts as that one: events of several processors may overtake
+    /// each other.
+    pub fn event(&mut self, at: Nanos, event: Event) {
+        self.tick(at);
+        match event {
+            Event::Issued { id, direction } => self.issued(id, direction),
+            Event::Completed { id } => self.completed(id),
+            Event::Runnable(wake) if !self.runnable => {
+                self.runnable = true;
+                self.thawing = Nanos::ZERO;
+                self.end_wait(wake);
+            }
+            Event::Slept { since } => self.ceiling.slept(since, self.now),
+            Event::Blocked if self.runnable => {
+                self.runnable = false;
+                self.begin_wait();
+            }
+            Event::Frozen if !self.frozen => {
+                self.frozen = true;
+                self.prediction.freezes += 1;
+                // Whatever ends the wait now, it is not seen.
+                self.end_wait(Wake::Completion);
+            }
+            Event::Thawed if self.frozen => {
+                self.frozen = false;
+                self.thawing = self.options.thaw_cost;
+                self.begin_wait();
+            }
+            Event::Runnable(_) | Event::Blocked | Event::Frozen | Event::Thawed => {}
+        }
+    }
+
+    /// Time passes until this instant.
+    pub fn tick(&mut self, at: Nanos) {
+        let thawed = at.min(self.now + self.thawing);
+        if !self.runnable && thawed > self.now {
+            self.thawing = self.thawing.saturating_sub(thawed.saturating_sub(self.now));
+            self.pass(thawed, true);
+        }
+        if at > self.now {
+            self.pass(at, self.frozen && !self.runnable);
+        }
+    }
+
+    fn pass(&mut self, at: Nanos, stands: bool) {
+        let passed = at.saturating_sub(self.now);
+        let (time, busy) = (i128::from(passed.as_nanos()), self.inverse_in_flight());
+        if busy.is_some() {
+            self.prediction.busy += passed;
+        }
+        if self.frozen {
+            self.prediction.frozen += passed;
+        }
+        if busy.is_some() && (self.runnable || self.frozen || self.in_flight.len() > 1) {
+            self.overlapped += passed;
+        }
+        let counts = self.runnable || (!stands && busy.is_none());
+        self.ceiling.pass(self.now, time, counts);
+        self.now = at;
+        match (self.runnable, stands) {
+            (true, _) => self.account.run(time, busy),
+            (false, true) => {
+                self.account.stand(time, busy);
+                if let Some((full, _)) = &mut self.waiting {
+                    full.stand(time, busy);
+                }
+            }
+            (false, false) => {
+                self.account.wait(time, busy);
+                if let Some((full, busy_time)) = &mut self.waiting {
+                    full.run(time, busy);
+                    *busy_time += if busy.is_some() { passed } else { Nanos::ZERO };
+                }
+            }
+        }
+    }
+
+    fn issued(&mut self, id: u64, direction: Direction) {
+        let by_request = [self.account.by_request, self.waiting.map_or(0, |(full, _)| full.by_request)];
+        // A request that is issued again is still the same.
+        self.in_flight.entry(id).or_insert_with(|| {
+            self.in_flight_by_direction[direction as usize] += 1;
+            InFlight { issued: self.now, direction, by_request, ceiling: self.ceiling.value }
+        });
+    }
+
+    fn completed(&mut self, id: u64) {
+        // What was issued before the program began is none of its requests.
+        let Some(request) = self.in_flight.remove(&id) else { return };
+        self.in_flight_by_direction[request.direction as usize] -= 1;
+        self.prediction.requests += 1;
+        let latency = self.now.saturating_sub(request.issued);
+        let speedup = self.speedup(request.direction);
+        if speedup != Speedup::NONE {
+            self.gain.add(gain(latency, speedup));
+        }
+        if !self.runnable && !self.frozen {
+            let virtual_latency = i128::from(latency.as_nanos()) * i128::from(speedup.inverse);
+            self.ceiling.value = self.ceiling.value.max(request.ceiling + virtual_latency);
+            let lift = |account: &mut Account, issued: i128| {
+                account.by_request = account.by_request.max(issued + virtual_latency);
+            };
+            lift(&mut self.account, request.by_request[0]);
+            if let Some((full, _)) = &mut self.waiting {
+                lift(full, request.by_request[1]);
+            }
+        }
+        if self.in_flight.is_empty() {
+            self.account.settle();
+            if let Some((full, _)) = &mut self.waiting {
+                full.settle();
+            }
+        }
+    }
+
+    /// From here on both ways of counting are followed, unless the program is frozen.
+    fn begin_wait(&mut self) {
+        if self.runnable || self.frozen {
+            return;
+        }
+        self.waiting = Some((self.account, Nanos::ZERO));
+        for request in self.in_flight.values_mut() {
+            request.by_request[1] = request.by_request[0];
+        }
+    }
+
+    fn end_wait(&mut self, wake: Wake) {
+        let Some((full, busy_time)) = self.waiting.take() else { return };
+        if wake == Wake::Completion {
+            return;
+        }
+        self.account = full;
+        for request in self.in_flight.values_mut() {
+            request.by_request[0] = request.by_request[1];
+        }
+        if busy_time > Nanos::ZERO {
+            self.prediction.other_waits += 1;
+            self.prediction.other_wait_time += busy_time;
+        }
+    }
+
+    fn speedup(&self, direction: Direction) -> Speedup {
+        match direction {
+            Direction::Read => self.options.reads,
+            Direction::Write => self.options.writes,
+        }
+    }
+
+    /// What is left of a nanosecond while the device is busy: the mean over the requests in flight, so that the factor
+    /// is their harmonic mean. `None` if there are none.
+    fn inverse_in_flight(&self) -> Option<i128> {
+        let [reads, writes] = self.in_flight_by_direction.map(i128::from);
+        let sum = reads * i128::from(self.options.reads.inverse) + writes * i128::from(self.options.writes.inverse);
+        (reads + writes > 0).then(|| sum / (reads + writes))
+    }
+
+    /// The debt at which the program is frozen, in real time of the device; `None` if freezing is not worth its cost,
+    /// so that time is only accounted for.
+    #[must_use]
+    pub fn quantum(&self) -> Option<Nanos> {
+        let quarter = Nanos::from_nanos(self.gain.value().as_nanos() / 4);
+        let quantum = quarter.min(self.options.quantum_max);
+        (self.options.freezes && quantum >= QUANTUM_MIN).then_some(quantum)
+    }
+
+    /// What the supervisor is to do now.
+    #[must_use]
+    pub fn wish(&self) -> Wish {
+        let Some(inverse) = self.inverse_in_flight() else {
+            return if self.frozen { Wish::Thaw } else { Wish::Nothing(None) };
+        };
+        let at = |real: i128| Some(self.now + Nanos::from_nanos(u64::try_from(real.max(1)).unwrap_or(1 << 40)));
+        if self.frozen {
+            return match inverse {
+                _ if self.account.debt <= 0 && inverse > 0 => Wish::Thaw,
+                0 => Wish::Nothing(None),
+                _ => Wish::Nothing(at(div_ceil(self.account.debt, inverse))),
+            };
+        }
+        let Some(quantum) = self.quantum().filter(|_| self.runnable && inverse < i128::from(NANO)) else {
+            return Wish::Nothing(None);
+        };
+        let left = i128::from(quantum.as_nanos()) * inverse - self.account.debt;
+        if left <= 0 { Wish::Freeze } else { Wish::Nothing(at(div_ceil(left, i128::from(NANO) - inverse))) }
+    }
+
+    /// Whether the program was last told to stop.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// What has been found by now. A wait that goes on counts as one for a completion.
+    #[must_use]
+    pub fn prediction(&self) -> Prediction {
+        let Account { by_debt, by_request, debt, unpaid } = self.account;
+        let (by_debt, unpaid) = (by_debt - debt.min(0), unpaid + debt.max(0));
+        let elapsed = self.now.saturating_sub(self.began);
+        let share = [self.overlapped, elapsed].map(|time| i128::from(time.as_nanos()));
+        let margin = by_debt * MARGIN_PER_CENT / 100 * share[0] / share[1].max(1);
+        Prediction {
+            elapsed,
+            by_debt: nanos(by_debt),
+            by_request: nanos(by_request),
+            unpaid: nanos(unpaid),
+            low: nanos(by_request.min(by_debt - unpaid) - margin),
+            high: nanos(by_request.max(by_debt).max(self.ceiling.value) + margin),
+            ..self.prediction
+        }
+    }
+}
+
+/// For a numerator of any sign and a positive denominator.
+fn div_ceil(numerator: i128, denominator: i128) -> i128 {
+    -(-numerator).div_euclid(denominator)
+}
+
+/// To the nearest nanosecond; nothing is below zero.
+fn nanos(sum: i128) -> Nanos {
+    let rounded = (sum + i128::from(NANO / 2)).div_euclid(i128::from(NANO));
+    Nanos::from_nanos(u64::try_from(rounded.max(0)).unwrap_or(u64::MAX))
+}
+
+/// What the program would be further if the request had taken 1/R.
+fn gain(latency: Nanos, speedup: Speedup) -> Nanos {
+    let (inverse, latency) = (i128::from(speedup.inverse), i128::from(latency.as_nanos()));
+    match inverse {
+        0 => Nanos::MAX,
+        _ => Nanos::from_nanos(u64::try_from(latency * (i128::from(NANO) - inverse) / inverse).unwrap_or(u64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,362 @@
+//! The rule clause by clause, and what holds for any order of events.
+
+use chronodisk_sim::Nanos;
+use proptest::prelude::*;
+
+use super::*;
+
+const TWICE: f64 = 2.0;
+
+fn micros(count: u64) -> Nanos {
+    Nanos::from_micros(count)
+}
+
+fn options(factor: f64) -> DilationOptions {
+    let speedup = Speedup::from_factor(factor).unwrap();
+    DilationOptions { reads: speedup, writes: speedup, freezes: true, ..DilationOptions::default() }
+}
+
+fn issued(id: u64) -> Event {
+    Event::Issued { id, direction: Direction::Read }
+}
+
+fn completed(id: u64) -> Event {
+    Event::Completed { id }
+}
+
+const RUNS: Event = Event::Runnable(Wake::Completion);
+
+/// What is predicted after these events, whose instants are in microseconds.
+fn after(options: DilationOptions, events: &[(u64, Event)], end: u64) -> Prediction {
+    let mut dilation = play(options, events);
+    dilation.tick(micros(end));
+    dilation.prediction()
+}
+
+fn play(options: DilationOptions, events: &[(u64, Event)]) -> Dilation {
+    let mut dilation = Dilation::new(options, Nanos::ZERO);
+    for &(at, event) in events {
+        dilation.event(micros(at), event);
+    }
+    dilation
+}
+
+fn both(prediction: Prediction) -> [Nanos; 2] {
+    [prediction.by_debt, prediction.by_request]
+}
+
+#[test]
+fn time_without_the_device_counts_in_full() {
+    // It computes, and then sleeps.
+    let prediction = after(options(TWICE), &[(0, RUNS), (300, Event::Blocked)], 1_000);
+    assert_eq!(both(prediction), [micros(1_000); 2]);
+    assert_eq!((prediction.low, prediction.high, prediction.busy), (micros(1_000), micros(1_000), Nanos::ZERO));
+}
+
+#[test]
+fn a_wait_for_a_request_counts_one_over_r() {
+    let events = [(0, RUNS), (100, issued(1)), (100, Event::Blocked), (500, completed(1)), (500, RUNS)];
+    assert_eq!(both(after(options(4.0), &events, 600)), [micros(300); 2]);
+    assert_eq!(both(after(options(1.0), &events, 600)), [micros(600); 2]);
+    let infinite = after(options(f64::INFINITY), &events, 600);
+    assert_eq!(both(infinite), [micros(200); 2]);
+}
+
+#[test]
+fn debt_of_a_busy_device_is_paid_while_nothing_is_runnable() {
+    // It computes for 200 us beside its request of 1 ms: 500 us in all on the faster device, of which 300 are left.
+    let events = [(0, RUNS), (0, issued(1)), (200, Event::Blocked), (1_000, completed(1)), (1_000, RUNS)];
+    let prediction = after(options(TWICE), &events, 1_000);
+    assert_eq!(both(prediction), [micros(500); 2]);
+    assert_eq!(prediction.unpaid, Nanos::ZERO);
+    // Paid first: nothing has passed since it blocked.
+    let paying = after(options(TWICE), &events[..3], 400);
+    assert_eq!(paying.by_debt, micros(200));
+    assert_eq!(after(options(TWICE), &events[..3], 500).by_debt, micros(250));
+}
+
+#[test]
+fn debt_left_at_the_end_of_busy_is_dropped_and_reported() {
+    let events = [(0, RUNS), (0, issued(1)), (1_000, completed(1))];
+    let prediction = after(options(TWICE), &events, 2_000);
+    assert_eq!((prediction.by_debt, prediction.unpaid), (micros(2_000), micros(500)));
+    // The device was busy beside the program for half of the time: half of 3 % of margin.
+    assert_eq!((prediction.low, prediction.high), (micros(1_470), micros(2_030)));
+}
+
+#[test]
+fn frozen_time_is_still_and_pays_debt() {
+    let events =
+        [(0, RUNS), (0, issued(1)), (200, Event::Frozen), (200, Event::Blocked), (400, Event::Thawed), (400, RUNS)];
+    let dilation = play(options(TWICE), &events);
+    assert_eq!(dilation.prediction().by_debt, micros(200));
+    // The request has had 400 us of real time, 200 of virtual: nothing is owed.
+    assert_eq!(dilation.account.debt, 0);
+    assert_eq!((dilation.prediction().frozen, dilation.prediction().freezes), (micros(200), 1));
+}
+
+#[test]
+fn credit_is_given_back_at_the_next_wait_or_at_the_end_of_busy() {
+    // Frozen for 300 us more than was owed.
+    let events =
+        [(0, RUNS), (0, issued(1)), (100, Event::Frozen), (100, Event::Blocked), (500, Event::Thawed), (500, RUNS)];
+    let end = [(500, completed(1))];
+    assert_eq!(after(options(TWICE), &[&events[..], &end].concat(), 500).by_debt, micros(250));
+    let wait = [(500, Event::Blocked)];
+    assert_eq!(after(options(TWICE), &[&events[..], &wait].concat(), 500).by_debt, micros(250));
+    // Either way it is that of a request that took 1 ms, then.
+    let wait = [(500, Event::Blocked), (1_000, completed(1)), (1_000, RUNS)];
+    assert_eq!(after(options(TWICE), &[&events[..], &wait].concat(), 1_000).by_debt, micros(500));
+}
+
+#[test]
+fn a_sleep_beside_a_buffered_writer_counts_in_full() {
+    let write = |id| Event::Issued { id, direction: Direction::Write };
+    let mut events = vec![(0, RUNS), (10, Event::Blocked)];
+    for id in 0..9 {
+        events.extend([(20 + id * 100, write(id)), (110 + id * 100, completed(id))]);
+    }
+    events.extend([(1_000, Event::Slept { since: micros(10) }), (1_000, Event::Runnable(Wake::Other))]);
+    let prediction = after(options(8.0), &events, 1_000);
+    assert_eq!(both(prediction), [micros(1_000); 2]);
+    assert_eq!((prediction.other_waits, prediction.other_wait_time), (1, micros(810)));
+    // The same wait, ended by a completion, is one for the device.
+    events.truncate(events.len() - 2);
+    events.push((1_000, RUNS));
+    assert!(after(options(8.0), &events, 1_000).by_debt < micros(300));
+}
+
+#[test]
+fn a_socket_that_answers_while_a_request_is_in_flight_leaves_its_debt() {
+    // 400 us for the answer, 600 of the request's 1 ms after it: on the faster device 100 us after it.
+    let events = [
+        (0, RUNS),
+        (0, issued(1)),
+        (0, Event::Blocked),
+        (400, Event::Runnable(Wake::Other)),
+        (400, Event::Blocked),
+        (1_000, completed(1)),
+        (1_000, RUNS),
+    ];
+    assert_eq!(both(after(options(TWICE), &events, 1_000)), [micros(500); 2]);
+}
+
+#[test]
+fn a_sleep_in_which_another_thread_is_frozen_raises_the_upper_end() {
+    let events = [
+        (0, RUNS),
+        (0, issued(1)),
+        (100, Event::Frozen),
+        (100, Event::Blocked),
+        (300, Event::Thawed),
+        (300, RUNS),
+        (300, Event::Slept { since: Nanos::ZERO }),
+    ];
+    let prediction = after(options(3.0), &events, 300);
+    assert_eq!(both(prediction), [micros(100); 2]);
+    assert_eq!(prediction.high, micros(303));
+}
+
+#[test]
+fn what_a_thaw_takes_is_not_the_programs_time() {
+    let options = DilationOptions { thaw_cost: micros(50), ..options(TWICE) };
+    let events = |runs| [(0, RUNS), (10, Event::Frozen), (10, Event::Blocked), (100, Event::Thawed), (runs, RUNS)];
+    assert_eq!(after(options, &events(130), 130).by_debt, micros(10));
+    // Whoever takes longer waits for something else.
+    assert_eq!(after(options, &events(180), 180).by_debt, micros(40));
+}
+
+#[test]
+fn it_is_frozen_at_the_quantum_and_thawed_when_debt_is_paid() {
+    let mut dilation = play(options(TWICE), &[(0, RUNS), (0, issued(1))]);
+    // No latency is known yet, so that it is the longest quantum.
+    assert_eq!(dilation.wish(), Wish::Nothing(Some(micros(1_000))));
+    dilation.tick(micros(1_000));
+    assert_eq!(dilation.wish(), Wish::Freeze);
+    dilation.event(micros(1_004), Event::Frozen);
+    dilation.event(micros(1_004), Event::Blocked);
+    assert_eq!(dilation.wish(), Wish::Nothing(Some(micros(2_008))));
+    dilation.tick(micros(2_008));
+    assert_eq!(dilation.wish(), Wish::Thaw);
+}
+
+#[test]
+fn it_is_thawed_when_nothing_is_in_flight() {
+    let events = [(0, RUNS), (0, issued(1)), (500, Event::Frozen), (500, Event::Blocked), (600, completed(1))];
+    assert_eq!(play(options(3.0), &events).wish(), Wish::Thaw);
+    assert!(!play(options(3.0), &events[..2]).is_frozen());
+}
+
+#[test]
+fn the_quantum_follows_the_latency_until_it_is_not_worth_it() {
+    let quantum = |options: DilationOptions, latency: u64| {
+        let requests = (0..64).flat_map(|id| [(id * 20_000, issued(id)), (id * 20_000 + latency, completed(id))]);
+        play(options, &requests.collect::<Vec<_>>()).quantum()
+    };
+    assert_eq!(quantum(options(TWICE), 10_000), Some(micros(1_000)));
+    assert_eq!(quantum(options(TWICE), 400), Some(micros(100)));
+    assert_eq!(quantum(options(8.0), 80), Some(micros(140)));
+    assert_eq!(quantum(options(TWICE), 80), Some(micros(20)));
+    assert_eq!(quantum(options(1.9), 80), None);
+    assert_eq!(quantum(options(f64::INFINITY), 80), Some(micros(1_000)));
+    assert_eq!(quantum(DilationOptions { quantum_max: micros(200), ..options(TWICE) }, 10_000), Some(micros(200)));
+    assert_eq!(quantum(DilationOptions { freezes: false, ..options(TWICE) }, 10_000), None);
+    // A direction that is no faster says nothing about it.
+    assert_eq!(quantum(DilationOptions { reads: Speedup::NONE, ..options(TWICE) }, 400), Some(micros(1_000)));
+}
+
+#[test]
+fn an_infinite_speed_freezes_at_issue_until_nothing_is_in_flight() {
+    let mut dilation = play(options(f64::INFINITY), &[(0, RUNS), (100, issued(1))]);
+    assert_eq!(dilation.wish(), Wish::Freeze);
+    dilation.event(micros(104), Event::Frozen);
+    dilation.event(micros(104), Event::Blocked);
+    assert_eq!(dilation.wish(), Wish::Nothing(None));
+    dilation.event(micros(1_000), completed(1));
+    assert_eq!(dilation.wish(), Wish::Thaw);
+    dilation.event(micros(1_010), Event::Thawed);
+    dilation.event(micros(1_010), RUNS);
+    assert_eq!(dilation.prediction().by_debt, micros(104));
+}
+
+#[test]
+fn directions_have_factors_of_their_own_and_share_by_the_harmonic_mean() {
+    let reads_only = DilationOptions { writes: Speedup::NONE, ..options(4.0) };
+    let write = |id| Event::Issued { id, direction: Direction::Write };
+    let alone = |event| [(0, RUNS), (0, event), (0, Event::Blocked), (800, completed(1)), (800, RUNS)];
+    assert_eq!(both(after(reads_only, &alone(issued(1)), 800)), [micros(200); 2]);
+    assert_eq!(both(after(reads_only, &alone(write(1)), 800)), [micros(800); 2]);
+    // One of each: 2 / (1/4 + 1) = 1.6.
+    let together = [(0, RUNS), (0, issued(1)), (0, write(2)), (0, Event::Blocked), (800, completed(1))];
+    assert_eq!(after(reads_only, &together, 800).by_debt, micros(500));
+}
+
+#[test]
+fn what_is_not_known_is_ignored_and_what_overtakes_counts_now() {
+    let events = [(0, RUNS), (100, completed(9)), (100, issued(1)), (100, issued(1)), (50, Event::Blocked)];
+    let dilation = play(options(TWICE), &events);
+    assert_eq!((dilation.in_flight.len(), dilation.prediction().elapsed), (1, micros(100)));
+    let prediction = after(options(TWICE), &[&events[..], &[(300, completed(1)), (300, completed(1))]].concat(), 300);
+    assert_eq!((prediction.requests, prediction.by_debt), (1, micros(200)));
+}
+
+#[test]
+fn factors_below_one_are_refused() {
+    assert!([0.0, 0.999, -2.0, f64::NAN, f64::NEG_INFINITY].into_iter().all(|f| Speedup::from_factor(f).is_none()));
+    assert_eq!(Speedup::from_factor(1.0), Some(Speedup::NONE));
+    assert_eq!(Speedup::from_factor(f64::INFINITY), Some(Speedup::INFINITE));
+    assert_eq!((Speedup::from_factor(8.0).unwrap().factor(), Speedup::INFINITE.factor()), (8.0, f64::INFINITY));
+}
+
+/// Any events, each so many nanoseconds after the one before it.
+fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
+    let direction = prop_oneof![Just(Direction::Read), Just(Direction::Write)];
+    let event = prop_oneof![
+        3 => (0u64..8, direction).prop_map(|(id, direction)| Event::Issued { id, direction }),
+        3 => (0u64..8).prop_map(|id| Event::Completed { id }),
+        2 => Just(Event::Runnable(Wake::Completion)),
+        1 => Just(Event::Runnable(Wake::Other)),
+        3 => Just(Event::Blocked),
+        1 => Just(Event::Frozen),
+        1 => Just(Event::Thawed),
+        1 => (0u64..5_000_000).prop_map(|nanos| Event::Slept { since: Nanos::from_nanos(nanos) }),
+    ];
+    prop::collection::vec((0u64..2_000_000, event), 1..60)
+}
+
+fn factors() -> impl Strategy<Value = DilationOptions> {
+    let factor = prop_oneof![Just(1.0), Just(f64::INFINITY), 1.0f64..20.0];
+    (factor.clone(), factor, 0u64..30_000).prop_map(|(reads, writes, thaw)| DilationOptions {
+        reads: Speedup::from_factor(reads).unwrap(),
+        writes: Speedup::from_factor(writes).unwrap(),
+        freezes: true,
+        thaw_cost: Nanos::from_nanos(thaw),
+        ..DilationOptions::default()
+    })
+}
+
+fn near(a: Nanos, b: Nanos) -> bool {
+    a.as_nanos().abs_diff(b.as_nanos()) <= 1
+}
+
+proptest! {
+    #[test]
+    fn virtual_time_is_within_real_time_and_the_band_is_around_it(options in factors(), history in history()) {
+        let mut dilation = Dilation::new(options, Nanos::ZERO);
+        let mut now = Nanos::ZERO;
+        for (gap, event) in history {
+            now += Nanos::from_nanos(gap);
+            let mut before = dilation.clone();
+            before.tick(now);
+            dilation.event(now, event);
+            let (ticked, told) = (before.prediction(), dilation.prediction());
+            prop_assert!(told.by_debt <= told.elapsed && told.by_request <= told.elapsed, "{told:?}");
+            prop_assert!(told.low <= told.by_debt.min(told.by_request), "{told:?}");
+            prop_assert!(told.high >= told.by_debt.max(told.by_request), "{told:?}");
+            // No event takes time back, but rounding.
+            prop_assert!(told.by_debt.as_nanos() + 1 >= ticked.by_debt.as_nanos(), "{ticked:?} {told:?}");
+            prop_assert!(told.by_request.as_nanos() + 1 >= ticked.by_request.as_nanos(), "{ticked:?} {told:?}");
+            // Who looks again when told to gets on.
+            if let Wish::Nothing(Some(at)) = dilation.wish() {
+                prop_assert!(at > now);
+            }
+        }
+    }
+
+    #[test]
+    fn looking_in_between_changes_nothing(options in factors(), history in history(), parts in 2u64..7) {
+        let (mut plain, mut ticked) = (Dilation::new(options, Nanos::ZERO), Dilation::new(options, Nanos::ZERO));
+        let mut now = 0;
+        for (gap, event) in history {
+            for part in 1..parts {
+                ticked.tick(Nanos::from_nanos(now + gap * part / parts));
+            }
+            now += gap;
+            plain.event(Nanos::from_nanos(now), event);
+            ticked.event(Nanos::from_nanos(now), event);
+        }
+        let (plain, ticked) = (plain.prediction(), ticked.prediction());
+        for (a, b) in [(plain.by_debt, ticked.by_debt), (plain.by_request, ticked.by_request)] {
+            prop_assert!(near(a, b), "{plain:?} {ticked:?}");
+        }
+        for (a, b) in [(plain.low, ticked.low), (plain.high, ticked.high), (plain.unpaid, ticked.unpaid)] {
+            prop_assert!(near(a, b), "{plain:?} {ticked:?}");
+        }
+    }
+
+    #[test]
+    fn at_the_same_speed_virtual_time_is_real_time_without_freezes(history in history()) {
+        let mut dilation = Dilation::new(DilationOptions::default(), Nanos::ZERO);
+        let mut now = Nanos::ZERO;
+        for (gap, event) in history.into_iter().filter(|(_, event)| *event != Event::Frozen) {
+            now += Nanos::from_nanos(gap);
+            dilation.event(now, event);
+        }
+        // By request, a wait for what has not completed yet has not counted yet.
+        prop_assert_eq!(dilation.prediction().by_debt, now);
+        prop_assert_eq!(dilation.prediction().unpaid, Nanos::ZERO);
+    }
+
+    #[test]
+    fn one_synchronous_stream_is_exact(
+        turns in prop::collection::vec((0u64..3_000_000, 1u64..30_000, 1u64..20_000_000), 1..80),
+        factor in 1.0f64..50.0,
+    ) {
+        // It computes, submits (which takes the time of a request only beside it), waits.
+        let mut dilation = Dilation::new(options(factor), Nanos::ZERO);
+        let (mut now, mut expected) = (0, 0.0);
+        dilation.event(Nanos::ZERO, RUNS);
+        for (id, (compute, submit, latency)) in turns.into_iter().enumerate() {
+            let latency = latency + submit * factor.ceil() as u64;
+            dilation.event(Nanos::from_nanos(now + compute), issued(id as u64));
+            dilation.event(Nanos::from_nanos(now + compute + submit), Event::Blocked);
+            now += compute + latency;
+            dilation.event(Nanos::from_nanos(now), completed(id as u64));
+            dilation.event(Nanos::from_nanos(now), RUNS);
+            expected += compute as f64 + latency as f64 / factor;
+        }
+        for predicted in both(dilation.prediction()) {
+            prop_assert!((predicted.as_nanos() as f64 - expected).abs() < 2.0, "{predicted} instead of {expected}");
+        }
+    }
+}

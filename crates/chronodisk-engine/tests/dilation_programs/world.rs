@@ -1,0 +1,298 @@
+//! A small world without noise: threads that compute, read, read ahead and sleep, on processors that they share and on a
+//! device with channels. It runs at any speed of the device, followed and frozen by a [`Dilation`] or left alone.
+
+use std::collections::HashMap;
+
+use chronodisk_engine::dilation::{Dilation, DilationOptions, Direction, Event, Prediction, Wake, Wish};
+use chronodisk_sim::Nanos;
+
+/// What a thread does next. Durations are in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Compute(f64),
+    /// Reads so many bytes and waits for them.
+    Read(f64),
+    /// Has so many bytes read ahead.
+    Start(f64),
+    /// Waits for the thread's read-ahead of this number, counted from 0.
+    Await(usize),
+    Sleep(f64),
+}
+
+/// A device: each request takes `latency` on one of the channels, then the bytes cross the one bus, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    pub latency: f64,
+    /// Bytes per nanosecond; infinite if zero.
+    pub rate: f64,
+    pub channels: usize,
+    /// Every so manieth request takes 30 times the latency; none if zero.
+    pub hiccup_every: usize,
+}
+
+/// What the world is besides.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    pub processors: f64,
+    /// From the wish to freeze until the program stands, and from that to thaw until it runs.
+    pub freeze_delay: f64,
+    pub thaw_delay: f64,
+}
+
+impl Default for World {
+    /// As measured on a machine of 2026 with cgroup v2.
+    fn default() -> Self {
+        World { processors: 2.0, freeze_delay: 4_000.0, thaw_delay: 15_000.0 }
+    }
+}
+
+struct Serving {
+    device: Device,
+    speed: f64,
+    channels_free: Vec<f64>,
+    bus_free: f64,
+    requests: usize,
+}
+
+impl Serving {
+    fn submit(&mut self, now: f64, bytes: f64) -> f64 {
+        let free = |&a: &usize, &b: &usize| self.channels_free[a].total_cmp(&self.channels_free[b]);
+        let channel = (0..self.channels_free.len()).min_by(free).expect("there is a channel");
+        self.requests += 1;
+        let hiccup = self.device.hiccup_every > 0 && self.requests.is_multiple_of(self.device.hiccup_every);
+        let latency = self.device.latency * if hiccup { 30.0 } else { 1.0 };
+        let mut end = now.max(self.channels_free[channel]) + latency / self.speed;
+        if self.device.rate > 0.0 {
+            end = if self.channels_free.len() > 1 { end.max(self.bus_free) } else { end };
+            end += bytes / self.device.rate / self.speed;
+            self.bus_free = end;
+        }
+        self.channels_free[channel] = end;
+        end
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Wants a processor for so long.
+    Runs(f64),
+    Waits(u64),
+    /// Until, and since.
+    Sleeps(f64, f64),
+    Ended,
+}
+
+struct Thread<'a> {
+    steps: &'a [Step],
+    next: usize,
+    started: Vec<u64>,
+    state: State,
+}
+
+/// The program alone on a device of this speed: how long it takes, in nanoseconds.
+pub fn truth(world: World, program: &[Vec<Step>], device: Device, speed: f64) -> f64 {
+    Run::new(world, program, device, speed, None).to_the_end().0
+}
+
+/// The program on the device as it is, with what is predicted: the time it takes, and the prediction.
+pub fn followed(world: World, program: &[Vec<Step>], device: Device, options: DilationOptions) -> (f64, Prediction) {
+    let dilation = Dilation::new(options, Nanos::ZERO);
+    let (elapsed, prediction) = Run::new(world, program, device, 1.0, Some(dilation)).to_the_end();
+    (elapsed, prediction.expect("it was followed"))
+}
+
+struct Run<'a> {
+    world: World,
+    threads: Vec<Thread<'a>>,
+    serving: Serving,
+    in_flight: HashMap<u64, f64>,
+    last_id: u64,
+    now: f64,
+    dilation: Option<Dilation>,
+    frozen: bool,
+    /// What the supervisor has under way, and when it takes effect.
+    under_way: Option<(f64, bool)>,
+    told_runnable: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(world: World, program: &'a [Vec<Step>], device: Device, speed: f64, dilation: Option<Dilation>) -> Run<'a> {
+        let thread = |steps: &'a Vec<Step>| Thread { steps, next: 0, started: Vec::new(), state: State::Runs(0.0) };
+        let channels_free = vec![0.0; device.channels];
+        Run {
+            world,
+            threads: program.iter().map(thread).collect(),
+            serving: Serving { device, speed, channels_free, bus_free: 0.0, requests: 0 },
+            in_flight: HashMap::new(),
+            last_id: 0,
+            now: 0.0,
+            dilation,
+            frozen: false,
+            under_way: None,
+            told_runnable: false,
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let at = Nanos::from_nanos(self.now.round() as u64);
+        if let Some(dilation) = &mut self.dilation {
+            dilation.event(at, event);
+        }
+    }
+
+    fn runnable(&self) -> usize {
+        self.threads.iter().filter(|thread| matches!(thread.state, State::Runs(_))).count()
+    }
+
+    /// Tells whether something runs, if that is new.
+    fn tell_runnable(&mut self, wake: Wake) {
+        let runs = self.runnable() > 0 && !self.frozen;
+        if runs != self.told_runnable {
+            self.told_runnable = runs;
+            self.tell(if runs { Event::Runnable(wake) } else { Event::Blocked });
+        }
+    }
+
+    fn submit(&mut self, bytes: f64) -> u64 {
+        self.last_id += 1;
+        let end = self.serving.submit(self.now, bytes);
+        self.in_flight.insert(self.last_id, end);
+        self.tell(Event::Issued { id: self.last_id, direction: Direction::Read });
+        self.last_id
+    }
+
+    /// Takes a thread to the next step at which time passes.
+    fn go_on(&mut self, index: usize) {
+        loop {
+            let thread = &mut self.threads[index];
+            let Some(&step) = thread.steps.get(thread.next) else {
+                thread.state = State::Ended;
+                return;
+            };
+            thread.next += 1;
+            let state = match step {
+                Step::Compute(time) => State::Runs(time),
+                Step::Read(bytes) => State::Waits(self.submit(bytes)),
+                Step::Start(bytes) => {
+                    let id = self.submit(bytes);
+                    self.threads[index].started.push(id);
+                    continue;
+                }
+                Step::Await(number) => match thread.started[number] {
+                    id if self.in_flight.contains_key(&id) => State::Waits(id),
+                    _ => continue,
+                },
+                Step::Sleep(time) => State::Sleeps(self.now + time, self.now),
+            };
+            self.threads[index].state = state;
+            return;
+        }
+    }
+
+    fn share(&self) -> f64 {
+        match self.runnable() {
+            0 => 0.0,
+            _ if self.frozen => 0.0,
+            count => (self.world.processors / count as f64).min(1.0),
+        }
+    }
+
+    fn to_the_end(mut self) -> (f64, Option<Prediction>) {
+        self.tell_runnable(Wake::Other);
+        while self.threads.iter().any(|thread| thread.state != State::Ended) {
+            let share = self.share();
+            let look_again = self.supervise();
+            let ends = self.threads.iter().filter_map(|thread| match thread.state {
+                State::Runs(left) if share > 0.0 => Some(self.now + left / share),
+                State::Sleeps(until, _) => Some(until),
+                _ => None,
+            });
+            let next = ends
+                .chain(self.in_flight.values().copied())
+                .chain(self.under_way.map(|(at, _)| at))
+                .chain(look_again)
+                .fold(f64::INFINITY, f64::min)
+                .max(self.now);
+            assert!(next.is_finite(), "nothing happens any more");
+            self.pass(next, share);
+            self.happen();
+        }
+        let at = Nanos::from_nanos(self.now.round() as u64);
+        let prediction = self.dilation.map(|mut dilation| {
+            dilation.tick(at);
+            dilation.prediction()
+        });
+        (self.now, prediction)
+    }
+
+    /// Begins what the prediction wishes; otherwise says when to ask again.
+    fn supervise(&mut self) -> Option<f64> {
+        let dilation = self.dilation.as_mut()?;
+        dilation.tick(Nanos::from_nanos(self.now.round() as u64));
+        if self.under_way.is_some() {
+            return None;
+        }
+        match dilation.wish() {
+            Wish::Nothing(at) => at.map(|at| at.as_nanos() as f64),
+            Wish::Freeze => {
+                self.under_way = Some((self.now + self.world.freeze_delay, true));
+                None
+            }
+            Wish::Thaw => {
+                self.under_way = Some((self.now + self.world.thaw_delay, false));
+                None
+            }
+        }
+    }
+
+    fn pass(&mut self, until: f64, share: f64) {
+        let passed = until - self.now;
+        self.now = until;
+        for thread in &mut self.threads {
+            if let State::Runs(left) = &mut thread.state {
+                *left -= passed * share;
+            }
+        }
+    }
+
+    fn happen(&mut self) {
+        const INSTANT: f64 = 1e-3;
+        if let Some((at, freeze)) = self.under_way
+            && at <= self.now
+        {
+            self.under_way = None;
+            self.frozen = freeze;
+            self.tell(if freeze { Event::Frozen } else { Event::Thawed });
+            self.tell_runnable(Wake::Completion);
+        }
+        let mut completed: Vec<u64> =
+            self.in_flight.iter().filter(|&(_, &end)| end <= self.now + INSTANT).map(|(&id, _)| id).collect();
+        completed.sort_unstable();
+        for id in &completed {
+            self.in_flight.remove(id);
+            self.tell(Event::Completed { id: *id });
+        }
+        for index in 0..self.threads.len() {
+            match self.threads[index].state {
+                State::Waits(id) if completed.contains(&id) => {
+                    self.threads[index].state = State::Runs(0.0);
+                    self.tell_runnable(Wake::Completion);
+                }
+                State::Sleeps(until, since) if until <= self.now + INSTANT => {
+                    self.threads[index].state = State::Runs(0.0);
+                    self.tell(Event::Slept { since: Nanos::from_nanos(since.round() as u64) });
+                    self.tell_runnable(Wake::Other);
+                }
+                _ => {}
+            }
+        }
+        if !self.frozen {
+            for index in 0..self.threads.len() {
+                if matches!(self.threads[index].state, State::Runs(left) if left <= INSTANT) {
+                    self.go_on(index);
+                }
+            }
+        }
+        self.tell_runnable(Wake::Completion);
+    }
+}

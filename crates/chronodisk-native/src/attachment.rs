@@ -1,0 +1,136 @@
+//! From a server to a block device of this host's kernel.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use chronodisk_device::DeviceInfo;
+use chronodisk_front::fuse::{FILE_ROOT_MODE, FuseFile, REQUEST_BYTES_MAX};
+use chronodisk_front::server::{FuseAttachment, Server};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+};
+
+use crate::error::{Doing, NativeError};
+use crate::loop_device::LoopDevice;
+use crate::queue::{Queue, QueueSettings, Wanted};
+
+/// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an error
+/// of the device's timing.
+const READ_AHEAD_KIB: u64 = 128;
+
+/// A block device of this host. It goes when this is dropped, or when its last user closes it.
+#[derive(Debug)]
+pub struct Attachment {
+    device: LoopDevice,
+    settings: QueueSettings,
+    permitted: FuseAttachment,
+}
+
+/// Makes a block device of this host's kernel from the device that `server` serves and `info` describes.
+///
+/// `file` is the device as FUSE has it, `scheduler` the I/O scheduler of the block device.
+///
+/// # Errors
+/// [`NativeError::HostLacks`] without `/dev/fuse`, loop devices or `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel
+/// refuses something else, or gives the device another size.
+pub fn attach(
+    server: &mut Server,
+    info: &DeviceInfo,
+    file: FuseFile,
+    scheduler: &str,
+) -> Result<Attachment, NativeError> {
+    let fuse = open_fuse()?;
+    let mounted = mount_nowhere(fuse.as_fd())?;
+    let permitted = server
+        .attach_fuse(fuse, file)
+        .map_err(|error| NativeError::System { doing: "serving FUSE".to_owned(), source: io::Error::other(error) })?;
+    // The mount is the file itself.
+    let way = format!("/proc/self/fd/{}", mounted.as_raw_fd());
+    let backing = rustix::fs::open(way, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
+        .doing("opening the emulated device's file")?;
+    // The kernel asks for its size now.
+    rustix::fs::fstat(&backing).doing("looking at the emulated device's file")?;
+    let device = LoopDevice::configure(backing.as_fd(), info.logical_block_bytes, file.read_only)?;
+    let capacity_bytes = device.capacity_bytes()?;
+    if capacity_bytes != file.size_bytes {
+        return Err(NativeError::System {
+            doing: format!("{} has {capacity_bytes} bytes instead of {}", device.path().display(), file.size_bytes),
+            source: io::ErrorKind::InvalidData.into(),
+        });
+    }
+    let settings = Queue::of_loop(device.number()).set(&Wanted {
+        read_ahead_kib: READ_AHEAD_KIB,
+        scheduler,
+        request_kib_max: u64::from(REQUEST_BYTES_MAX) >> 10,
+        volatile_cache: info.volatile_cache,
+        rotational: info.rotational,
+        discard: file.discard,
+    })?;
+    Ok(Attachment { device, settings, permitted })
+}
+
+impl Attachment {
+    /// The block device's node.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.device.path()
+    }
+
+    /// How its queue is set.
+    #[must_use]
+    pub fn settings(&self) -> &QueueSettings {
+        &self.settings
+    }
+
+    /// What the host permitted to the process that serves it.
+    #[must_use]
+    pub fn permitted(&self) -> FuseAttachment {
+        self.permitted
+    }
+
+    /// Writes the device's page cache, and empties it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn flush_cache(&self) -> Result<(), NativeError> {
+        self.device.flush_cache()
+    }
+}
+
+fn open_fuse() -> Result<OwnedFd, NativeError> {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    opened.map(OwnedFd::from).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => NativeError::HostLacks {
+            what: "this host has no FUSE: /dev/fuse is missing".to_owned(),
+            help: "load the module with `modprobe fuse`; `chronodisk run` needs none".to_owned(),
+        },
+        _ => NativeError::unprivileged("opening /dev/fuse"),
+    })
+}
+
+/// A mount without a mount point; it lives as long as somebody has something of it open.
+fn mount_nowhere(fuse: BorrowedFd<'_>) -> Result<OwnedFd, NativeError> {
+    const DOING: &str = "mounting FUSE";
+    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;
+    let options = [
+        ("source", "chronodisk"),
+        ("fd", &fuse.as_raw_fd().to_string()),
+        ("rootmode", FILE_ROOT_MODE),
+        ("user_id", "0"),
+        ("group_id", "0"),
+    ];
+    for (name, value) in options {
+        fsconfig_set_string(context.as_fd(), name, value).doing(DOING)?;
+    }
+    fsconfig_set_flag(context.as_fd(), "allow_other").doing(DOING)?;
+    fsconfig_create(context.as_fd()).doing(DOING)?;
+    fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+    .doing(DOING)
+}

@@ -1,0 +1,72 @@
+//! What can go wrong.
+
+use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
+
+/// Why a program can't run natively on an emulated device.
+#[derive(Debug, thiserror::Error)]
+pub enum NativeError {
+    /// The host lacks something.
+    #[error("{what}")]
+    HostLacks {
+        /// What.
+        what: String,
+        /// What the user can do about it.
+        help: String,
+    },
+    /// The system refused something.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was being done.
+        doing: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A step before the command, such as mkfs, failed.
+    #[error("{step} failed with {how}{}{output}", if output.is_empty() { "" } else { ":\n" })]
+    Step {
+        /// The program.
+        step: String,
+        /// How it ended.
+        how: String,
+        /// What it said.
+        output: String,
+    },
+}
+
+/// What to do where a privilege is missing.
+const WITHOUT_PRIVILEGE: &str =
+    "run it as root (CAP_SYS_ADMIN); `chronodisk run` needs no privilege and runs the program in a guest";
+
+impl NativeError {
+    /// A privilege is missing for this.
+    pub(crate) fn unprivileged(doing: impl fmt::Display) -> Self {
+        let what = format!("{doing}: this needs CAP_SYS_ADMIN");
+        NativeError::HostLacks { what, help: WITHOUT_PRIVILEGE.to_owned() }
+    }
+}
+
+/// Says what was being done when the system refused.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, NativeError>;
+}
+
+impl<T> Doing<T> for Result<T, Errno> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, NativeError> {
+        self.map_err(|errno| match errno {
+            Errno::PERM | Errno::ACCESS => NativeError::unprivileged(what),
+            errno => NativeError::System { doing: what.to_string(), source: errno.into() },
+        })
+    }
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T, NativeError> {
+        self.map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => NativeError::unprivileged(what),
+            _ => NativeError::System { doing: what.to_string(), source },
+        })
+    }
+}

@@ -1,0 +1,31 @@
+//! Runs programs natively, with all processors, on an emulated device of this host.
+//!
+//! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE, whose one file is the
+//!   device's bytes, and a loop device is made of that file. No mount point is needed: the file system is never put
+//!   anywhere.
+//! - [`Place`] is where a command runs: a mount namespace and a cgroup of its own.
+//! - [`Program`] is the command, from its start to the end of all of its processes.
+//! - The *watchdog* ([`native_watchdog`]) is a process in a session of its own. When the process that started it ends,
+//!   by whatever means, it ends the command's processes and removes their cgroup. Everything else goes with that
+//!   process: the kernel detaches the loop device when nobody uses it any more, and the mount namespace ends with its
+//!   last process.
+//!
+//! All of it needs Linux and `CAP_SYS_ADMIN`.
+
+mod attachment;
+mod cgroup;
+mod error;
+mod file_system;
+mod loop_device;
+mod place;
+mod program;
+mod queue;
+mod watchdog;
+
+pub use attachment::{Attachment, attach};
+pub use error::NativeError;
+pub use file_system::{make, mount, run_setup, unmount};
+pub use place::Place;
+pub use program::{Ended, Program, Start};
+pub use queue::QueueSettings;
+pub use watchdog::native_watchdog;

@@ -1,0 +1,204 @@
+//! A loop device, by the ioctls of `linux/loop.h`.
+#![allow(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::error::{Doing, NativeError};
+
+/// A block device whose bytes are those of a file. It is detached when this is dropped, or when its last user closes it.
+#[derive(Debug)]
+pub(crate) struct LoopDevice {
+    file: File,
+    path: PathBuf,
+    number: u32,
+}
+
+const CONTROL: &str = "/dev/loop-control";
+
+// linux/loop.h
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
+const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+// linux/fs.h
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+const BLKFLSBUF: libc::c_ulong = 0x1261;
+
+/// `struct loop_info64`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+impl LoopInfo {
+    const EMPTY: LoopInfo = LoopInfo {
+        device: 0,
+        inode: 0,
+        rdevice: 0,
+        offset: 0,
+        size_limit: 0,
+        number: 0,
+        encrypt_type: 0,
+        encrypt_key_size: 0,
+        flags: 0,
+        file_name: [0; 64],
+        crypt_name: [0; 64],
+        encrypt_key: [0; 32],
+        init: [0; 2],
+    };
+}
+
+/// Free devices that others may take first.
+const ATTEMPTS: u32 = 64;
+
+/// Descriptors of a process are closed in the order of their numbers when it is killed. The loop device's must be closed
+/// after that of `/dev/fuse`: who closes a block device last waits for its writes, and they fail only when FUSE is gone.
+const DESCRIPTOR_MIN: i32 = 512;
+
+impl LoopDevice {
+    /// A device with the bytes of `backing`, past the page cache.
+    pub fn configure(backing: BorrowedFd<'_>, block_bytes: u32, read_only: bool) -> Result<Self, NativeError> {
+        let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => NativeError::HostLacks {
+                what: format!("this host has no loop devices: {CONTROL} is missing"),
+                help: "load the module with `modprobe loop`; `chronodisk run` needs none".to_owned(),
+            },
+            _ => NativeError::unprivileged(format!("opening {CONTROL}")),
+        })?;
+        let mut flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO;
+        if read_only {
+            flags |= LO_FLAGS_READ_ONLY;
+        }
+        for _ in 0..ATTEMPTS {
+            let number = ioctl(control.as_fd(), LOOP_CTL_GET_FREE, std::ptr::null_mut::<u8>())
+                .doing("finding a free loop device")?;
+            let path = PathBuf::from(format!("/dev/loop{number}"));
+            let file = open(&path)?;
+            let mut config = LoopConfig {
+                fd: backing.as_raw_fd() as u32,
+                block_size: block_bytes,
+                info: LoopInfo { flags, ..LoopInfo::EMPTY },
+                reserved: [0; 8],
+            };
+            match ioctl(file.as_fd(), LOOP_CONFIGURE, &raw mut config) {
+                Ok(_) => {
+                    let device = LoopDevice { file, path, number: number as u32 };
+                    device.expect_direct()?;
+                    return Ok(device);
+                }
+                // Somebody was faster.
+                Err(Errno::BUSY) => {}
+                Err(errno) => return Err(errno).doing(format!("making {} of the emulated device", path.display())),
+            }
+        }
+        Err(NativeError::HostLacks {
+            what: "no loop device stays free for long enough".to_owned(),
+            help: "others make loop devices all the time; try again".to_owned(),
+        })
+    }
+
+    fn expect_direct(&self) -> Result<(), NativeError> {
+        let mut info = LoopInfo::EMPTY;
+        ioctl(self.file.as_fd(), LOOP_GET_STATUS64, &raw mut info).doing("asking for the loop device's state")?;
+        match info.flags & LO_FLAGS_DIRECT_IO {
+            0 => Err(NativeError::HostLacks {
+                what: format!("{} does not pass the page cache (LO_FLAGS_DIRECT_IO)", self.path.display()),
+                help: "a kernel from 5.10 on has it for files of FUSE".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Its node, such as `/dev/loop0`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its name in `/sys/block`.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its size as the kernel has it.
+    pub fn capacity_bytes(&self) -> Result<u64, NativeError> {
+        let mut bytes = 0_u64;
+        ioctl(self.file.as_fd(), BLKGETSIZE64, &raw mut bytes).doing("asking for the loop device's size")?;
+        Ok(bytes)
+    }
+
+    /// Writes its page cache, and empties it.
+    pub fn flush_cache(&self) -> Result<(), NativeError> {
+        rustix::fs::fsync(&self.file).doing("writing the device's page cache")?;
+        ioctl(self.file.as_fd(), BLKFLSBUF, std::ptr::null_mut::<u8>()).doing("emptying the device's page cache")?;
+        Ok(())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // Whoever still uses it keeps it until he closes it.
+        let _ = ioctl(self.file.as_fd(), LOOP_CLR_FD, std::ptr::null_mut::<u8>());
+    }
+}
+
+fn open(path: &Path) -> Result<File, NativeError> {
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(path);
+    let file = opened.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => NativeError::HostLacks {
+            what: format!("there is no {}", path.display()),
+            help: "mount devtmpfs at /dev, or make the node with mknod; `chronodisk run` needs none".to_owned(),
+        },
+        _ => NativeError::unprivileged(format!("opening {}", path.display())),
+    })?;
+    let high = rustix::io::fcntl_dupfd_cloexec(&file, DESCRIPTOR_MIN);
+    Ok(high.map_or(file, File::from))
+}
+
+/// What the call returns.
+fn ioctl<T>(fd: BorrowedFd<'_>, request: libc::c_ulong, argument: *mut T) -> Result<i32, Errno> {
+    // SAFETY: every request is one of those above, whose argument is nothing, or points to a value of the type that the
+    // kernel reads or fills for it.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, argument) };
+    if result < 0 { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(result) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_have_the_sizes_of_the_kernels() {
+        assert_eq!((size_of::<LoopInfo>(), size_of::<LoopConfig>()), (232, 304));
+    }
+}

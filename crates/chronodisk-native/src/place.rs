@@ -1,0 +1,37 @@
+//! Where a command runs.
+
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::cgroup::Cgroup;
+use crate::error::{Doing, NativeError};
+use crate::watchdog::Watchdog;
+
+/// A mount namespace that this process and all that it starts from now on are in, a cgroup for the command, and a
+/// watchdog that ends the command when this process ends.
+#[derive(Debug)]
+pub struct Place {
+    /// Dropped first, so that nobody ends what is being ended.
+    pub(crate) watchdog: Watchdog,
+    pub(crate) cgroup: Cgroup,
+}
+
+impl Place {
+    /// Makes one. Mounts of this host appear in the namespace, too; what is mounted in it appears nowhere else.
+    ///
+    /// It is for a process with one thread: others would stay in the namespace that they are in.
+    ///
+    /// # Errors
+    /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses something else.
+    #[allow(unsafe_code)]
+    pub fn make() -> Result<Self, NativeError> {
+        let cgroup = Cgroup::make()?;
+        let watchdog = Watchdog::start(&cgroup)?;
+        const DOING: &str = "making a mount namespace";
+        // SAFETY: the descriptors of this process stay as they are; only its mounts become its own.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.doing(DOING)?;
+        let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change("/", downstream).doing(DOING)?;
+        Ok(Place { watchdog, cgroup })
+    }
+}

@@ -1,0 +1,160 @@
+//! The command: its start in its cgroup, and its end.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::{Doing, NativeError};
+use crate::place::Place;
+
+/// Variable of the command's environment that names the block device.
+pub(crate) const DEVICE_VARIABLE: &str = "CHRONODISK_DEVICE";
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct Program<'a> {
+    child: Child,
+    pidfd: OwnedFd,
+    place: &'a Place,
+    /// The host's monotonic clock when it began.
+    began: Duration,
+}
+
+/// What came of starting a command.
+#[derive(Debug)]
+pub enum Start<'a> {
+    /// It runs.
+    Runs(Program<'a>),
+    /// There is no such program, or it can't be run; a shell has this exit status for it.
+    Refused {
+        /// 126 or 127.
+        status: u8,
+        /// Why.
+        reason: io::Error,
+    },
+}
+
+/// Why [`Program::wait`] has returned.
+#[derive(Debug)]
+pub enum Ended {
+    /// The command has ended.
+    Command {
+        /// As a shell has it: 128 and the signal's number if one ended it.
+        status: u8,
+        /// The host's monotonic clock when that was seen.
+        at: Duration,
+    },
+    /// The watchdog has ended, which it does not do by itself.
+    Watchdog,
+    /// Something can be read from the descriptor that was watched.
+    Readable,
+}
+
+impl<'a> Program<'a> {
+    /// Starts a command in `place`, with the block device `device` in its environment.
+    ///
+    /// # Errors
+    /// If the host refuses a process.
+    #[allow(unsafe_code)]
+    pub fn start(
+        place: &'a Place,
+        command: &[OsString],
+        device: &Path,
+        stdout_to_stderr: bool,
+    ) -> Result<Start<'a>, NativeError> {
+        const DOING: &str = "starting the command";
+        let (first, rest) = command.split_first().expect("a command has a word");
+        let processes = place.cgroup.processes()?;
+        let (times, tell_time) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(DOING)?;
+        let mut child = Command::new(first);
+        child.args(rest).env(DEVICE_VARIABLE, device);
+        if stdout_to_stderr {
+            child.stdout(Stdio::from(io::stderr()));
+        }
+        // SAFETY: only system calls that are safe between fork and exec.
+        unsafe {
+            child.pre_exec(move || {
+                // All that it starts is in the cgroup, too.
+                rustix::io::write(&processes, b"0")?;
+                // It is killed with this process at the latest by the watchdog; this is sooner.
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                let now = clock_gettime(ClockId::Monotonic);
+                let nanos = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+                rustix::io::write(&tell_time, &nanos.to_ne_bytes())?;
+                Ok(())
+            });
+        }
+        let child = match child.spawn() {
+            Ok(child) => child,
+            Err(reason) => {
+                let status = match reason.kind() {
+                    io::ErrorKind::NotFound => 127,
+                    io::ErrorKind::PermissionDenied => 126,
+                    _ => return Err(reason).doing(DOING),
+                };
+                return Ok(Start::Refused { status, reason });
+            }
+        };
+        let mut nanos = [0; 8];
+        rustix::io::read(&times, &mut nanos).doing(DOING)?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
+        let began = Duration::from_nanos(u64::from_ne_bytes(nanos));
+        Ok(Start::Runs(Program { child, pidfd, place, began }))
+    }
+
+    /// The host's monotonic clock (`CLOCK_MONOTONIC`) at its start.
+    #[must_use]
+    pub fn began(&self) -> Duration {
+        self.began
+    }
+
+    /// Waits until the command or the watchdog has ended, something can be read from `watched`, or this time is over,
+    /// which is `None`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait(&mut self, watched: BorrowedFd<'_>, most: Option<Duration>) -> Result<Option<Ended>, NativeError> {
+        let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
+        let watchdog = self.place.watchdog.pidfd();
+        let mut events = [self.pidfd.as_fd(), watchdog, watched].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        match poll(&mut events, most.as_ref()) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(None),
+            Err(errno) => return Err(errno).doing("waiting for the command"),
+        }
+        let [command, watchdog, _] = events.map(|event| !event.revents().is_empty());
+        if command {
+            let now = clock_gettime(ClockId::Monotonic);
+            let at = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+            let status = self.child.wait().doing("waiting for the command")?;
+            return Ok(Some(Ended::Command { status: shell_status(status), at }));
+        }
+        Ok(Some(if watchdog { Ended::Watchdog } else { Ended::Readable }))
+    }
+
+    /// Passes a signal on to the command.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Ends all processes of the command, those that it left behind included. Says whether they have gone.
+    pub fn end_all(mut self) -> bool {
+        let gone = self.place.cgroup.end();
+        let _ = self.child.wait();
+        gone
+    }
+}
+
+fn shell_status(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,103 @@
+//! Settings of a block device's queue, in `/sys/block/NAME/queue`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::error::{Doing, NativeError};
+
+/// What was set, as the kernel says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueueSettings {
+    /// Read-ahead of its page cache, in KiB.
+    pub read_ahead_kib: u64,
+    /// I/O scheduler.
+    pub scheduler: String,
+    /// Largest request in KiB.
+    pub request_kib_max: u64,
+    /// Whether the kernel sends flushes: `write back` or `write through`.
+    pub write_cache: String,
+    /// Whether it counts as a disk that turns.
+    pub rotational: bool,
+    /// Logical block in bytes.
+    pub logical_block_bytes: u64,
+    /// Whether it can discard.
+    pub discard: bool,
+}
+
+/// What is wanted of a queue.
+pub(crate) struct Wanted<'a> {
+    pub read_ahead_kib: u64,
+    pub scheduler: &'a str,
+    pub request_kib_max: u64,
+    pub volatile_cache: bool,
+    pub rotational: bool,
+    pub discard: bool,
+}
+
+/// The queue of the loop device with this number.
+pub(crate) struct Queue(PathBuf);
+
+impl Queue {
+    pub fn of_loop(number: u32) -> Self {
+        Queue(PathBuf::from(format!("/sys/block/loop{number}/queue")))
+    }
+
+    /// Sets all, since a loop device keeps what an earlier user set.
+    pub fn set(&self, wanted: &Wanted<'_>) -> Result<QueueSettings, NativeError> {
+        self.write("read_ahead_kb", &wanted.read_ahead_kib.to_string())?;
+        self.write("scheduler", wanted.scheduler)?;
+        let hardware_max: u64 = self.read("max_hw_sectors_kb")?.parse().unwrap_or(u64::MAX);
+        self.write("max_sectors_kb", &wanted.request_kib_max.min(hardware_max).to_string())?;
+        self.write("write_cache", if wanted.volatile_cache { "write back" } else { "write through" })?;
+        self.write("rotational", if wanted.rotational { "1" } else { "0" })?;
+        if !wanted.discard {
+            self.write("discard_max_bytes", "0")?;
+        }
+        Ok(QueueSettings {
+            read_ahead_kib: self.number("read_ahead_kb")?,
+            scheduler: chosen(&self.read("scheduler")?),
+            request_kib_max: self.number("max_sectors_kb")?,
+            write_cache: self.read("write_cache")?,
+            rotational: self.number("rotational")? == 1,
+            logical_block_bytes: self.number("logical_block_size")?,
+            discard: self.number("discard_max_bytes")? > 0,
+        })
+    }
+
+    fn write(&self, name: &str, value: &str) -> Result<(), NativeError> {
+        let path = self.0.join(name);
+        fs::write(&path, value).doing(format!("writing '{value}' to {}", path.display()))
+    }
+
+    fn read(&self, name: &str) -> Result<String, NativeError> {
+        let path = self.0.join(name);
+        fs::read_to_string(&path).map(|text| text.trim().to_owned()).doing(format!("reading {}", path.display()))
+    }
+
+    fn number(&self, name: &str) -> Result<u64, NativeError> {
+        let text = self.read(name)?;
+        text.parse().map_err(|_| NativeError::System {
+            doing: format!("reading {}: '{text}' is no number", self.0.join(name).display()),
+            source: std::io::ErrorKind::InvalidData.into(),
+        })
+    }
+}
+
+/// The scheduler in brackets of a list such as `[none] mq-deadline`.
+fn chosen(list: &str) -> String {
+    let bracketed = list.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    bracketed.map_or(list, |(name, _)| name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheduler_is_the_one_in_brackets() {
+        assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
+        assert_eq!(chosen("none"), "none");
+    }
+}
