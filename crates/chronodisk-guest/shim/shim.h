@@ -22,14 +22,13 @@
 #define NANOS_PER_SECOND 1000000000ull
 
 extern struct chronodisk_page *page; /* null in a process that is no guest's */
+extern pid_t main_pid;               /* the guest's kernel */
 
 /* Whether the guest's kernel keeps simulated time itself. */
 static inline int is_exact(void)
 {
 	return page->clock == CHRONODISK_CLOCK_EXACT;
 }
-
-extern pid_t main_pid;               /* the guest's kernel */
 
 /* While the clock is stopped V is page->virtual_now. */
 extern volatile sig_atomic_t stopped;
