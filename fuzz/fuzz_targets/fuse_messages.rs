@@ -6,9 +6,7 @@
 
 use chronodisk_front::fuse::mock::{MockKernel, message};
 use chronodisk_front::fuse::wire::opcode;
-use chronodisk_front::fuse::{
-    FuseCommand, FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX,
-};
+use chronodisk_front::fuse::{FuseCommand, FuseFile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, REQUEST_BYTES_MAX};
 use chronodisk_sim::{RequestId, Status};
 use chronodisk_store::RamStore;
 use libfuzzer_sys::fuzz_target;

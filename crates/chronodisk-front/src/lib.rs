@@ -5,6 +5,8 @@
 //!   [`RequestHandler`](vhost_user::RequestHandler) of them, and puts completions back when it is told that they are due.
 //! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without
 //!   its socket: bytes in, requests out, completions in, bytes out.
+//! - [`fuse::FuseSession`] is the kernel's connection by FUSE, without its descriptor: the device is a file, and a loop
+//!   device makes a native block device of it.
 //! - [`server`] serves them to real clients, in real time: sockets, threads, and the engine on the
 //!   host's clock.
 //!

@@ -1,102 +1,24 @@
 //! A device attached by FUSE, with Linux's own file system code as the client. Needs `/dev/fuse` and root.
 
-use std::ffi::CString;
+#[path = "common/fuse_mount.rs"]
+mod fuse_mount;
+
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Barrier;
 
-use chronodisk_device::{BuildOptions, DeviceModel, Profile};
-use chronodisk_engine::{Engine, MonotonicClock, verify};
-use chronodisk_front::fuse::{FILE_ROOT_MODE, FuseFile, REQUEST_BYTES_MAX};
-use chronodisk_front::nbd::{Export, ServerOffer, Tls};
-use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
+use chronodisk_engine::verify;
+use chronodisk_front::fuse::{FuseFile, REQUEST_BYTES_MAX};
+use chronodisk_front::server::ServerOutcome;
 use chronodisk_sim::{Op, SECTOR_BYTES};
 use chronodisk_store::{Durability, FileStore, RamStore, Store, StoreError, forward_to_store};
+use fuse_mount::{Attached, CAPACITY_BYTES, model, server};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::thread::{CapabilitySet, capabilities};
 
-const CAPACITY_BYTES: u64 = 16 << 20;
 const BLOCK_BYTES: u64 = 4096;
 const THREADS: u64 = 8;
-
-fn model() -> Box<dyn DeviceModel> {
-    let build = BuildOptions { capacity_bytes: Some(CAPACITY_BYTES), seed: 1 };
-    Profile::find("constant-1ms").unwrap().build(&build).unwrap()
-}
-
-/// A server whose device is mounted.
-struct Attached {
-    server: Option<Server>,
-    place: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Attached {
-    /// `None`, with a printed reason, if this host can't.
-    fn new(store: Box<dyn Store>, file: FuseFile) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("device");
-        File::create(&place).unwrap();
-        let descriptor = match mounted(&place) {
-            Ok(descriptor) => descriptor,
-            Err(reason) => {
-                println!("SKIPPED: no device is attached by FUSE: {reason}");
-                return None;
-            }
-        };
-        let mut attached = Attached { server: None, place, _folder: folder };
-        let mut server = server(store);
-        let attachment = server.attach_fuse(descriptor, file).unwrap();
-        let permitted = capabilities(None).unwrap().effective;
-        assert_eq!(attachment.io_flusher, permitted.contains(CapabilitySet::SYS_RESOURCE));
-        assert!(attachment.memory_locked || !permitted.contains(CapabilitySet::IPC_LOCK));
-        attached.server = Some(server);
-        Some(attached)
-    }
-
-    fn open(&self) -> File {
-        let file =
-            OpenOptions::new().read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&self.place);
-        let file = file.unwrap();
-        assert_eq!(file.metadata().unwrap().len(), CAPACITY_BYTES);
-        file
-    }
-
-    fn stop(mut self) -> ServerOutcome {
-        unmount(&self.place, UnmountFlags::DETACH).unwrap();
-        let outcome = self.server.take().unwrap().stop();
-        assert!(!outcome.statistics.realtime, "the kernel's workers would starve");
-        outcome
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        // It is mounted no more unless an assertion failed.
-        let _ = unmount(&self.place, UnmountFlags::DETACH);
-    }
-}
-
-fn server(store: Box<dyn Store>) -> Server {
-    let mut engine = Engine::new();
-    let device = engine.attach(model());
-    let offer = ServerOffer::new(vec![Export::new("", CAPACITY_BYTES)], Tls::Off).unwrap();
-    let options = ServerOptions::default();
-    Server::new(engine, device, store, offer, MonotonicClock::new(), options).unwrap()
-}
-
-fn mounted(place: &Path) -> Result<OwnedFd, String> {
-    let descriptor = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    let descriptor = descriptor.map_err(|error| format!("/dev/fuse: {error}"))?;
-    let options = format!("fd={},rootmode={FILE_ROOT_MODE},user_id=0,group_id=0,allow_other", descriptor.as_raw_fd());
-    let options = CString::new(options).unwrap();
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("chronodisk", place, "fuse", flags, &*options).map_err(|error| format!("mount: {error}"))?;
-    Ok(descriptor.into())
-}
 
 fn ram() -> Box<dyn Store> {
     Box::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES))
@@ -111,11 +33,19 @@ fn sent(op: Op, offset_bytes: u64, len_bytes: u64) -> Sent {
 
 /// Every request reached the device as it was sent, and the log replays.
 fn agree(outcome: &ServerOutcome, mut expected: Vec<Sent>) {
-    let mut seen: Vec<Sent> = outcome.records.iter().map(|record| (record.op, record.lba.0, record.sectors)).collect();
+    let mut seen = seen(outcome);
     let position = |request: &Sent| (Op::ALL.iter().position(|op| *op == request.0), request.1, request.2);
     seen.sort_by_key(position);
     expected.sort_by_key(position);
     assert_eq!(seen, expected);
+    is_in_order(outcome);
+}
+
+fn seen(outcome: &ServerOutcome) -> Vec<Sent> {
+    outcome.records.iter().map(|record| (record.op, record.lba.0, record.sectors)).collect()
+}
+
+fn is_in_order(outcome: &ServerOutcome) {
     assert!(outcome.records.iter().all(|record| record.is_completed()));
     assert!(verify(&mut [model()], &outcome.records, Some(outcome.end)).unwrap().identical());
     let statistics = &outcome.statistics;
@@ -125,28 +55,33 @@ fn agree(outcome: &ServerOutcome, mut expected: Vec<Sent>) {
 }
 
 /// Eight threads write and read regions of their own at the same time, in requests of many lengths.
-fn work(attached: &Attached) -> Vec<Sent> {
+fn work(open: impl Fn() -> File + Sync) -> Vec<Sent> {
     let lengths = [512, 4096, 8192, 65_536, 1024, 131_072, 262_144];
     let region_bytes = CAPACITY_BYTES / 2 / THREADS;
     let meet = Barrier::new(THREADS as usize);
-    let threads = |thread: u64| {
-        let file = attached.open();
+    let serve = |thread: u64| {
+        let file = open();
         let mut expected = Vec::new();
         meet.wait();
         let mut offset_bytes = thread * region_bytes;
         for (round, len_bytes) in lengths.into_iter().enumerate() {
-            let data = vec![(thread * 16 + round as u64 + 1) as u8; len_bytes as usize];
-            file.write_all_at(&data, offset_bytes).unwrap();
-            let mut back = vec![0; data.len()];
-            file.read_exact_at(&mut back, offset_bytes).unwrap();
-            assert!(back == data, "thread {thread}, round {round}");
+            let byte = (thread * 16 + round as u64 + 1) as u8;
+            // Aligned, since a block device takes nothing else.
+            let mut room = vec![byte; len_bytes as usize + 4096];
+            let begin = room.as_ptr().align_offset(4096);
+            let data = &mut room[begin..][..len_bytes as usize];
+            file.write_all_at(data, offset_bytes).unwrap();
+            data.fill(0);
+            file.read_exact_at(data, offset_bytes).unwrap();
+            assert!(data.iter().all(|found| *found == byte), "thread {thread}, round {round}");
             expected.extend([Op::Write, Op::Read].map(|op| sent(op, offset_bytes, len_bytes)));
             offset_bytes += len_bytes;
         }
         expected
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || threads(thread))).collect();
+        let serve = &serve;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || serve(thread))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -157,7 +92,7 @@ fn what_is_sent_reaches_the_device() {
         return;
     };
     let file = attached.open();
-    let mut expected = work(&attached);
+    let mut expected = work(|| attached.open());
     let middle = CAPACITY_BYTES / 2;
     let large = vec![9; REQUEST_BYTES_MAX as usize + 4096];
     // Memory that does not begin at a page takes one page more than a request has.
@@ -204,7 +139,7 @@ impl Store for Waiting {
 fn helpers_move_what_waits_for_a_disk() {
     let store = Box::new(Waiting(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)));
     let Some(attached) = Attached::new(store, FuseFile::of(model().info())) else { return };
-    let expected = work(&attached);
+    let expected = work(|| attached.open());
     agree(&attached.stop(), expected);
 }
 
@@ -215,9 +150,64 @@ fn what_was_written_is_in_the_file() {
     let durability = Durability { write_through: true, power_cut: false };
     let store = Box::new(FileStore::create(&path, CAPACITY_BYTES, durability).unwrap());
     let Some(attached) = Attached::new(store, FuseFile::of(model().info())) else { return };
-    let expected = work(&attached);
+    let expected = work(|| attached.open());
     agree(&attached.stop(), expected);
     assert_eq!(fs::read(&path).unwrap()[..512], [1; 512]);
+}
+
+/// A loop device with direct I/O on the file, until it is dropped.
+struct Loop(PathBuf);
+
+impl Loop {
+    /// `None`, with a printed reason, if this host can't.
+    fn on(attached: &Attached) -> Option<Self> {
+        let losetup =
+            Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&attached.place).output();
+        match losetup {
+            Ok(output) if output.status.success() => {
+                Some(Loop(String::from_utf8(output.stdout).unwrap().trim_end().into()))
+            }
+            Ok(output) => {
+                println!("SKIPPED: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+                None
+            }
+            Err(error) => {
+                println!("SKIPPED: losetup: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        assert!(Command::new("losetup").arg("--detach").arg(&self.0).status().unwrap().success());
+    }
+}
+
+#[test]
+fn a_loop_device_sends_what_it_gets() {
+    let Some(attached) = Attached::new(ram(), FuseFile { discard: true, ..FuseFile::of(model().info()) }) else {
+        return;
+    };
+    let Some(device) = Loop::on(&attached) else { return };
+    let open = || {
+        let direct = OFlags::DIRECT.bits() as i32;
+        OpenOptions::new().read(true).write(true).custom_flags(direct).open(&device.0).unwrap()
+    };
+    let mut expected = work(open);
+    open().sync_data().unwrap();
+    expected.push(sent(Op::Flush, 0, 0));
+    // What libblkid and others read besides, when the device appears, is none of ours.
+    drop(device);
+    let outcome = attached.stop();
+    let mut others = seen(&outcome);
+    for request in expected {
+        let place = others.iter().position(|other| *other == request);
+        others.swap_remove(place.unwrap_or_else(|| panic!("{request:?} did not arrive; others: {others:?}")));
+    }
+    assert!(others.iter().all(|(op, _, _)| matches!(op, Op::Read | Op::Flush)), "{others:?}");
+    is_in_order(&outcome);
 }
 
 #[test]

@@ -6,6 +6,18 @@
 //! discards and writes of zeros. Everything that a disk has no use for, such as names, attributes to be changed and
 //! locks, is answered with `ENOSYS`.
 //!
+//! # A loop device on the file
+//!
+//! - The kernel knows the file's size once somebody has asked for its attributes, as fstat(2) does; a loop device that is
+//!   configured before has no size.
+//! - With direct I/O (`LO_FLAGS_DIRECT_IO`) each of its requests becomes one of ours, if its requests are not longer
+//!   than [`DEVICE_REQUEST_BYTES_MAX`] (`queue/max_sectors_kb`) and its logical block is
+//!   [`FuseFile::block_bytes_min`].
+//! - A flush becomes `FSYNC`. A discard becomes a hole, and so does a write of zeros that permits the device to give the
+//!   space back (`REQ_OP_WRITE_ZEROES` without `REQ_NOUNMAP`): both are discards here, and both read as zeros.
+//!
+//! # The session
+//!
 //! [`FuseSession`] is the connection without its descriptor: messages in, requests out, completions in, replies out. The
 //! kernel's side is trusted with nothing: every length and range is checked.
 //!

@@ -186,8 +186,13 @@ impl Protocol for FuseConnection {
     }
 
     fn receive(&mut self, io: Io<'_>, listening: bool) -> Option<Nanos> {
+        if !listening {
+            // Nothing was waited for, so it is an error: the kernel has ended the connection.
+            self.broken = true;
+            return None;
+        }
         (self.batch_messages, self.batch_bytes) = (0, 0);
-        self.readable = listening;
+        self.readable = true;
         Some(io.shared.now())
     }
 

@@ -1,5 +1,8 @@
 //! Serves a device to real clients: sockets and threads around the sans-I/O sessions.
 //!
+//! Each connection runs one skeleton (`connection`), with a `Protocol` for NBD, vhost-user and FUSE. The page
+//! `docs/adding-a-front-end.md` describes how to add one.
+//!
 //! [`Server`] owns the engine on the host's clock and the store. Every connection has a thread of
 //! its own; a device that answers at once answers from that thread, without another one in
 //! between. Where completions lie ahead, one thread at a time is the *pacer*: it sleeps and spins

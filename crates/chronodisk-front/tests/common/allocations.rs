@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Counting;
 
@@ -10,7 +11,11 @@ thread_local! {
     pub static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
+/// Allocations of all threads.
+pub static ALL_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
 fn count_allocation() {
+    ALL_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
