@@ -1,4 +1,4 @@
-//! A device attached by FUSE, with Linux's own file system code as the client. Needs `/dev/fuse` and root.
+//! A device attached by FUSE, with Linux's own file system code as the client. Most need `/dev/fuse` and root.
 
 #[path = "common/fuse_mount.rs"]
 mod fuse_mount;
@@ -10,12 +10,15 @@ use std::process::Command;
 use std::sync::Barrier;
 
 use chronodisk_engine::verify;
+use chronodisk_front::fuse::mock::{message, range};
+use chronodisk_front::fuse::wire::{FuseError, OutHeader, opcode};
 use chronodisk_front::fuse::{FuseFile, REQUEST_BYTES_MAX};
 use chronodisk_front::server::ServerOutcome;
 use chronodisk_sim::{Op, SECTOR_BYTES};
 use chronodisk_store::{Durability, FileStore, RamStore, Store, StoreError, forward_to_store};
 use fuse_mount::{Attached, CAPACITY_BYTES, model, server};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 const BLOCK_BYTES: u64 = 4096;
 const THREADS: u64 = 8;
@@ -218,6 +221,52 @@ fn a_server_that_stops_answers_and_then_fails_later_requests() {
     let outcome = attached.server.take().unwrap().stop();
     agree(&outcome, vec![sent(Op::Write, 0, 4096)]);
     assert!(file.read_at(&mut [0; 4096], 0).is_err(), "nobody serves it any more");
+}
+
+/// A socket that keeps messages apart, as `/dev/fuse` does. Needs no privilege.
+#[test]
+fn a_kernel_can_be_played() {
+    let flags = SocketFlags::CLOEXEC;
+    let (kernel, descriptor) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let mut server = server(ram());
+    server.attach_fuse(descriptor, FuseFile::of(model().info())).unwrap();
+    let tell = |message: &[u8]| assert_eq!(send(&kernel, message, SendFlags::empty()).unwrap(), message.len());
+    let answer = || {
+        let mut room = vec![0; 1 << 16];
+        let (_, len) = recv(&kernel, &mut room, RecvFlags::empty()).unwrap();
+        let header = OutHeader::decode(&room[..len]).unwrap();
+        assert_eq!(header.len as usize, len);
+        (header.unique, header.error, room[16..len].to_vec())
+    };
+    let mut init = [0; 64];
+    init[..8].copy_from_slice(&[7, 0, 0, 0, 38, 0, 0, 0]);
+    // Nobody can be told of what is wrong with these.
+    for len in [1, 39] {
+        tell(&vec![0xFF; len]);
+    }
+    tell(&message(opcode::READ, 2, 1, &range(0, 4096)));
+    assert_eq!(answer(), (2, -(FuseError::Protocol as i32), Vec::new()));
+    tell(&message(opcode::INIT, 4, 1, &init));
+    assert_eq!(answer().1, 0);
+    let mut write = range(4096, 4096);
+    write.resize(write.len() + 4096, 7);
+    tell(&message(opcode::WRITE, 6, 1, &write));
+    for index in 0..8 {
+        tell(&message(opcode::READ, 8 + 2 * index, 1, &range(4096 * index, 4096)));
+    }
+    let mut answers: Vec<_> = (0..9).map(|_| answer()).collect();
+    answers.sort();
+    assert!(answers.iter().map(|(unique, error, _)| (*unique, *error)).eq((0..9).map(|index| (6 + 2 * index, 0))));
+    assert_eq!((&*answers[1].2, &*answers[2].2), (&[0; 4096][..], &[7; 4096][..]));
+    tell(&message(0xFFFF, 100, 1, &[]));
+    assert_eq!(answer(), (100, -(FuseError::NotServed as i32), Vec::new()));
+    // One is outstanding when the other end is gone.
+    tell(&message(opcode::READ, 102, 1, &range(0, 4096)));
+    drop(kernel);
+    let outcome = server.stop();
+    assert!((9..=10).contains(&outcome.records.len()));
+    assert_eq!((outcome.statistics.violations, outcome.statistics.panics), (0, 0));
+    assert_eq!(outcome.statistics.refused_requests, 1);
 }
 
 #[test]
