@@ -88,7 +88,7 @@ fn the_root_is_the_file() {
     assert_eq!(u32_at(&body, 96), 4096);
     let unique = kernel.send(opcode::OPEN, ROOT, &[2, 0, 0, 0, 0, 0, 0, 0]);
     let flags = u32_at(&kernel.reply(unique).body, 8);
-    assert_eq!(flags, open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES);
+    assert_eq!(flags, open_flag::DIRECT_IO | open_flag::NO_FLUSH | open_flag::PARALLEL_DIRECT_WRITES);
     let unique = kernel.send(opcode::STATFS, ROOT, &[]);
     assert_eq!(u64_at(&kernel.reply(unique).body, 0), CAPACITY_BYTES / 512);
     let unique = kernel.send(opcode::LOOKUP, ROOT, b"name\0");

@@ -100,15 +100,20 @@ impl Attachment {
     }
 }
 
+/// A process that is killed closes its descriptors in the order of their numbers, and what that entails is done in the
+/// opposite order. Who closes a block device last waits for its writes, which fail as soon as FUSE is gone. So that of
+/// FUSE must be gone first: its number is above all others.
+const FUSE_DESCRIPTOR_MIN: i32 = 512;
+
 fn open_fuse() -> Result<OwnedFd, NativeError> {
-    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    opened.map(OwnedFd::from).map_err(|error| match error.kind() {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NativeError::HostLacks {
             what: "this host has no FUSE: /dev/fuse is missing".to_owned(),
             help: "load the module with `modprobe fuse`; `chronodisk run` needs none".to_owned(),
         },
         _ => NativeError::unprivileged("opening /dev/fuse"),
-    })
+    })?;
+    rustix::io::fcntl_dupfd_cloexec(&opened, FUSE_DESCRIPTOR_MIN).doing("placing the descriptor of /dev/fuse")
 }
 
 /// A mount without a mount point; it lives as long as somebody has something of it open.

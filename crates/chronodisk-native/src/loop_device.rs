@@ -82,10 +82,6 @@ impl LoopInfo {
 /// Free devices that others may take first.
 const ATTEMPTS: u32 = 64;
 
-/// Descriptors of a process are closed in the order of their numbers when it is killed. The loop device's must be closed
-/// after that of `/dev/fuse`: who closes a block device last waits for its writes, and they fail only when FUSE is gone.
-const DESCRIPTOR_MIN: i32 = 512;
-
 impl LoopDevice {
     /// A device with the bytes of `backing`, past the page cache.
     pub fn configure(backing: BorrowedFd<'_>, block_bytes: u32, read_only: bool) -> Result<Self, NativeError> {
@@ -174,15 +170,13 @@ impl Drop for LoopDevice {
 
 fn open(path: &Path) -> Result<File, NativeError> {
     let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(path);
-    let file = opened.map_err(|error| match error.kind() {
+    opened.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NativeError::HostLacks {
             what: format!("there is no {}", path.display()),
             help: "mount devtmpfs at /dev, or make the node with mknod; `chronodisk run` needs none".to_owned(),
         },
         _ => NativeError::unprivileged(format!("opening {}", path.display())),
-    })?;
-    let high = rustix::io::fcntl_dupfd_cloexec(&file, DESCRIPTOR_MIN);
-    Ok(high.map_or(file, File::from))
+    })
 }
 
 /// What the call returns.

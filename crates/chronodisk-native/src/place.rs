@@ -26,12 +26,14 @@ impl Place {
     #[allow(unsafe_code)]
     pub fn make() -> Result<Self, NativeError> {
         let cgroup = Cgroup::make()?;
-        let watchdog = Watchdog::start(&cgroup)?;
         const DOING: &str = "making a mount namespace";
         // SAFETY: the descriptors of this process stay as they are; only its mounts become its own.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.doing(DOING)?;
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", downstream).doing(DOING)?;
+        // In the namespace, which so lives longer than this process: whoever is the last in it unmounts what is mounted,
+        // and would wait for the device that he serves himself.
+        let watchdog = Watchdog::start(&cgroup)?;
         Ok(Place { watchdog, cgroup })
     }
 }

@@ -272,7 +272,8 @@ impl FuseSession {
                 if self.file.read_only && flags & ACCESS_MODE != READ_ONLY {
                     return Err(FuseError::ReadOnly);
                 }
-                Answer::Body(wire::open_out(open_flag::DIRECT_IO | open_flag::PARALLEL_DIRECT_WRITES))
+                let flags = open_flag::DIRECT_IO | open_flag::NO_FLUSH | open_flag::PARALLEL_DIRECT_WRITES;
+                Answer::Body(wire::open_out(flags))
             }
             // A close keeps nothing that a completed write did not: `FLUSH` is no flush of the device.
             opcode::RELEASE | opcode::FLUSH => Answer::Body(Body::EMPTY),

@@ -63,6 +63,9 @@ pub mod init_flag {
 pub mod open_flag {
     /// `FOPEN_DIRECT_IO`: past the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
+    /// `FOPEN_NOFLUSH`: a close sends no `FLUSH`. A process that was killed would wait for its answer with `/dev/fuse`
+    /// still open, and for ever if it is the one that answers (version 7.35).
+    pub const NO_FLUSH: u32 = 1 << 5;
     /// `FOPEN_PARALLEL_DIRECT_WRITES`: several writes at a time (version 7.38).
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
