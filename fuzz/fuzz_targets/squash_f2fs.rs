@@ -1,5 +1,5 @@
-//! F2FS on a device whose superblock and checkpoint are small ones but for what the input changes in them, with the right
-//! checksums: as `squash_ext4` otherwise.
+//! F2FS on a device whose superblock and checkpoint are small ones but for what the input changes in them, with the
+//! right checksums: as `squash_ext4` otherwise.
 //!
 //! The input's first bytes are combined with the superblock's by exclusive or, the next ones with the checkpoint's; a
 //! list of records follows.

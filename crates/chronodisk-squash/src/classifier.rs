@@ -160,8 +160,8 @@ pub(crate) trait Classifier: Debug + Send {
     fn counts(&self) -> Counts;
 }
 
-/// Judges whole blocks from `unit` on. `verdict` is told a block, the one behind the last, and the bytes from that block
-/// on; it says what becomes of the block, and up to which one the same is so.
+/// Judges whole blocks from `unit` on. `verdict` is told a block, the one behind the last, and the bytes from that
+/// block on; it says what becomes of the block, and up to which one the same is so.
 pub(crate) fn judge_runs(
     unit: VolumeUnit,
     bytes: &[u8],

@@ -5,8 +5,8 @@
 //! contents of files are dropped, and made up when they are read. Blocks that can't be told apart yet wait
 //! in memory up to a bound, and are kept beyond it. A wrong guess costs space, never metadata.
 //!
-//! Understood so far: ext2, ext3, ext4, XFS, btrfs and F2FS, on the whole device, in partitions, on mirrors of md and on
-//! linear volumes of LVM. Anything else is kept.
+//! Understood so far: ext2, ext3, ext4, XFS, btrfs and F2FS, on the whole device, in partitions, on mirrors of md and
+//! on linear volumes of LVM. Anything else is kept.
 //! [`SquashMode::Exact`] keeps everything, compressed.
 //!
 //! Files may be kept, or made up in the form of their kind, by their [names](NameRule); programs may mark pages by a
@@ -35,6 +35,7 @@ mod location;
 mod lvm;
 mod map_log;
 mod meter;
+mod name_index;
 mod names;
 mod notes;
 mod part;

@@ -1,6 +1,5 @@
 //! Files that are treated by their names.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -135,42 +134,8 @@ impl FromStr for NameRule {
     }
 }
 
-/// The treatment that the first rule gives which matches a path.
-pub(crate) fn treatment_of(rules: &[NameRule], path: &[u8]) -> Option<Treatment> {
-    rules.iter().find(|rule| rule.names.matches(path)).map(|rule| rule.treatment)
-}
-
-/// Whether some rule keeps files.
-pub(crate) fn keeps_some(rules: &[NameRule]) -> bool {
-    rules.iter().any(|rule| rule.treatment == Treatment::Keep)
-}
-
 /// What Linux takes as a path.
 pub(super) const PATH_MAX_BYTES: usize = 4096;
-
-/// An inode's number, and a name.
-pub(super) type Link = (u64, Box<[u8]>);
-
-/// A folder's path from the root on, with a slash at its end unless it is the root, where the parent of each folder and
-/// its name there are known; `None` if it hangs in the air.
-pub(super) fn path_of(folder: u64, root: u64, parents: &HashMap<u64, Link>) -> Option<Vec<u8>> {
-    let (mut parts, mut len, mut at) = (Vec::new(), 0, folder);
-    while at != root {
-        let (parent, name) = parents.get(&at)?;
-        len += name.len() + 1;
-        if len > PATH_MAX_BYTES {
-            return None;
-        }
-        parts.push(name);
-        at = *parent;
-    }
-    let mut path = Vec::with_capacity(len);
-    for name in parts.into_iter().rev() {
-        path.extend_from_slice(name);
-        path.push(b'/');
-    }
-    Some(path)
-}
 
 #[cfg(test)]
 mod tests {
@@ -178,15 +143,6 @@ mod tests {
 
     fn matches(pattern: &str, path: &str) -> bool {
         pattern.parse::<Glob>().unwrap().matches(path.as_bytes())
-    }
-
-    #[test]
-    fn a_folder_has_a_path_if_it_hangs_on_the_root() {
-        let link = |parent, name: &str| (parent, name.as_bytes().into());
-        let parents = HashMap::from([(5, link(2, "home")), (6, link(5, "me")), (8, link(9, "a")), (9, link(8, "b"))]);
-        assert_eq!(path_of(2, 2, &parents), Some(Vec::new()));
-        assert_eq!(path_of(6, 2, &parents), Some(b"home/me/".to_vec()));
-        assert_eq!((path_of(7, 2, &parents), path_of(8, 2, &parents)), (None, None), "unknown, and in a circle");
     }
 
     #[test]

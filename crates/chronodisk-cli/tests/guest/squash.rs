@@ -836,7 +836,7 @@ fn samples_tell_what_each_component_takes() {
 }
 
 /// The ways in which each file system is made and mounted.
-const SETTINGS: [(&str, &[&[&str]]); 5] = [
+const SETTINGS: [(&str, &[&[&str]]); 6] = [
     (
         "ext4",
         &[
@@ -866,13 +866,15 @@ const SETTINGS: [(&str, &[&[&str]]); 5] = [
             &["--mount-options", "compress=zlib"],
         ],
     ),
+    ("f2fs", &[&[]]),
 ];
 
 /// Many histories of each file system in turn, or of one, with as many cuts as the environment asks for.
 #[test]
 #[ignore = "hours long; make squash-soak"]
 fn twins_agree_for_long() {
-    let Some(chronodisk) = here().filter(|_| xfsprogs_are_here() && btrfsprogs_are_here()) else { return };
+    let tools = here().filter(|_| xfsprogs_are_here() && btrfsprogs_are_here() && f2fs_tools_are_here());
+    let Some(chronodisk) = tools else { return };
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (first, histories) = (number("CHRONODISK_SOAK_FIRST", 1), number("CHRONODISK_SOAK_HISTORIES", 50));
     let cuts = number("CHRONODISK_SOAK_CUTS", 50);

@@ -42,6 +42,7 @@ use super::class::Class;
 use super::classifier::{Judged, Refusal, Verdict};
 use super::file_content::MadeUpFile;
 use super::map_log::u32_at;
+use super::name_index::Rules;
 use super::names::NameRule;
 use super::runs::RunMap;
 use super::units::{VolumeBytes, VolumeUnit};
@@ -121,7 +122,7 @@ impl Btrfs {
 
     /// The same, where files are treated by their names; what is made up for them follows from a seed.
     pub(crate) fn with_names(self, rules: &Arc<[NameRule]>, seed: u64) -> Self {
-        let names = (!rules.is_empty()).then(|| Box::new(Names::new(Arc::clone(rules), seed)));
+        let names = Rules::new(rules).map(|rules| Box::new(Names::new(rules, seed)));
         Btrfs { names, ..self }
     }
 

@@ -6,7 +6,6 @@
 //! have been squashed.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use chronodisk_store::StoreError;
 
@@ -16,7 +15,8 @@ use crate::UNIT_BYTES;
 use crate::content::seed_of;
 use crate::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
 use crate::map_log::u64_at;
-use crate::names::{NameRule, PATH_MAX_BYTES, Treatment, keeps_some, treatment_of};
+use crate::name_index::Rules;
+use crate::names::{PATH_MAX_BYTES, Treatment};
 use crate::runs::RunMap;
 
 const TYPE_INODE_ITEM: u8 = 1;
@@ -35,9 +35,7 @@ const DEPTH_MAX: usize = 2048;
 /// What is known of names.
 #[derive(Debug)]
 pub(crate) struct Names {
-    rules: Arc<[NameRule]>,
-    /// Some rule is of paths.
-    by_path: bool,
+    rules: Rules,
     /// Contents of files that are kept, by logical block.
     kept: RunMap<()>,
     /// Contents that are made up by their file's kind, by logical block, and these files.
@@ -59,9 +57,8 @@ type Folder = (u64, u64);
 type Found<T> = Result<Option<T>, StoreError>;
 
 impl Names {
-    pub(crate) fn new(rules: Arc<[NameRule]>, seed: u64) -> Self {
+    pub(crate) fn new(rules: Rules, seed: u64) -> Self {
         Names {
-            by_path: rules.iter().any(|rule| rule.names.is_by_path()),
             rules,
             kept: RunMap::default(),
             made_up: RunMap::default(),
@@ -75,7 +72,7 @@ impl Names {
 
     /// Some files are kept by their names.
     pub(crate) fn keeps_some(&self) -> bool {
-        keeps_some(&self.rules)
+        self.rules.keep_some()
     }
 
     /// Memory that it takes, in bytes.
@@ -208,7 +205,7 @@ impl Names {
     ) -> Found<Option<Treatment>> {
         let Some(names) = names_of(file.1, root, trees)? else { return Ok(None) };
         for (parent, name) in names {
-            let mut path = match self.by_path {
+            let mut path = match self.rules.are_by_path() {
                 false => Vec::new(),
                 true => match paths.path((file.0, parent), root, trees)? {
                     Some(path) => path,
@@ -216,7 +213,7 @@ impl Names {
                 },
             };
             path.extend_from_slice(&name);
-            let treatment = treatment_of(&self.rules, &path);
+            let treatment = self.rules.treatment_of(&path);
             if treatment.is_some() {
                 return Ok(Some(treatment));
             }

@@ -7,7 +7,7 @@
 //!
 //! What matched stays so until the inode is given back: a name that no longer matches does not make contents worthless.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chronodisk_store::StoreError;
@@ -19,20 +19,17 @@ use crate::class::Class;
 use crate::content::seed_of;
 use crate::file_content::{FileKind, MadeUpFile};
 use crate::map_log::u32_at;
-use crate::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
+use crate::name_index::{NameIndex, Rules};
+use crate::names::{NameRule, Treatment};
 use crate::runs::{RunMap, RunValue};
 use crate::units::VolumeUnit;
 
 /// What is known of names.
 #[derive(Debug)]
 pub(crate) struct Names {
-    rules: Arc<[NameRule]>,
-    /// Some rule is of paths, so that folders must be known.
-    by_path: bool,
+    index: NameIndex,
     /// The inodes of directories by their blocks.
     directories: RunMap<DirectoryInode>,
-    /// The parent of each directory, and its name there; only if some rule is of paths.
-    parents: HashMap<u64, Link>,
     /// Files that match, by inode.
     matched: BTreeMap<u64, Matched>,
     /// Files whose contents are made up by their kind, and that changed.
@@ -96,13 +93,10 @@ enum Kind {
 const ROOT: u64 = 2;
 
 impl Names {
-    pub(crate) fn new(rules: Arc<[NameRule]>) -> Self {
-        let by_path = rules.iter().any(|rule| rule.names.is_by_path());
+    pub(crate) fn new(rules: Rules) -> Self {
         Names {
-            rules,
-            by_path,
+            index: NameIndex::new(rules, ROOT),
             directories: RunMap::default(),
-            parents: HashMap::new(),
             matched: BTreeMap::new(),
             touched: BTreeSet::new(),
             made_up: RunMap::default(),
@@ -112,14 +106,13 @@ impl Names {
 
     /// Memory that it takes, in bytes, without names that are longer than a pointer.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let parents = self.parents.capacity() * (size_of::<(u64, Link)>() + 1);
         let matched = self.matched.len() * size_of::<(u64, Matched)>() * 3 / 2;
-        self.directories.memory_bytes() + self.made_up.memory_bytes() + (parents + matched) as u64
+        self.directories.memory_bytes() + self.made_up.memory_bytes() + self.index.memory_bytes() + matched as u64
     }
 
     /// Entries that are held in memory.
     pub(crate) fn entries(&self) -> usize {
-        self.directories.len() + self.made_up.len() + self.parents.len() + self.matched.len()
+        self.directories.len() + self.made_up.len() + self.index.entries() + self.matched.len()
     }
 
     /// What the blocks of an inode are, that are `leaf` by all else. Forgets what was known of an earlier inode there.
@@ -153,7 +146,7 @@ impl Names {
     /// Everything is about to be read; what matched still does.
     pub(crate) fn begin_scan(&mut self) {
         self.directories.clear();
-        self.parents.clear();
+        self.index.clear();
         self.made_up.clear();
     }
 
@@ -164,26 +157,11 @@ impl Names {
         }
     }
 
-    /// Notes where a directory is; true if it was not there before.
-    fn place(&mut self, directory: u64, parent: u64, name: &[u8]) -> bool {
-        let place = (parent, name.into());
-        self.parents.insert(directory, place).is_none_or(|old| old.0 != parent || *old.1 != *name)
-    }
-
     /// Files of a directory that match, with what becomes of them.
     fn candidates(&self, directory: u64, entries: &[Entry], candidates: &mut BTreeMap<u64, Treatment>) {
-        let mut path = match self.by_path {
-            true => match path_of(directory, ROOT, &self.parents) {
-                Some(path) => path,
-                None => return,
-            },
-            false => Vec::new(),
-        };
-        let folder_len = path.len();
+        let Some(mut folder) = self.index.folder(directory) else { return };
         for entry in entries.iter().filter(|entry| matches!(entry.kind, Kind::Regular | Kind::Unknown)) {
-            path.truncate(folder_len);
-            path.extend_from_slice(&entry.name);
-            if let Some(treatment) = treatment_of(&self.rules, &path) {
+            if let Some(treatment) = folder.treatment_of(&entry.name) {
                 candidates.entry(entry.inode).or_insert(treatment);
             }
         }
@@ -224,7 +202,7 @@ fn entries(block: &[u8], has_kinds: bool) -> Vec<Entry> {
 impl Ext4 {
     /// Goes by the names of files, too.
     pub(crate) fn with_names(self, rules: &Arc<[NameRule]>) -> Self {
-        let names = (!rules.is_empty()).then(|| Box::new(Names::new(Arc::clone(rules))));
+        let names = Rules::new(rules).map(|rules| Box::new(Names::new(rules)));
         Ext4 { names, ..self }
     }
 
@@ -242,7 +220,7 @@ impl Ext4 {
 
     /// Some files are kept by their names.
     pub(crate) fn keeps_by_names(&self) -> bool {
-        self.names.as_ref().is_some_and(|names| keeps_some(&names.rules))
+        self.names.as_ref().is_some_and(|names| names.index.rules.keep_some())
     }
 
     /// Units of files to be kept that were squashed before their names were known.
@@ -268,10 +246,10 @@ impl Ext4 {
         }
         let Some(names) = &mut self.names else { return Ok(()) };
         let mut moved = Vec::new();
-        if names.by_path {
+        if names.index.rules.are_by_path() {
             for (directory, entries) in &read {
                 let folders = entries.iter().filter(|entry| entry.kind == Kind::Directory);
-                let new = folders.filter(|entry| names.place(entry.inode, *directory, &entry.name));
+                let new = folders.filter(|entry| names.index.folder_named(entry.inode, *directory, &entry.name));
                 moved.extend(new.map(|entry| entry.inode));
             }
         }
@@ -314,7 +292,7 @@ impl Ext4 {
                     let entries = self.entries_of(block, blocks)?;
                     let Some(names) = &mut self.names else { return Ok(()) };
                     for entry in entries.iter().filter(|entry| matches!(entry.kind, Kind::Directory | Kind::Unknown)) {
-                        names.place(entry.inode, directory, &entry.name);
+                        names.index.folder_named(entry.inode, directory, &entry.name);
                         directories.push(entry.inode);
                     }
                     names.candidates(directory, &entries, candidates);
@@ -503,17 +481,5 @@ mod tests {
         fn no_block_is_too_strange_to_read(block in prop::collection::vec(any::<u8>(), 1024)) {
             prop_assert!(entries(&block, true).len() <= 1024 / 8);
         }
-    }
-
-    #[test]
-    fn folders_in_a_circle_have_no_path() {
-        let rule = NameRule { names: "/a/**".parse().unwrap(), treatment: Treatment::Keep };
-        let mut names = Names::new([rule].into());
-        assert!(names.place(12, ROOT, b"a") && names.place(13, 12, b"b"));
-        assert!(!names.place(13, 12, b"b"));
-        assert_eq!(path_of(13, ROOT, &names.parents).unwrap(), b"a/b/");
-        names.place(12, 13, b"a");
-        assert_eq!(path_of(13, ROOT, &names.parents), None);
-        assert_eq!(path_of(99, ROOT, &names.parents), None);
     }
 }

@@ -28,18 +28,15 @@ use crate::classifier::{Old, Verdict, Write};
 use crate::content::seed_of;
 use crate::file_content::{FILE_MAX_BYTES, FilePart, MadeUpFile};
 use crate::len_of;
-use crate::names::{Link, NameRule, Treatment, keeps_some, path_of, treatment_of};
+use crate::name_index::{Link, NameIndex, Rules};
+use crate::names::{NameRule, Treatment};
 use crate::runs::{RunMap, RunValue};
 use crate::units::{VolumeBytes, VolumeUnit};
 
 /// What is known of names. Sets of blocks are by the numbers of [`VolumeUnit`]s.
 #[derive(Debug)]
 pub(super) struct Names {
-    rules: Arc<[NameRule]>,
-    /// Some rule is of paths, so that folders must be known.
-    by_path: bool,
-    /// The number of the root directory.
-    root: u64,
+    index: NameIndex,
     /// Contents of which it is not known whose they are.
     undecided: RunMap<()>,
     /// Those of them that a file has whose name is not known yet, and by such a file.
@@ -51,8 +48,6 @@ pub(super) struct Names {
     made_up: RunMap<FilePart>,
     /// Files with names, by inode.
     files: HashMap<u64, Known>,
-    /// The parent of each directory, and its name there; only if some rule is of paths.
-    parents: HashMap<u64, Link>,
     /// Files whose directory hangs in the air, by directory.
     unplaced: HashMap<u64, Vec<Link>>,
     /// Blocks of files to be kept that were squashed before their names were known: those that still are, and how many
@@ -90,18 +85,15 @@ struct Known {
 }
 
 impl Names {
-    fn new(rules: Arc<[NameRule]>, start_bytes: u64, superblock: &Superblock) -> Self {
+    fn new(rules: Rules, start_bytes: u64, superblock: &Superblock) -> Self {
         Names {
-            by_path: rules.iter().any(|rule| rule.names.is_by_path()),
-            rules,
-            root: superblock.root_inode,
+            index: NameIndex::new(rules, superblock.root_inode),
             undecided: RunMap::default(),
             claimed: RunMap::default(),
             claims: HashMap::new(),
             kept: RunMap::default(),
             made_up: RunMap::default(),
             files: HashMap::new(),
-            parents: HashMap::new(),
             unplaced: HashMap::new(),
             late: RunMap::default(),
             late_units: 0,
@@ -153,21 +145,19 @@ impl Names {
 
     /// A directory has an entry. Returns the file whose name is known now.
     pub(super) fn named(&mut self, folder: u64, entry: Entry) -> Option<u64> {
-        if self.by_path && matches!(entry.kind, Kind::Directory | Kind::Unknown) {
-            self.parents.insert(entry.inode, (folder, entry.name.clone()));
+        if self.index.rules.are_by_path() && matches!(entry.kind, Kind::Directory | Kind::Unknown) {
+            self.index.folder_named(entry.inode, folder, &entry.name);
         }
         if !matches!(entry.kind, Kind::Regular | Kind::Unknown) {
             return None;
         }
-        let folder_path = if self.by_path { path_of(folder, self.root, &self.parents) } else { Some(Vec::new()) };
-        let Some(mut path) = folder_path else {
+        let Some(mut placed) = self.index.folder(folder) else {
             self.unplaced.entry(folder).or_default().push((entry.inode, entry.name));
             return None;
         };
-        path.extend_from_slice(&entry.name);
         // What matched once does so until it is deleted.
         let before = self.treatment(entry.inode).flatten();
-        let treatment = before.or_else(|| treatment_of(&self.rules, &path));
+        let treatment = before.or_else(|| placed.treatment_of(&entry.name));
         self.files.insert(entry.inode, Known { treatment, newer: true });
         Some(entry.inode)
     }
@@ -175,7 +165,7 @@ impl Names {
     /// Names the files whose directories have a path by now, and returns them.
     fn place_rest(&mut self) -> Vec<u64> {
         let mut folders: Vec<u64> = self.unplaced.keys().copied().collect();
-        folders.retain(|&folder| path_of(folder, self.root, &self.parents).is_some());
+        folders.retain(|&folder| self.index.path_of(folder).is_some());
         folders.sort_unstable();
         let mut placed = Vec::new();
         for folder in folders {
@@ -208,7 +198,7 @@ impl Names {
     /// Everything about names is about to be read.
     fn clear(&mut self) {
         self.files.clear();
-        self.parents.clear();
+        self.index.clear();
         self.unplaced.clear();
         self.claims.clear();
         self.claimed.clear();
@@ -218,31 +208,30 @@ impl Names {
 
     fn memory_bytes(&self) -> u64 {
         let files = self.files.capacity() * (size_of::<(u64, Known)>() + 1);
-        let parents = self.parents.capacity() * (size_of::<(u64, Link)>() + 1);
         let sets = self.undecided.memory_bytes() + self.claimed.memory_bytes() + self.kept.memory_bytes();
         let sets = sets + self.made_up.memory_bytes() + self.late.memory_bytes();
         let sets = sets + self.unnamed.memory_bytes() + self.unwanted.memory_bytes();
-        sets + (files + parents) as u64
+        sets + self.index.memory_bytes() + files as u64
     }
 
     fn entries(&self) -> u64 {
         let sets = self.undecided.len() + self.claimed.len() + self.kept.len() + self.made_up.len() + self.late.len();
         let sets = sets + self.unnamed.len() + self.unwanted.len() + self.committed.entries();
-        (sets + self.files.len() + self.parents.len() + self.unplaced.len() + self.claims.len()) as u64
+        (sets + self.files.len() + self.index.entries() + self.unplaced.len() + self.claims.len()) as u64
     }
 }
 
 impl Xfs {
     /// The same, where files are kept by their names.
     pub(crate) fn with_names(self, rules: &Arc<[NameRule]>) -> Self {
-        let new = || Box::new(Names::new(Arc::clone(rules), self.start_bytes, &self.superblock));
-        let names = (!rules.is_empty()).then(new);
+        let new = |rules| Box::new(Names::new(rules, self.start_bytes, &self.superblock));
+        let names = Rules::new(rules).map(new);
         Xfs { names, ..self }
     }
 
     /// Some files are kept by their names.
     pub(crate) fn keeps_by_names(&self) -> bool {
-        self.names.as_ref().is_some_and(|names| keeps_some(&names.rules))
+        self.names.as_ref().is_some_and(|names| names.index.rules.keep_some())
     }
 
     /// Blocks of files to be kept that were squashed before their names were known.
@@ -272,7 +261,7 @@ impl Xfs {
         match &self.names {
             None => Verdict::Drop,
             Some(names) if names.kept.at(unit.0, unit.0 + 1).0.is_some() => Verdict::Keep(Class::Raw),
-            Some(names) if keeps_some(&names.rules) => Verdict::Wait,
+            Some(names) if names.index.rules.keep_some() => Verdict::Wait,
             Some(_) => Verdict::Drop,
         }
     }
@@ -472,7 +461,7 @@ impl Xfs {
                 named.extend(names.named(folder, entry));
             }
         }
-        if moved && names.by_path {
+        if moved && names.index.rules.are_by_path() {
             named.extend(names.place_rest());
         }
         for number in named {
@@ -690,7 +679,7 @@ mod tests {
 
     fn names(pattern: &str) -> Names {
         let rule = NameRule { names: pattern.parse().unwrap(), treatment: Treatment::Keep };
-        Names::new([rule].into(), 0, &Superblock::of_test(true))
+        Names::new(Rules::new(&[rule].into()).unwrap(), 0, &Superblock::of_test(true))
     }
 
     fn entry(inode: u64, kind: Kind, name: &str) -> Entry {
@@ -710,7 +699,7 @@ mod tests {
         assert_eq!(names.treatment(141), Some(None));
         // Folders in a circle have no path.
         names.named(130, entry(129, Kind::Directory, "a"));
-        assert_eq!(path_of(130, names.root, &names.parents), None);
+        assert_eq!(names.index.path_of(130), None);
     }
 
     #[test]

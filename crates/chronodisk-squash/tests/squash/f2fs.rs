@@ -1,5 +1,5 @@
-//! File systems made by f2fs-tools, replayed into a squashing store in varied orders: everything but contents of files is
-//! there, as f2fs-tools say, too.
+//! File systems made by f2fs-tools, replayed into a squashing store in varied orders: everything but contents of files
+//! is there, as f2fs-tools say, too.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};

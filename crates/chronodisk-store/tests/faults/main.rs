@@ -1,5 +1,5 @@
-//! Stores whose host fails: no acknowledged byte is lost, and no read returns wrong bytes. [`harness`] has the histories
-//! and their options.
+//! Stores whose host fails: no acknowledged byte is lost, and no read returns wrong bytes. [`harness`] has the
+//! histories and their options.
 
 mod harness;
 mod rows;

@@ -1,4 +1,5 @@
-//! Histories of a store on a host that fails, and the client that judges them. Tests of other crates include this folder.
+//! Histories of a store on a host that fails, and the client that judges them. Tests of other crates include this
+//! folder.
 //!
 //! Each history is drawn from a seed: a client with a shape of load works on a store of a simulated host, while calls
 //! fail, the disk is full, or the process or the power ends; then the store is opened again, and what it contains is
