@@ -68,10 +68,10 @@ impl Machine {
             }
             _ => {
                 // Whatever number it has, it may be answered.
-                if let Some(unique) = bytes.get(8..16) {
-                    self.kernel.expect_any(u64::from_ne_bytes(unique.try_into().expect("eight bytes")));
+                let unique = bytes.get(8..16).map(|unique| u64::from_ne_bytes(unique.try_into().expect("eight bytes")));
+                if unique.is_none_or(|unique| self.kernel.expect_any(unique)) {
+                    self.kernel.send_bytes(bytes);
                 }
-                self.kernel.send_bytes(bytes);
             }
         }
     }

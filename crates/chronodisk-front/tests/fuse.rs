@@ -217,7 +217,7 @@ fn messages_that_are_none_are_not_answered() {
     // A length that is not the message's.
     anonymous[0] = 41;
     anonymous[8] = 100;
-    kernel.expect_any(100);
+    assert!(kernel.expect_any(100));
     assert!(kernel.send_bytes(&anonymous));
     assert_eq!(kernel.reply(100), error(FuseError::Invalid));
     // A write that claims other data than it has.

@@ -104,6 +104,9 @@ impl MockKernel {
 
     /// Sends a message of an operation, and lets the session look at it. Returns its number.
     pub fn send(&mut self, operation: u32, nodeid: u64, body: &[u8]) -> u64 {
+        while self.waiting.contains_key(&self.next_unique) {
+            self.next_unique += 2;
+        }
         let unique = self.next_unique;
         self.next_unique += 2;
         let message = message(operation, unique, nodeid, body);
@@ -156,9 +159,10 @@ impl MockKernel {
         true
     }
 
-    /// A message whose reply the test does not know, because it encoded it itself.
-    pub fn expect_any(&mut self, unique: u64) {
-        self.waiting.insert(unique, Expected::AtMost(usize::MAX));
+    /// Expects a reply to a message that the test encodes itself; false if another message of that number waits for
+    /// one, which the kernel never lets happen.
+    pub fn expect_any(&mut self, unique: u64) -> bool {
+        !self.waiting.contains_key(&unique) && self.waiting.insert(unique, Expected::AtMost(usize::MAX)).is_none()
     }
 
     /// Completes all requests in the order told, and takes the replies.
