@@ -91,13 +91,13 @@ struct Thread<'a> {
 
 /// The program alone on a device of this speed: how long it takes, in nanoseconds.
 pub fn truth(world: World, program: &[Vec<Step>], device: Device, speed: f64) -> f64 {
-    Run::new(world, program, device, speed, None).to_the_end().0
+    Run::new(world, program, device, speed, None).follow_through().0
 }
 
 /// The program on the device as it is, with what is predicted: the time it takes, and the prediction.
 pub fn followed(world: World, program: &[Vec<Step>], device: Device, options: DilationOptions) -> (f64, Prediction) {
     let dilation = Dilation::new(options, Nanos::ZERO);
-    let (elapsed, prediction) = Run::new(world, program, device, 1.0, Some(dilation)).to_the_end();
+    let (elapsed, prediction) = Run::new(world, program, device, 1.0, Some(dilation)).follow_through();
     (elapsed, prediction.expect("it was followed"))
 }
 
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn to_the_end(mut self) -> (f64, Option<Prediction>) {
+    fn follow_through(mut self) -> (f64, Option<Prediction>) {
         self.tell_runnable(Wake::Other);
         while self.threads.iter().any(|thread| thread.state != State::Ended) {
             let share = self.share();
