@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
+        Some("native-attacher") => return chronodisk_native::native_attacher(),
         Some("native-watchdog") => return chronodisk_native::native_watchdog(),
         _ => {}
     }

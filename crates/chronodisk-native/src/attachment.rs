@@ -3,28 +3,28 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use chronodisk_device::DeviceInfo;
 use chronodisk_front::fuse::{FILE_ROOT_MODE, FuseFile, REQUEST_BYTES_MAX};
 use chronodisk_front::server::{FuseAttachment, Server};
-use rustix::fs::{Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
+use crate::attacher::{Attacher, Spec};
 use crate::error::{Doing, NativeError};
-use crate::loop_device::LoopDevice;
-use crate::queue::{Queue, QueueSettings, Wanted};
+use crate::queue::{QueueSettings, Wanted};
 
 /// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an error
 /// of the device's timing.
 const READ_AHEAD_KIB: u64 = 128;
 
-/// A block device of this host. It goes when this is dropped, or when its last user closes it.
+/// A block device of this host. It goes when this is dropped, or when its last user closes it then.
 #[derive(Debug)]
 pub struct Attachment {
-    device: LoopDevice,
+    attacher: Attacher,
+    path: PathBuf,
     settings: QueueSettings,
     permitted: FuseAttachment,
 }
@@ -47,36 +47,28 @@ pub fn attach(
     let permitted = server
         .attach_fuse(fuse, file)
         .map_err(|error| NativeError::System { doing: "serving FUSE".to_owned(), source: io::Error::other(error) })?;
-    // The mount is the file itself.
-    let way = format!("/proc/self/fd/{}", mounted.as_raw_fd());
-    let backing = rustix::fs::open(way, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
-        .doing("opening the emulated device's file")?;
-    // The kernel asks for its size now.
-    rustix::fs::fstat(&backing).doing("looking at the emulated device's file")?;
-    let device = LoopDevice::configure(backing.as_fd(), info.logical_block_bytes, file.read_only)?;
-    let capacity_bytes = device.capacity_bytes()?;
-    if capacity_bytes != file.size_bytes {
-        return Err(NativeError::System {
-            doing: format!("{} has {capacity_bytes} bytes instead of {}", device.path().display(), file.size_bytes),
-            source: io::ErrorKind::InvalidData.into(),
-        });
-    }
-    let settings = Queue::of_loop(device.number()).set(&Wanted {
-        read_ahead_kib: READ_AHEAD_KIB,
-        scheduler,
-        request_kib_max: u64::from(REQUEST_BYTES_MAX) >> 10,
-        volatile_cache: info.volatile_cache,
-        rotational: info.rotational,
-        discard: file.discard,
-    })?;
-    Ok(Attachment { device, settings, permitted })
+    let spec = Spec {
+        size_bytes: file.size_bytes,
+        block_bytes: info.logical_block_bytes,
+        read_only: file.read_only,
+        queue: Wanted {
+            read_ahead_kib: READ_AHEAD_KIB,
+            scheduler: scheduler.to_owned(),
+            request_kib_max: u64::from(REQUEST_BYTES_MAX) >> 10,
+            volatile_cache: info.volatile_cache,
+            rotational: info.rotational,
+            discard: file.discard,
+        },
+    };
+    let (attacher, path, settings) = Attacher::start(mounted.as_fd(), &spec)?;
+    Ok(Attachment { attacher, path, settings, permitted })
 }
 
 impl Attachment {
     /// The block device's node.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.device.path()
+        &self.path
     }
 
     /// How its queue is set.
@@ -91,29 +83,30 @@ impl Attachment {
         self.permitted
     }
 
+    /// Readable when the process that keeps the block device has ended, which it does not do by itself.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.attacher.pidfd()
+    }
+
     /// Writes the device's page cache, and empties it.
     ///
     /// # Errors
     /// What the system says.
-    pub fn flush_cache(&self) -> Result<(), NativeError> {
-        self.device.flush_cache()
+    pub fn flush_cache(&mut self) -> Result<(), NativeError> {
+        self.attacher.flush_cache()
     }
 }
 
-/// A process that is killed closes its descriptors in the order of their numbers, and what that entails is done in the
-/// opposite order. Who closes a block device last waits for its writes, which fail as soon as FUSE is gone. So that of
-/// FUSE must be gone first: its number is above all others.
-const FUSE_DESCRIPTOR_MIN: i32 = 512;
-
 fn open_fuse() -> Result<OwnedFd, NativeError> {
-    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(|error| match error.kind() {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    opened.map(OwnedFd::from).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NativeError::HostLacks {
             what: "this host has no FUSE: /dev/fuse is missing".to_owned(),
             help: "load the module with `modprobe fuse`; `chronodisk run` needs none".to_owned(),
         },
         _ => NativeError::unprivileged("opening /dev/fuse"),
-    })?;
-    rustix::io::fcntl_dupfd_cloexec(&opened, FUSE_DESCRIPTOR_MIN).doing("placing the descriptor of /dev/fuse")
+    })
 }
 
 /// A mount without a mount point; it lives as long as somebody has something of it open.

@@ -18,6 +18,47 @@ const NAME: &str = "chronodisk-native.";
 pub(crate) const ENDING_MAX: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// This process's own cgroup, in which there may be another one for its command.
+#[derive(Debug)]
+pub(crate) struct Parent {
+    directory: OwnedFd,
+    /// Of the other one.
+    name: String,
+}
+
+impl Parent {
+    /// Finds it, and ends what processes that were killed have left in it.
+    pub fn find() -> Result<Self, NativeError> {
+        const DOING: &str = "mounting the hierarchy of cgroup v2";
+        let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;
+        fsconfig_create(context.as_fd()).doing(DOING)?;
+        let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).doing(DOING)?;
+        let own = own_path();
+        let directory = open_in(root.as_fd(), &own).doing(format!("opening this process's cgroup {own}"))?;
+        end_leftovers(directory.as_fd());
+        Ok(Parent { directory, name: format!("{NAME}{}", std::process::id()) })
+    }
+
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes the cgroup for the command.
+    pub fn make(self) -> Result<Cgroup, NativeError> {
+        let Parent { directory: parent, name } = self;
+        match mkdirat(&parent, &name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno).doing(format!("making the cgroup {name}")),
+        }
+        let directory = open_in(parent.as_fd(), &name).doing(format!("opening the cgroup {name}"))?;
+        Ok(Cgroup { parent, directory, name })
+    }
+}
+
 /// A cgroup. It is ended and removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
@@ -28,40 +69,10 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes one in this process's own, where those that killed processes left are ended first.
-    pub fn make() -> Result<Self, NativeError> {
-        const DOING: &str = "mounting the hierarchy of cgroup v2";
-        let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;
-        fsconfig_create(context.as_fd()).doing(DOING)?;
-        let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).doing(DOING)?;
-        let own = own_path();
-        let parent = directory_in(root.as_fd(), &own).doing(format!("opening this process's cgroup {own}"))?;
-        end_leftovers(parent.as_fd());
-        let name = format!("{NAME}{}", std::process::id());
-        match mkdirat(&parent, &name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno).doing(format!("making the cgroup {name}")),
-        }
-        let directory = directory_in(parent.as_fd(), &name).doing(format!("opening the cgroup {name}"))?;
-        Ok(Cgroup { parent, directory, name })
-    }
-
     /// The list of its processes, to which a process adds itself by writing 0.
     pub fn processes(&self) -> Result<OwnedFd, NativeError> {
         openat(&self.directory, "cgroup.procs", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .doing("opening the list of the cgroup's processes")
-    }
-
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
-    }
-
-    pub fn parent(&self) -> BorrowedFd<'_> {
-        self.parent.as_fd()
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Ends all of its processes; says whether they have gone.
@@ -118,7 +129,7 @@ fn own_path() -> String {
     }
 }
 
-fn directory_in(parent: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_in(parent: BorrowedFd<'_>, path: &str) -> Result<OwnedFd, Errno> {
     openat(parent, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -131,7 +142,7 @@ fn end_leftovers(parent: BorrowedFd<'_>) {
         if Path::new("/proc").join(number).exists() {
             continue;
         }
-        if let Ok(directory) = directory_in(parent, &name) {
+        if let Ok(directory) = open_in(parent, &name) {
             end(directory.as_fd());
             let _ = unlinkat(parent, &name, AtFlags::REMOVEDIR);
         }

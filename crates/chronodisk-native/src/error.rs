@@ -24,6 +24,9 @@ pub enum NativeError {
         /// Why not.
         source: io::Error,
     },
+    /// The process that makes the block device could not do something.
+    #[error("{0}")]
+    Attacher(String),
     /// A step before the command, such as mkfs, failed.
     #[error("{step} failed with {how}{}{output}", if output.is_empty() { "" } else { ":\n" })]
     Step {

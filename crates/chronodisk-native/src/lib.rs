@@ -10,18 +10,23 @@
 //!   process: the kernel detaches the loop device when nobody uses it any more, and the mount namespace ends with its
 //!   last process.
 //!
+//! - The *attacher* ([`native_attacher`]) makes the block device and keeps it. Nobody who serves a device may wait for it.
+//!
 //! All of it needs Linux and `CAP_SYS_ADMIN`.
 
+mod attacher;
 mod attachment;
 mod cgroup;
 mod error;
 mod file_system;
+mod helper;
 mod loop_device;
 mod place;
 mod program;
 mod queue;
 mod watchdog;
 
+pub use attacher::native_attacher;
 pub use attachment::{Attachment, attach};
 pub use error::NativeError;
 pub use file_system::{make, mount, run_setup, unmount};

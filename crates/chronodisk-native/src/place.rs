@@ -3,7 +3,7 @@
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, Parent};
 use crate::error::{Doing, NativeError};
 use crate::watchdog::Watchdog;
 
@@ -25,7 +25,7 @@ impl Place {
     /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses something else.
     #[allow(unsafe_code)]
     pub fn make() -> Result<Self, NativeError> {
-        let cgroup = Cgroup::make()?;
+        let parent = Parent::find()?;
         const DOING: &str = "making a mount namespace";
         // SAFETY: the descriptors of this process stay as they are; only its mounts become its own.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.doing(DOING)?;
@@ -33,7 +33,8 @@ impl Place {
         mount_change("/", downstream).doing(DOING)?;
         // In the namespace, which so lives longer than this process: whoever is the last in it unmounts what is mounted,
         // and would wait for the device that he serves himself.
-        let watchdog = Watchdog::start(&cgroup)?;
+        let watchdog = Watchdog::start(&parent)?;
+        let cgroup = parent.make()?;
         Ok(Place { watchdog, cgroup })
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::attachment::Attachment;
 use crate::error::{Doing, NativeError};
 use crate::place::Place;
 
@@ -52,8 +53,8 @@ pub enum Ended {
         /// The host's monotonic clock when that was seen.
         at: Duration,
     },
-    /// The watchdog has ended, which it does not do by itself.
-    Watchdog,
+    /// A process that helps has ended, which it does not do by itself.
+    Helper,
     /// Something can be read from the descriptor that was watched.
     Readable,
 }
@@ -74,25 +75,24 @@ impl<'a> Program<'a> {
         let (first, rest) = command.split_first().expect("a command has a word");
         let processes = place.cgroup.processes()?;
         let (times, tell_time) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(DOING)?;
-        let mut child = Command::new(first);
-        child.args(rest).env(DEVICE_VARIABLE, device);
+        let mut starter = Command::new(first);
+        starter.args(rest).env(DEVICE_VARIABLE, device);
         if stdout_to_stderr {
-            child.stdout(Stdio::from(io::stderr()));
+            starter.stdout(Stdio::from(io::stderr()));
         }
         // SAFETY: only system calls that are safe between fork and exec.
         unsafe {
-            child.pre_exec(move || {
+            starter.pre_exec(move || {
                 // All that it starts is in the cgroup, too.
                 rustix::io::write(&processes, b"0")?;
                 // It is killed with this process at the latest by the watchdog; this is sooner.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-                let now = clock_gettime(ClockId::Monotonic);
-                let nanos = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+                let nanos = monotonic().as_nanos() as u64;
                 rustix::io::write(&tell_time, &nanos.to_ne_bytes())?;
                 Ok(())
             });
         }
-        let child = match child.spawn() {
+        let child = match starter.spawn() {
             Ok(child) => child,
             Err(reason) => {
                 let status = match reason.kind() {
@@ -103,10 +103,14 @@ impl<'a> Program<'a> {
                 return Ok(Start::Refused { status, reason });
             }
         };
+        // Closes this process's end of the pipe: one that is killed before it begins writes nothing.
+        drop(starter);
         let mut nanos = [0; 8];
-        rustix::io::read(&times, &mut nanos).doing(DOING)?;
+        let began = match rustix::io::read(&times, &mut nanos).doing(DOING)? {
+            0 => monotonic(),
+            _ => Duration::from_nanos(u64::from_ne_bytes(nanos)),
+        };
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
-        let began = Duration::from_nanos(u64::from_ne_bytes(nanos));
         Ok(Start::Runs(Program { child, pidfd, place, began }))
     }
 
@@ -116,29 +120,34 @@ impl<'a> Program<'a> {
         self.began
     }
 
-    /// Waits until the command or the watchdog has ended, something can be read from `watched`, or this time is over,
-    /// which is `None`.
+    /// Waits until the command or a process that helps (the watchdog, that of `attachment`) has ended, something can be
+    /// read from `watched`, or this time is over, which is `None`.
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(&mut self, watched: BorrowedFd<'_>, most: Option<Duration>) -> Result<Option<Ended>, NativeError> {
+    pub fn wait(
+        &mut self,
+        attachment: &Attachment,
+        watched: BorrowedFd<'_>,
+        most: Option<Duration>,
+    ) -> Result<Option<Ended>, NativeError> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
         let watchdog = self.place.watchdog.pidfd();
-        let mut events = [self.pidfd.as_fd(), watchdog, watched].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut events = [self.pidfd.as_fd(), watchdog, attachment.pidfd(), watched]
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut events, most.as_ref()) {
             Ok(0) => return Ok(None),
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(errno) => return Err(errno).doing("waiting for the command"),
         }
-        let [command, watchdog, _] = events.map(|event| !event.revents().is_empty());
+        let [command, watchdog, attacher, _] = events.map(|event| !event.revents().is_empty());
         if command {
-            let now = clock_gettime(ClockId::Monotonic);
-            let at = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+            let at = monotonic();
             let status = self.child.wait().doing("waiting for the command")?;
             return Ok(Some(Ended::Command { status: shell_status(status), at }));
         }
-        Ok(Some(if watchdog { Ended::Watchdog } else { Ended::Readable }))
+        Ok(Some(if watchdog || attacher { Ended::Helper } else { Ended::Readable }))
     }
 
     /// Passes a signal on to the command.
@@ -152,6 +161,12 @@ impl<'a> Program<'a> {
         let _ = self.child.wait();
         gone
     }
+}
+
+/// The host's monotonic clock.
+fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 fn shell_status(status: ExitStatus) -> u8 {

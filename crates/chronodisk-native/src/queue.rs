@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, NativeError};
 
 /// What was set, as the kernel says it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueSettings {
     /// Read-ahead of its page cache, in KiB.
     pub read_ahead_kib: u64,
@@ -27,9 +27,10 @@ pub struct QueueSettings {
 }
 
 /// What is wanted of a queue.
-pub(crate) struct Wanted<'a> {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Wanted {
     pub read_ahead_kib: u64,
-    pub scheduler: &'a str,
+    pub scheduler: String,
     pub request_kib_max: u64,
     pub volatile_cache: bool,
     pub rotational: bool,
@@ -45,9 +46,9 @@ impl Queue {
     }
 
     /// Sets all, since a loop device keeps what an earlier user set.
-    pub fn set(&self, wanted: &Wanted<'_>) -> Result<QueueSettings, NativeError> {
+    pub fn set(&self, wanted: &Wanted) -> Result<QueueSettings, NativeError> {
         self.write("read_ahead_kb", &wanted.read_ahead_kib.to_string())?;
-        self.write("scheduler", wanted.scheduler)?;
+        self.write("scheduler", &wanted.scheduler)?;
         let hardware_max: u64 = self.read("max_hw_sectors_kb")?.parse().unwrap_or(u64::MAX);
         self.write("max_sectors_kb", &wanted.request_kib_max.min(hardware_max).to_string())?;
         self.write("write_cache", if wanted.volatile_cache { "write back" } else { "write through" })?;

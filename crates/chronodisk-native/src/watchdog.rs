@@ -1,8 +1,7 @@
 //! A process that outlives the one that started it, and ends what that one leaves.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,15 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, unlinkat};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::cgroup::{self, Cgroup};
+use crate::cgroup::{self, Parent};
 use crate::error::{Doing, NativeError};
+use crate::helper::{DESCRIPTOR, bequeath};
 
 /// The word by which this executable becomes the watchdog.
 const WORD: &str = "native-watchdog";
-/// Where it finds the cgroup, and the one that this is in.
-const DIRECTORY: i32 = 3;
-const PARENT: i32 = 4;
-
 /// The watchdog as its starter holds it.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
@@ -29,12 +25,13 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    pub fn start(cgroup: &Cgroup) -> Result<Self, NativeError> {
+    /// Starts one for the cgroup that `parent` is going to make: whatever happens, it is not left.
+    pub fn start(parent: &Parent) -> Result<Self, NativeError> {
         const DOING: &str = "starting the watchdog";
         let mut command = Command::new(std::env::current_exe().doing(DOING)?);
-        command.args([WORD, cgroup.name()]);
+        command.args([WORD, parent.name()]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        bequeath(&mut command, [(cgroup.directory(), DIRECTORY), (cgroup.parent(), PARENT)]).doing(DOING)?;
+        bequeath(&mut command, parent.directory()).doing(DOING)?;
         let mut child = command.spawn().doing(DOING)?;
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).doing(DOING)?;
@@ -56,30 +53,6 @@ impl Drop for Watchdog {
     }
 }
 
-/// Gives the child a session of its own, and these descriptors under these numbers.
-#[allow(unsafe_code)]
-fn bequeath(command: &mut Command, bequest: [(BorrowedFd<'_>, i32); 2]) -> io::Result<()> {
-    // Above the numbers that they get, so that none overwrites the other.
-    let copies = bequest.map(|(fd, number)| {
-        rustix::io::fcntl_dupfd_cloexec(fd, 64).map(|copy| (copy, number)).map_err(io::Error::from)
-    });
-    let [first, second] = copies;
-    let copies = [first?, second?];
-    // SAFETY: only system calls that are safe between fork and exec.
-    unsafe {
-        command.pre_exec(move || {
-            rustix::process::setsid()?;
-            for (copy, number) in &copies {
-                if libc::dup2(copy.as_raw_fd(), *number) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
-            }
-            Ok(())
-        });
-    }
-    Ok(())
-}
-
 /// How often it looks whether the command is frozen, and how long that may be.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const FROZEN_MAX: Duration = Duration::from_millis(800);
@@ -88,15 +61,21 @@ const FROZEN_MAX: Duration = Duration::from_millis(800);
 #[must_use]
 #[allow(unsafe_code)]
 pub fn native_watchdog() -> ExitCode {
-    let Some(name) = std::env::args_os().nth(2) else { return ExitCode::FAILURE };
-    // SAFETY: the starter has put both descriptors there, and they stay open for as long as this process lives.
-    let [directory, parent] = [DIRECTORY, PARENT].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
+    let Some(name) = std::env::args().nth(2) else { return ExitCode::FAILURE };
+    // SAFETY: the starter has put the descriptor of the cgroup above the command's there, and it stays open for as long as this process lives.
+    let parent = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
+    // It may not be there yet.
+    let cgroup = || cgroup::open_in(parent, &name).ok();
     let mut frozen_since = None;
     let mut stdin = io::stdin();
     loop {
         let mut events = [PollFd::new(&stdin, PollFlags::IN)];
         match poll(&mut events, Some(&LOOK_EVERY)) {
-            Ok(0) => thaw_what_stays_frozen(directory, &mut frozen_since),
+            Ok(0) => {
+                if let Some(directory) = cgroup() {
+                    thaw_what_stays_frozen(directory.as_fd(), &mut frozen_since);
+                }
+            }
             // The pipe's end: nothing is ever written to it.
             Ok(_) => {
                 if matches!(stdin.read(&mut [0]), Ok(0) | Err(_)) {
@@ -106,8 +85,8 @@ pub fn native_watchdog() -> ExitCode {
             Err(_) => {}
         }
     }
-    let has_ended = cgroup::end(directory);
-    let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+    let has_ended = cgroup().is_none_or(|directory| cgroup::end(directory.as_fd()));
+    let _ = unlinkat(parent, &name, AtFlags::REMOVEDIR);
     if has_ended { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -323,12 +323,12 @@ impl Run<'_> {
     /// Everything that needs the block device, which is gone afterwards. An error means that the command has not begun.
     fn on_device(&self, server: &mut Server) -> Result<Done, Failure> {
         let info = self.device.info();
-        let attachment =
+        let mut attachment =
             native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(failure)?;
         let native = settings_of(&attachment);
         output::note(format_args!("block device: {}", native.line()));
         let mut phases = Phases { server, phases: Vec::new() };
-        let mounted = self.prepare(&attachment, &mut phases)?;
+        let mounted = self.prepare(&mut attachment, &mut phases)?;
         if self.interruption.came() {
             return Err(Failure::host("interrupted"));
         }
@@ -347,8 +347,9 @@ impl Run<'_> {
     }
 
     /// Makes and mounts the file system, cold.
-    fn prepare(&self, attachment: &Attachment, phases: &mut Phases<'_>) -> Result<Option<Mounted<'_>>, Failure> {
-        let (arguments, device) = (self.arguments, attachment.path());
+    fn prepare(&self, attachment: &mut Attachment, phases: &mut Phases<'_>) -> Result<Option<Mounted<'_>>, Failure> {
+        let (arguments, device) = (self.arguments, attachment.path().to_owned());
+        let device = device.as_path();
         let setup = |phases: &mut Phases<'_>| match &arguments.setup {
             Some(commands) => phases.time(PhaseName::Setup, || native::run_setup(commands, device)),
             None => Ok(()),
@@ -366,7 +367,7 @@ impl Run<'_> {
         let options = [arguments.fs.mount_options(capacity_bytes), arguments.mount_options.as_deref()];
         let options: Vec<&str> = options.into_iter().flatten().collect();
         let (kind, options, directory) = (arguments.fs.name(), options.join(","), arguments.mount.as_path());
-        let mount = |phases: &mut Phases<'_>| {
+        let mut mount = |phases: &mut Phases<'_>| {
             attachment.flush_cache().map_err(failure)?;
             phases.time(PhaseName::Mount, || native::mount(device, kind, &options, directory))?;
             Ok::<_, Failure>(Mounted { directory, is_mounted: true })
@@ -402,13 +403,14 @@ impl Run<'_> {
         let mut give_up: Option<Instant> = None;
         loop {
             let left = give_up.map(|at| at.saturating_duration_since(Instant::now()));
-            match program.wait(self.interruption.requests.as_fd(), left) {
+            match program.wait(attachment, self.interruption.requests.as_fd(), left) {
                 Ok(Some(Ended::Command { status, at })) => {
                     (ran.status, ran.until) = (status, at);
                     break;
                 }
-                Ok(Some(Ended::Watchdog)) => {
-                    ran.failure = Some(Failure::host("the watchdog of this run was killed; the command was ended"));
+                Ok(Some(Ended::Helper)) => {
+                    let what = "a process of chronodisk that helps this run was killed; the command was ended";
+                    ran.failure = Some(Failure::host(what));
                     break;
                 }
                 Ok(Some(Ended::Readable)) => {

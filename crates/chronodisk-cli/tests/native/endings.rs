@@ -47,21 +47,21 @@ fn start(native: &Native, word: &str, file_system: &str) -> Child {
 }
 
 /// Waits until the command and all that it had have gone; how long that may take says nothing of the machine's load.
-fn expect_nothing_left(word: &str, command: &mut Child, watchdogs: &[u32], before: usize, what: &str) {
+fn expect_nothing_left(word: &str, command: &mut Child, helpers: &[u32], before: usize, what: &str) {
     let number = command.id();
     let give_up = Instant::now() + Duration::from_secs(30);
     loop {
         let ended = command.try_wait().unwrap().is_some();
         let mut left = with_word(word);
         left.retain(|process| *process != number);
-        let watching = watchdogs.iter().any(|process| parent_of(*process).is_some() && !is_zombie(*process));
+        let helping = helpers.iter().any(|process| parent_of(*process).is_some() && !is_zombie(*process));
         let cgroup = find_cgroup(&format!("chronodisk-native.{number}"));
-        if ended && left.is_empty() && !watching && cgroup.is_none() && our_loop_devices().len() <= before {
+        if ended && left.is_empty() && !helping && cgroup.is_none() && our_loop_devices().len() <= before {
             return;
         }
         assert!(
             Instant::now() < give_up,
-            "{what}: ended {ended}, processes {left:?}, watchdog {watching}, {cgroup:?}, {:?}",
+            "{what}: ended {ended}, processes {left:?}, helper {helping}, {cgroup:?}, {:?}",
             our_loop_devices()
         );
         sleep(Duration::from_millis(20));
@@ -100,11 +100,11 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
         sleep(Duration::from_millis(30 + round * 7_919 % 1_500));
         let children: Vec<u32> =
             with_word("").into_iter().filter(|process| parent_of(*process) == Some(command.id())).collect();
-        let watchdogs: Vec<u32> =
-            with_word("native-watchdog").into_iter().filter(|process| children.contains(process)).collect();
+        let mut helpers = [with_word("native-watchdog"), with_word("native-attacher")].concat();
+        helpers.retain(|process| children.contains(process));
         let programs: Vec<u32> = with_word(&word).into_iter().filter(|process| children.contains(process)).collect();
         let (who, target) = match round % 3 {
-            1 if !watchdogs.is_empty() => ("watchdog", watchdogs[0]),
+            1 if !helpers.is_empty() => ("helper", helpers[round as usize / 3 % helpers.len()]),
             2 if !programs.is_empty() => ("program", programs[0]),
             _ => ("command", command.id()),
         };
@@ -118,7 +118,7 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
             send(libc::SIGKILL, target);
         }
         let what = format!("round {round}, {who}, stopped: {stops}");
-        expect_nothing_left(&word, &mut command, &watchdogs, before, &what);
+        expect_nothing_left(&word, &mut command, &helpers, before, &what);
     }
     a_request_to_end_goes_to_the_command(&native, before);
 }

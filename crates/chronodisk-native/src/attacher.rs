@@ -1,0 +1,175 @@
+//! A process that makes the block device and keeps it, so that nobody who serves a device ever waits for it.
+//!
+//! The process that answers FUSE may be killed at any moment. Its descriptor of `/dev/fuse`, whose end makes all requests
+//! fail, goes when the last of its threads has ended. One that waited for a request of the device at that moment would
+//! wait for ever. So whatever waits for the device is done here: opening the file, making the loop device, setting its
+//! queue (which waits until no request is under way), and emptying its cache.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Doing, NativeError};
+use crate::helper::{DESCRIPTOR, bequeath};
+use crate::loop_device::LoopDevice;
+use crate::queue::{Queue, QueueSettings, Wanted};
+
+/// The word by which this executable becomes the attacher.
+const WORD: &str = "native-attacher";
+
+/// What it is to make.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    pub size_bytes: u64,
+    pub block_bytes: u32,
+    pub read_only: bool,
+    pub queue: Wanted,
+}
+
+/// What it says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Reply {
+    Attached { path: PathBuf, settings: QueueSettings },
+    Flushed,
+    Lacks { what: String, help: String },
+    Failed(String),
+}
+
+/// The attacher as its starter holds it; the block device goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attacher {
+    child: Child,
+    requests: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
+    pidfd: OwnedFd,
+}
+
+impl Attacher {
+    /// Starts one that makes a block device of `mounted`, a mount whose root is the device's file.
+    pub fn start(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(Self, PathBuf, QueueSettings), NativeError> {
+        const DOING: &str = "starting the process that makes the block device";
+        let mut command = Command::new(std::env::current_exe().doing(DOING)?);
+        command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        bequeath(&mut command, mounted).doing(DOING)?;
+        let mut child = command.spawn().doing(DOING)?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
+        let requests = child.stdin.take();
+        let replies = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut attacher = Attacher { child, requests, replies, pidfd };
+        match attacher.ask(spec)? {
+            Reply::Attached { path, settings } => Ok((attacher, path, settings)),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    /// Readable when it has ended, which it does not do by itself.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Writes the device's page cache, and empties it.
+    pub fn flush_cache(&mut self) -> Result<(), NativeError> {
+        match self.ask(&())? {
+            Reply::Flushed => Ok(()),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn ask(&mut self, request: &impl Serialize) -> Result<Reply, NativeError> {
+        const DOING: &str = "asking the process that makes the block device";
+        let requests = self.requests.as_mut().expect("it is closed at the end only");
+        send(requests, request).doing(DOING)?;
+        match receive(&mut self.replies).doing(DOING)? {
+            Some(Reply::Lacks { what, help }) => Err(NativeError::HostLacks { what, help }),
+            Some(Reply::Failed(what)) => Err(NativeError::Attacher(what)),
+            Some(reply) => Ok(reply),
+            None => Err(NativeError::Attacher("the process that makes the block device has ended".to_owned())),
+        }
+    }
+}
+
+fn out_of_step() -> NativeError {
+    NativeError::Attacher("the process that makes the block device answered something else".to_owned())
+}
+
+impl Drop for Attacher {
+    fn drop(&mut self) {
+        // It detaches the device and ends.
+        self.requests = None;
+        let _ = self.child.wait();
+    }
+}
+
+fn send(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+/// `None` at the end.
+fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>> {
+    let mut line = Vec::new();
+    from.read_until(b'\n', &mut line)?;
+    if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
+}
+
+/// What this executable does as the attacher.
+#[must_use]
+#[allow(unsafe_code)]
+pub fn native_attacher() -> ExitCode {
+    // SAFETY: the starter has put it there, and it stays open for as long as this process lives.
+    let mounted = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
+    match serve(mounted, &mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Until its starter has ended or closes the pipe.
+fn serve(mounted: BorrowedFd<'_>, from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
+    let Some(spec) = receive::<Spec>(from)? else { return Ok(()) };
+    let device = match make(mounted, &spec) {
+        Ok((device, settings)) => {
+            send(to, &Reply::Attached { path: device.path().to_owned(), settings })?;
+            device
+        }
+        Err(error) => return send(to, &told(error)),
+    };
+    while receive::<()>(from)?.is_some() {
+        send(to, &device.flush_cache().map_or_else(told, |()| Reply::Flushed))?;
+    }
+    Ok(())
+}
+
+fn told(error: NativeError) -> Reply {
+    match error {
+        NativeError::HostLacks { what, help } => Reply::Lacks { what, help },
+        error => Reply::Failed(error.to_string()),
+    }
+}
+
+fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettings), NativeError> {
+    // The mount is the file itself.
+    let way = format!("/proc/self/fd/{}", mounted.as_raw_fd());
+    let backing = rustix::fs::open(way, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
+        .doing("opening the emulated device's file")?;
+    // The kernel asks for its size now.
+    rustix::fs::fstat(&backing).doing("looking at the emulated device's file")?;
+    let device = LoopDevice::configure(backing.as_fd(), spec.block_bytes, spec.read_only)?;
+    let capacity_bytes = device.capacity_bytes()?;
+    if capacity_bytes != spec.size_bytes {
+        return Err(NativeError::System {
+            doing: format!("{} has {capacity_bytes} bytes instead of {}", device.path().display(), spec.size_bytes),
+            source: io::ErrorKind::InvalidData.into(),
+        });
+    }
+    let settings = Queue::of_loop(device.number()).set(&spec.queue)?;
+    Ok((device, settings))
+}

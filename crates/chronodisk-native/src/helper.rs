@@ -1,0 +1,27 @@
+//! What the processes that help have in common.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Where a helper finds the descriptor that it is given.
+pub(crate) const DESCRIPTOR: i32 = 3;
+
+/// Gives the child a session of its own, and the descriptor under its number.
+pub(crate) fn bequeath(command: &mut Command, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    // Above the number that it gets, so that this one is free.
+    let copy = rustix::io::fcntl_dupfd_cloexec(descriptor, DESCRIPTOR + 1)?;
+    // SAFETY: only system calls that are safe between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setsid()?;
+            if libc::dup2(copy.as_raw_fd(), DESCRIPTOR) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    Ok(())
+}
