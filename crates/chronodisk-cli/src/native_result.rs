@@ -10,7 +10,8 @@ use chronodisk_front::server::ServerOutcome;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::Attachment;
 use chronodisk_report::{
-    ClockInfo, Distribution, EndedBy, GuestInfo, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult, Summary,
+    ClockInfo, Distribution, EndedBy, GuestInfo, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult, ServerResult,
+    Summary,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use serde_json::Value;
@@ -83,7 +84,6 @@ pub struct NativeRep<'a> {
     pub host_time: Duration,
     pub outcome: &'a ServerOutcome,
     pub records: &'a [RequestRecord],
-    pub lateness_unstolen: Distribution,
     pub native: NativeResult,
 }
 
@@ -110,6 +110,12 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
     let outcome = rep.outcome;
     let native = NativeResult { late_ns: time_late(rep.records, &rep.window), ..rep.native };
     let addresses = vec![native.block_device.clone()];
+    // The command's requests only, as in the summary: not those of mkfs and mount.
+    let completed = rep.records.iter().filter(|record| record.is_completed() && rep.window.contains(&record.arrival));
+    let (stolen, unstolen): (Vec<&RequestRecord>, Vec<&RequestRecord>) = completed.partition(|record| record.stolen);
+    let lateness_unstolen = Distribution::of(unstolen.iter().map(|record| record.lateness()));
+    let server =
+        ServerResult { stolen_requests: stolen.len() as u64, ..server_result(addresses, outcome, lateness_unstolen) };
     result.reps.push(RepResult {
         index: rep.index,
         seed: Some(rep.seed),
@@ -126,7 +132,7 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
         samples: Vec::new(),
         host_cpu: None,
         log_file: stored::log_name(rep.index),
-        server: Some(server_result(addresses, outcome, rep.lateness_unstolen)),
+        server: Some(server),
         native: Some(native),
         shadow: None,
         summary: Summary::of(rep.records, rep.window),

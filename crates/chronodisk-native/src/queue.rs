@@ -47,7 +47,6 @@ impl Queue {
 
     /// Sets all, since a loop device keeps what an earlier user set.
     pub fn set(&self, wanted: &Wanted) -> Result<QueueSettings, NativeError> {
-        self.write("read_ahead_kb", &wanted.read_ahead_kib.to_string())?;
         self.write("scheduler", &wanted.scheduler)?;
         let hardware_max: u64 = self.read("max_hw_sectors_kb")?.parse().unwrap_or(u64::MAX);
         self.write("max_sectors_kb", &wanted.request_kib_max.min(hardware_max).to_string())?;
@@ -56,6 +55,8 @@ impl Queue {
         if !wanted.discard {
             self.write("discard_max_bytes", "0")?;
         }
+        // Last: the kernel chooses another one for a disk that turns when it learns that, or another largest request.
+        self.write("read_ahead_kb", &wanted.read_ahead_kib.to_string())?;
         Ok(QueueSettings {
             read_ahead_kib: self.number("read_ahead_kb")?,
             scheduler: chosen(&self.read("scheduler")?),

@@ -208,6 +208,7 @@ fn push_rates(facts: &mut Table, summary: &Summary) {
         }
         match op {
             Op::Flush => kinds.push(format!("{} flushes", of_op.requests)),
+            Op::WriteZeroes => kinds.push(format!("{} {} of {}", of_op.requests, op.name(), size(of_op.bytes))),
             _ => kinds.push(format!("{} {}s of {}", of_op.requests, op.name(), size(of_op.bytes))),
         }
     }

@@ -288,7 +288,6 @@ impl Run<'_> {
         if outcome.statistics.panics > 0 || outcome.close_error.is_some() {
             ran.failure.get_or_insert_with(|| Failure::host("the device failed; the warnings say how"));
         }
-        let lateness_unstolen = gathered.state().summary.lateness_unstolen();
         native_repetition(
             result,
             NativeRep {
@@ -300,7 +299,6 @@ impl Run<'_> {
                 host_time: host_began.elapsed(),
                 outcome: &outcome,
                 records: &records,
-                lateness_unstolen,
                 native,
             },
         );
