@@ -52,9 +52,8 @@ impl Queue {
         self.write("max_sectors_kb", &wanted.request_kib_max.min(hardware_max).to_string())?;
         self.write("write_cache", if wanted.volatile_cache { "write back" } else { "write through" })?;
         self.write("rotational", if wanted.rotational { "1" } else { "0" })?;
-        if !wanted.discard {
-            self.write("discard_max_bytes", "0")?;
-        }
+        let discard_max = if wanted.discard { self.read("discard_max_hw_bytes")? } else { "0".to_owned() };
+        self.write("discard_max_bytes", &discard_max)?;
         // Last: the kernel chooses another one for a disk that turns when it learns that, or another largest request.
         self.write("read_ahead_kb", &wanted.read_ahead_kib.to_string())?;
         Ok(QueueSettings {
