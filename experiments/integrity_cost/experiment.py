@@ -98,7 +98,9 @@ def serve(command: Path, device: str, store: list[str], load: Load, seconds: flo
                     raise RuntimeError(f"{' '.join(call)}: {server.communicate()[1].decode()}")
                 time.sleep(0.01)
             uri = f"nbd+unix:///?socket={socket}"
-            return {direction: load_with_cpu(server.pid, uri, load, direction, seconds) for direction in ("write", "read")}
+            return {
+                direction: load_with_cpu(server.pid, uri, load, direction, seconds) for direction in ("write", "read")
+            }
         finally:
             server.terminate()
             server.communicate()

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::DeviceInfo;
-use chronodisk_front::fuse::{FILE_ROOT_MODE, FuseFile, REQUEST_BYTES_MAX};
+use chronodisk_front::fuse::{DEVICE_REQUEST_BYTES_MAX, FILE_ROOT_MODE, FuseFile};
 use chronodisk_front::server::{FuseAttachment, Server};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
@@ -54,7 +54,7 @@ pub fn attach(
         queue: Wanted {
             read_ahead_kib: READ_AHEAD_KIB,
             scheduler: scheduler.to_owned(),
-            request_kib_max: u64::from(REQUEST_BYTES_MAX) >> 10,
+            request_kib_max: u64::from(DEVICE_REQUEST_BYTES_MAX) >> 10,
             volatile_cache: info.volatile_cache,
             rotational: info.rotational,
             discard: file.discard,

@@ -394,7 +394,8 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     }
     Ok(ServerOptions {
         timing: RealOptions { arrival_skew: arguments.arrival_skew, completion_lead: arguments.completion_lead },
-        realtime: !arguments.no_realtime,
+        // The kernel's threads of a loop device need the CPU on which a thread with priority would wait.
+        realtime: !arguments.no_realtime && arguments.attach.is_none(),
         cpu: arguments.cpu,
         connections_max: arguments.connections as usize,
         client_bytes_max: arguments.client_memory,
