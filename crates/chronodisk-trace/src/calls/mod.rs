@@ -3,6 +3,7 @@
 //! A [`CallTrace`] is a [`Header`] and one [`CallRecord`] per system call. A [`Validator`] refuses records that no
 //! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
 //! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
+//! [`read_strace`] imports the output of strace.
 //!
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 
@@ -10,6 +11,7 @@ mod fold;
 mod namespace;
 mod record;
 mod resolve;
+mod strace;
 mod table;
 
 pub use fold::fold;
@@ -18,5 +20,6 @@ pub use record::{
     think_times,
 };
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
+pub use strace::{StraceError, read_strace};
 pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC};

@@ -169,14 +169,13 @@ impl Resolver {
     fn resolve_path(&self, task: &Task, record: &CallRecord, known: &Signature, which: usize, resolved: &mut Resolved) {
         let Some(base) = known.paths[which] else { return };
         let text = if which == 0 { &record.path } else { &record.path_2 };
-        // A call without its path was not readable; `utimensat` may name a descriptor alone.
-        let text: &[u8] = match text {
-            Some(text) => text,
-            None if matches!(base, Base::At(_)) && record.number(0) >= 0 => b"",
-            None => {
-                resolved.unresolved |= record.succeeded();
-                return;
-            }
+        if names_descriptor(record, base, text.as_deref()) {
+            return;
+        }
+        let Some(text) = text else {
+            // The recorder could not read it.
+            resolved.unresolved |= record.succeeded();
+            return;
         };
         let directory = match base {
             Base::Directory => (*task.directory.borrow()).and_then(|node| self.names.path(node)),
@@ -218,7 +217,12 @@ impl Resolver {
             resolved.objects.push(ObjectUse { object, changed, made, opener: None });
         }
         let files = task.files.borrow();
-        for (place, &argument) in known.descriptors.iter().enumerate() {
+        let texts = [record.path.as_deref(), record.path_2.as_deref()];
+        let alone = known.paths.iter().zip(texts).filter_map(|(base, text)| match base {
+            Some(base @ Base::At(argument)) if names_descriptor(record, *base, text) => Some(argument),
+            _ => None,
+        });
+        for (place, &argument) in known.descriptors.iter().chain(alone).enumerate() {
             let Some(open) = files.get(&record.number(argument)) else { continue };
             let changed = match known.changes {
                 Changes::All => true,
@@ -337,6 +341,11 @@ impl Resolver {
             Effect::Nothing | Effect::Wait | Effect::Unsupported => {}
         }
     }
+}
+
+/// Whether a call names a descriptor in place of a path: the path is empty or a null pointer.
+fn names_descriptor(record: &CallRecord, base: Base, text: Option<&[u8]>) -> bool {
+    matches!(base, Base::At(argument) if record.number(argument) >= 0) && text.is_none_or(<[u8]>::is_empty)
 }
 
 fn duplicate(files: &mut Table, from: i32, to: Option<i32>, close_on_execute: bool) {
