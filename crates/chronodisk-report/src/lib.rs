@@ -2,6 +2,7 @@
 //!
 //! - [`RunResult`] is everything that is known of a run but its requests, as JSON.
 //! - [`write_log`] and [`read_log`] keep the requests as Parquet, [`LogWriter`] as they come.
+//! - [`write_calls`] and [`read_calls`] do the same for traces of system calls.
 //! - [`Summary`] condenses requests to figures; percentiles are exact, over all requests.
 //!   [`StreamedSummary`] does it request by request, in bounded memory.
 //! - [`Simulation`] is the result of a simulation without a guest.
@@ -14,6 +15,7 @@
 //! Everything here is a pure function of its input, except for reading and writing the files.
 #![forbid(unsafe_code)]
 
+mod calls;
 mod compare;
 mod error;
 mod fidelity;
@@ -30,6 +32,7 @@ mod sweep_fit;
 mod sweep_plot;
 mod table;
 
+pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};

@@ -26,12 +26,12 @@ use crate::files::AtomicFile;
 pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
 
 /// Key of the schema's name in the file's metadata.
-const SCHEMA_KEY: &str = "chronodisk.schema";
+pub(crate) const SCHEMA_KEY: &str = "chronodisk.schema";
 
 /// Rows of a row group.
-const ROW_GROUP_ROWS: usize = 65_536;
+pub(crate) const ROW_GROUP_ROWS: usize = 65_536;
 /// Rows of a batch: what is held in memory besides the row group's compressed columns.
-const BATCH_ROWS: usize = 8_192;
+pub(crate) const BATCH_ROWS: usize = 8_192;
 
 /// Writes a log; the file is there whole or not at all. Equal records give equal bytes.
 ///
@@ -117,7 +117,7 @@ impl LogWriter {
     }
 }
 
-fn failed(path: &Path, error: parquet::errors::ParquetError) -> ReportError {
+pub(crate) fn failed(path: &Path, error: parquet::errors::ParquetError) -> ReportError {
     match error {
         parquet::errors::ParquetError::External(source) => {
             ReportError::Io { path: path.to_owned(), action: "write", source: std::io::Error::other(source) }
@@ -134,8 +134,15 @@ fn failed(path: &Path, error: parquet::errors::ParquetError) -> ReportError {
 /// can't be.
 pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
     let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
-    // The Parquet library panics on some damaged files; whoever sent the file must not be able to end the program.
-    panic::catch_unwind(|| read_records(path, file)).unwrap_or_else(|panic| {
+    guarded(path, || read_records(path, file))
+}
+
+/// The Parquet library panics on some damaged files; whoever sent the file must not be able to end the program.
+pub(crate) fn guarded<T>(
+    path: &Path,
+    read: impl FnOnce() -> Result<T, ReportError> + panic::UnwindSafe,
+) -> Result<T, ReportError> {
+    panic::catch_unwind(read).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         let message = format!("damaged ({})", text.unwrap_or("unknown"));
         Err(ReportError::Parquet { path: path.to_owned(), message })
@@ -145,10 +152,7 @@ pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
 fn read_records(path: &Path, file: File) -> Result<Vec<RequestRecord>, ReportError> {
     let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
-    let found = schema_name(builder.metadata().file_metadata().key_value_metadata());
-    if found.as_deref() != Some(LOG_SCHEMA) {
-        return Err(ReportError::Schema { path: path.to_owned(), found, expected: LOG_SCHEMA });
-    }
+    expect_schema(path, builder.metadata().file_metadata().key_value_metadata(), LOG_SCHEMA)?;
     let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(error.to_string()))?;
     let mut records = Vec::new();
     for batch in reader {
@@ -220,8 +224,22 @@ fn columns(records: &[RequestRecord]) -> Vec<ArrayRef> {
     ]
 }
 
-fn schema_name(metadata: Option<&Vec<KeyValue>>) -> Option<String> {
-    metadata?.iter().find(|pair| pair.key == SCHEMA_KEY)?.value.clone()
+/// The value of a key in a file's metadata.
+pub(crate) fn metadata_value(metadata: Option<&Vec<KeyValue>>, key: &str) -> Option<String> {
+    metadata?.iter().find(|pair| pair.key == key)?.value.clone()
+}
+
+/// Refuses a file of another schema.
+pub(crate) fn expect_schema(
+    path: &Path,
+    metadata: Option<&Vec<KeyValue>>,
+    expected: &'static str,
+) -> Result<(), ReportError> {
+    let found = metadata_value(metadata, SCHEMA_KEY);
+    if found.as_deref() != Some(expected) {
+        return Err(ReportError::Schema { path: path.to_owned(), found, expected });
+    }
+    Ok(())
 }
 
 /// A batch of a file, its columns found and of the right types.
@@ -251,27 +269,28 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(path: &'a Path, batch: &'a RecordBatch, first_row: u64) -> Result<Self, ReportError> {
+        let schema = &schema();
         Ok(Rows {
             path,
             first_row,
             len: batch.num_rows(),
-            device: column(path, batch, "device")?,
-            order: column(path, batch, "order")?,
-            op: column(path, batch, "op")?,
-            fua: column(path, batch, "fua")?,
-            priority: column(path, batch, "priority")?,
-            lba: column(path, batch, "lba_sectors")?,
-            sectors: column(path, batch, "len_sectors")?,
-            queue: column(path, batch, "queue")?,
-            issuer: column(path, batch, "issuer")?,
-            arrival: column(path, batch, "arrival_ns")?,
-            due: column(path, batch, "due_ns")?,
-            completed: column(path, batch, "completed_ns")?,
-            status: column(path, batch, "status")?,
-            store_failed: column(path, batch, "store_failed")?,
-            stolen: batch.column_by_name("stolen").map(|_| column(path, batch, "stolen")).transpose()?,
-            model_time: column(path, batch, "model_time_ns")?,
-            store_time: column(path, batch, "store_time_ns")?,
+            device: column(path, schema, batch, "device")?,
+            order: column(path, schema, batch, "order")?,
+            op: column(path, schema, batch, "op")?,
+            fua: column(path, schema, batch, "fua")?,
+            priority: column(path, schema, batch, "priority")?,
+            lba: column(path, schema, batch, "lba_sectors")?,
+            sectors: column(path, schema, batch, "len_sectors")?,
+            queue: column(path, schema, batch, "queue")?,
+            issuer: column(path, schema, batch, "issuer")?,
+            arrival: column(path, schema, batch, "arrival_ns")?,
+            due: column(path, schema, batch, "due_ns")?,
+            completed: column(path, schema, batch, "completed_ns")?,
+            status: column(path, schema, batch, "status")?,
+            store_failed: column(path, schema, batch, "store_failed")?,
+            stolen: batch.column_by_name("stolen").map(|_| column(path, schema, batch, "stolen")).transpose()?,
+            model_time: column(path, schema, batch, "model_time_ns")?,
+            store_time: column(path, schema, batch, "store_time_ns")?,
         })
     }
 
@@ -334,14 +353,14 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A column by name, of the type that [`schema`] gives it, without nulls unless it says so.
-fn column<'a, T: Array + 'static>(
+/// A column by name, of the type that `schema` gives it, without nulls unless it says so.
+pub(crate) fn column<'a, T: Array + 'static>(
     path: &Path,
+    schema: &Schema,
     batch: &'a RecordBatch,
     name: &'static str,
 ) -> Result<&'a T, ReportError> {
     let wrong = |message: String| ReportError::Column { path: path.to_owned(), column: name, row: None, message };
-    let schema = schema();
     let expected = schema.field_with_name(name).expect("the schema has every column that is read");
     let array = batch.column_by_name(name).ok_or_else(|| wrong("missing".into()))?;
     if array.data_type() != expected.data_type() {

@@ -3,9 +3,10 @@
 //! A [`Generator`] makes the requests of a [`Workload`] from a seed: the same options give the
 //! same requests on every machine, for ever. All are made for closed loops: a request says how
 //! long after a completion it comes, not when. [`read_measured`] reads what a real drive took for each
-//! request of a trace.
+//! request of a trace. [`calls`] has traces of system calls.
 #![forbid(unsafe_code)]
 
+pub mod calls;
 mod generator;
 mod measured;
 mod workload;

@@ -1,0 +1,80 @@
+//! Traces of system calls as files: what is written is read, and damage is an error.
+
+use std::fs;
+
+use chronodisk_report::{ReportError, read_calls, write_calls};
+use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::{CallRecord, CallTrace, Clock, Header, StartState};
+use proptest::prelude::*;
+
+fn trace(records: Vec<CallRecord>) -> CallTrace {
+    let mut header = Header::new("x86_64", Clock::Host);
+    header.mount = Some("/mnt".into());
+    header.lost_events = 3;
+    header.count_incomplete("unreadable-path");
+    header.start = vec![StartState { task: 7, directory: Some("/ü".into()), descriptors: [(0, "/x".into())].into() }];
+    CallTrace { header, records }
+}
+
+fn any_record() -> impl Strategy<Value = CallRecord> {
+    let known = || proptest::option::of(0..u64::MAX);
+    let path = || proptest::option::of(proptest::collection::vec(1..=255u8, 0..20));
+    let numbers = (1..50u32, 1..50u32, any::<[u64; 6]>(), proptest::option::of(-4095..100i64), any::<u32>());
+    (numbers, path(), path(), known(), known(), proptest::option::of([0..9i32, 0..9i32])).prop_map(
+        |((task, group, arguments, result, folded), path, path_2, user, kernel, pipe)| {
+            let call = if task % 2 == 0 { "openat" } else { "unheard_of" };
+            let mut record = CallRecord::new(task, call.parse().unwrap(), Nanos::ZERO);
+            (record.group, record.arguments, record.result, record.folded) = (group, arguments, result, folded);
+            (record.path, record.path_2, record.pipe) = (path, path_2, pipe);
+            (record.user_cpu, record.kernel_cpu) = (user.map(Nanos::from_nanos), kernel.map(Nanos::from_nanos));
+            record
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn what_is_written_is_read(mut records in proptest::collection::vec(any_record(), 0..40)) {
+        for (at, record) in records.iter_mut().enumerate() {
+            record.entry = Nanos::from_nanos(at as u64 * 5);
+            record.exit = record.result.map(|_| Nanos::from_nanos(at as u64 * 5 + 2));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("calls.parquet");
+        let trace = trace(records);
+        write_calls(&file, &trace).unwrap();
+        prop_assert_eq!(read_calls(&file).unwrap(), trace);
+    }
+
+    #[test]
+    fn damage_is_an_error_or_another_valid_trace(at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<bool>()) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("calls.parquet");
+        let mut record = CallRecord::new(1, "open".parse().unwrap(), Nanos::ZERO);
+        record.path = Some(b"/mnt/file".to_vec());
+        write_calls(&file, &trace(vec![record; 20])).unwrap();
+        let mut bytes = fs::read(&file).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = value;
+        if cut {
+            bytes.truncate(at);
+        }
+        fs::write(&file, bytes).unwrap();
+        if let Ok(trace) = read_calls(&file) {
+            prop_assert!(write_calls(&folder.path().join("again"), &trace).is_ok());
+        }
+    }
+}
+
+#[test]
+fn a_trace_that_could_not_be_recorded_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("calls.parquet");
+    let record = CallRecord::new(0, "open".parse().unwrap(), Nanos::ZERO);
+    let error = write_calls(&file, &trace(vec![record])).unwrap_err();
+    assert!(matches!(error, ReportError::Column { column: "task", row: Some(0), .. }), "{error}");
+    assert!(error.to_string().contains("calls.parquet"), "{error}");
+    assert!(!file.exists());
+}

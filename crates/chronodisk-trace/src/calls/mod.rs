@@ -1,0 +1,30 @@
+//! System-call traces: plain data, validation, and what can be said of them without a kernel.
+//!
+//! A [`CallTrace`] is a [`Header`] and one [`CallRecord`] per system call. A [`Validator`] refuses records that no
+//! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
+//! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
+//! [`read_strace`] imports the output of strace. [`groups`](groups()) finds tasks that depend on each other, and [`draw`] draws
+//! them with replacement.
+//!
+//! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
+
+mod draw;
+mod fold;
+mod groups;
+mod namespace;
+mod record;
+mod resolve;
+mod strace;
+mod table;
+
+pub use draw::draw;
+pub use fold::fold;
+pub use groups::{Groups, groups};
+pub use record::{
+    Call, CallError, CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX, Think, Validator,
+    think_times,
+};
+pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
+pub use strace::{StraceError, read_strace};
+pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
+pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC};

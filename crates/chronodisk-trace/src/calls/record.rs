@@ -1,0 +1,364 @@
+//! The plain data of a trace, and the conditions that every trace meets.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use chronodisk_sim::Nanos;
+
+use super::table;
+
+/// Longest path in bytes: Linux's `PATH_MAX`.
+pub const PATH_BYTES_MAX: usize = 4096;
+/// Greatest id of a task: the largest `pid_max` of Linux.
+pub const TASK_MAX: u32 = 1 << 22;
+
+/// A trace of system calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallTrace {
+    /// What holds for the whole trace.
+    pub header: Header,
+    /// One per call, in order of entry.
+    pub records: Vec<CallRecord>,
+}
+
+/// What holds for a whole trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Where the file system of the device was mounted: an absolute path without a slash at its end. `None` if that is
+    /// not known.
+    pub mount: Option<String>,
+    /// Architecture of the recorded programs, as `uname -m` prints it.
+    pub architecture: String,
+    /// The clock that the instants were read from.
+    pub clock: Clock,
+    /// Calls that the recorder knows to have missed.
+    pub lost_events: u64,
+    /// What makes the trace incomplete, by name, with its number of occurrences.
+    pub incomplete: BTreeMap<String, u64>,
+    /// State of tasks that were there before the first record, in order of their ids.
+    pub start: Vec<StartState>,
+}
+
+impl Header {
+    /// A header of a complete trace.
+    #[must_use]
+    pub fn new(architecture: impl Into<String>, clock: Clock) -> Self {
+        Header {
+            mount: None,
+            architecture: architecture.into(),
+            clock,
+            lost_events: 0,
+            incomplete: BTreeMap::new(),
+            start: Vec::new(),
+        }
+    }
+
+    /// Whether every call was recorded in a form that can be replayed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.lost_events == 0 && self.incomplete.is_empty()
+    }
+
+    /// Counts one more occurrence of something that makes the trace incomplete.
+    pub fn count_incomplete(&mut self, reason: &str) {
+        let count = self.incomplete.entry(reason.to_owned()).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// Checks a header from anywhere.
+    ///
+    /// # Errors
+    /// A value that no recorder writes; the error names the field as its column.
+    pub fn validate(&self) -> Result<(), CallError> {
+        let wrong = |column, message: String| Err(CallError { row: None, column, message });
+        if let Some(mount) = &self.mount {
+            let normal = mount.starts_with('/') && mount.len() > 1 && super::absolute(b"/", mount.as_bytes()).is_some();
+            if !normal || super::absolute(b"/", mount.as_bytes()).as_deref() != Some(mount.as_bytes()) {
+                return wrong("mount", format!("'{mount}' is not an absolute path in its shortest form below /"));
+            }
+        }
+        let word = |text: &str| {
+            (1..=64).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        };
+        if !word(&self.architecture) {
+            return wrong("architecture", format!("'{}' is not the name of an architecture", self.architecture));
+        }
+        if let Some((name, count)) = self.incomplete.iter().find(|(name, count)| !word(name) || **count == 0) {
+            return wrong("incomplete", format!("'{name}' with {count} occurrences is not a reason"));
+        }
+        let mut before = 0;
+        for state in &self.start {
+            if state.task <= before || state.task > TASK_MAX {
+                return wrong("start", format!("task {} is out of order or above {TASK_MAX}", state.task));
+            }
+            before = state.task;
+            for path in state.directory.iter().chain(state.descriptors.values()) {
+                if path.len() > PATH_BYTES_MAX || path.contains('\0') {
+                    return wrong("start", format!("task {} has a path that is too long or contains NUL", state.task));
+                }
+            }
+            if state.descriptors.keys().any(|&descriptor| descriptor < 0) {
+                return wrong("start", format!("task {} has a negative descriptor", state.task));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Descriptors and directory of a task before its first record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartState {
+    /// The task's id.
+    pub task: u32,
+    /// Its working directory, if known.
+    pub directory: Option<String>,
+    /// Known open descriptors with their paths. Pipes have names such as `pipe:[17]`.
+    pub descriptors: BTreeMap<i32, String>,
+}
+
+/// The clock of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The guest's default clock.
+    Guest,
+    /// The guest's exact clock.
+    Exact,
+    /// The host's clock.
+    Host,
+}
+
+impl Clock {
+    /// The name in files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Clock::Guest => "guest",
+            Clock::Exact => "exact",
+            Clock::Host => "host",
+        }
+    }
+}
+
+impl FromStr for Clock {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Clock::Guest, Clock::Exact, Clock::Host]
+            .into_iter()
+            .find(|clock| clock.name() == name)
+            .ok_or_else(|| format!("unknown clock '{name}'; expected guest, exact or host"))
+    }
+}
+
+/// The name of a system call, as Linux spells it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Call(Cow<'static, str>);
+
+impl Call {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Call {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        if let Some(signature) = table::signature(name) {
+            return Ok(Call(Cow::Borrowed(signature.name)));
+        }
+        let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        if !(1..=32).contains(&name.len()) || !name.bytes().all(legal) {
+            return Err(format!("'{}' is not the name of a system call", name.escape_debug()));
+        }
+        Ok(Call(Cow::Owned(name.to_owned())))
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One system call of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    /// Id of the task (thread).
+    pub task: u32,
+    /// Id of its thread group (process).
+    pub group: u32,
+    /// The call.
+    pub call: Call,
+    /// Arguments as in registers; pointers have no meaning. The flags of `clone3` are argument 0, those of `openat2`
+    /// argument 2, although the kernel takes both from structures.
+    pub arguments: [u64; 6],
+    /// First path of the call, as the program gave it.
+    pub path: Option<Vec<u8>>,
+    /// Second path of the call, as the program gave it.
+    pub path_2: Option<Vec<u8>>,
+    /// Both descriptors that `pipe`, `pipe2` or `socketpair` made.
+    pub pipe: Option<[i32; 2]>,
+    /// The result, negative for an error. `None` if the call did not return.
+    pub result: Option<i64>,
+    /// Instant of entry.
+    pub entry: Nanos,
+    /// Instant of return. `None` if the call did not return.
+    pub exit: Option<Nanos>,
+    /// The task's own user CPU time since its previous record. `None` if not known.
+    pub user_cpu: Option<Nanos>,
+    /// The task's own kernel CPU time in this call. `None` if not known.
+    pub kernel_cpu: Option<Nanos>,
+    /// Number of earlier calls of the task whose CPU time is part of `user_cpu`.
+    pub folded: u32,
+}
+
+impl CallRecord {
+    /// A call that has entered and nothing else.
+    #[must_use]
+    pub fn new(task: u32, call: Call, entry: Nanos) -> Self {
+        CallRecord {
+            task,
+            group: task,
+            call,
+            arguments: [0; 6],
+            path: None,
+            path_2: None,
+            pipe: None,
+            result: None,
+            entry,
+            exit: None,
+            user_cpu: None,
+            kernel_cpu: None,
+            folded: 0,
+        }
+    }
+
+    /// Whether the call returned without an error.
+    #[must_use]
+    pub fn succeeded(&self) -> bool {
+        self.result.is_some_and(|result| result >= 0)
+    }
+
+    /// The task that this call made, if it made one.
+    #[must_use]
+    pub fn child(&self) -> Option<u32> {
+        let forks = table::signature(self.call.name()).is_some_and(|known| known.effect == table::Effect::Fork);
+        self.result.filter(|&result| forks && result > 0).and_then(|result| u32::try_from(result).ok())
+    }
+
+    /// Argument `index` as a descriptor or another signed 32-bit number.
+    #[must_use]
+    pub fn number(&self, index: usize) -> i32 {
+        self.arguments[index] as u32 as i32
+    }
+}
+
+/// The time that a task let pass before a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Think {
+    /// The task's own CPU time.
+    Cpu(Nanos),
+    /// Elapsed time since the task's previous call returned. It includes waits for a CPU.
+    Gap(Nanos),
+}
+
+/// Think time before each record. The first call of a task has a gap of zero if its CPU time is not known.
+pub fn think_times(records: &[CallRecord]) -> impl Iterator<Item = Think> + '_ {
+    let mut left: BTreeMap<u32, Nanos> = BTreeMap::new();
+    records.iter().map(move |record| {
+        let before = left.insert(record.task, record.exit.unwrap_or(record.entry)).unwrap_or(record.entry);
+        record.user_cpu.map_or_else(|| Think::Gap(record.entry.saturating_sub(before)), Think::Cpu)
+    })
+}
+
+/// A record that no recorder writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallError {
+    /// Row, counted from 0, or `None` for the header.
+    pub row: Option<u64>,
+    /// Column, or field of the header.
+    pub column: &'static str,
+    /// What was found and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.row {
+            Some(row) => write!(f, "row {row}, column '{}': {}", self.column, self.message),
+            None => write!(f, "header, '{}': {}", self.column, self.message),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// Checks the records of a trace one after the other.
+#[derive(Debug, Default)]
+pub struct Validator {
+    rows: u64,
+    entry: Nanos,
+    /// The instant until which each task is in its last call.
+    busy: BTreeMap<u32, Nanos>,
+}
+
+impl Validator {
+    /// Checks the next record.
+    ///
+    /// # Errors
+    /// A value that no recorder writes, with its row and column.
+    pub fn check(&mut self, record: &CallRecord) -> Result<(), CallError> {
+        let row = self.rows;
+        let wrong = |column, message: String| Err(CallError { row: Some(row), column, message });
+        for (column, id) in [("task", record.task), ("group", record.group)] {
+            if id == 0 || id > TASK_MAX {
+                return wrong(column, format!("id is {id}; expected 1 to {TASK_MAX}"));
+            }
+        }
+        for (column, path) in [("path", &record.path), ("path_2", &record.path_2)] {
+            let Some(path) = path else { continue };
+            if path.len() > PATH_BYTES_MAX {
+                return wrong(column, format!("path has {} bytes; expected at most {PATH_BYTES_MAX}", path.len()));
+            }
+            if path.contains(&0) {
+                return wrong(column, "path contains a NUL byte".to_owned());
+            }
+        }
+        if record.pipe.is_some_and(|[read, write]| read < 0 || write < 0) {
+            return wrong("pipe_read", "descriptor is negative".to_owned());
+        }
+        if record.result.is_some() && record.exit.is_none() {
+            return wrong("exit_ns", "missing, although the call has a result".to_owned());
+        }
+        let forks = table::signature(record.call.name()).is_some_and(|known| known.effect == table::Effect::Fork);
+        if forks && record.result.is_some_and(|result| result > i64::from(TASK_MAX)) {
+            return wrong("result", format!("no task has an id above {TASK_MAX}"));
+        }
+        if record.entry < self.entry {
+            let (entry, before) = (record.entry.as_nanos(), self.entry.as_nanos());
+            return wrong("entry_ns", format!("{entry} is before the previous row's {before}"));
+        }
+        if let Some(exit) = record.exit.filter(|&exit| exit < record.entry) {
+            let (exit, entry) = (exit.as_nanos(), record.entry.as_nanos());
+            return wrong("exit_ns", format!("{exit} is before the entry at {entry}"));
+        }
+        if let Some(busy) = self.busy.get(&record.task).filter(|&&busy| record.entry < busy) {
+            let (entry, busy) = (record.entry.as_nanos(), busy.as_nanos());
+            return wrong("entry_ns", format!("{entry} is before the task's previous call returns at {busy}"));
+        }
+        self.busy.insert(record.task, record.exit.unwrap_or(record.entry));
+        self.entry = record.entry;
+        self.rows += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,405 @@
+//! Follows descriptors and directories, and names the objects of each call.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::namespace::{Namespace, Node};
+use super::record::{CallRecord, Header, PATH_BYTES_MAX};
+use super::table::{
+    AT_FDCWD, Base, CLONE_FILES, CLONE_FS, Changes, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT,
+    O_TRUNC, Signature, signature,
+};
+
+/// A file or a pipe.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// A file by its absolute path in shortest form.
+    File(Vec<u8>),
+    /// A pipe or a pair of sockets by a number that is unique in the trace.
+    Pipe(u64),
+}
+
+/// What a call does with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectUse {
+    /// The object.
+    pub object: Object,
+    /// Whether the call changed it, made it, renamed or removed it.
+    pub changed: bool,
+    /// Whether the call may have made it.
+    pub made: bool,
+    /// The task that opened it, for uses of a descriptor.
+    pub opener: Option<u32>,
+}
+
+/// A path of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathUse {
+    /// The absolute path in shortest form.
+    pub full: Vec<u8>,
+    /// The directory at which it begins if it is relative.
+    pub base: Vec<u8>,
+}
+
+/// What a call names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Its paths.
+    pub paths: [Option<PathUse>; 2],
+    /// All objects that it uses, by path or by descriptor.
+    pub objects: Vec<ObjectUse>,
+    /// Whether one of its relative paths begins at a directory that is not known.
+    pub unresolved: bool,
+    /// Whether the call is of a kind that can't be replayed.
+    pub unsupported: bool,
+    /// Whether the call changes the state of its task, or may wait.
+    pub essential: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Target {
+    File(Node),
+    Pipe(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    target: Target,
+    opener: u32,
+    close_on_execute: bool,
+}
+
+type Table = BTreeMap<i32, Open>;
+
+#[derive(Clone, Debug)]
+struct Task {
+    files: Rc<RefCell<Table>>,
+    directory: Rc<RefCell<Option<Node>>>,
+}
+
+/// The order in which calls take effect: most when they return; `close`, `exit` and the making of a task when they
+/// enter, since other tasks may act on them before they return.
+#[must_use]
+pub fn resolution_order(records: &[CallRecord]) -> Vec<usize> {
+    let instant = |record: &CallRecord| match signature(record.call.name()).map(|known| known.effect) {
+        Some(Effect::Close | Effect::CloseRange | Effect::Exit | Effect::Fork) => record.entry,
+        _ => record.exit.unwrap_or(record.entry),
+    };
+    let mut order: Vec<usize> = (0..records.len()).collect();
+    order.sort_by_key(|&index| (instant(&records[index]), index));
+    order
+}
+
+/// State of all tasks of a trace.
+#[derive(Debug)]
+pub struct Resolver {
+    names: Namespace,
+    tasks: BTreeMap<u32, Task>,
+    pipes: u64,
+    /// Pipes that a header or a recorder named.
+    named_pipes: BTreeMap<String, u64>,
+}
+
+impl Resolver {
+    /// The state before the first record.
+    #[must_use]
+    pub fn new(header: &Header) -> Self {
+        let mut resolver =
+            Resolver { names: Namespace::new(), tasks: BTreeMap::new(), pipes: 0, named_pipes: BTreeMap::new() };
+        for state in &header.start {
+            let directory = state.directory.as_ref().and_then(|path| absolute(b"/", path.as_bytes()));
+            let directory = directory.map(|path| resolver.names.node(&path));
+            let mut files = Table::new();
+            for (&descriptor, path) in &state.descriptors {
+                let target = if path.starts_with('/') {
+                    let Some(path) = absolute(b"/", path.as_bytes()) else { continue };
+                    Target::File(resolver.names.node(&path))
+                } else {
+                    let next = resolver.pipes + 1;
+                    let pipe = *resolver.named_pipes.entry(path.clone()).or_insert(next);
+                    resolver.pipes = resolver.pipes.max(pipe);
+                    Target::Pipe(pipe)
+                };
+                files.insert(descriptor, Open { target, opener: state.task, close_on_execute: false });
+            }
+            let task = Task { files: Rc::new(RefCell::new(files)), directory: Rc::new(RefCell::new(directory)) };
+            resolver.tasks.insert(state.task, task);
+        }
+        resolver
+    }
+
+    /// Applies the next record in [`resolution_order`] and names what it used.
+    pub fn apply(&mut self, record: &CallRecord) -> Resolved {
+        let Some(known) = signature(record.call.name()) else { return Resolved::default() };
+        let task = self.task(record.task);
+        let mut resolved = Resolved {
+            unsupported: known.effect == Effect::Unsupported,
+            essential: known.effect != Effect::Nothing,
+            ..Resolved::default()
+        };
+        // The contents of a symbolic link begin at the directory of the link.
+        for which in [1, 0] {
+            self.resolve_path(&task, record, known, which, &mut resolved);
+        }
+        self.name_objects(&task, record, known, &mut resolved);
+        if record.succeeded() || known.effect == Effect::Exit {
+            self.take_effect(&task, record, known, &resolved);
+        }
+        resolved
+    }
+
+    fn task(&mut self, id: u32) -> Task {
+        let unknown = || Task { files: Rc::default(), directory: Rc::default() };
+        self.tasks.entry(id).or_insert_with(unknown).clone()
+    }
+
+    fn base(&self, task: &Task, record: &CallRecord, argument: usize) -> Option<Vec<u8>> {
+        let descriptor = record.number(argument);
+        if descriptor == AT_FDCWD {
+            return (*task.directory.borrow()).and_then(|node| self.names.path(node));
+        }
+        match task.files.borrow().get(&descriptor)?.target {
+            Target::File(node) => self.names.path(node),
+            Target::Pipe(_) => None,
+        }
+    }
+
+    fn resolve_path(&self, task: &Task, record: &CallRecord, known: &Signature, which: usize, resolved: &mut Resolved) {
+        let Some(base) = known.paths[which] else { return };
+        let text = if which == 0 { &record.path } else { &record.path_2 };
+        if names_descriptor(record, base, text.as_deref()) {
+            return;
+        }
+        let Some(text) = text else {
+            // The recorder could not read it.
+            resolved.unresolved |= record.succeeded();
+            return;
+        };
+        let directory = match base {
+            Base::Directory => (*task.directory.borrow()).and_then(|node| self.names.path(node)),
+            Base::At(argument) => self.base(task, record, argument),
+            Base::Target => resolved.paths[1].as_ref().map(|link| parent(&link.full).to_vec()),
+        };
+        let directory = match directory {
+            Some(directory) => directory,
+            None if text.starts_with(b"/") => b"/".to_vec(),
+            None => {
+                resolved.unresolved = true;
+                return;
+            }
+        };
+        match absolute(&directory, text) {
+            Some(full) => resolved.paths[which] = Some(PathUse { full, base: directory }),
+            None => resolved.unresolved = true,
+        }
+    }
+
+    fn name_objects(&self, task: &Task, record: &CallRecord, known: &Signature, resolved: &mut Resolved) {
+        let succeeded = record.succeeded();
+        let renames = matches!(known.effect, Effect::Rename(_));
+        let last = usize::from(known.paths[1].is_some());
+        for (which, base) in known.paths.iter().enumerate() {
+            // The contents of a symbolic link are no use of the file that they name.
+            let Some(path) = resolved.paths[which].as_ref().filter(|_| *base != Some(Base::Target)) else { continue };
+            let (changed, made) = match known.changes {
+                Changes::All => (true, false),
+                Changes::Makes => (which == last || renames, which == last),
+                Changes::Flags(argument) => {
+                    let flags = record.arguments[argument];
+                    (flags & (O_CREAT | O_TRUNC) != 0, flags & O_CREAT != 0)
+                }
+                _ => (false, false),
+            };
+            let object = Object::File(path.full.clone());
+            let (changed, made) = (changed && succeeded, made && succeeded);
+            resolved.objects.push(ObjectUse { object, changed, made, opener: None });
+        }
+        let files = task.files.borrow();
+        let texts = [record.path.as_deref(), record.path_2.as_deref()];
+        let alone = known.paths.iter().zip(texts).filter_map(|(base, text)| match base {
+            Some(base @ Base::At(argument)) if names_descriptor(record, *base, text) => Some(argument),
+            _ => None,
+        });
+        for (place, &argument) in known.descriptors.iter().chain(alone).enumerate() {
+            let Some(open) = files.get(&record.number(argument)) else { continue };
+            let changed = match known.changes {
+                Changes::All => true,
+                Changes::Listed(listed) => listed == place,
+                // PROT_WRITE and MAP_SHARED.
+                Changes::Mapping => record.arguments[2] & 2 != 0 && record.arguments[3] & 3 == 1,
+                _ => false,
+            };
+            let object = match open.target {
+                Target::Pipe(pipe) => Object::Pipe(pipe),
+                Target::File(node) => match self.names.path(node) {
+                    Some(path) => Object::File(path),
+                    None => {
+                        resolved.unresolved = true;
+                        continue;
+                    }
+                },
+            };
+            let changed = changed && succeeded;
+            resolved.objects.push(ObjectUse { object, changed, made: false, opener: Some(open.opener) });
+        }
+    }
+
+    fn take_effect(&mut self, task: &Task, record: &CallRecord, known: &Signature, resolved: &Resolved) {
+        let result = record.result.and_then(|result| i32::try_from(result).ok());
+        let first = resolved.paths[0].as_ref().map(|path| path.full.as_slice());
+        let mut files = task.files.borrow_mut();
+        let flag = |argument: Option<usize>| argument.is_some_and(|at| record.arguments[at] & O_CLOEXEC != 0);
+        match known.effect {
+            Effect::Open(flags) => {
+                let (Some(descriptor), Some(path)) = (result, first) else { return };
+                let target = Target::File(self.names.node(path));
+                files.insert(descriptor, Open { target, opener: record.task, close_on_execute: flag(flags) });
+            }
+            Effect::Duplicate => duplicate(&mut files, record.number(0), result, false),
+            Effect::DuplicateTo { flags } => {
+                if record.number(0) != record.number(1) {
+                    let close = flags && flag(Some(2));
+                    duplicate(&mut files, record.number(0), Some(record.number(1)), close);
+                }
+            }
+            Effect::Control => match record.arguments[1] {
+                command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
+                    duplicate(&mut files, record.number(0), result, command == F_DUPFD_CLOEXEC);
+                }
+                F_SETFD => {
+                    if let Some(open) = files.get_mut(&record.number(0)) {
+                        open.close_on_execute = record.arguments[2] & 1 != 0;
+                    }
+                }
+                _ => {}
+            },
+            Effect::Close => {
+                files.remove(&record.number(0));
+            }
+            Effect::CloseRange => {
+                let range = record.arguments[0] as u32..=record.arguments[1] as u32;
+                let inside = |descriptor: i32| u32::try_from(descriptor).is_ok_and(|number| range.contains(&number));
+                // CLOSE_RANGE_CLOEXEC only sets the flag.
+                if record.arguments[2] & 4 != 0 {
+                    let mut within = files.iter_mut().filter(|(descriptor, _)| inside(**descriptor));
+                    within.by_ref().for_each(|(_, open)| open.close_on_execute = true);
+                } else {
+                    files.retain(|&descriptor, _| !inside(descriptor));
+                }
+            }
+            Effect::ChangeDirectory => {
+                *task.directory.borrow_mut() = first.map(|path| self.names.node(path));
+            }
+            Effect::ChangeDirectoryTo => {
+                let target = files.get(&record.number(0)).map(|open| open.target.clone());
+                *task.directory.borrow_mut() = match target {
+                    Some(Target::File(node)) => Some(node),
+                    _ => None,
+                };
+            }
+            Effect::Pipe(flags) => {
+                self.pipes += 1;
+                for descriptor in record.pipe.into_iter().flatten() {
+                    let target = Target::Pipe(self.pipes);
+                    files.insert(descriptor, Open { target, opener: record.task, close_on_execute: flag(flags) });
+                }
+            }
+            Effect::Fork => {
+                let Some(child) = record.child() else { return };
+                let flags = if record.call.name().starts_with("clone") { record.arguments[0] } else { 0 };
+                let copied = |shared: bool, table: &Rc<RefCell<Table>>, now: &Table| {
+                    if shared { table.clone() } else { Rc::new(RefCell::new(now.clone())) }
+                };
+                let child_files = copied(flags & CLONE_FILES != 0, &task.files, &files);
+                let directory = if flags & CLONE_FS != 0 {
+                    task.directory.clone()
+                } else {
+                    Rc::new(RefCell::new(*task.directory.borrow()))
+                };
+                self.tasks.insert(child, Task { files: child_files, directory });
+            }
+            Effect::Execute => {
+                // A program that is executed has a table of its own.
+                let mut own = files.clone();
+                drop(files);
+                own.retain(|_, open| !open.close_on_execute);
+                let task = Task { files: Rc::new(RefCell::new(own)), directory: task.directory.clone() };
+                self.tasks.insert(record.task, task);
+            }
+            Effect::Exit => {
+                drop(files);
+                self.tasks.remove(&record.task);
+            }
+            Effect::Rename(flags) => {
+                if let [Some(from), Some(to)] = &resolved.paths {
+                    let exchange = flags.is_some_and(|at| record.arguments[at] & 2 != 0);
+                    self.names.rename(&from.full, &to.full, exchange);
+                }
+            }
+            Effect::Nothing | Effect::Wait | Effect::Unsupported => {}
+        }
+    }
+}
+
+/// Whether a call names a descriptor in place of a path: the path is empty or a null pointer.
+fn names_descriptor(record: &CallRecord, base: Base, text: Option<&[u8]>) -> bool {
+    matches!(base, Base::At(argument) if record.number(argument) >= 0) && text.is_none_or(<[u8]>::is_empty)
+}
+
+fn duplicate(files: &mut Table, from: i32, to: Option<i32>, close_on_execute: bool) {
+    let Some(to) = to else { return };
+    match files.get(&from).cloned() {
+        Some(open) => files.insert(to, Open { close_on_execute, ..open }),
+        // The copy of something unknown is unknown.
+        None => files.remove(&to),
+    };
+}
+
+fn parent(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(0) | None => b"/",
+        Some(slash) => &path[..slash],
+    }
+}
+
+/// Whether `path` is strictly below `folder`; both are absolute and in shortest form.
+#[must_use]
+pub fn is_below(folder: &[u8], path: &[u8]) -> bool {
+    let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+    path.strip_prefix(folder).is_some_and(|rest| rest.len() > 1 && rest[0] == b'/')
+}
+
+/// The absolute path, in shortest form, of a text at a directory; `None` if it is longer than a path may be.
+#[must_use]
+pub fn absolute(base: &[u8], text: &[u8]) -> Option<Vec<u8>> {
+    let walked = walk(base, text);
+    let full = walked.last().map_or_else(|| if text.starts_with(b"/") { b"/" } else { base }, |(_, full)| full);
+    (full.len() <= PATH_BYTES_MAX).then(|| full.to_vec())
+}
+
+/// The components of a path's text, each with the absolute path that it leads to.
+#[must_use]
+pub fn walk(base: &[u8], text: &[u8]) -> Vec<(Range<usize>, Vec<u8>)> {
+    let mut at: Vec<u8> = if text.starts_with(b"/") { Vec::new() } else { base.to_vec() };
+    if at == b"/" {
+        at.clear();
+    }
+    let mut walked = Vec::new();
+    let mut begin = 0;
+    for component in text.split(|&byte| byte == b'/') {
+        let range = begin..begin + component.len();
+        begin = range.end + 1;
+        match component {
+            b"" | b"." => continue,
+            b".." => at.truncate(at.iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
+            name => {
+                at.push(b'/');
+                at.extend_from_slice(name);
+            }
+        }
+        walked.push((range, if at.is_empty() { b"/".to_vec() } else { at.clone() }));
+    }
+    walked
+}
