@@ -123,7 +123,7 @@ const fn uses(name: &'static str, changes: Changes) -> Signature {
 }
 
 const fn task(name: &'static str, effect: Effect) -> Signature {
-    call(name, [None, None], &[], effect, Changes::Nothing)
+    call(name, [None, None], &[], effect, Nothing)
 }
 
 use Changes::{All, Flags, Listed, Makes, Mapping, Nothing};

@@ -7,6 +7,7 @@
 mod constants;
 mod text;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::BufRead;
@@ -186,8 +187,8 @@ impl Reader {
             }
         }
         self.records.push(None);
-        if !self.directories.contains_key(&task) {
-            self.directories.insert(task, None);
+        if let Entry::Vacant(first) = self.directories.entry(task) {
+            first.insert(None);
             self.tasks.push(task);
         }
         Waiting { order: self.records.len() - 1, entry: self.now, text: text.to_vec() }
