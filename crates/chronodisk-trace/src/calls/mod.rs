@@ -3,8 +3,8 @@
 //! A [`CallTrace`] is a [`Header`] and one [`CallRecord`] per system call. A [`Validator`] refuses records that no
 //! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
 //! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
-//! [`read_strace`] imports the output of strace. [`groups`](groups()) finds tasks that depend on each other, and [`draw`] draws
-//! them with replacement.
+//! [`read_strace`] imports the output of strace. [`groups`](groups()) finds tasks that depend on each other, and
+//! [`draw`] draws them with replacement.
 //!
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 
