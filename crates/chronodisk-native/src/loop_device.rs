@@ -22,6 +22,8 @@ pub(crate) struct LoopDevice {
 const CONTROL: &str = "/dev/loop-control";
 
 // linux/loop.h
+const LOOP_CTL_ADD: libc::c_ulong = 0x4C80;
+const LOOP_CTL_REMOVE: libc::c_ulong = 0x4C81;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
@@ -96,11 +98,22 @@ impl LoopDevice {
         if read_only {
             flags |= LO_FLAGS_READ_ONLY;
         }
-        for _ in 0..ATTEMPTS {
+        for attempt in 1..=ATTEMPTS {
             let number = ioctl(control.as_fd(), LOOP_CTL_GET_FREE, std::ptr::null_mut::<u8>())
                 .doing("finding a free loop device")?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
-            let file = open(&path)?;
+            // Made anew: a kernel that was told to discard nothing on a device can't be told otherwise later. If it is in
+            // use by now, or was made by somebody else again, what follows tells.
+            let device_number = std::ptr::without_provenance_mut::<u8>(number as usize);
+            if ioctl(control.as_fd(), LOOP_CTL_REMOVE, device_number).is_ok() {
+                let _ = ioctl(control.as_fd(), LOOP_CTL_ADD, device_number);
+            }
+            let file = match open(&path) {
+                Ok(file) => file,
+                // Somebody else is just making it anew.
+                Err(_) if attempt < ATTEMPTS => continue,
+                Err(error) => return Err(error),
+            };
             let mut config = LoopConfig {
                 fd: backing.as_raw_fd() as u32,
                 block_size: block_bytes,

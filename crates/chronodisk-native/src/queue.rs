@@ -52,10 +52,10 @@ impl Queue {
         self.write("max_sectors_kb", &wanted.request_kib_max.min(hardware_max).to_string())?;
         self.write("write_cache", if wanted.volatile_cache { "write back" } else { "write through" })?;
         self.write("rotational", if wanted.rotational { "1" } else { "0" })?;
-        // The kernel takes whole granules only, and the device's own limit need not be one.
-        let granule_bytes = self.number("discard_granularity")?.max(1);
-        let discards = if wanted.discard { self.number("discard_max_hw_bytes")? / granule_bytes } else { 0 };
-        self.write("discard_max_bytes", &(discards * granule_bytes).to_string())?;
+        // Not to be undone on this device.
+        if !wanted.discard {
+            self.write("discard_max_bytes", "0")?;
+        }
         // Last: the kernel chooses another one for a disk that turns when it learns that, or another largest request.
         self.write("read_ahead_kb", &wanted.read_ahead_kib.to_string())?;
         Ok(QueueSettings {
