@@ -80,7 +80,9 @@ def load_with_cpu(pid: int, uri: str, load: Load, direction: str, seconds: float
     """Do the same, and return the server's CPU time for a request as well."""
     begun = cpu_seconds(pid)
     seen = fio(uri, load, direction, seconds)
-    return {**seen, "cpu_us": (cpu_seconds(pid) - begun) / seen["requests"] * 1e6}
+    # At least a step, so that there is a ratio.
+    used = max(cpu_seconds(pid) - begun, 1 / os.sysconf("SC_CLK_TCK"))
+    return {**seen, "cpu_us": used / seen["requests"] * 1e6}
 
 
 def serve(command: Path, device: str, store: list[str], load: Load, seconds: float) -> dict[str, dict[str, float]]:
