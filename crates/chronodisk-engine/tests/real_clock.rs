@@ -118,7 +118,8 @@ proptest! {
         skew_ns in prop::option::of(0u64..2_000),
         actions in prop::collection::vec(action(), 1..60),
     ) {
-        let tracked = |nanos: Option<u64>| nanos.map_or(Tracked::Auto, |nanos| Tracked::Fixed(Nanos::from_nanos(nanos)));
+        let fixed = |nanos| Tracked::Fixed(Nanos::from_nanos(nanos));
+        let tracked = |nanos: Option<u64>| nanos.map_or(Tracked::Auto, fixed);
         let options = RealOptions { arrival_skew: tracked(skew_ns), completion_lead: tracked(lead_ns) };
         let mut server = Server::new(Capricious::boxed(seed), options);
         let mut effective = Nanos::ZERO;
@@ -127,7 +128,8 @@ proptest! {
                 Action::Receive { after_ns, found, requests } => {
                     server.pass(*after_ns);
                     let since = Nanos::from_nanos(*after_ns);
-                    let found = [Found::Woken { asleep: since }, Found::Polled { since }, Found::Busy][usize::from(*found)];
+                    let ways = [Found::Woken { asleep: since }, Found::Polled { since }, Found::Busy];
+                    let found = ways[usize::from(*found)];
                     for (moving, number) in requests {
                         let arrival = server.receive(found, *number, *moving);
                         prop_assert!(arrival >= effective, "arrivals are in order");

@@ -1,8 +1,8 @@
 //! Keeps the guest's kernel process from changing the host's files.
 //!
 //! Root in the guest can mount the host's tree writable, and can load a module of its own into the kernel, which is a
-//! process of the user's on the host. So what the guest's writes may reach is not the guest's kernel's to decide but the
-//! host's. Three of its means work together, and none of them needs a privilege:
+//! process of the user's on the host. So what the guest's writes may reach is not the guest's kernel's to decide but
+//! the host's. Three of its means work together, and none of them needs a privilege:
 //!
 //! - *Landlock* (Linux 5.13, with truncation from 6.2, and signals to other processes from 6.12): no file is opened for
 //!   writing, made, removed or renamed, but for `/dev/null`; nothing is mounted; no other process is traced.

@@ -9,9 +9,9 @@
 //!
 //! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
 //! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
-//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated time
-//! itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time ([`GuestTime::Real`])
-//! nothing stands still and nothing jumps, and what User Mode Linux costs shows.
+//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated
+//! time itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time
+//! ([`GuestTime::Real`]) nothing stands still and nothing jumps, and what User Mode Linux costs shows.
 
 mod backend;
 pub mod calibration;

@@ -1,5 +1,5 @@
-//! Images of several devices: each reads as what was written to it, also after a kill, and what devices have in common is
-//! there once.
+//! Images of several devices: each reads as what was written to it, also after a kill, and what devices have in common
+//! is there once.
 
 use std::fs;
 use std::path::{Path, PathBuf};

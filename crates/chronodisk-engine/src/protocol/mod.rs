@@ -30,8 +30,8 @@
 //! no clock. *Versions.* The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both
 //! sides can say which version they lack.
 //!
-//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with one answers with a nonce of
-//! its own ([`Answer::Challenge`]), takes the client's [`Command::Prove`], shows that it has the token as well
+//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with one answers with a nonce
+//! of its own ([`Answer::Challenge`]), takes the client's [`Command::Prove`], shows that it has the token as well
 //! ([`Answer::Proven`]) and then welcomes the client. The token itself is never sent. *Bounds.* Besides the lengths of
 //! frames: a read or write has at most [`REQUEST_BYTES_MAX`], another range [`RANGE_BYTES_MAX`], what is outstanding
 //! [`OUTSTANDING_BYTES_MAX`], and nothing arrives after
