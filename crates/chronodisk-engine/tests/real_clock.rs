@@ -5,8 +5,8 @@ mod common;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_engine::{
-    Bytes, Departure, DeviceIndex, Engine, Found, Gap, Pace, RealClock, RealId, RealOptions, Tracked, TransportIndex,
-    Wait, verify,
+    Departure, DeviceIndex, Engine, Found, Gap, Pace, RealClock, RealId, RealOptions, Tracked, Transfer,
+    TransportIndex, Wait, verify,
 };
 use chronodisk_sim::{Nanos, Op, Request};
 use common::{Capricious, request};
@@ -68,7 +68,7 @@ impl Server {
         self.next_slot += 1;
         let mut request = request(0, number);
         request.id = id.pack();
-        let bytes = if moving { Bytes::Moving } else { Bytes::MOVED };
+        let bytes = if moving { Transfer::Moving } else { Transfer::MOVED };
         if moving {
             self.moving.push(id);
         }
@@ -97,7 +97,7 @@ impl Server {
     /// Moves all bytes and sends everything; time passes as it must.
     fn drain(&mut self) {
         for id in std::mem::take(&mut self.moving) {
-            self.clock.store_done(self.now, DeviceIndex(0), id, Bytes::MOVED);
+            self.clock.store_done(self.now, DeviceIndex(0), id, Transfer::MOVED);
         }
         for _ in 0..1_000_000 {
             let Some(wake_at) = self.clock.wake_at() else { break };
@@ -149,7 +149,7 @@ proptest! {
                     if !server.moving.is_empty() {
                         let id = server.moving.remove(0);
                         let took = Nanos::from_nanos(*after_ns);
-                        let bytes = if *failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
+                        let bytes = if *failed { Transfer::Failed { took } } else { Transfer::Moved { took } };
                         server.clock.store_done(server.now, DeviceIndex(0), id, bytes);
                     }
                 }

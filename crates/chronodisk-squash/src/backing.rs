@@ -36,7 +36,7 @@ pub(crate) struct Pool(Arc<Mutex<Inner>>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) bytes: Bytes,
+    pub(super) medium: Medium,
     /// How many devices beyond the first have what is at places, if any, by slots.
     pub(super) others: RunMap<Others>,
     /// What each device has, without zeros and what is made up, if there may be several.
@@ -44,7 +44,7 @@ pub(super) struct Inner {
 }
 
 #[derive(Debug)]
-pub(super) enum Bytes {
+pub(super) enum Medium {
     Memory { arena: Arena, budget_bytes: u64 },
     File(SlotFile),
 }
@@ -64,7 +64,7 @@ pub(crate) fn create(
     };
     let logs: Vec<MapLog> = (0..count).map(log).collect::<Result<_, StoreError>>()?;
     file.write_header(header)?;
-    let pool = Pool::new(Bytes::File(file), RunMap::default());
+    let pool = Pool::new(Medium::File(file), RunMap::default());
     let backing = |log| pool.backing(count > 1, RunMap::default(), Some((log, Released::default())));
     Ok(logs.into_iter().map(backing).collect())
 }
@@ -91,7 +91,7 @@ pub(crate) fn open(
         }
         several => claim_all(path, &mut file, several.iter().map(|(_, map)| map))?,
     };
-    let pool = Pool::new(Bytes::File(file), others);
+    let pool = Pool::new(Medium::File(file), others);
     let backing = |(log, map): (MapLog, RunMap<Block>)| {
         let mut held = RunMap::default();
         let stored = map.all().filter(|run| count > 1 && slots_of(run.2, 1).is_some());
@@ -102,13 +102,13 @@ pub(crate) fn open(
 }
 
 impl Pool {
-    fn new(bytes: Bytes, others: RunMap<Others>) -> Self {
-        Pool(Arc::new(Mutex::new(Inner { bytes, others, held: Vec::new() })))
+    fn new(medium: Medium, others: RunMap<Others>) -> Self {
+        Pool(Arc::new(Mutex::new(Inner { medium, others, held: Vec::new() })))
     }
 
     /// Memory, at most `budget_bytes`.
     pub(crate) fn memory(budget_bytes: u64) -> Self {
-        Pool::new(Bytes::Memory { arena: Arena::new(budget_bytes), budget_bytes }, RunMap::default())
+        Pool::new(Medium::Memory { arena: Arena::new(budget_bytes), budget_bytes }, RunMap::default())
     }
 
     /// One more device, which had something before.
@@ -124,33 +124,33 @@ impl Pool {
     }
 }
 
-impl Bytes {
+impl Medium {
     fn places(&self) -> &Places {
         match self {
-            Bytes::Memory { arena, .. } => arena.places(),
-            Bytes::File(file) => &file.places,
+            Medium::Memory { arena, .. } => arena.places(),
+            Medium::File(file) => &file.places,
         }
     }
 
     fn take(&mut self, len: u64, unit: u64) -> Option<(u64, u64)> {
         match self {
-            Bytes::Memory { arena, .. } => arena.take(len, unit),
-            Bytes::File(file) => file.places.take(len, unit),
+            Medium::Memory { arena, .. } => arena.take(len, unit),
+            Medium::File(file) => file.places.take(len, unit),
         }
     }
 
     fn give(&mut self, start: u64, len: u64) {
         match self {
-            Bytes::Memory { arena, .. } => arena.give(start, len),
-            Bytes::File(file) => file.give(start, len),
+            Medium::Memory { arena, .. } => arena.give(start, len),
+            Medium::File(file) => file.give(start, len),
         }
     }
 
     /// Whether a place begins with these bytes, of one block at most.
     pub(super) fn hold(&self, place: u64, bytes: &[u8]) -> Result<bool, StoreError> {
         match self {
-            Bytes::Memory { arena, .. } => Ok(arena.holds(place, bytes)),
-            Bytes::File(file) => file.holds(place, bytes),
+            Medium::Memory { arena, .. } => Ok(arena.holds(place, bytes)),
+            Medium::File(file) => file.holds(place, bytes),
         }
     }
 }
@@ -161,7 +161,7 @@ impl Inner {
         let (mut at, end) = (place, place + len);
         for (from, to, Others(count)) in self.others.pieces(place, end).collect::<Vec<_>>() {
             if at < from {
-                self.bytes.give(at, from - at);
+                self.medium.give(at, from - at);
             }
             match count {
                 1 => self.others.remove(from, to),
@@ -170,7 +170,7 @@ impl Inner {
             at = to;
         }
         if at < end {
-            self.bytes.give(at, end - at);
+            self.medium.give(at, end - at);
         }
     }
 }
@@ -192,20 +192,20 @@ impl Backing {
 
     /// The most that memory may take; a file takes what it needs.
     pub(crate) fn budget_bytes(&self) -> Option<u64> {
-        match self.inner().bytes {
-            Bytes::Memory { budget_bytes, .. } => Some(budget_bytes),
-            Bytes::File(_) => None,
+        match self.inner().medium {
+            Medium::Memory { budget_bytes, .. } => Some(budget_bytes),
+            Medium::File(_) => None,
         }
     }
 
     /// Takes up to `len` slots in one range, a multiple of `unit`.
     pub(crate) fn take(&self, len: u64, unit: u64) -> Option<(u64, u64)> {
-        self.inner().bytes.take(len, unit)
+        self.inner().medium.take(len, unit)
     }
 
     /// Gives places back that never were any block's.
     pub(crate) fn give(&self, start: u64, len: u64) {
-        self.inner().bytes.give(start, len);
+        self.inner().medium.give(start, len);
     }
 
     /// Whether a block that is kept is overwritten where it is. In a file it is not: the map that a kill leaves behind
@@ -221,58 +221,58 @@ impl Backing {
 
     /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.
     pub(crate) fn read(&self, unit: u64, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        match &mut self.inner().bytes {
-            Bytes::Memory { arena, .. } => {
+        match &mut self.inner().medium {
+            Medium::Memory { arena, .. } => {
                 arena.read(place, skip_bytes, bytes);
                 Ok(())
             }
-            Bytes::File(file) => file.read_units(unit, place, skip_bytes, bytes),
+            Medium::File(file) => file.read_units(unit, place, skip_bytes, bytes),
         }
     }
 
     /// Fills `stored` with a compressed block.
     pub(crate) fn read_packed(&self, unit: u64, place: u64, stored: &mut [u8]) -> Result<(), StoreError> {
-        match &mut self.inner().bytes {
-            Bytes::Memory { arena, .. } => {
+        match &mut self.inner().medium {
+            Medium::Memory { arena, .. } => {
                 arena.read(place, 0, stored);
                 Ok(())
             }
-            Bytes::File(file) => file.read_packed(unit, place, stored),
+            Medium::File(file) => file.read_packed(unit, place, stored),
         }
     }
 
     /// Writes blocks from `unit` on, or one compressed block.
     pub(crate) fn write(&self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        match &mut self.inner().bytes {
-            Bytes::Memory { arena, .. } => {
+        match &mut self.inner().medium {
+            Medium::Memory { arena, .. } => {
                 arena.write(place, bytes);
                 Ok(())
             }
-            Bytes::File(file) => file.write(unit, place, bytes),
+            Medium::File(file) => file.write(unit, place, bytes),
         }
     }
 
     /// Gives the host back everything that is not used.
     pub(crate) fn punch(&self) -> Result<(), StoreError> {
-        match &mut self.inner().bytes {
-            Bytes::Memory { .. } => Ok(()),
-            Bytes::File(file) => file.punch(),
+        match &mut self.inner().medium {
+            Medium::Memory { .. } => Ok(()),
+            Medium::File(file) => file.punch(),
         }
     }
 
     /// Bytes on the host: of the blocks of all devices, and of this one's map.
     pub(crate) fn host_bytes(&self) -> Result<(u64, u64), StoreError> {
         let map_bytes = self.map.as_ref().map_or(Ok(0), |(log, _)| log.host_bytes())?;
-        match &self.inner().bytes {
-            Bytes::Memory { .. } => Ok((0, map_bytes)),
-            Bytes::File(file) => Ok((file.host_bytes()?, map_bytes)),
+        match &self.inner().medium {
+            Medium::Memory { .. } => Ok((0, map_bytes)),
+            Medium::File(file) => Ok((file.host_bytes()?, map_bytes)),
         }
     }
 
     /// Slots in use, by all devices; what a device alone gave back is not.
     pub(crate) fn used(&self) -> u64 {
         let released = self.map.as_ref().filter(|_| !self.is_joint).map_or(0, |(_, released)| released.slots);
-        self.inner().bytes.places().used() - released
+        self.inner().medium.places().used() - released
     }
 
     /// Bytes of memory for all devices' blocks, and for their tables.
@@ -280,21 +280,21 @@ impl Backing {
         let inner = self.inner();
         let held: u64 = inner.held.iter().map(RunMap::memory_bytes).sum();
         let released = self.map.as_ref().map_or(0, |(_, released)| released.memory_bytes());
-        let tables = inner.bytes.places().memory_bytes() + held + inner.others.memory_bytes() + released;
-        match &inner.bytes {
-            Bytes::Memory { arena, .. } => (arena.memory_bytes(), tables),
-            Bytes::File(file) => (0, tables - file.places.memory_bytes() + file.memory_bytes()),
+        let tables = inner.medium.places().memory_bytes() + held + inner.others.memory_bytes() + released;
+        match &inner.medium {
+            Medium::Memory { arena, .. } => (arena.memory_bytes(), tables),
+            Medium::File(file) => (0, tables - file.places.memory_bytes() + file.memory_bytes()),
         }
     }
 
     /// Whether so many blocks find room that need one range of slots each.
     pub(crate) fn has_room(&self, units: u64) -> bool {
-        self.inner().bytes.places().has_room(units, UNIT_SLOTS)
+        self.inner().medium.places().has_room(units, UNIT_SLOTS)
     }
 
     /// Slots behind all that are used.
     pub(crate) fn growth(&self) -> u64 {
-        self.inner().bytes.places().growth()
+        self.inner().medium.places().growth()
     }
 
     /// This device no longer has what it had between two addresses; what no other one has is free, in a file once this
@@ -333,15 +333,15 @@ impl Backing {
             return Ok(());
         };
         let mut inner = self.pool.inner();
-        let Bytes::File(file) = &mut inner.bytes else { return Ok(()) };
+        let Medium::File(file) = &mut inner.medium else { return Ok(()) };
         let end_before = file.places.end();
         file.before_record()?;
         append_changes(log, map, changed, file.power_cut)?;
         file.commit(self.index, log.commit())?;
         released.take().for_each(|(place, len)| inner.give_up(place, len));
-        match &mut inner.bytes {
-            Bytes::File(file) => file.shrink(end_before),
-            Bytes::Memory { .. } => Ok(()),
+        match &mut inner.medium {
+            Medium::File(file) => file.shrink(end_before),
+            Medium::Memory { .. } => Ok(()),
         }
     }
 }

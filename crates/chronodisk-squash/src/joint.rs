@@ -67,7 +67,7 @@ impl Backing {
                 Block::Zeroed | Block::Generated | Block::Damaged => continue,
             };
             let Some((place, len)) = slots_of(block, 1) else { continue };
-            if len_bytes != bytes.len() as u64 || !inner.bytes.hold(place, bytes)? {
+            if len_bytes != bytes.len() as u64 || !inner.medium.hold(place, bytes)? {
                 continue;
             }
             if own.and_then(|own| slots_of(own, 1)).is_none_or(|(own, _)| own != place) {

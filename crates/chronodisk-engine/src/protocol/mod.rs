@@ -48,7 +48,7 @@ mod tests;
 
 pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind};
 pub use frame::{Decoder, Frame, encode_frame};
-pub use message::{Answer, Clear, Command, ErrorCode, Info, NextAnswer, Reset, Statistics, Welcome};
+pub use message::{Answer, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset, Welcome};
 
 /// Version of the protocol; it changes when a side that knows only the old one would misread the new one.
 pub const VERSION: u16 = 1;

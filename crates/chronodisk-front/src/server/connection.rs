@@ -14,7 +14,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use chronodisk_engine::{Bytes, Departure, Found, InheritingGuard, RealId, TransportIndex};
+use chronodisk_engine::{Departure, Found, InheritingGuard, RealId, Transfer, TransportIndex};
 use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -100,7 +100,7 @@ pub(super) trait Protocol: Send + Sized + 'static {
 /// A request that was received. Its slot is unique among the connection's outstanding requests.
 pub(super) enum Incoming {
     /// The bytes have moved. The skeleton sets the request's id and issuer.
-    Moved { slot: u32, request: Request, bytes: Bytes },
+    Moved { slot: u32, request: Request, bytes: Transfer },
     /// The bytes are to be moved. Without a request for the device it takes no time there. It was seen at `seen`, if
     /// that was not when the protocol [received](Protocol::receive).
     ToMove { slot: u32, request: Option<Request>, work: Work, seen: Option<Seen> },
@@ -319,18 +319,18 @@ impl<P: Protocol> Connection<P> {
             };
             let took = shared.now().saturating_sub(asked);
             let bytes = match (executed, request) {
-                (Ok(()), _) => Bytes::Moved { took },
+                (Ok(()), _) => Transfer::Moved { took },
                 (Err(NotMoved::WouldWait), Some(request)) => {
                     slow.push(state.begin_moving(slot, request, work));
-                    Bytes::Moving
+                    Transfer::Moving
                 }
                 (Err(NotMoved::WouldWait), None) => {
                     shared.note_store_error(&StoreError::WouldWait);
-                    Bytes::Failed { took }
+                    Transfer::Failed { took }
                 }
                 (Err(NotMoved::Failed(reason)), _) => {
                     shared.note_store_error(&reason);
-                    Bytes::Failed { took }
+                    Transfer::Failed { took }
                 }
             };
             match request.filter(|_| shared.shadowing.is_none()) {
