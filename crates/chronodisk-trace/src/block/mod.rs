@@ -19,6 +19,7 @@
 //! # Ok::<(), chronodisk_trace::block::FormatError>(())
 //! ```
 
+mod dependences;
 mod events;
 mod formats;
 mod line;
@@ -29,6 +30,7 @@ mod writer;
 use std::fmt;
 use std::str::FromStr;
 
+pub use dependences::dependences;
 pub use reader::{FormatError, ReadCounts, TraceReader};
 pub use spread::Spread;
 pub use writer::{TraceWriter, WriteCounts};
