@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "accounts.h"
 #include "shim.h"
 
 static char *feed;
