@@ -1,0 +1,27 @@
+//! `chronodisk trace`: traces of system calls.
+
+mod replay;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Outcome;
+
+/// Works with traces of system calls
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk trace replay calls.parquet --device first-disk")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Replay(replay::Arguments),
+}
+
+/// Does what was asked.
+pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+    match arguments.command {
+        Command::Replay(arguments) => replay::execute(arguments, given),
+    }
+}
