@@ -2,6 +2,7 @@
 //! and turns what that says into words, data and an exit status.
 #![forbid(unsafe_code)]
 
+mod block_trace;
 mod cli;
 mod commands;
 mod device;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{
-    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Stage, Work, WorkCost,
+    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Stage,
+    Work, WorkCost,
 };
 use chronodisk_report::{
     ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,

@@ -78,6 +78,20 @@ pub fn write_simulation(
     Ok(())
 }
 
+/// The log of a simulation, or of a run's only repetition and device.
+pub fn log_of(directory: &Path) -> Result<PathBuf, Failure> {
+    if directory.join(SIMULATION).exists() {
+        return Ok(directory.join(SIMULATION_LOG));
+    }
+    let run = read_run(directory)?;
+    match &run.reps[..] {
+        [rep] if !rep.log_file.contains('/') && rep.log_file != ".." => Ok(directory.join(&rep.log_file)),
+        [_] => Err(Failure::usage(format!("{}: its log is no file name", directory.join(RUN).display()))),
+        reps => Err(Failure::usage(format!("{} has {} repetitions", directory.display(), reps.len()))
+            .help(format!("name the log of one, such as {}", directory.join(log_name(1)).display()))),
+    }
+}
+
 /// What a replay needs of a run or a simulation.
 pub struct Replayable {
     /// The devices in their initial state, in the order of the log's numbers for them.

@@ -9,13 +9,17 @@ use crate::ReportError;
 
 /// A file that is written under a temporary name beside its path; what was at the path stays until
 /// it is kept, and nothing is left behind if it is not.
-pub(crate) struct AtomicFile {
+pub struct AtomicFile {
     path: PathBuf,
     temporary: PathBuf,
     file: BufWriter<File>,
 }
 
 impl AtomicFile {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// If it can't be made.
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         let temporary = temporary_name(path);
         let failed = |source| ReportError::Io { path: path.to_owned(), action: "create", source };
@@ -24,6 +28,9 @@ impl AtomicFile {
     }
 
     /// It is complete.
+    ///
+    /// # Errors
+    /// If it can't be written to its end, or get its name.
     pub fn keep(mut self) -> Result<(), ReportError> {
         let renamed = self.file.flush().and_then(|()| fs::rename(&self.temporary, &self.path));
         renamed.map_err(|source| ReportError::Io { path: self.path.clone(), action: "write", source })

@@ -36,8 +36,9 @@ pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
+pub use files::AtomicFile;
 pub use files::write_text;
-pub use log::{LOG_SCHEMA, LogWriter, read_log, write_log};
+pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
 pub use schema::{

@@ -14,7 +14,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, St
 use arrow_schema::{DataType, Field, Schema};
 use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -32,6 +32,54 @@ pub(crate) const SCHEMA_KEY: &str = "chronodisk.schema";
 pub(crate) const ROW_GROUP_ROWS: usize = 65_536;
 /// Rows of a batch: what is held in memory besides the row group's compressed columns.
 pub(crate) const BATCH_ROWS: usize = 8_192;
+
+/// What a log says besides its requests, if it was made of a trace of another kind; in the file's metadata under
+/// `chronodisk.trace.*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogInfo {
+    /// The trace's format.
+    pub format: Option<String>,
+    /// Instant 0, in nanoseconds since 1970 (UTC), if it is known.
+    pub origin_unix_ns: Option<u64>,
+    /// The finest difference of two instants that the trace could tell, in nanoseconds.
+    pub resolution_ns: Option<u64>,
+    /// Names of the volumes, by the column `device`.
+    pub volumes: Vec<String>,
+}
+
+mod info_key {
+    pub(super) const FORMAT: &str = "chronodisk.trace.format";
+    pub(super) const ORIGIN: &str = "chronodisk.trace.origin_unix_ns";
+    pub(super) const RESOLUTION: &str = "chronodisk.trace.resolution_ns";
+    pub(super) const VOLUMES: &str = "chronodisk.trace.volumes";
+}
+
+impl LogInfo {
+    fn metadata(&self) -> Vec<KeyValue> {
+        let mut pairs = Vec::new();
+        let mut add = |key: &str, value: Option<String>| {
+            pairs.extend(value.map(|value| KeyValue::new(key.to_owned(), value)));
+        };
+        add(info_key::FORMAT, self.format.clone());
+        add(info_key::ORIGIN, self.origin_unix_ns.map(|ns| ns.to_string()));
+        add(info_key::RESOLUTION, self.resolution_ns.map(|ns| ns.to_string()));
+        let volumes = (!self.volumes.is_empty()).then(|| serde_json::to_string(&self.volumes));
+        add(info_key::VOLUMES, volumes.and_then(Result::ok));
+        pairs
+    }
+
+    /// What the metadata say; whatever can't be understood is absent.
+    fn of(metadata: Option<&Vec<KeyValue>>) -> Self {
+        let number = |key: &str| metadata_value(metadata, key).and_then(|text| text.parse().ok());
+        let volumes = metadata_value(metadata, info_key::VOLUMES);
+        LogInfo {
+            format: metadata_value(metadata, info_key::FORMAT),
+            origin_unix_ns: number(info_key::ORIGIN),
+            resolution_ns: number(info_key::RESOLUTION),
+            volumes: volumes.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+        }
+    }
+}
 
 /// Writes a log; the file is there whole or not at all. Equal records give equal bytes.
 ///
@@ -101,12 +149,21 @@ impl LogWriter {
     ///
     /// # Errors
     /// If that fails; there is no file then.
-    pub fn finish(mut self) -> Result<(), ReportError> {
+    pub fn finish(self) -> Result<(), ReportError> {
+        self.finish_with(&LogInfo::default())
+    }
+
+    /// The same, for a log that was made of another trace.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish).
+    pub fn finish_with(mut self, info: &LogInfo) -> Result<(), ReportError> {
         let rest = std::mem::take(&mut self.waiting);
         if !rest.is_empty() {
             self.write(&rest)?;
         }
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        info.metadata().into_iter().for_each(|pair| writer.append_key_value_metadata(pair));
         writer.into_inner().map_err(|error| failed(&self.path, error))?.keep()
     }
 
@@ -150,16 +207,67 @@ pub(crate) fn guarded<T>(
 }
 
 fn read_records(path: &Path, file: File) -> Result<Vec<RequestRecord>, ReportError> {
-    let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
-    expect_schema(path, builder.metadata().file_metadata().key_value_metadata(), LOG_SCHEMA)?;
-    let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(error.to_string()))?;
     let mut records = Vec::new();
-    for batch in reader {
-        let batch = batch.map_err(|error| damaged(error.to_string()))?;
-        Rows::new(path, &batch, records.len() as u64)?.append_to(&mut records)?;
+    for batch in LogReader::of(path, file)? {
+        records.extend(batch?);
     }
     Ok(records)
+}
+
+/// Reads a log in pieces, in memory that does not grow with it. Gives what [`read_log`] gives.
+pub struct LogReader {
+    path: PathBuf,
+    info: LogInfo,
+    batches: ParquetRecordBatchReader,
+    rows: u64,
+}
+
+impl LogReader {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// As [`read_log`].
+    pub fn open(path: &Path) -> Result<Self, ReportError> {
+        let failed = |source| ReportError::Io { path: path.to_owned(), action: "read", source };
+        let file = File::open(path).map_err(failed)?;
+        guarded(path, || LogReader::of(path, file))
+    }
+
+    fn of(path: &Path, file: File) -> Result<Self, ReportError> {
+        let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
+        let metadata = builder.metadata().file_metadata().key_value_metadata();
+        expect_schema(path, metadata, LOG_SCHEMA)?;
+        let info = LogInfo::of(metadata);
+        let batches = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(error.to_string()))?;
+        Ok(LogReader { path: path.to_owned(), info, batches, rows: 0 })
+    }
+
+    /// What the log says besides its requests.
+    #[must_use]
+    pub fn info(&self) -> &LogInfo {
+        &self.info
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Vec<RequestRecord>>, ReportError> {
+        let damaged = |message: String| ReportError::Parquet { path: self.path.clone(), message };
+        let Some(batch) = self.batches.next() else { return Ok(None) };
+        let batch = batch.map_err(|error| damaged(error.to_string()))?;
+        let mut records = Vec::with_capacity(batch.num_rows());
+        Rows::new(&self.path, &batch, self.rows)?.append_to(&mut records)?;
+        self.rows += records.len() as u64;
+        Ok(Some(records))
+    }
+}
+
+impl Iterator for LogReader {
+    type Item = Result<Vec<RequestRecord>, ReportError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let path = self.path.clone();
+        // After a panic the reader is not used again: its user gets the error.
+        guarded(&path, panic::AssertUnwindSafe(|| self.next_batch())).transpose()
+    }
 }
 
 fn schema() -> Schema {

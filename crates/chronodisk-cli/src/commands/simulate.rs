@@ -1,4 +1,6 @@
-//! `chronodisk simulate`: a generated workload on a device model, without a guest.
+//! `chronodisk simulate`: a generated workload or a block trace on a device model, without a guest.
+
+mod traced;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,20 +15,23 @@ use chronodisk_engine::remote::RemoteModel;
 use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
 use chronodisk_report::{SIMULATION_SCHEMA, Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
-use chronodisk_trace::{Generator, GeneratorOptions, Workload, Zones};
+use chronodisk_trace::{GeneratedRequest, Generator, GeneratorOptions, Workload, Zones};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
+use self::traced::{ReplayArguments, Replayed};
+use crate::block_trace::{BlockTrace, TraceOptions};
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, quantity, runs, stored};
 
-/// Runs a generated workload on a device model, without a guest
+/// Runs a generated workload or a block trace on a device model, without a guest
 ///
-/// The workload is a closed loop: --depth requests are outstanding at any time, and each completion starts the next
-/// request. Equal options give identical results.
+/// A generated workload is a closed loop: --depth requests are outstanding at any time, and each completion starts the
+/// next request. A trace is replayed by its time stamps, by its pauses, or at a constant depth (--arrivals). Equal
+/// options give identical results.
 #[derive(Debug, Args)]
 #[command(after_help = "Ctrl-C ends the simulation with the results so far and exit status 130.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
@@ -40,8 +45,18 @@ pub struct Arguments {
     elsewhere: Elsewhere,
 
     /// Selects the workload; the first six are defined by Griffin et al., FAST 2002, section 5.1
-    #[arg(long, short, value_name = "NAME", value_parser = workload_parser())]
-    workload: Workload,
+    #[arg(long, short, value_name = "NAME", value_parser = workload_parser(), required_unless_present = "trace")]
+    workload: Option<Workload>,
+
+    /// Replays this block trace: a run, a log in Parquet, or a file of another tool (`chronodisk trace convert --help`)
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["workload", "requests", "block_size", "depth", "read_share", "think_max"])]
+    trace: Option<String>,
+
+    #[command(flatten)]
+    replay: ReplayArguments,
+
+    #[command(flatten)]
+    trace_options: TraceOptions,
 
     /// Issues this number of requests
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -111,19 +126,19 @@ pub fn execute(arguments: Arguments) -> Outcome {
         (Some(_), None) => return Err(Failure::usage("--host-queue needs --device")),
     };
     let device = device.begin_in(arguments.state.as_deref())?.at_speed(arguments.device_speed, &arguments.elsewhere)?;
-    let generator = generator(&arguments, &device)?;
-    let options = options(&arguments, generator.options());
+    let (load, name, options) = load(&arguments, &device)?;
     let directory = match &arguments.output {
         Some(directory) => Some(runs::plan(Some(directory), "")?),
         None => None,
     };
 
-    let simulated = simulate(&arguments, &device, generator)?;
+    let total = load.requests();
+    let simulated = simulate(&arguments, &device, load)?;
     let summary = simulated.summary.finish();
     let simulation = Simulation {
         schema: SIMULATION_SCHEMA.to_owned(),
         device: device.name().to_owned(),
-        workload: arguments.workload.name().to_owned(),
+        workload: name,
         options,
         requests: summary.requests,
         simulated_s: summary.window_ns.as_secs_f64(),
@@ -142,7 +157,10 @@ pub fn execute(arguments: Arguments) -> Outcome {
         output::data(&render_simulation(&simulation))?;
     }
     let done = if simulated.interrupted {
-        format!("interrupted after {} of {} requests", simulation.requests, arguments.requests)
+        match total {
+            Some(total) => format!("interrupted after {} of {total} requests", simulation.requests),
+            None => format!("interrupted after {} requests", simulation.requests),
+        }
     } else {
         format!("{} requests", simulation.requests)
     };
@@ -152,8 +170,54 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(if simulated.interrupted { status::INTERRUPTED } else { status::FINE })
 }
 
-fn generator(arguments: &Arguments, device: &Device) -> Result<Generator, Failure> {
-    let workload = arguments.workload;
+/// What the device is to do.
+enum Load {
+    Generated { generator: Box<Generator>, depth: u32 },
+    Traced(Box<Replayed>),
+}
+
+impl Load {
+    /// How many requests there are, if that is known.
+    fn requests(&self) -> Option<u64> {
+        match self {
+            Load::Generated { generator, .. } => Some(generator.options().requests),
+            Load::Traced(_) => None,
+        }
+    }
+}
+
+/// The load, its name, and all options as they took effect.
+fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
+    if let Some(workload) = arguments.workload {
+        if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given()) {
+            return Err(Failure::usage(format!("{option} needs --trace")));
+        }
+        let generator = generator(arguments, workload, device)?;
+        let options = generated_options(arguments, workload, generator.options());
+        let load = Load::Generated { generator: Box::new(generator), depth: arguments.depth };
+        return Ok((load, workload.name().to_owned(), options));
+    }
+    let name = arguments.trace.as_deref().unwrap_or_default();
+    let trace = BlockTrace::open(name, &arguments.trace_options)?;
+    let mut options = common_options(arguments, device.info().capacity_sectors);
+    for (name, value) in arguments.replay.options() {
+        options.insert(name.to_owned(), value);
+    }
+    options.insert("trace".to_owned(), trace.path().display().to_string().into());
+    if let Some(format) = trace.info().format {
+        options.insert("trace_format".to_owned(), format.into());
+    }
+    if let Some(volume) = &arguments.trace_options.volume {
+        options.insert("volume".to_owned(), volume.as_str().into());
+    }
+    if let Some(seed) = arguments.trace_options.spread {
+        options.insert("spread_seed".to_owned(), seed.into());
+    }
+    let replayed = Replayed::new(trace, device.info(), arguments.replay);
+    Ok((Load::Traced(Box::new(replayed)), "trace".to_owned(), options))
+}
+
+fn generator(arguments: &Arguments, workload: Workload, device: &Device) -> Result<Generator, Failure> {
     if arguments.block_size.is_some() && !workload.uses_block_bytes() {
         return Err(Failure::usage(format!(
             "workload {workload} defines its request sizes; --block-size can't be used"
@@ -187,14 +251,34 @@ fn reads_and_writes(workload: Workload) -> bool {
     !workload.uses_block_bytes() || workload == Workload::RandomMixed
 }
 
-/// All options as they took effect, for the result.
-fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<String, Value> {
-    let mut options: BTreeMap<String, Value> = [
+/// The options of a generated workload, as they took effect.
+fn generated_options(
+    arguments: &Arguments,
+    workload: Workload,
+    generator: &GeneratorOptions,
+) -> BTreeMap<String, Value> {
+    let mut options = common_options(arguments, generator.capacity_sectors);
+    for (name, value) in [
         ("requests", Value::from(arguments.requests)),
-        ("seed", arguments.seed.into()),
         ("depth", arguments.depth.into()),
         ("think_max_ns", arguments.think_max.as_nanos().into()),
-        ("capacity_bytes", (generator.capacity_sectors * chronodisk_sim::SECTOR_BYTES).into()),
+    ] {
+        options.insert(name.to_owned(), value);
+    }
+    if reads_and_writes(workload) {
+        options.insert("read_share".to_owned(), generator.read_share.into());
+    }
+    if workload.uses_block_bytes() {
+        options.insert("block_size_bytes".to_owned(), generator.block_bytes.into());
+    }
+    options
+}
+
+/// The options that each simulation has, as they took effect.
+fn common_options(arguments: &Arguments, capacity_sectors: u64) -> BTreeMap<String, Value> {
+    let mut options: BTreeMap<String, Value> = [
+        ("seed", Value::from(arguments.seed)),
+        ("capacity_bytes", (capacity_sectors * chronodisk_sim::SECTOR_BYTES).into()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into();
@@ -210,12 +294,6 @@ fn options(arguments: &Arguments, generator: &GeneratorOptions) -> BTreeMap<Stri
     if let Some(state) = &arguments.state {
         options.insert("state".to_owned(), state.display().to_string().into());
     }
-    if reads_and_writes(arguments.workload) {
-        options.insert("read_share".to_owned(), generator.read_share.into());
-    }
-    if arguments.workload.uses_block_bytes() {
-        options.insert("block_size_bytes".to_owned(), generator.block_bytes.into());
-    }
     options
 }
 
@@ -229,7 +307,7 @@ struct Simulated {
     host_seconds: f64,
 }
 
-fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Result<Simulated, Failure> {
+fn simulate(arguments: &Arguments, device: &Device, load: Load) -> Result<Simulated, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     // A second Ctrl-C ends the process at once, should the first not get through.
     signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
@@ -237,16 +315,16 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
         .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
 
     let mut port = device.port(&arguments.elsewhere)?;
-    let requests = generator
-        .map(|generated| Issue { request: generated.request(chronodisk_sim::RequestId(0)), think: generated.think });
     let keep = arguments.output.is_some();
     let mut records = Vec::new();
     let mut summary = StreamedSummary::default();
     let mut failures = BTreeMap::new();
-    let progress = output::Progress::new(arguments.requests, "requests");
+    let total = load.requests();
+    let progress = total.map(|total| output::Progress::new(total, "requests"));
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
-    closed_loop_streaming_at(&mut port, requests, arguments.depth, |record| {
+    let mut stopped = false;
+    let mut seen = |record: &RequestRecord| {
         summary.add(record);
         if record.status != Status::Ok {
             *failures.entry(record.status.name()).or_default() += 1;
@@ -259,20 +337,43 @@ fn simulate(arguments: &Arguments, device: &Device, generator: Generator) -> Res
             return ControlFlow::Continue(());
         }
         countdown = PROGRESS_EVERY;
-        progress.advance(PROGRESS_EVERY);
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })
-    .map_err(|error| match error {
+        if let Some(progress) = &progress {
+            progress.advance(PROGRESS_EVERY);
+        }
+        stopped |= interrupted.load(Ordering::Relaxed);
+        if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let done = match load {
+        Load::Generated { generator, depth } => {
+            let id = chronodisk_sim::RequestId(0);
+            let issue = |generated: GeneratedRequest| Issue { request: generated.request(id), think: generated.think };
+            closed_loop_streaming_at(&mut port, generator.map(issue), depth, &mut seen)
+        }
+        Load::Traced(mut replayed) => {
+            let done = traced::replay(&mut port, &mut replayed, &mut seen);
+            if let Some(failure) = replayed.take_failure() {
+                return Err(failure);
+            }
+            replayed.tell();
+            done?
+        }
+    };
+    done.map_err(|error| match error {
         SimulationError::Model(fault) => lost(fault),
         error => Failure::usage(error),
     })?;
     let host_seconds = begun.elapsed().as_secs_f64();
-    progress.finish();
+    if let Some(progress) = progress {
+        progress.finish();
+    }
     if let ModelPort::Remote(model) = &mut port {
         model.fetch_statistics().map_err(lost)?;
         tell_of_link(model, summary.requests());
     }
-    let interrupted = summary.requests() < arguments.requests;
+    let interrupted = match total {
+        Some(total) => summary.requests() < total,
+        None => stopped,
+    };
     Ok(Simulated { summary, records, failures, interrupted, host_seconds })
 }
 

@@ -112,6 +112,6 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
         replay: None,
-            failure: None,
+        failure: None,
     }
 }

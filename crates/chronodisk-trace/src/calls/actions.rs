@@ -123,8 +123,7 @@ pub(super) fn sync() -> Action {
 /// A call that changes its process alone, and through it later calls.
 pub(super) fn of_process(record: &CallRecord) -> Option<Action> {
     // Its result is the mask before, which began as another.
-    (record.call.name() == "umask")
-        .then(|| made(number::UMASK, [number(record.arguments[0])], Expected::Outcome(0)))
+    (record.call.name() == "umask").then(|| made(number::UMASK, [number(record.arguments[0])], Expected::Outcome(0)))
 }
 
 /// Whether a call that touches nothing was a sleep, alone or as a wait that ran out.
@@ -341,9 +340,7 @@ impl Call<'_> {
             "chmod" => at(number::FCHMODAT, vec![self.argument(1)]),
             "fchmodat" | "fchmodat2" => at(number::FCHMODAT, vec![self.argument(2)]),
             "chown" => at(number::FCHOWNAT, vec![self.argument(1), self.argument(2)]),
-            "lchown" => {
-                at(number::FCHOWNAT, vec![self.argument(1), self.argument(2), number(AT_SYMLINK_NOFOLLOW)])
-            }
+            "lchown" => at(number::FCHOWNAT, vec![self.argument(1), self.argument(2), number(AT_SYMLINK_NOFOLLOW)]),
             "fchownat" => at(number::FCHOWNAT, vec![self.argument(2), self.argument(3), self.argument(4)]),
             // Times are set to the present: those of the program are not recorded.
             "utime" | "utimes" | "futimesat" => at(number::UTIMENSAT, vec![]),
@@ -472,13 +469,7 @@ impl Call<'_> {
             "newfstatat" => plain(number::FSTAT, vec![Argument::Scratch]),
             "statx" => one(made(
                 number::STATX,
-                [
-                    descriptor.clone(),
-                    Argument::Path(Vec::new()),
-                    self.argument(2),
-                    self.argument(3),
-                    Argument::Scratch,
-                ],
+                [descriptor.clone(), Argument::Path(Vec::new()), self.argument(2), self.argument(3), Argument::Scratch],
                 outcome,
             )),
             "getdents" => plain(number::GETDENTS, vec![Argument::Scratch, self.argument(2)]),
@@ -521,11 +512,9 @@ impl Call<'_> {
         let onto = matches!(name, "dup2" | "dup3");
         match self.kind(0) {
             Some(_) if onto && from == to => Translated::Nothing,
-            Some(_) => one(made(
-                number::DUP3,
-                [number(from as u64), number(result as u64), number(0)],
-                Expected::Outcome(0),
-            )),
+            Some(_) => {
+                one(made(number::DUP3, [number(from as u64), number(result as u64), number(0)], Expected::Outcome(0)))
+            }
             // Something else takes the number.
             None if onto && self.kind(1).is_some() => one(close(to)),
             None => Translated::Nothing,
@@ -617,4 +606,3 @@ fn attribute(value: Argument, bytes: u64) -> Vec<Argument> {
 fn list_of_attributes() -> Vec<Argument> {
     vec![Argument::Scratch, number(ATTRIBUTE_BYTES_MAX)]
 }
-

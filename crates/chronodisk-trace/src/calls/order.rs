@@ -96,12 +96,7 @@ impl Sequence {
     }
 }
 
-fn merged(
-    records: &[CallRecord],
-    lives: &[Life],
-    life_of: &[usize],
-    made: &BTreeMap<usize, usize>,
-) -> Vec<usize> {
+fn merged(records: &[CallRecord], lives: &[Life], life_of: &[usize], made: &BTreeMap<usize, usize>) -> Vec<usize> {
     let mut queues: Vec<Vec<usize>> = vec![Vec::new(); lives.len()];
     for (index, &life) in life_of.iter().enumerate().rev() {
         queues[life].push(index);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 
-use super::order::{Life, Point, Resource, Sequence, Stages, was_woken, wakes};
+use super::order::{Life, Point, Resource, Sequence, Stages, wakes, was_woken};
 use super::record::{CallRecord, CallTrace, Think, think_times};
 use super::resolve::{Object, Resolved, Resolver, is_below};
 use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, signature};

@@ -1,12 +1,13 @@
-//! `chronodisk trace`: traces of system calls.
+//! `chronodisk trace`: traces of block requests and of system calls.
 
+mod convert;
 mod replay;
 
 use clap::{Args, Subcommand};
 
 use crate::failure::Outcome;
 
-/// Works with traces of system calls
+/// Works with traces of block requests and of system calls
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk trace replay calls.parquet --device first-disk")]
 pub struct Arguments {
@@ -16,12 +17,14 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Convert(convert::Arguments),
     Replay(replay::Arguments),
 }
 
 /// Does what was asked.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     match arguments.command {
+        Command::Convert(arguments) => convert::execute(arguments),
         Command::Replay(arguments) => replay::execute(arguments, given),
     }
 }

@@ -51,8 +51,11 @@ pub fn execute(mut arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcom
     })?;
     if !plan.skipped.is_empty() && !arguments.accept_incomplete {
         let calls: Vec<String> = plan.skipped.iter().map(|(name, count)| format!("{count} of {name}")).collect();
-        return Err(Failure::usage(format!("{file} has calls on the device that can't be replayed: {}", calls.join(", ")))
-            .help("--accept-incomplete replays the others"));
+        return Err(Failure::usage(format!(
+            "{file} has calls on the device that can't be replayed: {}",
+            calls.join(", ")
+        ))
+        .help("--accept-incomplete replays the others"));
     }
     if let Some(mount) = &trace.header.mount {
         arguments.guest.mount_at(mount, given("mount"))?;

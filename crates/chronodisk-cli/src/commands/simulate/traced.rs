@@ -1,0 +1,238 @@
+//! A block trace on a device model: which requests it has, and when they arrive.
+
+use std::ops::ControlFlow;
+
+use chronodisk_device::DeviceInfo;
+use chronodisk_engine::ModelPort;
+use chronodisk_engine::sim::{
+    Dependent, Issue, SimulationError, closed_loop_streaming_at, dependent_loop_at, open_loop_streaming_at,
+};
+use chronodisk_sim::{Lba, Nanos, Op, Request, RequestRecord};
+use chronodisk_trace::block::dependences;
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use crate::block_trace::BlockTrace;
+use crate::failure::Failure;
+use crate::{output, quantity};
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ReplayArguments {
+    /// Lets requests arrive: open, at the trace's time stamps; closed, a pause after the completion that the same
+    /// process saw last, as in the trace; depth=N, so that N are outstanding
+    #[arg(long, value_name = "ARRIVALS", default_value = "open", value_parser = arrivals)]
+    arrivals: Arrivals,
+
+    /// Divides the times between arrivals by this factor
+    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::cpu_speed)]
+    speed: f64,
+
+    /// Refuses requests beyond the end of the device, or wraps them around to its beginning
+    #[arg(long, value_name = "WHAT", default_value = "refuse")]
+    beyond: Beyond,
+}
+
+impl ReplayArguments {
+    /// The name of an option that was given, for a simulation without a trace.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            (self.arrivals != Arrivals::Open, "--arrivals"),
+            (self.speed != 1.0, "--speed"),
+            (self.beyond != Beyond::Refuse, "--beyond"),
+        ];
+        given.into_iter().find_map(|(given, name)| given.then_some(name))
+    }
+
+    /// The options as they took effect, for the result.
+    pub fn options(&self) -> [(&'static str, Value); 3] {
+        let arrivals = match self.arrivals {
+            Arrivals::Open => "open".to_owned(),
+            Arrivals::Closed => "closed".to_owned(),
+            Arrivals::Depth(depth) => format!("depth={depth}"),
+        };
+        let beyond = if self.beyond == Beyond::Wrap { "wrap" } else { "refuse" };
+        [("arrivals", arrivals.into()), ("arrival_speed", self.speed.into()), ("beyond", beyond.into())]
+    }
+}
+
+/// When the requests of a trace arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrivals {
+    Open,
+    Closed,
+    Depth(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Beyond {
+    Refuse,
+    Wrap,
+}
+
+fn arrivals(text: &str) -> Result<Arrivals, String> {
+    let depth = |text: &str| text.strip_prefix("depth=")?.parse().ok().filter(|depth| (1..=1_000_000).contains(depth));
+    match text {
+        "open" => Ok(Arrivals::Open),
+        "closed" => Ok(Arrivals::Closed),
+        text => depth(text).map(Arrivals::Depth).ok_or_else(|| "expected open, closed or depth=N".to_owned()),
+    }
+}
+
+/// A trace's requests as the device gets them.
+pub struct Replayed {
+    trace: BlockTrace,
+    how: ReplayArguments,
+    capacity_sectors: u64,
+    block_sectors: u64,
+    /// The first request's device, and the instant from which times count.
+    first: Option<(u16, Nanos)>,
+    wrapped: u64,
+    aligned: u64,
+    /// Why no further request comes, if not for the end.
+    failure: Option<Failure>,
+}
+
+impl Replayed {
+    pub fn new(trace: BlockTrace, info: &DeviceInfo, how: ReplayArguments) -> Self {
+        Replayed {
+            trace,
+            how,
+            capacity_sectors: info.capacity_sectors,
+            block_sectors: u64::from(info.logical_block_bytes) / chronodisk_sim::SECTOR_BYTES,
+            first: None,
+            wrapped: 0,
+            aligned: 0,
+            failure: None,
+        }
+    }
+
+    /// The next record; its arrival is the one in the replay.
+    fn next_record(&mut self) -> Option<RequestRecord> {
+        match self.try_next() {
+            Ok(record) => record,
+            Err(failure) => {
+                self.failure = Some(failure);
+                None
+            }
+        }
+    }
+
+    fn try_next(&mut self) -> Result<Option<RequestRecord>, Failure> {
+        let Some(mut record) = self.trace.next()? else { return Ok(None) };
+        // A run's log has the device's own instants, which its model's state depends on.
+        let is_foreign = self.trace.info().format.is_some();
+        let begin = if is_foreign { record.arrival } else { Nanos::ZERO };
+        let (device, begin) = *self.first.get_or_insert((record.device, begin));
+        self.trace.expect_one_volume(device, record.device)?;
+        let scaled = |at: Nanos| {
+            let since = at.saturating_sub(begin);
+            if self.how.speed == 1.0 {
+                since
+            } else {
+                Nanos::from_nanos((since.as_nanos() as f64 / self.how.speed) as u64)
+            }
+        };
+        record.arrival = scaled(record.arrival);
+        if record.is_completed() {
+            record.completed = scaled(record.completed);
+        }
+        self.place(&mut record)?;
+        Ok(Some(record))
+    }
+
+    /// Puts a request on the device, in whole blocks.
+    fn place(&mut self, record: &mut RequestRecord) -> Result<(), Failure> {
+        if record.op == Op::Flush {
+            return Ok(());
+        }
+        let (first, end) = (record.lba.0, record.lba.0 + u64::from(record.sectors));
+        let (mut aligned, aligned_end) =
+            (first / self.block_sectors * self.block_sectors, end.next_multiple_of(self.block_sectors));
+        self.aligned += u64::from((aligned, aligned_end) != (first, end));
+        let sectors = aligned_end - aligned;
+        if aligned_end > self.capacity_sectors {
+            if self.how.beyond == Beyond::Refuse || sectors > self.capacity_sectors {
+                return Err(Failure::usage(format!(
+                    "{}: a request of {sectors} sectors at sector {aligned}, but the device has {} sectors",
+                    self.trace.path().display(),
+                    self.capacity_sectors
+                ))
+                .help("--beyond wrap puts it at the beginning of the device; --capacity makes the device larger"));
+            }
+            self.wrapped += 1;
+            aligned = (aligned % self.capacity_sectors).min(self.capacity_sectors - sectors);
+        }
+        (record.lba, record.sectors) = (Lba(aligned), sectors as u32);
+        Ok(())
+    }
+
+    /// Why no further request came, if not for the end.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
+    }
+
+    /// Says what was changed on the way.
+    pub fn tell(&self) {
+        let counts = self.trace.counts();
+        for (count, what) in [
+            (self.wrapped, "requests beyond the end of the device were wrapped"),
+            (self.aligned, "requests were widened to the device's blocks"),
+            (counts.widened, "requests were widened to whole sectors"),
+            (counts.unordered, "requests arrive before the one that precedes them"),
+            (counts.bad, "wrong lines were passed over"),
+        ] {
+            if count > 0 {
+                output::note(format_args!("{count} {what}"));
+            }
+        }
+    }
+}
+
+/// Lets a trace's requests arrive as asked. The outer failure is the trace's, the inner one the simulation's.
+pub fn replay(
+    port: &mut ModelPort,
+    replayed: &mut Replayed,
+    seen: &mut impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<Result<(), SimulationError>, Failure> {
+    match replayed.how.arrivals {
+        Arrivals::Open => {
+            let requests = std::iter::from_fn(|| replayed.next_record());
+            let requests = requests.map(|record| (record.arrival, request_of(&record)));
+            Ok(open_loop_streaming_at(port, requests, seen))
+        }
+        Arrivals::Depth(depth) => {
+            let requests = std::iter::from_fn(|| replayed.next_record());
+            let requests = requests.map(|record| Issue { request: request_of(&record), think: Nanos::ZERO });
+            Ok(closed_loop_streaming_at(port, requests, depth, seen))
+        }
+        Arrivals::Closed => {
+            let mut records: Vec<RequestRecord> = std::iter::from_fn(|| replayed.next_record()).collect();
+            if replayed.failure.is_none() && !records.iter().any(RequestRecord::is_completed) {
+                let shown = replayed.trace.path().display();
+                return Err(Failure::usage(format!(
+                    "{shown}: the trace has no completions; --arrivals closed needs them"
+                ))
+                .help("use --arrivals open, or depth=N"));
+            }
+            records.sort_by_key(|record| record.arrival);
+            let requests: Vec<Dependent> = dependences(&records)
+                .into_iter()
+                .zip(&records)
+                .map(|((after, gap), record)| Dependent { request: request_of(record), after, gap })
+                .collect();
+            Ok(dependent_loop_at(port, &requests, seen))
+        }
+    }
+}
+
+/// A record as a request.
+fn request_of(record: &RequestRecord) -> Request {
+    Request {
+        fua: record.fua,
+        priority: record.priority,
+        queue: record.queue,
+        issuer: record.issuer,
+        ..Request::new(0, record.op, record.lba.0, record.sectors)
+    }
+}
