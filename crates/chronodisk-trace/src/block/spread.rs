@@ -38,9 +38,9 @@ impl Spread {
         instants.sort_unstable();
         for (mut record, ns) in self.waiting.drain(..).zip(instants) {
             let after = Nanos::from_nanos(ns);
-            record.arrival = record.arrival + after;
+            record.arrival += after;
             if record.is_completed() {
-                record.completed = record.completed + after;
+                record.completed += after;
             }
             records.push(record);
         }

@@ -18,13 +18,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Convert(convert::Arguments),
-    Replay(replay::Arguments),
+    Replay(Box<replay::Arguments>),
 }
 
 /// Does what was asked.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(arguments),
-        Command::Replay(arguments) => replay::execute(arguments, given),
+        Command::Replay(arguments) => replay::execute(*arguments, given),
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn decoder(format: Format) -> Decoder {
         Format::Systor17 => Box::new(systor17::Systor17),
         Format::Fiu => Box::new(fiu::Fiu),
         Format::Blkparse => Box::new(blkparse::BlkparseDecoder),
-        Format::Blktrace => return Decoder::Binary(blktrace::BlktraceDecoder::default()),
+        Format::Blktrace => return Decoder::Binary(blktrace::BlktraceDecoder),
     })
 }
 
