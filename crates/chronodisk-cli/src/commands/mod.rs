@@ -14,5 +14,6 @@ pub mod mount;
 pub mod run;
 pub mod serve;
 pub mod simulate;
+pub mod trace;
 pub mod validate;
 pub mod verify;

@@ -1,0 +1,54 @@
+//! `chronodisk trace`: traces of system calls.
+
+mod bootstrap;
+mod groups;
+mod import;
+
+use std::path::Path;
+
+use chronodisk_report::{ReportError, read_calls};
+use chronodisk_trace::calls::{CallTrace, Header};
+use clap::{Args, Subcommand};
+
+use crate::failure::{Failure, Outcome};
+
+/// Imports and examines traces of system calls, and draws new workloads from them
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Import(import::Arguments),
+    Groups(groups::Arguments),
+    Bootstrap(bootstrap::Arguments),
+}
+
+/// Does what was asked.
+pub fn execute(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Import(arguments) => import::execute(&arguments),
+        Command::Groups(arguments) => groups::execute(&arguments),
+        Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
+    }
+}
+
+/// Reads a trace that the user named.
+fn read(path: &Path) -> Result<CallTrace, Failure> {
+    read_calls(path).map_err(|error| {
+        let other_kind = matches!(error, ReportError::Parquet { .. } | ReportError::Schema { .. });
+        let failure = Failure::usage(error);
+        if other_kind { failure.help("traces of system calls are made by `chronodisk trace import`") } else { failure }
+    })
+}
+
+/// Why a trace is incomplete, for people; `None` if it is complete.
+fn incompleteness(header: &Header) -> Option<String> {
+    let lost = (header.lost_events > 0).then(|| format!("lost calls {}", header.lost_events));
+    let reasons = header.incomplete.iter().map(|(reason, count)| format!("{reason} {count}"));
+    let all: Vec<String> = lost.into_iter().chain(reasons).collect();
+    (!all.is_empty()).then(|| format!("warning: the trace is incomplete: {}", all.join(", ")))
+}
