@@ -3,7 +3,8 @@
 Each pair serves the same new device through NBD and lets fio write and then read it, with either build first in turn.
 The ratio of a pair is the later build's figure over the earlier one's; the result has the mean over the pairs with
 Student's 95 % interval. The device has no delay (`null` and an SSD's volatile cache are too fast to hide a store), so
-that what a store takes shows in full. On a machine that others use, too, requests per second vary by factors; the
+that what a store takes shows in full: `null` has no volatile cache, so that each write must be recorded before it
+completes; `integrity_cost/cached.toml` has one, so that what is left are checksums and checks. On a machine that others use, too, requests per second vary by factors; the
 server's CPU time for each request, which bounds them, varies much less.
 """
 
@@ -151,7 +152,7 @@ def main() -> None:
     rows = measure(arguments.before, executable(), arguments.pairs, arguments.seconds, arguments.device)
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     keep(
-        "integrity-cost",
+        f"integrity-cost-{Path(arguments.device).stem}",
         {
             "schema": "chronodisk.experiment/1",
             "commit": commit.stdout.strip(),

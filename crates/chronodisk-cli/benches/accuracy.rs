@@ -354,7 +354,8 @@ fn render(result: &Accuracy) -> String {
     }
     let mut text = format!(
         "Latency that fio sees in the guest, in µs; {} random reads of 4 KiB, {} times. Error: p50 minus the null\n\
-         device's at the same depth, minus the device's own. Within: that error is at most {:.0} % or {TOLERATED_US:.0} µs.\n\
+         device's at the same depth, minus the device's own. Within: that error is at most {:.0} % or\n\
+         {TOLERATED_US:.0} µs.\n\
          Bound: max(null device at depth 1 + device, null device at this depth).\n\n{}\n",
         result.requests,
         result.repetitions,

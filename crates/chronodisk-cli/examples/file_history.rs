@@ -1,5 +1,5 @@
-//! A random history of files: `file_history FOLDER SEED STEPS`. Creates, appends, overwrites, truncates, renames, links,
-//! unlinks, punches holes, sets attributes, makes symbolic links and directories, preallocates and
+//! A random history of files: `file_history FOLDER SEED STEPS`. Creates, appends, overwrites, truncates, renames,
+//! links, unlinks, punches holes, sets attributes, makes symbolic links and directories, preallocates and
 //! synchronises, four writers in turn. The same seed makes the same history.
 
 use std::ffi::CString;

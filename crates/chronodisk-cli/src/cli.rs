@@ -58,7 +58,7 @@ impl Cli {
             Command::Serve(arguments) => serve::execute(arguments, given),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
-            Command::Trace(arguments) => trace::execute(arguments),
+            Command::Trace(arguments) => trace::execute(arguments, given),
             Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
             Command::Fit(arguments) => fit::execute(arguments),

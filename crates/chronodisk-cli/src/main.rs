@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     // else of a command line exists.
     match std::env::args_os().nth(1).as_ref().and_then(|word| word.to_str()) {
         Some("guest-init") => chronodisk_guest::guest_init(),
+        Some("guest-replay") => return chronodisk_guest::guest_replay(),
         Some("guest-probe") => return chronodisk_guest::calibration::run_as_probe(),
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
@@ -48,7 +49,9 @@ fn main() -> ExitCode {
     // clap ends with status 2 on wrong usage by itself.
     let matches = cli::Cli::command().get_matches();
     let given = |flag: &str| {
-        matches.subcommand().is_some_and(|(_, matches)| {
+        // Of the innermost command: `trace replay`.
+        let innermost = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
+        innermost.is_some_and(|matches| {
             let id = flag.replace('-', "_");
             matches.try_contains_id(&id).is_ok() && matches.value_source(&id) == Some(ValueSource::CommandLine)
         })

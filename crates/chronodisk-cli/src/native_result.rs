@@ -69,6 +69,7 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
         reps: Vec::new(),
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
+        replay: None,
         failure: None,
     }
 }

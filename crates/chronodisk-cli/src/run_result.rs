@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{
-    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, RunOptions, RunOutcome, Sample, Stage, Work, WorkCost,
+    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Stage,
+    Work, WorkCost,
 };
 use chronodisk_report::{
     ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,
     RUN_SCHEMA, RepResult, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
 };
 use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::Plan;
 use serde_json::Value;
 
 use crate::device::Device;
@@ -59,6 +61,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         reps: Vec::new(),
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
+        replay: None,
         failure: None,
     }
 }
@@ -77,7 +80,8 @@ fn clock_info(time: &GuestTime) -> ClockInfo {
 }
 
 /// Adds a repetition.
-pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOutcome) {
+pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outcome: &RunOutcome) {
+    let seed = options.seed;
     result.guest.kernel.clone_from(&outcome.kernel_release);
     outcome.file_system.name().clone_into(&mut result.guest.file_system);
     let (begun, ended) = outcome.command;
@@ -103,12 +107,26 @@ pub fn repetition(result: &mut RunResult, index: u32, seed: u64, outcome: &RunOu
         shadow: None,
         summary: Summary::of(&outcome.records, begun..ended),
     });
+    if let (Some(counts), Some(replay)) = (&outcome.replay, &options.replay) {
+        add_replay(result, counts, &replay.plan);
+    }
     let rep = result.reps.last().expect("it was just added");
     let too_fast = too_fast_for_real_time(rep).filter(|_| result.clock.driver == "real");
     let not_confined = (!outcome.confined && !host_writes(result)).then(|| NOT_CONFINED.to_owned());
     for warning in warnings(outcome).into_iter().chain(too_fast).chain(not_confined) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
+}
+
+/// Adds what came of the replay in a repetition.
+fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
+    let sum = result.replay.get_or_insert_default();
+    sum.calls_made += counts.calls_made;
+    sum.skipped += plan.skipped.values().sum::<u64>();
+    sum.differed += counts.differed;
+    sum.tasks += plan.tasks.len() as u64;
+    sum.ids_taken += counts.ids_taken;
+    sum.waits_abandoned += counts.waits_abandoned;
 }
 
 /// What is known of a device that was served under the host's clock.
@@ -187,6 +205,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         reps: vec![rep],
         warnings: server_warnings(outcome),
         ended_by: EndedBy::Command,
+        replay: None,
         failure: None,
     }
 }

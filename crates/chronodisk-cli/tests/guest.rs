@@ -16,6 +16,7 @@ mod guest {
     mod squash;
     mod stores;
     mod support;
+    mod twins;
     mod user;
     mod xfs_log;
 }

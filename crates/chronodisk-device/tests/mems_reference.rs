@@ -3,11 +3,11 @@
 //! The outputs lie beside the workspace or where `CHRONODISK_REFERENCE` says; without them the test says that it is
 //! skipped. Arrivals are those of the file, one request is outstanding at a time.
 //!
-//! With think times (mode t) the reference's own rounding decides where a sweeping sled is found: an idle time of a whole
-//! number of microseconds, which every write and every think time gives, ends exactly on the edge between two bits of the
-//! travel, and the double that it is computed from lies by chance on this or that side. The next response time differs
-//! by half a microsecond, the fraction of a nanosecond at which the request after it arrives is lost with that, and a
-//! sweep of 33 ns finds its sled elsewhere. So only the means are close where seeks in Y decide.
+//! With think times (mode t) the reference's own rounding decides where a sweeping sled is found: an idle time of a
+//! whole number of microseconds, which every write and every think time gives, ends exactly on the edge between two
+//! bits of the travel, and the double that it is computed from lies by chance on this or that side. The next response
+//! time differs by half a microsecond, the fraction of a nanosecond at which the request after it arrives is lost with
+//! that, and a sweep of 33 ns finds its sled elsewhere. So only the means are close where seeks in Y decide.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What a compiler does not check about the crates that hold no clock and no socket: `sim`, `device`, `trace`, `store`,
-//! `squash`.
+//! What a compiler does not check about the sources: their size, the direction of dependencies, and that some crates
+//! hold no clock and no socket (`sim`, `device`, `trace`, `store`, `squash`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn pure_sources_are_tidy() {
         for path in sources(&crate_root(name).join("src")) {
             files += 1;
             let text = fs::read_to_string(&path).unwrap();
-            complaints.extend(untidy(&text).into_iter().map(|what| format!("{}:{what}", path.display())));
+            complaints.extend(impure(&text).into_iter().map(|what| format!("{}:{what}", path.display())));
         }
     }
     assert!(files > 20, "only {files} files were found");
@@ -72,13 +72,49 @@ fn pure_sources_are_tidy() {
 }
 
 #[test]
+fn all_sources_have_short_lines_and_files() {
+    let mut complaints = Vec::new();
+    let mut files = 0;
+    for name in crates() {
+        for folder in ["src", "tests", "benches", "examples"] {
+            for path in sources(&crate_root(&name).join(folder)) {
+                files += 1;
+                let text = fs::read_to_string(&path).unwrap();
+                complaints.extend(long(&text).into_iter().map(|what| format!("{}:{what}", path.display())));
+            }
+        }
+    }
+    assert!(files > 300, "only {files} files were found");
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn dependencies_point_down_the_table_of_the_architecture() {
+    let text = fs::read_to_string(crate_root("device").join("../../ARCHITECTURE.md")).unwrap();
+    let order = crates_in_order(&text);
+    let mut missing = crates();
+    missing.retain(|name| !order.contains(name));
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not name {missing:?}");
+    for (rank, name) in order.iter().enumerate() {
+        let manifest = fs::read_to_string(crate_root(name).join("Cargo.toml")).unwrap();
+        let upward: Vec<_> = dependencies(&manifest).filter(|used| !order[rank + 1..].contains(used)).collect();
+        assert!(upward.is_empty(), "{name} depends on {upward:?}, which are not below it in ARCHITECTURE.md");
+    }
+}
+
+#[test]
 fn the_checks_see_what_they_look_for() {
     assert_eq!(banned_dependency("[dependencies]\ntokio = \"1\"\n"), Some("tokio = \"1\"".to_owned()));
     assert_eq!(banned_dependency("[dependencies]\ntime = \"0.3\"\n"), Some("time = \"0.3\"".to_owned()));
     assert_eq!(banned_dependency("[dependencies]\nserde = \"1\"\n[dev-dependencies]\ntokio = \"1\"\n"), None);
-    assert_eq!(untidy("use std::time::Instant;\n"), ["1: std::time: time is handed in, as Nanos"]);
-    assert_eq!(untidy(&"x".repeat(121)), ["1: longer than 120 characters"]);
-    assert_eq!(untidy(&"\n".repeat(801)), ["800: more than 800 lines; it wants to be two files"]);
+    assert_eq!(impure("use std::time::Instant;\n"), ["1: std::time: time is handed in, as Nanos"]);
+    assert_eq!(long(&"x".repeat(121)), ["1: longer than 120 characters"]);
+    assert_eq!(long(&"\n".repeat(801)), ["800: more than 800 lines; it wants to be two files"]);
+    let table = "| word | x |\n| `chronodisk-a` | x |\n| `chronodisk-b` | x |\n";
+    assert_eq!(crates_in_order(table), ["a", "b"]);
+    let manifest =
+        "[dependencies]\nchronodisk-a = { workspace = true }\nlibc = \"1\"\n[dev-dependencies]\nchronodisk-b = 1\n";
+    assert_eq!(dependencies(manifest).collect::<Vec<_>>(), ["a"]);
 }
 
 /// The first line of the dependencies proper that names a banned crate.
@@ -89,7 +125,25 @@ fn banned_dependency(manifest: &str) -> Option<String> {
     dependencies.lines().find(banned).map(str::to_owned)
 }
 
-fn untidy(text: &str) -> Vec<String> {
+/// The crates that the rows of a table begin with, in order, without `chronodisk-`.
+fn crates_in_order(text: &str) -> Vec<String> {
+    let name = |line: &str| Some(line.strip_prefix("| `chronodisk-")?.split_once('`')?.0.to_owned());
+    text.lines().filter_map(name).collect()
+}
+
+/// The crates of ours that a manifest's crate needs, but for its tests, without `chronodisk-`.
+fn dependencies(manifest: &str) -> impl Iterator<Item = String> {
+    let section = manifest.split_once("[dependencies]").map_or("", |(_, rest)| rest);
+    let section = section.split("\n[").next().unwrap_or_default();
+    let name = |line: &str| {
+        let rest = line.strip_prefix("chronodisk-")?;
+        Some(rest.split([' ', '.', '=']).next()?.to_owned())
+    };
+    section.lines().filter_map(name).collect::<Vec<_>>().into_iter()
+}
+
+/// What a crate may not name whose results depend on nothing but its input.
+fn impure(text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         for (word, reason) in BANNED_WORDS {
@@ -98,8 +152,16 @@ fn untidy(text: &str) -> Vec<String> {
                 complaints.push(format!("{number}: {word}: {reason}"));
             }
         }
-        // A text that stands alone on its line can't be broken.
-        if line.chars().count() > LONGEST_LINE && !line.trim_start().starts_with('"') {
+    }
+    complaints
+}
+
+fn long(text: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        // A text can't be broken, nor an attribute with one value.
+        let is_fixed = line.contains('"') || line.trim_start().starts_with("#[");
+        if line.chars().count() > LONGEST_LINE && !is_fixed {
             complaints.push(format!("{number}: longer than {LONGEST_LINE} characters"));
         }
     }
@@ -109,13 +171,21 @@ fn untidy(text: &str) -> Vec<String> {
     complaints
 }
 
+/// All crates, without `chronodisk-`.
+fn crates() -> Vec<String> {
+    let folders = fs::read_dir(crate_root("device").join("..")).unwrap();
+    let name = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("chronodisk-").map(str::to_owned);
+    folders.filter_map(|entry| name(entry.unwrap())).collect()
+}
+
 fn crate_root(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(format!("chronodisk-{name}"))
 }
 
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
+    let Ok(entries) = fs::read_dir(directory) else { return found };
+    for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(sources(&path));

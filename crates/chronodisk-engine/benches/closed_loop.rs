@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use chronodisk_device::{BuildOptions, Profile};
 use chronodisk_engine::sim::{Issue, closed_loop};
-use chronodisk_engine::{Bytes, Engine, GuestClock};
+use chronodisk_engine::{Engine, GuestClock, Transfer};
 use chronodisk_sim::{Nanos, Op, Request};
 
 const REQUESTS: u64 = 2_000_000;
@@ -46,7 +46,7 @@ fn through_the_engine(profile: &str) -> f64 {
     let begun = Instant::now();
     for id in 0..REQUESTS {
         let now = clock.kick(clock.now());
-        clock.arrive(device, request(id), Bytes::MOVED);
+        clock.arrive(device, request(id), Transfer::MOVED);
         assert_eq!(clock.idle(now, None).due.len(), 1);
     }
     begun.elapsed().as_secs_f64()

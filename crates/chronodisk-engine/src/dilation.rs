@@ -4,24 +4,24 @@
 //! virtual time are kept beside each other, from the same events:
 //!
 //! - *By debt.* Virtual time advances with real time, except while the device is busy. Then, while something is
-//!   runnable, it advances and debt grows by what the device should have done meanwhile; while nothing is runnable, debt
-//!   is paid with virtual time still, and afterwards time counts 1/R. Debt that is left when the device has nothing to
-//!   do any more is dropped, and reported as unpaid.
-//! - *By request.* While the device is busy and nothing is runnable, virtual time stands still, and each completion that
-//!   the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
+//!   runnable, it advances and debt grows by what the device should have done meanwhile; while nothing is runnable,
+//!   debt is paid with virtual time still, and afterwards time counts 1/R. Debt that is left when the device has
+//!   nothing to do any more is dropped, and reported as unpaid.
+//! - *By request.* While the device is busy and nothing is runnable, virtual time stands still, and each completion
+//!   that the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
 //!
-//! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both ways
-//! of counting are followed until then.
+//! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both
+//! ways of counting are followed until then.
 //!
 //! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
 //! for the time in which the device was busy beside something else.
 //!
-//! While the program is frozen, virtual time stands still; while the device is busy, debt falls then, below zero if need
-//! be. Such a credit is given back at the next wait or when the device has nothing to do any more. [`Dilation::wish`]
-//! says when to freeze and when to thaw, which keeps the debt small.
+//! While the program is frozen, virtual time stands still; while the device is busy, debt falls then, below zero if
+//! need be. Such a credit is given back at the next wait or when the device has nothing to do any more.
+//! [`Dilation::wish`] says when to freeze and when to thaw, which keeps the debt small.
 //!
-//! What is deliberately absent: who freezes, and who observes. Times come with the events, integers of nanoseconds; sums
-//! are kept in 2^-32 ns, so that rounding does not add up.
+//! What is deliberately absent: who freezes, and who observes. Times come with the events, integers of nanoseconds;
+//! sums are kept in 2^-32 ns, so that rounding does not add up.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -17,12 +17,12 @@ use crate::step::{assert_inside, assert_later};
 /// Feeds arrivals to device models, holds what they complete until it may leave, and logs it all.
 ///
 /// ```
-/// use chronodisk_engine::{Bytes, Engine};
+/// use chronodisk_engine::{Transfer, Engine};
 /// use chronodisk_sim::{Nanos, Op, Request};
 /// # fn run(model: Box<dyn chronodisk_device::DeviceModel>) {
 /// let mut engine = Engine::new();
 /// let device = engine.attach(model);
-/// let arrival = engine.arrive(Nanos::ZERO, device, Request::new(7, Op::Read, 0, 8), Bytes::MOVED);
+/// let arrival = engine.arrive(Nanos::ZERO, device, Request::new(7, Op::Read, 0, 8), Transfer::MOVED);
 ///
 /// let bound = engine.completion_bound().expect("something is outstanding");
 /// engine.time(bound);
@@ -44,7 +44,7 @@ pub struct Engine {
     log: RequestLog,
     host: Option<Box<dyn HostClock>>,
     model_delay: Option<ModelDelay>,
-    statistics: Statistics,
+    statistics: EngineStatistics,
     fault: Option<ModelFault>,
     /// Reused, so that the steady state allocates nothing.
     completions: Vec<Completion>,
@@ -56,7 +56,7 @@ pub struct DeviceIndex(pub u16);
 
 /// What became of a request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bytes {
+pub enum Transfer {
     /// They have moved; the store took this long by the host's clock.
     Moved {
         /// Host time.
@@ -71,9 +71,9 @@ pub enum Bytes {
     Moving,
 }
 
-impl Bytes {
+impl Transfer {
     /// Moved in no time, for requests without bytes and where nobody measures.
-    pub const MOVED: Bytes = Bytes::Moved { took: Nanos::ZERO };
+    pub const MOVED: Transfer = Transfer::Moved { took: Nanos::ZERO };
 }
 
 /// A completion that may leave.
@@ -93,7 +93,7 @@ pub struct Due {
 
 /// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct EngineStatistics {
     /// Requests that arrived.
     pub arrivals: u64,
     /// Arrivals that came with an instant before the model's present one, and were moved to it.
@@ -121,7 +121,7 @@ impl Engine {
             log: RequestLog::new(),
             host: None,
             model_delay: None,
-            statistics: Statistics::default(),
+            statistics: EngineStatistics::default(),
             fault: None,
             completions: Vec::new(),
         }
@@ -212,7 +212,7 @@ impl Engine {
     /// If there is no such device, if the request's id is outstanding there, if its range leaves
     /// the device, or if the model breaks its contract. The front end has checked the request, and
     /// chooses ids of its own instead of passing a guest's through.
-    pub fn arrive(&mut self, at: Nanos, device: DeviceIndex, request: Request, bytes: Bytes) -> Nanos {
+    pub fn arrive(&mut self, at: Nanos, device: DeviceIndex, request: Request, bytes: Transfer) -> Nanos {
         let index = usize::from(device.0);
         let call = self.begin_model_call();
         let mut model = self.devices[index].port.lend();
@@ -241,13 +241,13 @@ impl Engine {
         effective
     }
 
-    /// The bytes of a request that arrived with [`Bytes::Moving`] have moved, or failed to, at
+    /// The bytes of a request that arrived with [`Transfer::Moving`] have moved, or failed to, at
     /// `at`; its completion leaves at the later of due and this.
     ///
     /// # Panics
     /// If no such request waits for its bytes, or if `bytes` says that they still move.
-    pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RequestId, bytes: Bytes) {
-        assert!(bytes != Bytes::Moving, "bytes that still move are not done");
+    pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RequestId, bytes: Transfer) {
+        assert!(bytes != Transfer::Moving, "bytes that still move are not done");
         let in_flight = self.devices[usize::from(device.0)]
             .in_flight
             .get_mut(&id)
@@ -388,7 +388,7 @@ impl Engine {
 
     /// Counters so far.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> EngineStatistics {
         self.statistics
     }
 
@@ -558,11 +558,11 @@ fn note_fault(fault: &mut Option<ModelFault>, result: Result<(), ModelFault>) {
 }
 
 /// Logs what became of the bytes; tells since when they are done, if they are.
-fn note_bytes(record: &mut RequestRecord, bytes: Bytes, at: Nanos) -> Option<Nanos> {
+fn note_bytes(record: &mut RequestRecord, bytes: Transfer, at: Nanos) -> Option<Nanos> {
     let (took, failed) = match bytes {
-        Bytes::Moved { took } => (took, false),
-        Bytes::Failed { took } => (took, true),
-        Bytes::Moving => return None,
+        Transfer::Moved { took } => (took, false),
+        Transfer::Failed { took } => (took, true),
+        Transfer::Moving => return None,
     };
     record.store_time = took;
     record.store_failed = failed;

@@ -2,7 +2,7 @@
 
 use chronodisk_sim::{Nanos, Request, RequestId};
 
-use crate::engine::{Bytes, DeviceIndex, Due, Engine};
+use crate::engine::{DeviceIndex, Due, Engine, Transfer};
 use crate::log::RequestLog;
 use crate::step::LATEST_ARRIVAL;
 
@@ -56,10 +56,10 @@ impl GuestClock {
     /// model's if that is later; returns the effective one.
     ///
     /// # Panics
-    /// As [`Engine::arrive`] does, and with [`Bytes::Moving`]: under this clock all bytes move
+    /// As [`Engine::arrive`] does, and with [`Transfer::Moving`]: under this clock all bytes move
     /// before the kick is acknowledged.
-    pub fn arrive(&mut self, device: DeviceIndex, request: Request, bytes: Bytes) -> Nanos {
-        assert!(bytes != Bytes::Moving, "under the guest's clock bytes move at arrival");
+    pub fn arrive(&mut self, device: DeviceIndex, request: Request, bytes: Transfer) -> Nanos {
+        assert!(bytes != Transfer::Moving, "under the guest's clock bytes move at arrival");
         self.engine.arrive(self.now, device, request, bytes)
     }
 

@@ -39,7 +39,7 @@ mod step;
 mod twin;
 mod verify;
 
-pub use engine::{Bytes, DeviceIndex, Due, Engine, Statistics};
+pub use engine::{DeviceIndex, Due, Engine, EngineStatistics, Transfer};
 pub use fault::{FaultKind, ModelFault};
 pub use guest::{GuestClock, Idle};
 pub use host::{HostClock, MonotonicClock};

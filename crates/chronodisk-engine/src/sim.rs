@@ -156,9 +156,7 @@ fn run_closed_loop(
             window.complete(model.info(), completion);
             room += 1;
         }
-        while let Some(record) = window.pop() {
-            stopped |= seen(&record).is_break();
-        }
+        stopped |= window.hand_on(&mut seen).is_break();
     }
 }
 
@@ -174,7 +172,35 @@ pub fn open_loop(
     model: &mut dyn DeviceModel,
     requests: impl IntoIterator<Item = (Nanos, Request)>,
 ) -> Result<Vec<RequestRecord>, SimulationError> {
-    let mut model = Port::Local(model);
+    let mut records = Vec::new();
+    run_open_loop(Port::Local(model), requests, |record| {
+        records.push(*record);
+        ControlFlow::Continue(())
+    })?;
+    Ok(records)
+}
+
+/// Does what [`open_loop`] does with a model that may be elsewhere, and hands each record on as
+/// [`closed_loop_streaming`] does.
+///
+/// # Errors
+/// As [`open_loop`], and if the model is lost.
+///
+/// # Panics
+/// As [`open_loop`], for a local model.
+pub fn open_loop_streaming_at(
+    port: &mut ModelPort,
+    requests: impl IntoIterator<Item = (Nanos, Request)>,
+    seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<(), SimulationError> {
+    run_open_loop(port.lend(), requests, seen)
+}
+
+fn run_open_loop(
+    mut model: Port<'_>,
+    requests: impl IntoIterator<Item = (Nanos, Request)>,
+    mut seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<(), SimulationError> {
     let mut window = Window::default();
     let mut completions = Vec::new();
     for (at, request) in requests {
@@ -187,14 +213,92 @@ pub fn open_loop(
             window.complete(model.info(), completion);
         }
         submit(&mut model, &mut window, request)?;
+        if window.hand_on(&mut seen).is_break() {
+            break;
+        }
     }
     while model.outstanding() > 0 {
         model.step_to_completion(&mut completions)?;
         for completion in completions.drain(..) {
             window.complete(model.info(), completion);
         }
+        let _ = window.hand_on(&mut seen);
     }
-    Ok(window.records.into())
+    Ok(())
+}
+
+/// A request that waits for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dependent {
+    /// What to do; the id is chosen by the loop.
+    pub request: Request,
+    /// The request whose completion it waits for, by its place; an earlier one. `None`: the beginning.
+    pub after: Option<usize>,
+    /// Pause between that and its arrival.
+    pub gap: Nanos,
+}
+
+/// Lets each request arrive a pause after the completion of another one, and runs until all have completed; hands the
+/// records on in order of arrival.
+///
+/// # Errors
+/// As [`open_loop`], and if the model is lost.
+///
+/// # Panics
+/// As [`open_loop`], for a local model; if a request waits for a later one.
+pub fn dependent_loop_at(
+    port: &mut ModelPort,
+    requests: &[Dependent],
+    mut seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
+) -> Result<(), SimulationError> {
+    let mut model = port.lend();
+    let mut window = Window::default();
+    let mut later: EventQueue<usize> = EventQueue::default();
+    // The requests that wait for each, in order.
+    let mut waiting: Vec<(usize, usize)> = Vec::new();
+    let plan = |later: &mut EventQueue<usize>, index: usize, from: Nanos| {
+        let at = from.checked_add(requests[index].gap).filter(|at| *at <= LATEST_ARRIVAL);
+        let at = at.ok_or(SimulationError::BeyondTime { order: index as u64 })?;
+        later.push(at, index);
+        Ok::<(), SimulationError>(())
+    };
+    for (index, request) in requests.iter().enumerate() {
+        match request.after {
+            None => plan(&mut later, index, model.now())?,
+            Some(after) => {
+                assert!(after < index, "request {index} waits for request {after}, which is not before it");
+                waiting.push((after, index));
+            }
+        }
+    }
+    waiting.sort_unstable();
+    // By order of arrival, which request it is.
+    let mut places: Vec<usize> = Vec::with_capacity(requests.len());
+    let mut completions = Vec::new();
+    let mut stopped = false;
+    loop {
+        let now = model.now();
+        while let Some((_, index)) = later.pop_until(now) {
+            if stopped {
+                continue;
+            }
+            places.push(index);
+            submit(&mut model, &mut window, requests[index].request)?;
+        }
+        match later.next_at() {
+            None if model.outstanding() == 0 => return Ok(()),
+            None => model.step_to_completion(&mut completions)?,
+            Some(next) => model.step_whole_instant(next, &mut completions)?,
+        }
+        for completion in completions.drain(..) {
+            let index = places[completion.id.0 as usize];
+            let from = waiting.partition_point(|&(after, _)| after < index);
+            let dependents = waiting[from..].iter().take_while(|&&(after, _)| after == index);
+            dependents.copied().try_for_each(|(_, dependent)| plan(&mut later, dependent, completion.at))?;
+            window.complete(model.info(), completion);
+        }
+        stopped |= window.hand_on(&mut seen).is_break();
+    }
 }
 
 /// Room reserved at the start at most, because a size hint is only a hint.
@@ -253,6 +357,17 @@ impl Window {
         record.due = completion.at;
         record.completed = completion.at;
         record.status = completion.status;
+    }
+
+    /// Hands on the oldest records whose requests have completed.
+    fn hand_on(&mut self, seen: &mut impl FnMut(&RequestRecord) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut flow = ControlFlow::Continue(());
+        while let Some(record) = self.pop() {
+            if seen(&record).is_break() {
+                flow = ControlFlow::Break(());
+            }
+        }
+        flow
     }
 
     /// Takes the oldest record if its request has completed.

@@ -3,7 +3,7 @@
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{EventQueue, Nanos, RequestRecord};
 
-use crate::engine::{Bytes, DeviceIndex, Engine};
+use crate::engine::{DeviceIndex, Engine, Transfer};
 use crate::guest::GuestClock;
 use crate::step::LATEST_ARRIVAL;
 use crate::verify::{VerifyError, check, request_of};
@@ -68,7 +68,7 @@ pub fn twin(models: Vec<Box<dyn DeviceModel>>, records: &[RequestRecord]) -> Res
         }
         while let Some((_, index)) = arrivals.pop_until(now) {
             clock.kick(now);
-            clock.arrive(DeviceIndex(records[index].device), request_of(&records[index]), Bytes::MOVED);
+            clock.arrive(DeviceIndex(records[index].device), request_of(&records[index]), Transfer::MOVED);
         }
     }
 }

@@ -12,7 +12,7 @@ use chronodisk_device::Probe;
 use chronodisk_engine::emulator::{Session, SessionEnd};
 use chronodisk_engine::protocol::{Answer, Command, Decoder, Frame, NextAnswer, Reset};
 use chronodisk_engine::sim::{Issue, closed_loop_streaming, closed_loop_streaming_at};
-use chronodisk_engine::{Bytes, DeviceIndex, Engine, FaultKind, GuestClock, ModelPort};
+use chronodisk_engine::{DeviceIndex, Engine, FaultKind, GuestClock, ModelPort, Transfer};
 use chronodisk_sim::{Nanos, Op, RandomStream, Request, RequestRecord};
 use chronodisk_store::Store;
 use common::{Capricious, request};
@@ -32,7 +32,7 @@ fn run_guest(ports: Vec<ModelPort>, seed: u64, kicks: u32) -> (Vec<RequestRecord
         for _ in 0..random.below(4) {
             let device = devices[random.below(devices.len() as u64) as usize];
             let id = clock.next_request_id().0;
-            clock.arrive(device, request(id, random.below(1 << 20)), Bytes::MOVED);
+            clock.arrive(device, request(id, random.below(1 << 20)), Transfer::MOVED);
         }
         clock.completion_bound();
         match random.below(3) {
@@ -168,7 +168,7 @@ fn a_server_that_was_restarted_ends_the_run() {
     let mut clock = GuestClock::new(engine);
     for _ in 0..100 {
         let id = clock.next_request_id().0;
-        clock.arrive(device, request(id, id), Bytes::MOVED);
+        clock.arrive(device, request(id, id), Transfer::MOVED);
         if clock.idle(clock.now(), None).resume_at.is_none() {
             break;
         }

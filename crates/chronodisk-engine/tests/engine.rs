@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile, contract};
 use chronodisk_engine::sim::{Issue, closed_loop};
-use chronodisk_engine::{Bytes, DeviceIndex, Due, Engine, HostClock, verify};
+use chronodisk_engine::{DeviceIndex, Due, Engine, HostClock, Transfer, verify};
 use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId, Status};
 use common::{CAPACITY_SECTORS, Capricious};
 
@@ -36,7 +36,7 @@ fn completions_of_one_instant_leave_by_device_then_by_sequence() {
     let mut engine = Engine::new();
     let devices = [(); 3].map(|()| engine.attach(build("null")));
     for (device, id) in [(2, 0), (0, 1), (1, 2), (0, 3), (2, 4)] {
-        engine.arrive(us(5), devices[device], read(id), Bytes::MOVED);
+        engine.arrive(us(5), devices[device], read(id), Transfer::MOVED);
     }
     let order: Vec<(u16, u64)> = take(&mut engine, us(1_000)).iter().map(|due| (due.device.0, due.id.0)).collect();
     assert_eq!(order, [(0, 1), (0, 3), (1, 2), (2, 0), (2, 4)]);
@@ -48,10 +48,10 @@ fn the_same_id_may_be_outstanding_on_two_devices_and_again_later() {
     let mut engine = Engine::new();
     let devices = [(); 2].map(|()| engine.attach(build("constant-100us")));
     for device in devices {
-        engine.arrive(Nanos::ZERO, device, read(9), Bytes::MOVED);
+        engine.arrive(Nanos::ZERO, device, read(9), Transfer::MOVED);
     }
     assert_eq!(take(&mut engine, us(100)).len(), 2);
-    engine.arrive(us(100), devices[0], read(9), Bytes::MOVED);
+    engine.arrive(us(100), devices[0], read(9), Transfer::MOVED);
     assert_eq!(take(&mut engine, us(200)).len(), 1);
 }
 
@@ -59,8 +59,8 @@ fn the_same_id_may_be_outstanding_on_two_devices_and_again_later() {
 fn an_arrival_in_the_past_is_moved_to_the_models_present_and_counted() {
     let mut engine = Engine::new();
     let device = engine.attach(build("constant-100us"));
-    engine.arrive(us(50), device, read(0), Bytes::MOVED);
-    assert_eq!(engine.arrive(us(20), device, read(1), Bytes::MOVED), us(50));
+    engine.arrive(us(50), device, read(0), Transfer::MOVED);
+    assert_eq!(engine.arrive(us(20), device, read(1), Transfer::MOVED), us(50));
     assert_eq!(engine.statistics().clamped_arrivals, 1);
     assert_eq!(engine.statistics().clamp_max, us(30));
     assert_eq!(engine.records()[1].arrival, us(50), "the log has the effective arrival");
@@ -74,12 +74,12 @@ fn a_completion_waits_for_its_bytes_whichever_comes_last() {
     for (store_done_us, expected_us) in [(Some(250), 250), (Some(30), 100), (None, 100)] {
         let mut engine = Engine::new();
         let device = engine.attach(build("constant-100us"));
-        let bytes = if store_done_us.is_some() { Bytes::Moving } else { Bytes::MOVED };
+        let bytes = if store_done_us.is_some() { Transfer::Moving } else { Transfer::MOVED };
         engine.arrive(Nanos::ZERO, device, read(0), bytes);
         let mut seen_at = None;
         for now_us in (0..400).step_by(10) {
             if store_done_us == Some(now_us) {
-                engine.store_done(us(now_us), device, RequestId(0), Bytes::Moved { took: us(3) });
+                engine.store_done(us(now_us), device, RequestId(0), Transfer::Moved { took: us(3) });
             }
             if let [due] = take(&mut engine, us(now_us))[..] {
                 assert_eq!(due.due, us(100), "due is the model's word");
@@ -96,13 +96,13 @@ fn a_completion_waits_for_its_bytes_whichever_comes_last() {
 fn a_request_that_waits_for_its_bytes_alone_has_no_bound() {
     let mut engine = Engine::new();
     let device = engine.attach(build("constant-100us"));
-    engine.arrive(Nanos::ZERO, device, read(0), Bytes::Moving);
+    engine.arrive(Nanos::ZERO, device, read(0), Transfer::Moving);
     assert_eq!(engine.completion_bound(), Some(us(100)));
     assert_eq!(take(&mut engine, us(150)), []);
     assert_eq!(engine.completion_bound(), None);
     assert_eq!(engine.run_to_first_due(Nanos::MAX), None);
     assert_eq!(engine.outstanding(), 1);
-    engine.store_done(us(160), device, RequestId(0), Bytes::MOVED);
+    engine.store_done(us(160), device, RequestId(0), Transfer::MOVED);
     assert_eq!(engine.completion_bound(), Some(us(160)));
 }
 
@@ -110,9 +110,9 @@ fn a_request_that_waits_for_its_bytes_alone_has_no_bound() {
 fn bytes_that_could_not_be_moved_end_as_a_media_error_in_the_models_own_time() {
     let mut engine = Engine::new();
     let device = engine.attach(build("constant-100us"));
-    engine.arrive(Nanos::ZERO, device, read(0), Bytes::Failed { took: us(7) });
-    engine.arrive(Nanos::ZERO, device, read(1), Bytes::Moving);
-    engine.store_done(us(1), device, RequestId(1), Bytes::Failed { took: us(8) });
+    engine.arrive(Nanos::ZERO, device, read(0), Transfer::Failed { took: us(7) });
+    engine.arrive(Nanos::ZERO, device, read(1), Transfer::Moving);
+    engine.store_done(us(1), device, RequestId(1), Transfer::Failed { took: us(8) });
     for due in take(&mut engine, Nanos::from_secs(1)) {
         assert_eq!(due.status, Status::MediaError);
     }
@@ -147,7 +147,7 @@ fn the_hosts_time_is_measured_per_request_and_changes_nothing() {
             engine.set_model_delay(delay, 9);
         }
         for id in 0..20 {
-            engine.arrive(Nanos::from_nanos(id * 130), device, common::request(id, id * 7_919), Bytes::MOVED);
+            engine.arrive(Nanos::from_nanos(id * 130), device, common::request(id, id * 7_919), Transfer::MOVED);
             take(&mut engine, Nanos::from_nanos(id * 130));
         }
         take(&mut engine, us(100));
@@ -192,8 +192,8 @@ fn a_delay_has_its_bounds_in_order() {
 fn a_second_use_of_an_outstanding_id_is_a_bug_of_the_front_end() {
     let mut engine = Engine::new();
     let device = engine.attach(build("constant-100us"));
-    engine.arrive(Nanos::ZERO, device, read(0), Bytes::MOVED);
-    engine.arrive(Nanos::ZERO, device, read(0), Bytes::MOVED);
+    engine.arrive(Nanos::ZERO, device, read(0), Transfer::MOVED);
+    engine.arrive(Nanos::ZERO, device, read(0), Transfer::MOVED);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_second_use_of_an_outstanding_id_is_a_bug_of_the_front_end() {
 fn a_request_beyond_the_device_is_a_bug_of_the_front_end() {
     let mut engine = Engine::new();
     let device = engine.attach(Capricious::boxed(0));
-    engine.arrive(Nanos::ZERO, device, Request::new(0, Op::Read, u64::MAX - 1, 8), Bytes::MOVED);
+    engine.arrive(Nanos::ZERO, device, Request::new(0, Op::Read, u64::MAX - 1, 8), Transfer::MOVED);
 }
 
 /// Ways in which a model can break its contract.
@@ -298,7 +298,7 @@ fn a_broken_model_is_named_and_told_what_it_did_in_every_driver() {
         let driven = panic_message(|| {
             let mut engine = Engine::new();
             let device = engine.attach(Box::new(Broken::new(vice)));
-            engine.arrive(Nanos::ZERO, device, read(0), Bytes::MOVED);
+            engine.arrive(Nanos::ZERO, device, read(0), Transfer::MOVED);
             engine.run_to_first_due(us(1));
         });
         assert!(driven.contains(message) && driven.contains("capricious-0"), "{vice:?} said: {driven}");
@@ -314,7 +314,7 @@ fn panic_message(run: impl FnOnce() + std::panic::UnwindSafe) -> String {
 fn capacity_is_inclusive_of_the_last_sector() {
     let mut engine = Engine::new();
     let device = engine.attach(Capricious::boxed(0));
-    engine.arrive(Nanos::ZERO, device, Request::new(0, Op::Read, CAPACITY_SECTORS - 8, 8), Bytes::MOVED);
+    engine.arrive(Nanos::ZERO, device, Request::new(0, Op::Read, CAPACITY_SECTORS - 8, 8), Transfer::MOVED);
     assert_eq!(engine.outstanding(), 1);
     assert_eq!(engine.info(DeviceIndex(0)).capacity_sectors, CAPACITY_SECTORS);
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
-use chronodisk_engine::{Bytes, DeviceIndex, Due, Engine, GuestClock, sim, verify};
+use chronodisk_engine::{DeviceIndex, Due, Engine, GuestClock, Transfer, sim, verify};
 use chronodisk_sim::{Nanos, Op, Request, RequestRecord};
 use common::{Capricious, request};
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn play(clock: &mut GuestClock, actions: &[Action]) -> Result<(), TestCaseError>
                 let at = clock.kick(after(before, *after_ns));
                 for (device, number) in requests {
                     let id = clock.next_request_id().0;
-                    let arrival = clock.arrive(DeviceIndex(*device), request(id, *number), Bytes::MOVED);
+                    let arrival = clock.arrive(DeviceIndex(*device), request(id, *number), Transfer::MOVED);
                     prop_assert_eq!(arrival, at, "a model was ahead of its guest");
                 }
             }
@@ -203,7 +203,7 @@ fn an_idle_guest_jumps_to_the_earlier_of_its_timer_and_the_first_completion() {
     let model = Profile::find("constant-10ms").unwrap().build(&BuildOptions::default()).unwrap();
     let mut clock = clock_over(vec![model]);
     clock.kick(Nanos::from_millis(1));
-    clock.arrive(DeviceIndex(0), Request::new(7, Op::Read, 0, 8), Bytes::MOVED);
+    clock.arrive(DeviceIndex(0), Request::new(7, Op::Read, 0, 8), Transfer::MOVED);
 
     let at_timer = clock.idle(Nanos::from_millis(1), Some(Nanos::from_millis(4)));
     assert_eq!((at_timer.resume_at, at_timer.due.len()), (Some(Nanos::from_millis(4)), 0));
@@ -220,7 +220,7 @@ fn a_computing_guest_sees_its_completion_late_and_the_log_says_so() {
     let model = Profile::find("constant-10ms").unwrap().build(&BuildOptions::default()).unwrap();
     let mut clock = clock_over(vec![model]);
     clock.kick(Nanos::ZERO);
-    clock.arrive(DeviceIndex(0), Request::new(0, Op::Read, 0, 8), Bytes::MOVED);
+    clock.arrive(DeviceIndex(0), Request::new(0, Op::Read, 0, 8), Transfer::MOVED);
     assert_eq!(clock.completion_bound(), Some(Nanos::from_millis(10)));
     assert_eq!(clock.interrupted(Nanos::from_millis(9)), []);
     assert_eq!(clock.interrupted(Nanos::from_millis(12)).len(), 1);
@@ -241,7 +241,7 @@ fn a_request_that_the_end_cut_off_stays_in_the_log_and_is_verified() {
     let build = || Profile::find("constant-10ms").unwrap().build(&BuildOptions::default()).unwrap();
     let mut clock = clock_over(vec![build()]);
     clock.kick(Nanos::ZERO);
-    clock.arrive(DeviceIndex(0), Request::new(0, Op::Write, 0, 8), Bytes::MOVED);
+    clock.arrive(DeviceIndex(0), Request::new(0, Op::Write, 0, 8), Transfer::MOVED);
     let (log, end) = clock.finish(Nanos::from_millis(3));
     assert!(!log.records()[0].is_completed());
     let verified = verify(&mut [build()], log.records(), Some(end)).unwrap();
@@ -258,7 +258,7 @@ fn a_guest_that_claims_the_end_of_time_breaks_nothing() {
     for (id, v) in [(0, Nanos::MAX), (1, Nanos::ZERO)] {
         let at = clock.kick(v);
         assert!(at < Nanos::MAX);
-        clock.arrive(DeviceIndex(1), request(id, 5), Bytes::MOVED);
+        clock.arrive(DeviceIndex(1), request(id, 5), Transfer::MOVED);
         let idle = clock.idle(Nanos::MAX, None);
         assert_eq!(idle.due.len(), 1);
     }

@@ -5,8 +5,8 @@ mod common;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_engine::{
-    Bytes, Departure, DeviceIndex, Engine, Found, Gap, Pace, RealClock, RealId, RealOptions, Tracked, TransportIndex,
-    Wait, verify,
+    Departure, DeviceIndex, Engine, Found, Gap, Pace, RealClock, RealId, RealOptions, Tracked, Transfer,
+    TransportIndex, Wait, verify,
 };
 use chronodisk_sim::{Nanos, Op, Request};
 use common::{Capricious, request};
@@ -68,7 +68,7 @@ impl Server {
         self.next_slot += 1;
         let mut request = request(0, number);
         request.id = id.pack();
-        let bytes = if moving { Bytes::Moving } else { Bytes::MOVED };
+        let bytes = if moving { Transfer::Moving } else { Transfer::MOVED };
         if moving {
             self.moving.push(id);
         }
@@ -97,7 +97,7 @@ impl Server {
     /// Moves all bytes and sends everything; time passes as it must.
     fn drain(&mut self) {
         for id in std::mem::take(&mut self.moving) {
-            self.clock.store_done(self.now, DeviceIndex(0), id, Bytes::MOVED);
+            self.clock.store_done(self.now, DeviceIndex(0), id, Transfer::MOVED);
         }
         for _ in 0..1_000_000 {
             let Some(wake_at) = self.clock.wake_at() else { break };
@@ -118,7 +118,8 @@ proptest! {
         skew_ns in prop::option::of(0u64..2_000),
         actions in prop::collection::vec(action(), 1..60),
     ) {
-        let tracked = |nanos: Option<u64>| nanos.map_or(Tracked::Auto, |nanos| Tracked::Fixed(Nanos::from_nanos(nanos)));
+        let fixed = |nanos| Tracked::Fixed(Nanos::from_nanos(nanos));
+        let tracked = |nanos: Option<u64>| nanos.map_or(Tracked::Auto, fixed);
         let options = RealOptions { arrival_skew: tracked(skew_ns), completion_lead: tracked(lead_ns) };
         let mut server = Server::new(Capricious::boxed(seed), options);
         let mut effective = Nanos::ZERO;
@@ -127,7 +128,8 @@ proptest! {
                 Action::Receive { after_ns, found, requests } => {
                     server.pass(*after_ns);
                     let since = Nanos::from_nanos(*after_ns);
-                    let found = [Found::Woken { asleep: since }, Found::Polled { since }, Found::Busy][usize::from(*found)];
+                    let ways = [Found::Woken { asleep: since }, Found::Polled { since }, Found::Busy];
+                    let found = ways[usize::from(*found)];
                     for (moving, number) in requests {
                         let arrival = server.receive(found, *number, *moving);
                         prop_assert!(arrival >= effective, "arrivals are in order");
@@ -147,7 +149,7 @@ proptest! {
                     if !server.moving.is_empty() {
                         let id = server.moving.remove(0);
                         let took = Nanos::from_nanos(*after_ns);
-                        let bytes = if *failed { Bytes::Failed { took } } else { Bytes::Moved { took } };
+                        let bytes = if *failed { Transfer::Failed { took } } else { Transfer::Moved { took } };
                         server.clock.store_done(server.now, DeviceIndex(0), id, bytes);
                     }
                 }

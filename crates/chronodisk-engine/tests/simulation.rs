@@ -102,7 +102,8 @@ proptest! {
         }
         let verification = verify(&mut [Capricious::boxed(seed)], &log, None).unwrap();
         prop_assert!(verification.identical(), "{:?}", verification.first_difference);
-        let arrivals = log.iter().map(|record| (record.arrival, Request::new(0, record.op, record.lba.0, record.sectors)));
+        let request = |record: &RequestRecord| Request::new(0, record.op, record.lba.0, record.sectors);
+        let arrivals = log.iter().map(|record| (record.arrival, request(record)));
         prop_assert_eq!(open_loop(&mut Capricious::new(seed), arrivals).unwrap(), log);
     }
 

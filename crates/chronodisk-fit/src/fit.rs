@@ -29,9 +29,9 @@ const P999_REQUESTS: f64 = 20_000.0;
 /// model can't reach does not bend all others.
 const ROBUST_SCALE: f64 = 0.1;
 
-/// Weight of a constant's distance from where the profile had it, as a share of its bounds: a move over all of them costs
-/// as much as an error of 1 % at one point. What the data say nothing about stays where it was, and of several constants
-/// that could each explain a point the one moves that moves least.
+/// Weight of a constant's distance from where the profile had it, as a share of its bounds: a move over all of them
+/// costs as much as an error of 1 % at one point. What the data say nothing about stays where it was, and of several
+/// constants that could each explain a point the one moves that moves least.
 const PULL_WEIGHT: f64 = 0.01;
 
 /// The search looks with one request for so many of the final ones, and refines with all of them ...

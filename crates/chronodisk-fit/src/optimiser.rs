@@ -16,8 +16,8 @@
 //! What is only to be compared with the best so far may be given up as soon as it is worse; it counts as much as was
 //! done of it.
 //!
-//! No library was found that minimises squares without derivatives, takes batches and can be ended at any time; the parts
-//! are textbook ones (Nocedal and Wright, "Numerical Optimization", 2006, sections 10.3, 11.1 and 9.6).
+//! No library was found that minimises squares without derivatives, takes batches and can be ended at any time; the
+//! parts are textbook ones (Nocedal and Wright, "Numerical Optimization", 2006, sections 10.3, 11.1 and 9.6).
 
 use chronodisk_sim::RandomStream;
 

@@ -13,7 +13,8 @@ use crate::{FitError, Point};
 /// How each point is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// Requests that are measured; a quarter as many go before them, or what fills a drive's write buffer several times.
+    /// Requests that are measured; a quarter as many go before them, or what fills a drive's write buffer several
+    /// times.
     pub requests: u64,
     /// Of the workload and of the device.
     pub seed: u64,

@@ -2,7 +2,8 @@
 //!
 //! - [`vhost_user::VhostUserSession`] is a guest's connection by vhost-user-blk: it owns the socket and the store,
 //!   takes requests off the guest's ring, moves their bytes at arrival, tells a
-//!   [`RequestHandler`](vhost_user::RequestHandler) of them, and puts completions back when it is told that they are due.
+//!   [`RequestHandler`](vhost_user::RequestHandler) of them, and puts completions back when it is told that they are
+//!   due.
 //! - [`nbd::NbdSession`] is a client's connection by the network block device protocol, without
 //!   its socket: bytes in, requests out, completions in, bytes out.
 //! - [`fuse::FuseSession`] is the kernel's connection by FUSE, without its descriptor: the device is a file, and a loop

@@ -508,7 +508,11 @@ proptest! {
         requests in prop::collection::vec(any_request(), 1..20),
         pieces in prop::collection::vec(1..3000usize, 1..10),
         structured in any::<bool>(),
-        end in prop_oneof![Just(Vec::new()), Just(request(command::DISC, 0, 0).encode()), prop::collection::vec(any::<u8>(), 1..40)],
+        end in prop_oneof![
+            Just(Vec::new()),
+            Just(request(command::DISC, 0, 0).encode()),
+            prop::collection::vec(any::<u8>(), 1..40)
+        ],
     ) {
         let mut bytes = Vec::new();
         if !structured {
@@ -519,7 +523,8 @@ proptest! {
         }
         for (index, AnyRequest { flags, command, offset_bytes, len_bytes }) in requests.into_iter().enumerate() {
             let data = if command == command::WRITE { pattern(index as u8, len_bytes as usize) } else { Vec::new() };
-            bytes.extend(RequestBytes { flags, command, cookie: index as u64, offset_bytes, len_bytes, data: &data }.encode());
+            let cookie = index as u64;
+            bytes.extend(RequestBytes { flags, command, cookie, offset_bytes, len_bytes, data: &data }.encode());
         }
         bytes.extend(end);
         let whole = outcome(&bytes, &[usize::MAX], structured);

@@ -225,6 +225,26 @@ void accounts_forget(struct accounts *a, uint64_t nanos)
 		a->offset_nanos -= (int64_t)nanos;
 }
 
+/* Least time that passes at a grant whose interrupt is due, so that a replayer that asks for the rest gets on. */
+#define GRANT_NANOS_MIN 1000ull
+
+/* CPU time of a program that is not there, but no further than the next interrupt. The replayer's own is part of it.
+ * Returns what is left. */
+uint64_t accounts_grant(struct accounts *a, uint64_t nanos, uint64_t now, uint64_t target)
+{
+	if (a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
+		if (a->granted_until_user_nanos)
+			a->replayer_nanos += less(a->user_cpu_nanos, a->granted_until_user_nanos);
+		a->granted_until_user_nanos = a->user_cpu_nanos;
+		uint64_t own = smaller(a->replayer_nanos, nanos);
+		a->replayer_nanos -= own;
+		nanos -= own;
+	}
+	uint64_t part = smaller(nanos, target > now ? target - now : GRANT_NANOS_MIN);
+	a->granted_nanos += part;
+	return nanos - part;
+}
+
 /* What has been computed and is not yet in the V of an exact kernel. */
 uint64_t accounts_uncharged(const struct accounts *a, uint64_t base)
 {

@@ -641,6 +641,8 @@ __attribute__((constructor)) static void start(void)
 	int page_fd = descriptor_from_environment(PAGE_VARIABLE);
 	exchange_fd = descriptor_from_environment(EXCHANGE_VARIABLE);
 	inherit_devices(getenv(VHOST_VARIABLE));
+	if (getenv(FEED_VARIABLE))
+		start_feed(descriptor_from_environment(FEED_VARIABLE));
 	serial_out_fd = descriptor_from_environment(SERIAL_OUT_VARIABLE);
 	if (page_fd < 0)
 		return;

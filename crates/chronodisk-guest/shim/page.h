@@ -38,11 +38,22 @@
 #define PROBE_MARK 0x6368726f6e6full
 #define PROBES 255
 
+/* First argument of the system calls by which a replayer asks for its feed, the second, most bytes of a part, and
+ * the place of the report in the feed. */
+#define FEED_MARK 0x7265706c6179ull
+#define FEED_PART 1
+#define FEED_CHARGE 2
+#define FEED_REPORT 3
+#define FEED_PART_BYTES 16384
+#define FEED_REPORT_OFFSET 64
+#define FEED_REPORT_BYTES 2048
+
 /* Variables of the environment that name descriptors. */
 #define PAGE_VARIABLE "CHRONODISK_PAGE_FD"
 #define EXCHANGE_VARIABLE "CHRONODISK_EXCHANGE_FD"
 #define VHOST_VARIABLE "CHRONODISK_VHOST_FDS"
 #define SERIAL_OUT_VARIABLE "CHRONODISK_SERIAL_OUT_FD"
+#define FEED_VARIABLE "CHRONODISK_FEED_FD"
 
 /* Names by which the guest's kernel connects to its devices, before the device's own, and to the calendar. */
 #define DEVICE_SOCKET_PREFIX "chronodisk-"

@@ -43,6 +43,8 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 		account_for_yield();
 	if (registers->orig_rax == SYS_getppid && registers->rdi == PROBE_MARK)
 		account_for_probe();
+	if (is_feed_call(registers))
+		answer_feed_call(pid, registers);
 }
 
 /* Whether the program waits for standard input that is open and empty. */

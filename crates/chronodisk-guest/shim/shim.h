@@ -5,6 +5,7 @@
  * time.c   virtual time: clocks and the host's timer
  * accounts.c  what virtual time is made of, as functions that call nothing; see accounts.h
  * processes.c  the guest's programs, which are the host's traced processes
+ * feed.c  what a replayer in the guest asks for
  * files.c  the host's tree and the guest's memory */
 #ifndef CHRONODISK_SHIM_H
 #define CHRONODISK_SHIM_H
@@ -86,6 +87,7 @@ void account_for_resume(pid_t pid, int user_code);
 void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work work);
 void account_for_call(const struct user_regs_struct *registers);
 void account_for_yield(void);
+uint64_t charge_program(uint64_t nanos);
 void account_for_host_call(uint64_t since_host);
 void begin_handler(void);
 void end_handler(void);
@@ -109,6 +111,11 @@ int carry_out_counter_read(void *context);
 int fault_is_new(pid_t pid, uint64_t address);
 int input_is_awaited(void);
 void start_processes(void);
+
+/* feed.c */
+int is_feed_call(const struct user_regs_struct *registers);
+void answer_feed_call(pid_t pid, const struct user_regs_struct *registers);
+void start_feed(int fd);
 
 /* files.c */
 void start_files(void);

@@ -116,14 +116,20 @@ static struct cpu_reading cpu_reading(void)
 	return now;
 }
 
-/* Host nanoseconds, or what counts of the guest's computing. */
-static uint64_t base(void)
+/* Host nanoseconds, or what counts of the guest's computing... */
+static uint64_t computed(void)
 {
 	if (page->computing == CHRONODISK_COMPUTING_WALL)
 		return host_nanos();
 	if (page->computing == CHRONODISK_COMPUTING_ZERO)
 		return accounts_free_base(&accounts);
 	return accounts_measured_base(&accounts, cpu_reading());
+}
+
+/* ...and that of programs that are replayed. */
+static uint64_t base(void)
+{
+	return computed() + accounts.granted_nanos;
 }
 
 static uint64_t exact_nanos(void)
@@ -369,6 +375,17 @@ void account_for_call(const struct user_regs_struct *registers)
 void account_for_yield(void)
 {
 	accounts.yields++;
+}
+
+/* Lets V pass as if the program had computed, up to the next interrupt; returns what is left. */
+uint64_t charge_program(uint64_t nanos)
+{
+	if (stopped || time_is_the_hosts())
+		return 0;
+	uint64_t left = accounts_grant(&accounts, nanos, virtual_nanos(), next_interrupt());
+	if (!is_exact())
+		arm_host_timer();
+	return left;
 }
 
 void account_for_probe(void)

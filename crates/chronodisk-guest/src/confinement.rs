@@ -1,8 +1,8 @@
 //! Keeps the guest's kernel process from changing the host's files.
 //!
 //! Root in the guest can mount the host's tree writable, and can load a module of its own into the kernel, which is a
-//! process of the user's on the host. So what the guest's writes may reach is not the guest's kernel's to decide but the
-//! host's. Three of its means work together, and none of them needs a privilege:
+//! process of the user's on the host. So what the guest's writes may reach is not the guest's kernel's to decide but
+//! the host's. Three of its means work together, and none of them needs a privilege:
 //!
 //! - *Landlock* (Linux 5.13, with truncation from 6.2, and signals to other processes from 6.12): no file is opened for
 //!   writing, made, removed or renamed, but for `/dev/null`; nothing is mounted; no other process is traced.
@@ -29,11 +29,14 @@ use seccompiler::{
 /// Lets `command` begin confined, for good and with all its children; false where the host's kernel has no Landlock,
 /// and the guest's root may write to the user's files.
 ///
+/// If it `writes_programs`, the guest's clock may write to the memory of the guest's programs, and of no other: Landlock
+/// keeps it from processes that are not its own.
+///
 /// # Errors
 /// When the host's kernel refuses what it claims to have.
-pub(crate) fn confine(command: &mut Command) -> io::Result<bool> {
+pub(crate) fn confine(command: &mut Command, writes_programs: bool) -> io::Result<bool> {
     let ruleset = ruleset().map_err(io::Error::other)?;
-    let filter = filter().map_err(io::Error::other)?;
+    let filter = filter(writes_programs).map_err(io::Error::other)?;
     let has_landlock = ruleset.is_some();
     // SAFETY: only system calls that are safe between fork and exec; the data were made before.
     unsafe {
@@ -139,8 +142,10 @@ const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
 /// `linux/net.h`: the bits of a socket's type that are not flags.
 const SOCKET_TYPE_MASK: u64 = 0xf;
 
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = DENIED.into_iter().map(|call| (call, Vec::new())).collect();
+fn filter(writes_programs: bool) -> Result<BpfProgram, seccompiler::BackendError> {
+    let is_denied = |call: &libc::c_long| !(writes_programs && *call == libc::SYS_process_vm_writev);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        DENIED.into_iter().filter(is_denied).map(|call| (call, Vec::new())).collect();
     let argument = |index, operator, value| {
         let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?;
         SeccompRule::new(vec![condition])
@@ -210,7 +215,7 @@ mod tests {
     fn confined(script: &str, file: &std::path::Path) -> bool {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(confine(&mut command).unwrap(), "this kernel has no Landlock");
+        assert!(confine(&mut command, false).unwrap(), "this kernel has no Landlock");
         command.status().unwrap().success()
     }
 
@@ -262,7 +267,7 @@ mod tests {
     fn a_child_of_root_has_no_capability_but_to_read() {
         let mut command = Command::new("cat");
         command.arg("/proc/self/status");
-        confine(&mut command).unwrap();
+        confine(&mut command, false).unwrap();
         let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
         for set in ["CapPrm", "CapEff", "CapInh"] {
             let line = status.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).unwrap();

@@ -42,7 +42,8 @@ shared_enum! {
         Process = 4,
         /// A system call after which another program runs.
         Switch = 5,
-        /// A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is there.
+        /// A system call that looks a name up and changes nothing: `stat`, `access`, `readlink`, `open` of what is
+        /// there.
         LookUp = 6,
     }
 }
@@ -72,7 +73,8 @@ impl Work {
 /// What a piece of work counts at least, in nanoseconds: a program that waits for time to pass must see it pass, and no
 /// kernel carries out a system call in less.
 pub(crate) const WORK_NANOS_MIN: u64 = 50;
-/// At least one part in so many of its CPU time counts, so that a kernel that computes until its next tick sees it come.
+/// At least one part in so many of its CPU time counts, so that a kernel that computes until its next tick sees it
+/// come.
 pub(crate) const WORK_SHARE_MIN: u64 = 256;
 
 /// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c - taken off), of which
@@ -101,13 +103,13 @@ impl WorkCost {
 /// What all CPU time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelCosts {
-    /// Taken off the CPU time of a stretch of user code that ends at a page fault, in nanoseconds, beyond what every stop
-    /// takes (which each run measures): what the host needs to see the fault, and for its own when the page is touched
-    /// again.
+    /// Taken off the CPU time of a stretch of user code that ends at a page fault, in nanoseconds, beyond what every
+    /// stop takes (which each run measures): what the host needs to see the fault, and for its own when the page is
+    /// touched again.
     pub fault_extra_nanos: u64,
     /// What it is more at each of the first 2,000 page faults of a new address space that are not on the page after the
-    /// last: a native kernel maps sixteen pages of a file at a time and has fewer of them, and the host makes page tables
-    /// and finds the program's pages in no cache.
+    /// last: a native kernel maps sixteen pages of a file at a time and has fewer of them, and the host makes page
+    /// tables and finds the program's pages in no cache.
     #[serde(default)]
     pub new_fault_extra_nanos: u64,
     /// The same for a stretch that ends at an emulated read of the time stamp counter.

@@ -27,7 +27,9 @@ pub(crate) const LOG: RawFd = 38;
 pub(crate) const EXECUTABLE: RawFd = 39;
 /// The vhost-user sockets of the further devices, in both.
 const VHOST_FURTHER: RawFd = 40;
-const HIGHEST: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd - 2;
+/// What a replayer in the guest is fed with.
+pub(crate) const FEED: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd;
+const HIGHEST: RawFd = FEED;
 
 /// Most devices of a guest; the guest's clock has a table of as many.
 pub const DEVICES_MAX: usize = 8;

@@ -30,8 +30,8 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("patch", "patch"),
     ("xz", "xz-utils"),
 ];
-/// GNU make reads it before the kernel's own Makefile. The name of a kernel, in which its builder and its date are, goes
-/// into its random numbers: two kernels that differ by a patch alone must not differ by that.
+/// GNU make reads it before the kernel's own Makefile. The name of a kernel, in which its builder and its date are,
+/// goes into its random numbers: two kernels that differ by a patch alone must not differ by that.
 const GNU_MAKEFILE: &str = "\
 export KBUILD_BUILD_TIMESTAMP := 1970-01-01
 export KBUILD_BUILD_USER := chronodisk

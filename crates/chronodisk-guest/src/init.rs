@@ -90,6 +90,9 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
         drop_caches()?;
     }
 
+    if spec.replays {
+        allow_all_task_ids()?;
+    }
     let status = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
         .at(Stage::Command, || "the command could not be run".into())?;
 
@@ -339,6 +342,14 @@ fn drop_caches() -> Result<(), Failure> {
     const FILE: &str = "/proc/sys/vm/drop_caches";
     rustix::fs::sync();
     fs::write(FILE, "3").at(Stage::Command, || FILE.into())
+}
+
+/// Recorded tasks have ids up to what their kernel gave out, and there may be many at once.
+fn allow_all_task_ids() -> Result<(), Failure> {
+    for (file, most) in [("/proc/sys/kernel/pid_max", "4194304"), ("/proc/sys/kernel/threads-max", "1000000")] {
+        fs::write(file, most).at(Stage::Command, || file.into())?;
+    }
+    Ok(())
 }
 
 fn unmount_file_system(spec: &GuestSpec) -> Result<(), Failure> {

@@ -12,9 +12,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::Plan;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -28,7 +30,8 @@ use crate::outcome::Doing;
 pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
-use crate::processes::{Backend, Guest, describe};
+use crate::processes::{Backend, Guest, Inheritance, describe};
+use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Signals, TerminalGuard, asks_to_end};
@@ -86,12 +89,23 @@ pub struct RunOptions {
     /// Interval of the guest's time after which it is sampled what the devices take of the host; nothing is under
     /// [`GuestTime::Real`].
     pub sample_every: Option<Nanos>,
-    /// Command and arguments.
+    /// Command and arguments; not looked at if system calls are replayed.
     pub command: Vec<OsString>,
+    /// What is replayed in place of a command.
+    pub replay: Option<ReplayOptions>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
     pub ends_by_signal: bool,
+}
+
+/// System calls that a guest makes in place of a command.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// Which, and in which order.
+    pub plan: Arc<Plan>,
+    /// How recorded CPU time becomes the guest's.
+    pub think: ThinkTime,
 }
 
 /// A device of a guest.
@@ -223,12 +237,22 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     clock.tsc_hertz = counter.hertz_since();
     page.set_tsc_hertz(clock.tsc_hertz);
     let file_system = backend.file_system;
-    let guest = Guest::start(options, cpu, &kernel, page_fd()?, exchange_guest.into(), vhost_guest)?;
+    let feed = options.replay.as_ref().map(|replay| replay::write_feed(&replay.plan, replay.think)).transpose();
+    let feed = feed.doing("writing what is to be replayed")?;
+    let feed_again = feed.as_ref().map(|feed| feed.as_fd().try_clone_to_owned()).transpose();
+    let inherited = Inheritance {
+        page: page_fd()?,
+        exchange: exchange_guest.into(),
+        vhost: vhost_guest,
+        feed: feed_again.doing("sharing what is to be replayed")?,
+    };
+    let guest = Guest::start(options, cpu, &kernel, inherited)?;
     let mut run = Run {
         terminal: None,
         options,
         page,
         log,
+        feed,
         guest,
         backend,
         signals,
@@ -261,6 +285,15 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
     }
 }
 
+/// The replayer as a command: this executable, which takes on the user by itself.
+fn replayer(identity: &host::Identity) -> Vec<Vec<u8>> {
+    let mut words = vec!["/proc/self/exe".to_owned(), replay::COMMAND.to_owned()];
+    words.extend(
+        [identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()),
+    );
+    words.into_iter().map(String::into_bytes).collect()
+}
+
 /// Whether the command is a shell that a person will type into.
 fn is_shell(command: &[OsString]) -> bool {
     let name = command.first().and_then(|program| std::path::Path::new(program).file_name());
@@ -275,6 +308,8 @@ struct Run<'a> {
     options: &'a RunOptions,
     page: ClockPage<Launcher>,
     log: File,
+    /// What is replayed, and what has come of it.
+    feed: Option<File>,
     /// Dropped before the backend, which then sees it hang up and closes its stores.
     guest: Guest,
     backend: Backend,
@@ -320,7 +355,11 @@ impl Run<'_> {
         let identity = host::identity();
         let bytes = |text: &OsString| text.as_bytes().to_vec();
         let spec = GuestSpec {
-            command: options.command.iter().map(bytes).collect(),
+            command: match &options.replay {
+                Some(_) => replayer(&identity),
+                None => options.command.iter().map(bytes).collect(),
+            },
+            replays: options.replay.is_some(),
             environment: std::env::vars_os()
                 .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
                 .collect(),
@@ -696,6 +735,7 @@ impl Run<'_> {
         };
         let backend = self.backend.report()?;
         let records = crate::records::read(&mut self.log).doing("reading the request log")?;
+        let replay = self.feed.as_mut().map(replay::read_report).transpose().doing("reading the replayer's report")?;
         let (Some(began), Some(ended)) = (self.command_began, self.command_ended) else {
             return Err(RunError::Stage(Stage::Command, "the guest did not say when the command ran".into()));
         };
@@ -709,6 +749,7 @@ impl Run<'_> {
             clock: self.clock,
             counters,
             counters_at: (began.counters, ended.counters),
+            replay,
             worked: std::array::from_fn(|index| ended.worked[index].since(began.worked[index])),
             backend,
             kernel_release,

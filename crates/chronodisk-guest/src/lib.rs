@@ -9,9 +9,9 @@
 //!
 //! What is modelled: the guest's time stands still from a virtqueue kick to its acknowledgement,
 //! and jumps when the guest idles. What is not: more than one CPU, and the exact cost of a native
-//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated time
-//! itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time ([`GuestTime::Real`])
-//! nothing stands still and nothing jumps, and what User Mode Linux costs shows.
+//! kernel's system calls; the guest kernel's CPU time is scaled by one stated factor. A kernel that keeps simulated
+//! time itself ([`exact_kernel`]) computes in no time, or in the programs' own. In the host's time
+//! ([`GuestTime::Real`]) nothing stands still and nothing jumps, and what User Mode Linux costs shows.
 
 mod backend;
 pub mod calibration;
@@ -35,6 +35,7 @@ mod processes;
 mod real_time;
 mod records;
 mod relay;
+mod replay;
 mod root;
 mod samples;
 mod shared;
@@ -52,9 +53,10 @@ pub use descriptors::DEVICES_MAX;
 pub use filesystem::FileSystem;
 pub use host::{HostLacks, UserModeLinux};
 pub use init::{DEVICE, guest_init};
-pub use launch::{DeviceOptions, ModelChoice, RunOptions, StoreChoice, run};
+pub use launch::{DeviceOptions, ModelChoice, ReplayOptions, RunOptions, StoreChoice, run};
 pub use outcome::{RunError, RunOutcome};
 pub use page::{ClockCounters, ClockOptions, INTERRUPT_NANOS_DEFAULT};
+pub use replay::{ReplayOutcome, ThinkTime, guest_replay};
 pub use root::RootChoice;
 pub use samples::{ComponentSample, Sample};
 pub use spec::{CheckResult, Stage};

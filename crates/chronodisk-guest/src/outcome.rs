@@ -11,6 +11,7 @@ use crate::costs::{Work, Worked};
 use crate::filesystem::FileSystem;
 use crate::host::HostLacks;
 use crate::page::{ClockCounters, ClockOptions};
+use crate::replay::ReplayOutcome;
 use crate::spec::{CheckResult, Stage};
 
 /// What happened in a run whose command was run.
@@ -34,6 +35,8 @@ pub struct RunOutcome {
     pub counters: ClockCounters,
     /// The same up to the command's begin and its end.
     pub counters_at: (ClockCounters, ClockCounters),
+    /// What came of the replay, if system calls were replayed.
+    pub replay: Option<ReplayOutcome>,
     /// What the kernel worked on while the command ran, in the order of [`Work::ALL`](crate::Work::ALL).
     pub worked: [Worked; Work::COUNT],
     /// What the backend reported.

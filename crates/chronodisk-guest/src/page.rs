@@ -76,7 +76,8 @@ pub struct ClockCounters {
     /// CPU nanoseconds of the guest's programs that their stops took, which were taken off.
     #[serde(default)]
     pub trap_overhead_nanos: u64,
-    /// Times that a program was seen to spin while computing takes no time ([`ExactCpu::Zero`]), and was charged 10 ms for it.
+    /// Times that a program was seen to spin while computing takes no time ([`ExactCpu::Zero`]), and was charged 10 ms
+    /// for it.
     #[serde(default)]
     pub spins: u64,
     /// First page faults of new address spaces.

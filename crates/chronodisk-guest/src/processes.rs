@@ -20,7 +20,8 @@ use crate::init::device_name;
 use crate::launch::RunOptions;
 use crate::outcome::{Doing, RunError};
 use crate::shared::layout::{
-    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, PAGE_VARIABLE, SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
+    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, SERIAL_OUT_VARIABLE,
+    VHOST_VARIABLE,
 };
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;
@@ -162,15 +163,24 @@ pub(crate) struct Guest {
     _sweeper: Sweeper,
 }
 
+/// Descriptors that the guest's kernel gets.
+pub(crate) struct Inheritance {
+    pub page: OwnedFd,
+    pub exchange: OwnedFd,
+    /// Of each device.
+    pub vhost: Vec<OwnedFd>,
+    /// What is replayed.
+    pub feed: Option<OwnedFd>,
+}
+
 impl Guest {
     pub fn start(
         options: &RunOptions,
         cpu: usize,
         kernel: &UserModeLinux,
-        page: OwnedFd,
-        exchange: OwnedFd,
-        vhost: Vec<OwnedFd>,
+        inherited: Inheritance,
     ) -> Result<Self, RunError> {
+        let Inheritance { page, exchange, vhost, feed } = inherited;
         let (line, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let also_theirs = theirs.try_clone().doing("sharing a socket")?;
         line.set_nonblocking(true).doing("preparing the guest's line")?;
@@ -228,10 +238,15 @@ impl Guest {
             (own_executable().doing("finding this executable")?, descriptors::EXECUTABLE),
         ];
         bequest.extend(by_device(vhost));
+        let is_fed = feed.is_some();
+        if let Some(feed) = feed {
+            command.env(FEED_VARIABLE, descriptors::FEED.to_string());
+            bequest.push((feed, descriptors::FEED));
+        }
         descriptors::bequeath(&mut command, Some(cpu), bequest);
         place_by_no_chance(&mut command);
         let is_confined = !options.host_writes
-            && confinement::confine(&mut command).doing("keeping the guest from the host's files")?;
+            && confinement::confine(&mut command, is_fed).doing("keeping the guest from the host's files")?;
         let mut sweeper = Sweeper::start().doing("starting the process that clears up")?;
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;

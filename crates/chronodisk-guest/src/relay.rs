@@ -162,7 +162,7 @@ pub(crate) fn run_command(
 
 /// Rights, folder and session of the calling user.
 fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal: bool) {
-    let GuestSpec { uid, gid, umask, .. } = *spec;
+    let GuestSpec { uid, gid, umask, replays, .. } = *spec;
     let groups = spec.groups.clone();
     let folder = std::ffi::CString::new(spec.working_directory.clone()).unwrap_or_default();
     let root = match spec.root {
@@ -189,9 +189,11 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
             libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
             libc::umask(umask);
             check(libc::chroot(root.as_ptr()))?;
-            check(libc::setgroups(groups.len(), groups.as_ptr()))?;
-            check(libc::setgid(gid))?;
-            check(libc::setuid(uid))?;
+            if !replays {
+                check(libc::setgroups(groups.len(), groups.as_ptr()))?;
+                check(libc::setgid(gid))?;
+                check(libc::setuid(uid))?;
+            }
             // After the change of user, as the caller could enter it.
             check(libc::chdir(folder.as_ptr()))
         });

@@ -433,6 +433,7 @@ mod tests {
     fn spec(command: &[&str], working_directory: &Path) -> GuestSpec {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         GuestSpec {
+            replays: false,
             makes_file_system: true,
             command: words(command),
             environment: words(&["PATH=/usr/local/bin:/usr/bin:/bin"]),

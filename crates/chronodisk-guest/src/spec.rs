@@ -13,6 +13,8 @@ pub(crate) type Bytes = Vec<u8>;
 pub(crate) struct GuestSpec {
     /// Command and arguments.
     pub command: Vec<Bytes>,
+    /// Whether the command is this executable, which replays system calls as the calling user by itself.
+    pub replays: bool,
     /// `NAME=VALUE` of each variable.
     pub environment: Vec<Bytes>,
     pub working_directory: Bytes,

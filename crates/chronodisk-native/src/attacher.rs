@@ -1,9 +1,9 @@
 //! A process that makes the block device and keeps it, so that nobody who serves a device ever waits for it.
 //!
-//! The process that answers FUSE may be killed at any moment. Its descriptor of `/dev/fuse`, whose end makes all requests
-//! fail, goes when the last of its threads has ended. One that waited for a request of the device at that moment would
-//! wait for ever. So whatever waits for the device is done here: opening the file, making the loop device, setting its
-//! queue (which waits until no request is under way), and emptying its cache.
+//! The process that answers FUSE may be killed at any moment. Its descriptor of `/dev/fuse`, whose end makes all
+//! requests fail, goes when the last of its threads has ended. One that waited for a request of the device at that
+//! moment would wait for ever. So whatever waits for the device is done here: opening the file, making the loop device,
+//! setting its queue (which waits until no request is under way), and emptying its cache.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

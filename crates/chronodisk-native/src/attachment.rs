@@ -16,8 +16,8 @@ use crate::attacher::{Attacher, Spec};
 use crate::error::{Doing, NativeError};
 use crate::queue::{QueueSettings, Wanted};
 
-/// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an error
-/// of the device's timing.
+/// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an
+/// error of the device's timing.
 const READ_AHEAD_KIB: u64 = 128;
 
 /// A block device of this host. It goes when this is dropped, or when its last user closes it then.
@@ -34,8 +34,8 @@ pub struct Attachment {
 /// `file` is the device as FUSE has it, `scheduler` the I/O scheduler of the block device.
 ///
 /// # Errors
-/// [`NativeError::HostLacks`] without `/dev/fuse`, loop devices or `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel
-/// refuses something else, or gives the device another size.
+/// [`NativeError::HostLacks`] without `/dev/fuse`, loop devices or `CAP_SYS_ADMIN`; [`NativeError::System`] if the
+/// kernel refuses something else, or gives the device another size.
 pub fn attach(
     server: &mut Server,
     info: &DeviceInfo,

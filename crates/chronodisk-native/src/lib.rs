@@ -1,7 +1,7 @@
 //! Runs programs natively, with all processors, on an emulated device of this host.
 //!
-//! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE, whose one file is the
-//!   device's bytes, and a loop device is made of that file. No mount point is needed: the file system is never put
+//! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE, whose one file is
+//!   the device's bytes, and a loop device is made of that file. No mount point is needed: the file system is never put
 //!   anywhere.
 //! - [`Place`] is where a command runs: a mount namespace and a cgroup of its own.
 //! - [`Program`] is the command, from its start to the end of all of its processes.
@@ -10,7 +10,8 @@
 //!   process: the kernel detaches the loop device when nobody uses it any more, and the mount namespace ends with its
 //!   last process.
 //!
-//! - The *attacher* ([`native_attacher`]) makes the block device and keeps it. Nobody who serves a device may wait for it.
+//! - The *attacher* ([`native_attacher`]) makes the block device and keeps it. Nobody who serves a device may wait for
+//!   it.
 //!
 //! All of it needs Linux and `CAP_SYS_ADMIN`.
 

@@ -11,7 +11,8 @@ use rustix::io::Errno;
 
 use crate::error::{Doing, NativeError};
 
-/// A block device whose bytes are those of a file. It is detached when this is dropped, or when its last user closes it.
+/// A block device whose bytes are those of a file. It is detached when this is dropped, or when its last user closes
+/// it.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
     file: File,
@@ -102,8 +103,8 @@ impl LoopDevice {
             let number = ioctl(control.as_fd(), LOOP_CTL_GET_FREE, std::ptr::null_mut::<u8>())
                 .doing("finding a free loop device")?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
-            // Made anew: a kernel that was told to discard nothing on a device can't be told otherwise later. If it is in
-            // use by now, or was made by somebody else again, what follows tells.
+            // Made anew: a kernel that was told to discard nothing on a device can't be told otherwise later. If it is
+            // in use by now, or was made by somebody else again, what follows tells.
             let device_number = std::ptr::without_provenance_mut::<u8>(number as usize);
             if ioctl(control.as_fd(), LOOP_CTL_REMOVE, device_number).is_ok() {
                 let _ = ioctl(control.as_fd(), LOOP_CTL_ADD, device_number);

@@ -22,7 +22,8 @@ impl Place {
     /// It is for a process with one thread: others would stay in the namespace that they are in.
     ///
     /// # Errors
-    /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses something else.
+    /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses something
+    /// else.
     #[allow(unsafe_code)]
     pub fn make() -> Result<Self, NativeError> {
         let parent = Parent::find()?;
@@ -31,8 +32,8 @@ impl Place {
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.doing(DOING)?;
         let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", downstream).doing(DOING)?;
-        // In the namespace, which so lives longer than this process: whoever is the last in it unmounts what is mounted,
-        // and would wait for the device that he serves himself.
+        // In the namespace, which so lives longer than this process: whoever is the last in it unmounts what is
+        // mounted, and would wait for the device that he serves himself.
         let watchdog = Watchdog::start(&parent)?;
         let cgroup = parent.make()?;
         Ok(Place { watchdog, cgroup })

@@ -62,7 +62,8 @@ const FROZEN_MAX: Duration = Duration::from_millis(800);
 #[allow(unsafe_code)]
 pub fn native_watchdog() -> ExitCode {
     let Some(name) = std::env::args().nth(2) else { return ExitCode::FAILURE };
-    // SAFETY: the starter has put the descriptor of the cgroup above the command's there, and it stays open for as long as this process lives.
+    // SAFETY: the starter has put the descriptor of the cgroup above the command's there, and it stays open for as long
+    // as this process lives.
     let parent = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
     // It may not be there yet.
     let cgroup = || cgroup::open_in(parent, &name).ok();

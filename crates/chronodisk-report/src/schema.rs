@@ -50,12 +50,33 @@ pub struct RunResult {
     pub reps: Vec<RepResult>,
     /// What a reader of the figures should know.
     pub warnings: Vec<String>,
+    /// What was made of a trace of system calls, if one was replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayResult>,
     /// What ended the run.
     #[serde(default)]
     pub ended_by: EndedBy,
     /// What went wrong, if Chronodisk itself ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+}
+
+/// A replayed trace of system calls, over all repetitions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayResult {
+    /// System calls that were made. A transfer through a pipe may take several.
+    pub calls_made: u64,
+    /// Recorded calls that use the device and can't be made again.
+    pub skipped: u64,
+    /// Calls that failed where the recorded one succeeded, or the other way round, or transferred another number of
+    /// bytes.
+    pub differed: u64,
+    /// Tasks of the trace, once for each repetition.
+    pub tasks: u64,
+    /// Tasks that did not get their recorded id.
+    pub ids_taken: u64,
+    /// Waits for other tasks that were given up.
+    pub waits_abandoned: u64,
 }
 
 /// What ends a run.

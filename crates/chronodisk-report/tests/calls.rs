@@ -49,7 +49,11 @@ proptest! {
     }
 
     #[test]
-    fn damage_is_an_error_or_another_valid_trace(at in any::<prop::sample::Index>(), value in any::<u8>(), cut in any::<bool>()) {
+    fn damage_is_an_error_or_another_valid_trace(
+        at in any::<prop::sample::Index>(),
+        value in any::<u8>(),
+        cut in any::<bool>(),
+    ) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("calls.parquet");
         let mut record = CallRecord::new(1, "open".parse().unwrap(), Nanos::ZERO);

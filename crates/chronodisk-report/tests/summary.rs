@@ -134,7 +134,10 @@ proptest! {
         let records: Vec<_> = spans
             .iter()
             .enumerate()
-            .map(|(order, (arrival, service, late))| record(order as u64, *arrival, arrival + service, arrival + service + late))
+            .map(|(order, (arrival, service, late))| {
+                let due = arrival + service;
+                record(order as u64, *arrival, due, due + late)
+            })
             .collect();
         let window = window_start..window_start + window_length;
         let outstanding =

@@ -1,207 +1,347 @@
 //! Where kept blocks lie: compactly in memory, or in a file.
+//!
+//! A place may be that of several devices, whose equal blocks are there once (see [`super::joint`]); a device alone is
+//! one of a single device, of which nothing need be compared.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_store::StoreError;
 use chronodisk_store::host::Host;
 
 use super::arena::Arena;
-use super::block::Block;
+use super::block::{Block, slots_of};
 use super::header::Header;
-use super::joint::Member;
+use super::joint::{Others, claim_all};
 use super::map_log::{Entry, MapLog};
+use super::places::Places;
 use super::runs::RunMap;
 use super::slot_file::{SlotFile, map_path, used_places};
-use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, slots_of};
+use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 
-/// Keeps bytes at places, counted in slots.
+/// Keeps one device's bytes at places, counted in slots.
 #[derive(Debug)]
-pub(crate) enum Backing {
-    Memory {
-        arena: Arena,
-        budget_bytes: u64,
-    },
-    /// Where other devices' blocks are, too, in memory or in a file.
-    Joint(Member),
-    File(Box<ImageFile>),
+pub(crate) struct Backing {
+    pool: Pool,
+    pub(super) index: usize,
+    /// Whether other devices' blocks may be there, too.
+    is_joint: bool,
+    /// In a file: the device's map, and what it gave back since that was written.
+    map: Option<(MapLog, Released)>,
+}
+
+/// What the devices of a place have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool(Arc<Mutex<Inner>>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) medium: Medium,
+    /// How many devices beyond the first have what is at places, if any, by slots.
+    pub(super) others: RunMap<Others>,
+    /// What each device has, without zeros and what is made up, if there may be several.
+    pub(super) held: Vec<RunMap<Block>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Medium {
+    Memory { arena: Arena, budget_bytes: u64 },
+    File(SlotFile),
+}
+
+/// Makes an image of one device or of several, which must not exist.
+pub(crate) fn create(
+    host: &Arc<dyn Host>,
+    path: &Path,
+    header: &mut Header,
+    power_cut: bool,
+) -> Result<Vec<Backing>, StoreError> {
+    let mut file = SlotFile::create(host, path, header, power_cut)?;
+    let count = header.capacities_bytes.len();
+    let log = |index| {
+        let mut log = MapLog::create(host, &map_path(path, count, index), header.identity)?;
+        if power_cut { log.sync().map(|()| log) } else { Ok(log) }
+    };
+    let logs: Vec<MapLog> = (0..count).map(log).collect::<Result<_, StoreError>>()?;
+    file.write_header(header)?;
+    let pool = Pool::new(Medium::File(file), RunMap::default());
+    let backing = |log| pool.backing(count > 1, RunMap::default(), Some((log, Released::default())));
+    Ok(logs.into_iter().map(backing).collect())
+}
+
+/// Reads the maps of an image that was opened.
+pub(crate) fn open(
+    path: &Path,
+    mut file: SlotFile,
+    header: &Header,
+    writable: bool,
+) -> Result<Vec<(Backing, RunMap<Block>)>, StoreError> {
+    let count = header.capacities_bytes.len();
+    let mut maps = Vec::new();
+    for (index, capacity_bytes) in header.capacities_bytes.iter().enumerate() {
+        let units = capacity_bytes.div_ceil(UNIT_BYTES);
+        let committed = file.commit_of(index);
+        let path = map_path(path, count, index);
+        maps.push(MapLog::open(file.host(), &path, writable, file.power_cut, header.identity, units, committed)?);
+    }
+    let others = match &maps[..] {
+        [(_, map)] => {
+            file.use_places(used_places(map))?;
+            RunMap::default()
+        }
+        several => claim_all(path, &mut file, several.iter().map(|(_, map)| map))?,
+    };
+    let pool = Pool::new(Medium::File(file), others);
+    let backing = |(log, map): (MapLog, RunMap<Block>)| {
+        let mut held = RunMap::default();
+        let stored = map.all().filter(|run| count > 1 && slots_of(run.2, 1).is_some());
+        stored.for_each(|(start, end, block)| held.set(start, end, block));
+        (pool.backing(count > 1, held, Some((log, Released::default()))), map)
+    };
+    Ok(maps.into_iter().map(backing).collect())
+}
+
+impl Pool {
+    fn new(medium: Medium, others: RunMap<Others>) -> Self {
+        Pool(Arc::new(Mutex::new(Inner { medium, others, held: Vec::new() })))
+    }
+
+    /// Memory, at most `budget_bytes`.
+    pub(crate) fn memory(budget_bytes: u64) -> Self {
+        Pool::new(Medium::Memory { arena: Arena::new(budget_bytes), budget_bytes }, RunMap::default())
+    }
+
+    /// One more device, which had something before.
+    pub(super) fn backing(&self, is_joint: bool, held: RunMap<Block>, map: Option<(MapLog, Released)>) -> Backing {
+        let mut inner = self.inner();
+        inner.held.push(held);
+        Backing { pool: self.clone(), index: inner.held.len() - 1, is_joint, map }
+    }
+
+    /// A store that panicked left every count as it was, because each operation changes them at its end.
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Medium {
+    fn places(&self) -> &Places {
+        match self {
+            Medium::Memory { arena, .. } => arena.places(),
+            Medium::File(file) => &file.places,
+        }
+    }
+
+    fn take(&mut self, len: u64, unit: u64) -> Option<(u64, u64)> {
+        match self {
+            Medium::Memory { arena, .. } => arena.take(len, unit),
+            Medium::File(file) => file.places.take(len, unit),
+        }
+    }
+
+    fn give(&mut self, start: u64, len: u64) {
+        match self {
+            Medium::Memory { arena, .. } => arena.give(start, len),
+            Medium::File(file) => file.give(start, len),
+        }
+    }
+
+    /// Whether a place begins with these bytes, of one block at most.
+    pub(super) fn hold(&self, place: u64, bytes: &[u8]) -> Result<bool, StoreError> {
+        match self {
+            Medium::Memory { arena, .. } => Ok(arena.holds(place, bytes)),
+            Medium::File(file) => file.holds(place, bytes),
+        }
+    }
+}
+
+impl Inner {
+    /// One device less has these slots; what no other one has is free.
+    fn give_up(&mut self, place: u64, len: u64) {
+        let (mut at, end) = (place, place + len);
+        for (from, to, Others(count)) in self.others.pieces(place, end).collect::<Vec<_>>() {
+            if at < from {
+                self.medium.give(at, from - at);
+            }
+            match count {
+                1 => self.others.remove(from, to),
+                more => self.others.set(from, to, Others(more - 1)),
+            }
+            at = to;
+        }
+        if at < end {
+            self.medium.give(at, end - at);
+        }
+    }
 }
 
 impl Backing {
+    /// Memory of a device alone, at most `budget_bytes`.
     pub(crate) fn memory(budget_bytes: u64) -> Self {
-        Backing::Memory { arena: Arena::new(budget_bytes), budget_bytes }
+        Pool::memory(budget_bytes).backing(false, RunMap::default(), None)
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.pool.inner()
+    }
+
+    /// Whether other devices' blocks may be there, too.
+    pub(crate) fn is_joint(&self) -> bool {
+        self.is_joint
+    }
+
+    /// The most that memory may take; a file takes what it needs.
+    pub(crate) fn budget_bytes(&self) -> Option<u64> {
+        match self.inner().medium {
+            Medium::Memory { budget_bytes, .. } => Some(budget_bytes),
+            Medium::File(_) => None,
+        }
     }
 
     /// Takes up to `len` slots in one range, a multiple of `unit`.
-    pub(crate) fn take(&mut self, len: u64, unit: u64) -> Option<(u64, u64)> {
-        match self {
-            Backing::Memory { arena, .. } => arena.take(len, unit),
-            Backing::Joint(joint) => joint.take(len, unit),
-            Backing::File(image) => image.file.places.take(len, unit),
-        }
+    pub(crate) fn take(&self, len: u64, unit: u64) -> Option<(u64, u64)> {
+        self.inner().medium.take(len, unit)
     }
 
-    /// Gives slots back; in a file they are free once the record that says so is safe.
-    pub(crate) fn give(&mut self, start: u64, len: u64) {
-        match self {
-            Backing::Memory { arena, .. } => arena.give(start, len),
-            Backing::Joint(joint) => joint.give(start, len),
-            Backing::File(image) => image.released.push(start, len),
-        }
-    }
-
-    /// A device's blocks between two are no longer these.
-    pub(crate) fn release(&mut self, start: u64, end: u64, block: Block) {
-        let Some((place, len)) = slots_of(block, end - start) else { return };
-        match self {
-            Backing::Joint(joint) => joint.release(start, end, block),
-            Backing::Memory { .. } | Backing::File(_) => self.give(place, len),
-        }
-    }
-
-    /// The place where other devices' blocks are, too, if it is such.
-    pub(crate) fn joint(&self) -> Option<&Member> {
-        match self {
-            Backing::Joint(joint) => Some(joint),
-            Backing::Memory { .. } | Backing::File(_) => None,
-        }
+    /// Gives places back that never were any block's.
+    pub(crate) fn give(&self, start: u64, len: u64) {
+        self.inner().medium.give(start, len);
     }
 
     /// Whether a block that is kept is overwritten where it is. In a file it is not: the map that a kill leaves behind
     /// names places whose bytes must be the ones that were committed.
     pub(crate) fn overwrites(&self) -> bool {
-        match self {
-            Backing::Memory { .. } => true,
-            Backing::Joint(joint) => joint.overwrites(),
-            Backing::File(_) => false,
-        }
-    }
-
-    /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.
-    pub(crate) fn read(&mut self, unit: u64, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
-        match self {
-            Backing::Memory { arena, .. } => {
-                arena.read(place, skip_bytes, bytes);
-                Ok(())
-            }
-            Backing::Joint(joint) => joint.read(unit, place, skip_bytes, bytes),
-            Backing::File(image) => image.file.read_units(unit, place, skip_bytes, bytes),
-        }
-    }
-
-    /// Fills `stored` with a compressed block.
-    pub(crate) fn read_packed(&mut self, unit: u64, place: u64, stored: &mut [u8]) -> Result<(), StoreError> {
-        match self {
-            Backing::Memory { arena, .. } => {
-                arena.read(place, 0, stored);
-                Ok(())
-            }
-            Backing::Joint(joint) => joint.read_packed(unit, place, stored),
-            Backing::File(image) => image.file.read_packed(unit, place, stored),
-        }
-    }
-
-    /// Writes blocks from `unit` on, or one compressed block.
-    pub(crate) fn write(&mut self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        match self {
-            Backing::Memory { arena, .. } => {
-                arena.write(place, bytes);
-                Ok(())
-            }
-            Backing::Joint(joint) => joint.write(unit, place, bytes),
-            Backing::File(image) => image.file.write(unit, place, bytes),
-        }
-    }
-
-    /// Whether so many blocks find room that need one range of slots each, whatever lies around it.
-    pub(crate) fn has_room(&self, units: u64) -> bool {
-        match self {
-            Backing::Memory { arena, .. } => arena.places().has_room(units, UNIT_SLOTS),
-            Backing::Joint(joint) => joint.has_room(units),
-            Backing::File(image) => image.file.places.has_room(units, UNIT_SLOTS),
-        }
-    }
-
-    /// Slots behind all that are used.
-    pub(crate) fn growth(&self) -> u64 {
-        match self {
-            Backing::Memory { arena, .. } => arena.places().growth(),
-            Backing::Joint(joint) => joint.growth(),
-            Backing::File(image) => image.file.places.growth(),
-        }
-    }
-
-    /// Slots in use, by all devices that share them.
-    pub(crate) fn used(&self) -> u64 {
-        match self {
-            Backing::Memory { arena, .. } => arena.places().used(),
-            Backing::Joint(joint) => joint.used(),
-            Backing::File(image) => image.file.places.used() - image.released.slots,
-        }
-    }
-
-    /// Memory in bytes: that of kept blocks, and that of the tables of places.
-    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
-        match self {
-            Backing::Memory { arena, .. } => (arena.memory_bytes(), arena.places().memory_bytes()),
-            Backing::Joint(joint) => joint.memory_bytes(),
-            Backing::File(image) => (0, image.file.memory_bytes() + image.released.memory_bytes()),
-        }
-    }
-
-    pub(crate) fn budget_bytes(&self) -> Option<u64> {
-        match self {
-            Backing::Memory { budget_bytes, .. } => Some(*budget_bytes),
-            Backing::Joint(joint) => joint.budget_bytes(),
-            Backing::File(_) => None,
-        }
-    }
-
-    /// Bytes that the backing takes from the host besides what is used: the map's log.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        match self {
-            Backing::Memory { .. } => 0,
-            Backing::Joint(joint) => joint.log_bytes(),
-            Backing::File(image) => image.log_bytes(),
-        }
-    }
-
-    /// Whether so much was given back that the record of it should not wait for a flush.
-    pub(crate) fn wants_record(&self) -> bool {
-        match self {
-            Backing::Memory { .. } => false,
-            Backing::Joint(joint) => joint.wants_record(),
-            Backing::File(image) => image.released.are_many(),
-        }
+        !self.is_file()
     }
 
     /// Whether the bytes outlive this process.
     pub(crate) fn is_file(&self) -> bool {
-        match self {
-            Backing::Memory { .. } => false,
-            Backing::Joint(joint) => joint.is_file(),
-            Backing::File(_) => true,
-        }
+        self.map.is_some()
     }
 
-    /// Nothing is on its way: gives the host back everything that is not used.
-    pub(crate) fn punch(&mut self) -> Result<(), StoreError> {
-        match self {
-            Backing::Memory { .. } => Ok(()),
-            Backing::Joint(joint) => joint.punch(),
-            Backing::File(image) => image.file.punch(),
-        }
-    }
-
-    /// What changed in `map` is safe, in a file; places given back before can be taken again.
-    pub(crate) fn record(&mut self, map: &RunMap<Block>, changed: &mut RunMap<()>) -> Result<(), StoreError> {
-        match self {
-            Backing::Memory { .. } => {
-                changed.clear();
+    /// Fills `bytes` with blocks from `unit` on, of which the first is at `place`, without its first `skip_bytes`.
+    pub(crate) fn read(&self, unit: u64, place: u64, skip_bytes: u64, bytes: &mut [u8]) -> Result<(), StoreError> {
+        match &mut self.inner().medium {
+            Medium::Memory { arena, .. } => {
+                arena.read(place, skip_bytes, bytes);
                 Ok(())
             }
-            Backing::Joint(joint) => joint.record(map, changed),
-            Backing::File(image) => image.record(map, changed),
+            Medium::File(file) => file.read_units(unit, place, skip_bytes, bytes),
+        }
+    }
+
+    /// Fills `stored` with a compressed block.
+    pub(crate) fn read_packed(&self, unit: u64, place: u64, stored: &mut [u8]) -> Result<(), StoreError> {
+        match &mut self.inner().medium {
+            Medium::Memory { arena, .. } => {
+                arena.read(place, 0, stored);
+                Ok(())
+            }
+            Medium::File(file) => file.read_packed(unit, place, stored),
+        }
+    }
+
+    /// Writes blocks from `unit` on, or one compressed block.
+    pub(crate) fn write(&self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        match &mut self.inner().medium {
+            Medium::Memory { arena, .. } => {
+                arena.write(place, bytes);
+                Ok(())
+            }
+            Medium::File(file) => file.write(unit, place, bytes),
+        }
+    }
+
+    /// Gives the host back everything that is not used.
+    pub(crate) fn punch(&self) -> Result<(), StoreError> {
+        match &mut self.inner().medium {
+            Medium::Memory { .. } => Ok(()),
+            Medium::File(file) => file.punch(),
+        }
+    }
+
+    /// Bytes on the host: of the blocks of all devices, and of this one's map.
+    pub(crate) fn host_bytes(&self) -> Result<(u64, u64), StoreError> {
+        let map_bytes = self.map.as_ref().map_or(Ok(0), |(log, _)| log.host_bytes())?;
+        match &self.inner().medium {
+            Medium::Memory { .. } => Ok((0, map_bytes)),
+            Medium::File(file) => Ok((file.host_bytes()?, map_bytes)),
+        }
+    }
+
+    /// Slots in use, by all devices; what a device alone gave back is not.
+    pub(crate) fn used(&self) -> u64 {
+        let released = self.map.as_ref().filter(|_| !self.is_joint).map_or(0, |(_, released)| released.slots);
+        self.inner().medium.places().used() - released
+    }
+
+    /// Bytes of memory for all devices' blocks, and for their tables.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        let inner = self.inner();
+        let held: u64 = inner.held.iter().map(RunMap::memory_bytes).sum();
+        let released = self.map.as_ref().map_or(0, |(_, released)| released.memory_bytes());
+        let tables = inner.medium.places().memory_bytes() + held + inner.others.memory_bytes() + released;
+        match &inner.medium {
+            Medium::Memory { arena, .. } => (arena.memory_bytes(), tables),
+            Medium::File(file) => (0, tables - file.places.memory_bytes() + file.memory_bytes()),
+        }
+    }
+
+    /// Whether so many blocks find room that need one range of slots each.
+    pub(crate) fn has_room(&self, units: u64) -> bool {
+        self.inner().medium.places().has_room(units, UNIT_SLOTS)
+    }
+
+    /// Slots behind all that are used.
+    pub(crate) fn growth(&self) -> u64 {
+        self.inner().medium.places().growth()
+    }
+
+    /// This device no longer has what it had between two addresses; what no other one has is free, in a file once this
+    /// device's map says so.
+    pub(crate) fn release(&mut self, start: u64, end: u64, block: Block) {
+        let mut inner = self.pool.inner();
+        if self.is_joint {
+            inner.held[self.index].remove(start, end);
+        }
+        let Some((place, len)) = slots_of(block, end - start) else { return };
+        match &mut self.map {
+            Some((_, released)) => released.push(place, len),
+            None => inner.give_up(place, len),
+        }
+    }
+
+    /// Bytes of the device's map in a file.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.map.as_ref().map_or(0, |(log, _)| log.len_bytes())
+    }
+
+    /// Generation of the device's map in a file.
+    pub(crate) fn generation(&self) -> u64 {
+        self.map.as_ref().map_or(0, |(log, _)| log.generation())
+    }
+
+    /// Whether so much was given back that the record of it should not wait for a flush.
+    pub(crate) fn wants_record(&self) -> bool {
+        self.map.as_ref().is_some_and(|(_, released)| released.are_many())
+    }
+
+    /// What changed in `map` is safe, in a file; what this device gave back before can be taken again.
+    pub(crate) fn record(&mut self, map: &RunMap<Block>, changed: &mut RunMap<()>) -> Result<(), StoreError> {
+        let Some((log, released)) = &mut self.map else {
+            changed.clear();
+            return Ok(());
+        };
+        let mut inner = self.pool.inner();
+        let Medium::File(file) = &mut inner.medium else { return Ok(()) };
+        let end_before = file.places.end();
+        file.before_record()?;
+        append_changes(log, map, changed, file.power_cut)?;
+        file.commit(self.index, log.commit())?;
+        released.take().for_each(|(place, len)| inner.give_up(place, len));
+        match &mut inner.medium {
+            Medium::File(file) => file.shrink(end_before),
+            Medium::Memory { .. } => Ok(()),
         }
     }
 }
@@ -238,7 +378,7 @@ impl Released {
 }
 
 /// What changed is in the log of a map.
-pub(crate) fn append_changes(
+fn append_changes(
     log: &mut MapLog,
     map: &RunMap<Block>,
     changed: &mut RunMap<()>,
@@ -252,74 +392,6 @@ pub(crate) fn append_changes(
         changed.clear();
     }
     if power_cut { log.sync() } else { Ok(()) }
-}
-
-/// The files of an image of one device: kept blocks, and the log of the map.
-#[derive(Debug)]
-pub(crate) struct ImageFile {
-    file: SlotFile,
-    log: MapLog,
-    released: Released,
-}
-
-impl ImageFile {
-    /// Makes an image that must not exist.
-    pub(crate) fn create(
-        host: &Arc<dyn Host>,
-        path: &Path,
-        header: &mut Header,
-        power_cut: bool,
-    ) -> Result<Self, StoreError> {
-        let mut file = SlotFile::create(host, path, header, power_cut)?;
-        let mut log = MapLog::create(host, &map_path(path, 1, 0), header.identity)?;
-        if power_cut {
-            log.sync()?;
-        }
-        file.write_header(header)?;
-        Ok(ImageFile { file, log, released: Released::default() })
-    }
-
-    /// Reads the map of an image that was opened.
-    pub(crate) fn open(
-        mut file: SlotFile,
-        header: &Header,
-        capacity_bytes: u64,
-        writable: bool,
-    ) -> Result<(Self, RunMap<Block>), StoreError> {
-        let map_path = map_path(file.path(), 1, 0);
-        let units = capacity_bytes.div_ceil(UNIT_BYTES);
-        let committed = file.commit_of(0);
-        let (log, map) =
-            MapLog::open(file.host(), &map_path, writable, file.power_cut, header.identity, units, committed)?;
-        file.use_places(used_places(&map))?;
-        Ok((ImageFile { file, log, released: Released::default() }, map))
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.log.generation()
-    }
-
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.log.len_bytes()
-    }
-
-    /// Bytes on the host.
-    pub(crate) fn host_bytes(&self) -> Result<u64, StoreError> {
-        Ok(self.file.host_bytes()? + self.log.host_bytes()?)
-    }
-
-    /// Blocks first, then the record that names their places, then the commit, then the places are free that the
-    /// record frees.
-    fn record(&mut self, map: &RunMap<Block>, changed: &mut RunMap<()>) -> Result<(), StoreError> {
-        self.file.before_record()?;
-        append_changes(&mut self.log, map, changed, self.file.power_cut)?;
-        self.file.commit(0, self.log.commit())?;
-        let end_before = self.file.places.end();
-        for (start, len) in self.released.take() {
-            self.file.give(start, len);
-        }
-        self.file.shrink(end_before)
-    }
 }
 
 /// What the map says between two blocks, holes included.

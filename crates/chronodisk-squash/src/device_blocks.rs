@@ -85,7 +85,7 @@ impl DeviceBlocks {
     /// Bytes of kept blocks that other devices have, too, and of these how many are not to be counted here, if each
     /// of the devices counts an equal part.
     pub(crate) fn shared_bytes(&self) -> (u64, u64) {
-        self.backing.joint().map_or((0, 0), |joint| joint.shared_bytes(&self.map))
+        self.backing.shared_bytes(&self.map)
     }
 
     pub(crate) fn waiting_bytes(&self) -> u64 {
@@ -257,7 +257,7 @@ impl DeviceBlocks {
 
     /// Keeps blocks none of which is known to be zero.
     fn keep_run(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
-        if self.backing.joint().is_some() {
+        if self.backing.is_joint() {
             return self.keep_jointly(unit, bytes, class);
         }
         let overwrites = self.backing.overwrites();
@@ -302,7 +302,7 @@ impl DeviceBlocks {
     fn keep_jointly(&mut self, unit: u64, bytes: &[u8], class: Class) -> Result<(), StoreError> {
         for (bytes, unit) in bytes.chunks_exact(UNIT_BYTES as usize).zip(unit..) {
             let own = self.map.at(unit, unit + 1).0;
-            let Some(joint) = self.backing.joint() else { return Ok(()) };
+            let joint = &self.backing;
             let block = match (joint.join(unit, bytes)?, own) {
                 (Some(Block::Kept { place, .. }), _) => Block::Kept { place, class },
                 // Nobody else has what is overwritten.
@@ -337,9 +337,7 @@ impl DeviceBlocks {
         } else {
             self.stop_waiting(unit, unit + 1);
         }
-        if let Some(joint) = self.backing.joint() {
-            joint.note(unit, block);
-        }
+        self.backing.note(unit, block);
     }
 
     /// Keeps `bytes` exactly, compressed where that saves a slot.
@@ -360,8 +358,7 @@ impl DeviceBlocks {
                 continue;
             }
             let own = self.map.at(unit, unit + 1).0;
-            let joined = self.backing.joint().map(|joint| joint.join(unit, &packed[..len])).transpose()?.flatten();
-            if let Some(Block::Packed { place, stored_bytes, .. }) = joined {
+            if let Some(Block::Packed { place, stored_bytes, .. }) = self.backing.join(unit, &packed[..len])? {
                 // Why another device keeps it is its own affair.
                 self.put(unit, own, Block::Packed { place, stored_bytes, class });
                 continue;
@@ -381,9 +378,7 @@ impl DeviceBlocks {
             }
             let block = Block::Packed { place, stored_bytes: len as u16, class };
             self.set(unit, unit + 1, Some(block));
-            if let Some(joint) = self.backing.joint() {
-                joint.note(unit, block);
-            }
+            self.backing.note(unit, block);
         }
         Ok(())
     }
@@ -397,9 +392,8 @@ impl DeviceBlocks {
     pub(crate) fn check_room(&self, parts: &[(DeviceUnit, &[u8])]) -> Result<(), StoreError> {
         let Some(&(first, _)) = parts.first() else { return Ok(()) };
         let units = parts.iter().flat_map(|(unit, bytes)| bytes.chunks_exact(UNIT_BYTES as usize).zip(unit.0..));
-        let new = |unit: u64| match (self.map.at(unit, unit + 1).0, self.backing.joint()) {
-            (Some(Block::Kept { place, .. }), Some(joint)) => joint.is_shared(place),
-            (Some(Block::Kept { .. }), None) => !self.backing.overwrites(),
+        let new = |unit: u64| match self.map.at(unit, unit + 1).0 {
+            Some(Block::Kept { place, .. }) => !self.backing.overwrites() || self.backing.is_shared(place),
             _ => true,
         };
         let needed = units.filter(|&(bytes, unit)| new(unit) && !is_zero(bytes)).count() as u64;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use chronodisk_store::StoreError;
 use chronodisk_store::host::{Host, RealHost};
 
-use super::backing::ImageFile;
+use super::backing::{self, Backing};
 use super::block::Block;
 use super::header::Header;
-use super::joint::{self, Member};
 use super::runs::RunMap;
 use super::slot_file::SlotFile;
 use super::{Class, ContentKind, SLOT_BYTES, SquashMode, UNIT_BYTES, slots_of};
@@ -57,20 +56,14 @@ impl ImageInfo {
         let path = path.as_ref();
         let host: Arc<dyn Host> = Arc::new(RealHost);
         let (file, header) = SlotFile::open(&host, path, false, false)?;
-        if let &[capacity_bytes] = &header.capacities_bytes[..] {
-            let (image, map) = ImageFile::open(file, &header, capacity_bytes, false)?;
-            let info = ImageInfo::of(&header, capacity_bytes, &map, image.generation());
-            let host_bytes = image.host_bytes()?;
-            return Ok(vec![ImageInfo { host_bytes, ..info.with(image.log_bytes(), (0, 0)) }]);
-        }
-        let members = joint::open(path, file, &header, false)?;
-        let info = |(capacity_bytes, (member, map)): (&u64, &(Member, RunMap<Block>))| {
-            let info = ImageInfo::of(&header, *capacity_bytes, map, member.generation());
-            let (blocks_bytes, map_bytes) = member.host_bytes()?;
+        let devices = backing::open(path, file, &header, false)?;
+        let info = |(capacity_bytes, (backing, map)): (&u64, &(Backing, RunMap<Block>))| {
+            let info = ImageInfo::of(&header, *capacity_bytes, map, backing.generation());
+            let (blocks_bytes, map_bytes) = backing.host_bytes()?;
             let host_bytes = blocks_bytes + map_bytes;
-            Ok(ImageInfo { host_bytes, ..info.with(member.log_bytes(), member.shared_bytes(map)) })
+            Ok(ImageInfo { host_bytes, ..info.with(backing.log_bytes(), backing.shared_bytes(map)) })
         };
-        header.capacities_bytes.iter().zip(&members).map(info).collect()
+        header.capacities_bytes.iter().zip(&devices).map(info).collect()
     }
 
     fn of(header: &Header, capacity_bytes: u64, map: &RunMap<Block>, generation: u64) -> Self {

@@ -223,7 +223,7 @@ impl SlotFile {
             let rest = &mut bytes[done..];
             let units = if skip == 0 { rest.len() / UNIT_BYTES as usize } else { 0 };
             if units > 0 {
-                let whole = &mut rest[..units * UNIT_BYTES as usize];
+                let whole = &mut rest[..units.min(PIECE_UNITS) * UNIT_BYTES as usize];
                 self.file.read(offset_of(place), whole)?;
                 self.verify(unit, place, whole)?;
                 done += whole.len();
@@ -236,7 +236,7 @@ impl SlotFile {
                 done += len;
                 skip = 0;
             }
-            let advanced = units.max(1) as u64;
+            let advanced = units.clamp(1, PIECE_UNITS) as u64;
             (unit, place) = (unit + advanced, place + advanced * UNIT_SLOTS);
         }
         Ok(())
@@ -258,10 +258,14 @@ impl SlotFile {
 
     /// Writes blocks from `unit` on, or one compressed block, to places that no map names which survives a kill.
     pub(crate) fn write(&mut self, unit: u64, place: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.file.write(offset_of(place), bytes)?;
-        let Some(sums) = &mut self.sums else { return Ok(()) };
-        for (index, stored) in (0..).zip(bytes.chunks(UNIT_BYTES as usize)) {
-            sums.set(place + index * UNIT_SLOTS, sum_of(unit + index, stored))?;
+        let (mut unit, mut place) = (unit, place);
+        for piece in bytes.chunks(PIECE_UNITS * UNIT_BYTES as usize) {
+            self.file.write(offset_of(place), piece)?;
+            if let Some(sums) = &mut self.sums {
+                let blocks = piece.chunks(UNIT_BYTES as usize).zip(unit..);
+                sums.set_from(place, UNIT_SLOTS, blocks.map(|(stored, unit)| sum_of(unit, stored)))?;
+            }
+            (unit, place) = (unit + PIECE_UNITS as u64, place + PIECE_UNITS as u64 * UNIT_SLOTS);
         }
         Ok(())
     }
@@ -347,6 +351,10 @@ impl SlotFile {
         Ok(())
     }
 }
+
+/// Blocks that are read or written in one call: their checksums are computed while a processor's second-level cache has
+/// them.
+const PIECE_UNITS: usize = 32;
 
 /// Where a slot begins in the file.
 fn offset_of(place: u64) -> u64 {

@@ -9,7 +9,7 @@ use chronodisk_store::{
     Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, check_extent, check_range,
 };
 
-use super::backing::{Backing, ImageFile};
+use super::backing::{self, Backing};
 use super::block::Block;
 use super::blocks::Blocks;
 use super::classifier::{Counts, Verdict};
@@ -17,7 +17,7 @@ use super::content::Content;
 use super::device_blocks::DeviceBlocks;
 use super::header::{DEVICES_MAX, Header, VERSION};
 use super::image::Sizes;
-use super::joint::{self, JointMemory};
+use super::joint::JointMemory;
 use super::kinds::holds_file_system;
 use super::location::{Location, locations_of};
 use super::meter::Worker;
@@ -131,6 +131,11 @@ fn whole_or_nothing<T>(
     })
 }
 
+/// The store of the one device of an image.
+fn only(stores: Vec<SquashStore>) -> SquashStore {
+    stores.into_iter().next().expect("an image of one device")
+}
+
 /// An error if an image is not of devices of these capacities.
 fn check_capacities(path: &Path, header: &Header, expected: &[u64]) -> Result<(), StoreError> {
     let held = &header.capacities_bytes;
@@ -153,21 +158,15 @@ impl SquashStore {
     #[must_use]
     pub fn in_memory(capacity_bytes: u64, budget_bytes: u64, options: &SquashOptions) -> Self {
         let content = Content { kind: options.content, seed: options.seed };
-        SquashStore::new(
-            capacity_bytes,
-            options.mode,
-            RunMap::default(),
-            Backing::memory(budget_bytes),
-            content,
-            options,
-        )
+        let backing = Backing::memory(budget_bytes);
+        SquashStore::new(capacity_bytes, options.mode, RunMap::default(), backing, content, options)
     }
 
     /// A store in memory that other devices' stores are in, too: what is equal at equal addresses is there once.
     #[must_use]
     pub fn in_joint_memory(capacity_bytes: u64, memory: &JointMemory, options: &SquashOptions) -> Self {
         let content = Content { kind: options.content, seed: options.seed };
-        let backing = Backing::Joint(memory.member());
+        let backing = memory.member();
         SquashStore::new(capacity_bytes, options.mode, RunMap::default(), backing, content, options)
     }
 
@@ -176,19 +175,14 @@ impl SquashStore {
     /// # Errors
     /// [`StoreError::Io`], also if the file exists.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
-        let (path, mut header) = (path.as_ref(), new_header(vec![capacity_bytes], options));
-        let image = whole_or_nothing(&options.host, path, 1, || {
-            ImageFile::create(&options.host, path, &mut header, options.durability.power_cut)
-        })?;
-        let backing = Backing::File(Box::new(image));
-        Ok(SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options))
+        SquashStore::create_joint(path, &[capacity_bytes], options).map(only)
     }
 
-    /// A new image of several devices, of two at least, with a store for each: what is equal at equal addresses is
-    /// there once.
+    /// A new image of devices of these capacities, with a store for each: what is equal at equal addresses is there
+    /// once.
     ///
     /// # Errors
-    /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there are too many.
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Image`] if there is no device, or too many are.
     pub fn create_joint(
         path: impl AsRef<Path>,
         capacities_bytes: &[u64],
@@ -196,19 +190,18 @@ impl SquashStore {
     ) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
         let count = capacities_bytes.len();
-        if !(2..=DEVICES_MAX).contains(&count) {
-            let reason = format!("an image of {count} devices together, expected 2 to {DEVICES_MAX}");
+        if !(1..=DEVICES_MAX).contains(&count) {
+            let reason = format!("an image of {count} devices, expected 1 to {DEVICES_MAX}");
             return Err(image_error(path, reason));
         }
         let mut header = new_header(capacities_bytes.to_vec(), options);
-        let members = whole_or_nothing(&options.host, path, count, || {
-            joint::create(&options.host, path, &mut header, options.durability.power_cut)
+        let backings = whole_or_nothing(&options.host, path, count, || {
+            backing::create(&options.host, path, &mut header, options.durability.power_cut)
         })?;
-        let store = |(member, &capacity_bytes)| {
-            let backing = Backing::Joint(member);
+        let store = |(backing, &capacity_bytes)| {
             SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
         };
-        Ok(members.into_iter().zip(capacities_bytes).map(store).collect())
+        Ok(backings.into_iter().zip(capacities_bytes).map(store).collect())
     }
 
     /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an
@@ -217,17 +210,10 @@ impl SquashStore {
     /// # Errors
     /// [`StoreError::Image`] says what is wrong with it; [`StoreError::InUse`], [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
-        let path = path.as_ref();
-        if SlotFile::is_unfinished_at(&options.host, path)? {
-            return SquashStore::create(path, capacity_bytes, options);
-        }
-        let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
-        check_capacities(path, &header, &[capacity_bytes])?;
-        let (image, map) = ImageFile::open(file, &header, capacity_bytes, true)?;
-        SquashStore::with_map(capacity_bytes, &header, map, Backing::File(Box::new(image)), options)
+        SquashStore::open_joint(path, &[capacity_bytes], options).map(only)
     }
 
-    /// Opens an image of several devices of these capacities.
+    /// Opens an image of devices of these capacities.
     ///
     /// # Errors
     /// As [`SquashStore::open`].
@@ -242,11 +228,10 @@ impl SquashStore {
         }
         let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;
         check_capacities(path, &header, capacities_bytes)?;
-        let members = joint::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
-        let store = |((member, map), &capacity_bytes)| {
-            SquashStore::with_map(capacity_bytes, &header, map, Backing::Joint(member), options)
-        };
-        members.map(store).collect()
+        let devices = backing::open(path, file, &header, true)?.into_iter().zip(capacities_bytes);
+        let store =
+            |((backing, map), &capacity_bytes)| SquashStore::with_map(capacity_bytes, &header, map, backing, options);
+        devices.map(store).collect()
     }
 
     /// A store of what a map says.
@@ -650,9 +635,9 @@ impl Store for SquashStore {
 
     fn allocated_bytes(&self) -> Result<u64, StoreError> {
         let blocks = self.blocks.device();
-        let kept_bytes = match blocks.backing().joint() {
-            Some(_) => Sizes::of(blocks.map()).stored_bytes - blocks.shared_bytes().1,
-            None => blocks.backing().used() * SLOT_BYTES,
+        let kept_bytes = match blocks.backing().is_joint() {
+            true => Sizes::of(blocks.map()).stored_bytes - blocks.shared_bytes().1,
+            false => blocks.backing().used() * SLOT_BYTES,
         };
         Ok(kept_bytes + blocks.waiting_bytes() + blocks.backing().log_bytes())
     }
@@ -728,7 +713,7 @@ impl Store for SquashStore {
             named.push(("squash-notices".to_owned(), notes.notices as f64));
             named.push(("squash-noted-data [bytes]".to_owned(), notes.data_bytes as f64));
         }
-        if self.blocks.device().backing().joint().is_some() {
+        if self.blocks.device().backing().is_joint() {
             named.push(("squash-shared [bytes]".to_owned(), statistics.shared_bytes as f64));
         }
         if !self.names.is_empty() {

@@ -80,11 +80,26 @@ impl Sums {
         Ok(&self.chunk(place / CHUNK_SUMS)?[(place % CHUNK_SUMS) as usize..])
     }
 
-    pub(crate) fn set(&mut self, place: u64, sum: u32) -> Result<(), StoreError> {
-        let (chunk, index) = (place / CHUNK_SUMS, (place % CHUNK_SUMS) as usize);
-        self.chunk(chunk)?[index] = sum;
-        let dirty = self.dirty.entry(chunk).or_insert(index..index + 1);
-        *dirty = dirty.start.min(index)..dirty.end.max(index + 1);
+    /// Sets the checksums of blocks that begin at a place and at each so many slots after it.
+    pub(crate) fn set_from(
+        &mut self,
+        place: u64,
+        step: u64,
+        sums: impl IntoIterator<Item = u32>,
+    ) -> Result<(), StoreError> {
+        let (mut place, mut sums) = (place, sums.into_iter().peekable());
+        while sums.peek().is_some() {
+            let (index, first) = (place / CHUNK_SUMS, (place % CHUNK_SUMS) as usize);
+            let mut end = first;
+            let slots = self.chunk(index)?[first..].iter_mut().step_by(step as usize);
+            for (slot, sum) in slots.zip(&mut sums) {
+                *slot = sum;
+                end = (place % CHUNK_SUMS) as usize + 1;
+                place += step;
+            }
+            let dirty = self.dirty.entry(index).or_insert(first..end);
+            *dirty = dirty.start.min(first)..dirty.end.max(end);
+        }
         Ok(())
     }
 

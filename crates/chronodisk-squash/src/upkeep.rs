@@ -267,7 +267,7 @@ fn write_sums(
                 done += end - start;
                 break;
             };
-            sums.set(place, sum_of(unit, &stored))?;
+            sums.set_from(place, 1, [sum_of(unit, &stored)])?;
             done += 1;
             progress(done, total);
         }

@@ -6,6 +6,7 @@
 //! request of a trace. [`calls`] has traces of system calls.
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod calls;
 mod generator;
 mod measured;

@@ -164,7 +164,8 @@ proptest! {
                 _ => {
                     // A line is gone.
                     let begin = bytes[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-                    let end = bytes[at..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |end| at + end + 1);
+                    let rest = bytes[at..].iter().position(|&byte| byte == b'\n');
+                    let end = rest.map_or(bytes.len(), |end| at + end + 1);
                     bytes.drain(begin..end);
                 }
             }

@@ -102,8 +102,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     token: Option<PathBuf>,
 
-    /// Encrypts all connections with server-cert.pem and server-key.pem from this directory; --tls-verify-peer also uses
-    /// ca-cert.pem and ca-crl.pem
+    /// Encrypts all connections with server-cert.pem and server-key.pem from this directory; --tls-verify-peer also
+    /// uses ca-cert.pem and ca-crl.pem
     #[arg(long, value_name = "DIR")]
     tls_certificates: Option<PathBuf>,
 

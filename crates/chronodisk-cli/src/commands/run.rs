@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chronodisk_device::Speed;
 use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DEVICES_MAX, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
-    RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, calibration,
+    ReplayOptions, RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, ThinkTime,
+    calibration,
 };
 use chronodisk_report::{EndedBy, RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
 use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
 use chronodisk_store::Durability;
+use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -41,6 +44,17 @@ use crate::{output, quantity, runs, stored};
     Example: chronodisk run --device first-disk --fs ext4 -- sh -c 'cp -r /usr/include /mnt && sync'\n\
     \x20        chronodisk run --device wd-zn540 --fs xfs --reps auto -- fio job.fio")]
 pub struct Arguments {
+    #[command(flatten)]
+    guest: GuestArguments,
+
+    /// Runs this program with these arguments in the guest
+    #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
+    command: Vec<OsString>,
+}
+
+/// Flags of every command that runs a guest.
+#[derive(Debug, Args)]
+pub struct GuestArguments {
     /// Selects the device: a name from `chronodisk devices`, a profile file, or exec:COMMAND for a program that is
     /// the model. Repeat it for further devices: /dev/vdb, /dev/vdc and so on
     #[arg(long, short, value_name = "PROFILE", required_unless_present = "server")]
@@ -203,10 +217,6 @@ pub struct Arguments {
     /// results must not change
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration)]
     clock_disturbance: Option<Nanos>,
-
-    /// Runs this program with these arguments in the guest
-    #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
-    command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -276,20 +286,36 @@ fn interval(text: &str) -> Result<Nanos, String> {
 /// With less, the distribution's kernel does not get through its boot reliably.
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
+/// What a guest is to do.
+pub enum Work {
+    /// Runs a program.
+    Command(Vec<OsString>),
+    /// Replays system calls.
+    Replay(Arc<Plan>),
+}
+
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
-    let time = guest_time(&arguments)?;
+    work(&arguments.guest, Work::Command(arguments.command), given)
+}
+
+/// Does the work as often as asked, and keeps the result.
+pub fn work(arguments: &GuestArguments, work: Work, given: &dyn Fn(&str) -> bool) -> Outcome {
+    let time = guest_time(arguments, matches!(work, Work::Replay(_)))?;
     if time == GuestTime::Real {
-        real_time_is_possible(&arguments)?;
+        if matches!(work, Work::Replay(_)) {
+            return Err(Failure::usage("--clock real can't be used with a trace, whose CPU time is not this host's"));
+        }
+        real_time_is_possible(arguments)?;
     }
-    let devices = load_devices(&arguments)?;
-    let options = run_options(&arguments, time, &devices)?;
+    let devices = load_devices(arguments)?;
+    let options = run_options(arguments, time, &devices, work)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
     runs::expect_place(&directory)?;
     let typed_seed = given("seed").then_some(arguments.seed);
     run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
     let new_files = NewFiles::of(&options.devices);
-    let run = repeat(&arguments, given, &devices, &options, &directory);
+    let run = repeat(arguments, given, &devices, &options, &directory);
     if !run.command_began {
         new_files.remove();
         return run.failure.map_or(Ok(run.status), Err);
@@ -308,7 +334,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     run.failure.map_or(Ok(run.status), |failure| Err(failure.after_start()))
 }
 
-fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
+fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
     if arguments.device.len() > DEVICES_MAX {
         return Err(Failure::usage(format!("a guest has at most {DEVICES_MAX} devices")));
     }
@@ -339,6 +365,32 @@ fn load_devices(arguments: &Arguments) -> Result<Vec<Device>, Failure> {
     Ok(devices)
 }
 
+impl GuestArguments {
+    /// Whether the guest makes or mounts a file system, and the host's tree is its root.
+    pub fn expect_mounted(&self) -> Result<(), Failure> {
+        if self.fs == FileSystem::None {
+            return Err(Failure::usage("a trace needs a file system to be replayed on; --fs none makes none"));
+        }
+        match self.root {
+            Root::Host => Ok(()),
+            Root::Device => Err(Failure::usage("--root device can't be used with a trace, which has no program")),
+        }
+    }
+
+    /// Mounts the file system where it was mounted before, unless told otherwise.
+    pub fn mount_at(&mut self, recorded: &str, given: bool) -> Result<(), Failure> {
+        if given && self.mount != recorded {
+            return Err(Failure::usage(format!(
+                "--mount {}: the trace was recorded on a file system at {recorded}, to which its paths lead",
+                self.mount
+            ))
+            .help("leave --mount out"));
+        }
+        recorded.clone_into(&mut self.mount);
+        Ok(())
+    }
+}
+
 /// What came of all repetitions.
 struct Run {
     result: RunResult,
@@ -361,7 +413,7 @@ impl Run {
 
 /// Repeats until done, interrupted, or something fails; what was done until then counts.
 fn repeat(
-    arguments: &Arguments,
+    arguments: &GuestArguments,
     given: &dyn Fn(&str) -> bool,
     devices: &[Device],
     options: &RunOptions,
@@ -383,7 +435,8 @@ fn repeat(
         let mut line = StageLine::new(options.file_system);
         // The first made the file system that the next replace.
         let overwrite = options.overwrite || index > 0;
-        let outcome = chronodisk_guest::run(&RunOptions { seed, overwrite, ..options.clone() }, &mut |stage| {
+        let options = RunOptions { seed, overwrite, ..options.clone() };
+        let outcome = chronodisk_guest::run(&options, &mut |stage| {
             run.command_began |= stage == Stage::Command;
             line.ended(stage);
         });
@@ -404,7 +457,7 @@ fn repeat(
                 return run;
             }
         };
-        repetition(&mut run.result, index, seed, &outcome);
+        repetition(&mut run.result, index, &options, &outcome);
         run.result.warnings.extend(arguments.reps.warning(&run.result));
         if let Some(what) = own_failure(&outcome) {
             run.fails(Failure::host(what));
@@ -445,7 +498,12 @@ fn keep(directory: &Path, index: u32, result: &RunResult, outcome: &RunOutcome) 
     kept
 }
 
-fn run_options(arguments: &Arguments, time: GuestTime, devices: &[Device]) -> Result<RunOptions, Failure> {
+fn run_options(
+    arguments: &GuestArguments,
+    time: GuestTime,
+    devices: &[Device],
+    work: Work,
+) -> Result<RunOptions, Failure> {
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
     }
@@ -461,6 +519,12 @@ fn run_options(arguments: &Arguments, time: GuestTime, devices: &[Device]) -> Re
     let kernel = arguments.kernel.as_deref().map(|file| existing_file("--kernel", file)).transpose()?;
     let words = arguments.mkfs_options.as_deref().unwrap_or_default().split_whitespace();
     let patience = arguments.elsewhere.patience();
+    let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
+    let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
+    let (command, replay) = match work {
+        Work::Command(command) => (command, None),
+        Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think })),
+    };
     Ok(RunOptions {
         devices: device_options(arguments, devices)?,
         answer_patience: patience.answer,
@@ -484,7 +548,8 @@ fn run_options(arguments: &Arguments, time: GuestTime, devices: &[Device]) -> Re
         root: root(arguments)?,
         drop_caches: arguments.drop_caches,
         check: arguments.check,
-        command: arguments.command.clone(),
+        command,
+        replay,
         sample_every: arguments.sample_every,
         stdout_to_stderr: arguments.json,
         ends_by_signal: false,
@@ -492,7 +557,7 @@ fn run_options(arguments: &Arguments, time: GuestTime, devices: &[Device]) -> Re
 }
 
 /// Whether what is asked for goes with a file system that is there, or with a new one.
-fn file_system_fits(arguments: &Arguments) -> Result<(), Failure> {
+fn file_system_fits(arguments: &GuestArguments) -> Result<(), Failure> {
     let makes = !matches!(arguments.fs, FileSystem::None | FileSystem::Existing);
     if arguments.overwrite && !makes {
         return Err(Failure::usage(format!("--fs {} makes nothing; it takes no --overwrite", arguments.fs)));
@@ -517,7 +582,7 @@ fn file_system_fits(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Where the command's root is, if it can be there.
-fn root(arguments: &Arguments) -> Result<RootChoice, Failure> {
+fn root(arguments: &GuestArguments) -> Result<RootChoice, Failure> {
     if arguments.root == Root::Host {
         return match arguments.root_files.is_empty() {
             true => Ok(RootChoice::Host),
@@ -547,7 +612,7 @@ fn root(arguments: &Arguments) -> Result<RootChoice, Failure> {
 }
 
 /// Each device with its share of the memory for bytes, or its file.
-fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
+fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
     let in_memory = arguments.store == "ram";
     if !in_memory && arguments.ram_budget.is_some() {
         return Err(Failure::usage("--ram-budget needs --store ram; a file has no memory limit"));
@@ -599,7 +664,7 @@ fn device_options(arguments: &Arguments, devices: &[Device]) -> Result<Vec<Devic
 }
 
 /// The guest's time, from --clock, --cpu, --idle, --kernel-scale and --cpu-speed; refuses what does not go together.
-fn guest_time(arguments: &Arguments) -> Result<GuestTime, Failure> {
+fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<GuestTime, Failure> {
     let idle = match arguments.idle {
         Some(Idle::Jump) => IdlePace::Jump,
         Some(Idle::Host) => IdlePace::Host,
@@ -639,13 +704,14 @@ fn guest_time(arguments: &Arguments) -> Result<GuestTime, Failure> {
         |flag: &str| Err(Failure::usage(format!("{flag} needs --cpu measured, but --cpu is {}", time.cpu_name())));
     match (arguments.kernel_scale, arguments.cpu_speed == CPU_SPEED_DEFAULT) {
         (Some(_), _) if !is_measured => needs_measured("--kernel-scale"),
-        (_, false) if !is_measured => needs_measured("--cpu-speed"),
+        // What is replayed has its own CPU time.
+        (_, false) if !is_measured && !replays => needs_measured("--cpu-speed"),
         _ => Ok(time),
     }
 }
 
 /// Whether what else is asked for can be had in the host's time.
-fn real_time_is_possible(arguments: &Arguments) -> Result<(), Failure> {
+fn real_time_is_possible(arguments: &GuestArguments) -> Result<(), Failure> {
     if arguments.sample_every.is_some() {
         return Err(Failure::usage("--sample-every can't be used with --clock real"));
     }
@@ -682,7 +748,7 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
 }
 
 /// All options as they took effect, by the names of their flags.
-fn all_options(arguments: &Arguments, options: &RunOptions) -> BTreeMap<String, Value> {
+fn all_options(arguments: &GuestArguments, options: &RunOptions) -> BTreeMap<String, Value> {
     let idle = arguments.idle.map(value_name);
     let reps = match arguments.reps {
         Reps::Fixed(count) => json!(count),

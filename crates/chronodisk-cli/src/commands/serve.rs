@@ -172,8 +172,8 @@ pub struct Arguments {
     #[arg(long)]
     stats: bool,
 
-    /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface; another
-    /// address needs --insecure
+    /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface;
+    /// another address needs --insecure
     #[arg(long, value_name = "HOST:PORT|PORT", value_parser = metrics_address)]
     metrics: Option<Address>,
 

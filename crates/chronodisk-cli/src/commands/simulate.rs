@@ -76,8 +76,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host_queue", "server"])]
     state: Option<PathBuf>,
 
-    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x). The queue of --host-queue
-    /// has this speed, too
+    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x). The queue of
+    /// --host-queue has this speed, too
     #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
     device_speed: Option<Speed>,
 

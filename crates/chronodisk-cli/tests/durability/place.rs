@@ -40,8 +40,8 @@ impl Place {
             .unwrap_or_else(|errors| panic!("no server of {store:?}: {errors}"))
     }
 
-    /// The same where the folder `small` is a file system of 1 MiB; `small/disk` is copied to `copy` at the end. `None`,
-    /// with a word about it, where this user can't mount one.
+    /// The same where the folder `small` is a file system of 1 MiB; `small/disk` is copied to `copy` at the end.
+    /// `None`, with a word about it, where this user can't mount one.
     pub fn serve_on_small_disk(&self, device: &str, store: &[&str]) -> Option<Serving> {
         std::fs::create_dir(self.path("small")).unwrap();
         let script = "mount -t tmpfs -o size=1M small small || exit 77

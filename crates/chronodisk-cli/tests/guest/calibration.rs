@@ -89,7 +89,8 @@ own = os.open('/dev/shm/own', os.O_CREAT | os.O_RDWR)
 looks_up = [lambda: os.stat('/dev/shm/own'), lambda: os.access('/dev/shm', os.R_OK), lambda: os.path.exists('/none'),
             lambda: os.readlink('/proc/self/exe'), lambda: os.close(os.open('/dev/shm/own', os.O_RDONLY))]
 others = [lambda: os.close(os.open('/dev/shm/own', os.O_RDWR | os.O_CREAT)), lambda: os.utime('/dev/shm/own'),
-          lambda: os.fstat(own), lambda: os.close(os.open('/dev/shm/own', os.O_RDWR | os.O_TRUNC)), lambda: os.getppid()]
+          lambda: os.fstat(own), lambda: os.close(os.open('/dev/shm/own', os.O_RDWR | os.O_TRUNC)),
+          lambda: os.getppid()]
 def took(call):
     begin = time.monotonic()
     for _ in range(100):

@@ -12,8 +12,8 @@ use super::limits::{Call, Halt, Held, MemoryPool, Workshop};
 use super::pace::{Paced, Refusal};
 use super::store::StorePlace;
 use crate::protocol::{
-    Answer, BODY_BYTES_MAX, Clear, Command, ErrorCode, Frame, Info, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset,
-    Statistics, UNANSWERED_MAX,
+    Answer, BODY_BYTES_MAX, Clear, Command, ErrorCode, Frame, Info, ModelStatistics, RANGE_BYTES_MAX,
+    REQUEST_BYTES_MAX, Reset, UNANSWERED_MAX,
 };
 use crate::step::{LATEST_ARRIVAL, fits};
 
@@ -437,9 +437,9 @@ impl Device {
         Ok(Answer::Next(self.paced.next(taken, safe_until, call)?))
     }
 
-    fn statistics(&self, repeated_commands: u64) -> Statistics {
+    fn statistics(&self, repeated_commands: u64) -> ModelStatistics {
         let model = probed(|sink| self.paced.committed().probe(sink));
         let (predictions, rollbacks) = self.paced.predictions_and_rollbacks();
-        Statistics { submitted: self.submitted, predictions, rollbacks, repeated_commands, model }
+        ModelStatistics { submitted: self.submitted, predictions, rollbacks, repeated_commands, model }
     }
 }

@@ -124,7 +124,7 @@ pub enum Answer {
     /// To [`Command::Next`].
     Next(NextAnswer),
     /// To [`Command::Statistics`].
-    Statistics(Statistics),
+    Statistics(ModelStatistics),
     /// To any: it could not be done.
     Error {
         /// Why, for the program.
@@ -171,7 +171,7 @@ pub enum NextAnswer {
 
 /// Counters of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Statistics {
+pub struct ModelStatistics {
     /// Requests submitted.
     pub submitted: u64,
     /// Times that the model ran ahead to its next completion.
@@ -656,7 +656,7 @@ fn decode_completions(at: Nanos, from: Reader<'_>) -> Result<Vec<Completion>, Pr
 }
 
 fn decode_statistics(mut from: Reader<'_>) -> Result<Answer, ProtocolError> {
-    let mut statistics = Statistics {
+    let mut statistics = ModelStatistics {
         submitted: from.u64()?,
         predictions: from.u64()?,
         rollbacks: from.u64()?,

@@ -30,8 +30,8 @@
 //! no clock. *Versions.* The layout of `Hello`, of its answer and of [`Answer::Error`] never changes, so that both
 //! sides can say which version they lack.
 //!
-//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with one answers with a nonce of
-//! its own ([`Answer::Challenge`]), takes the client's [`Command::Prove`], shows that it has the token as well
+//! *Authentication.* A client with a [`Token`] puts a nonce into its greeting. A server with one answers with a nonce
+//! of its own ([`Answer::Challenge`]), takes the client's [`Command::Prove`], shows that it has the token as well
 //! ([`Answer::Proven`]) and then welcomes the client. The token itself is never sent. *Bounds.* Besides the lengths of
 //! frames: a read or write has at most [`REQUEST_BYTES_MAX`], another range [`RANGE_BYTES_MAX`], what is outstanding
 //! [`OUTSTANDING_BYTES_MAX`], and nothing arrives after
@@ -48,7 +48,7 @@ mod tests;
 
 pub use auth::{Nonce, Proof, Token, TokenError, TokenErrorKind};
 pub use frame::{Decoder, Frame, encode_frame};
-pub use message::{Answer, Clear, Command, ErrorCode, Info, NextAnswer, Reset, Statistics, Welcome};
+pub use message::{Answer, Clear, Command, ErrorCode, Info, ModelStatistics, NextAnswer, Reset, Welcome};
 
 /// Version of the protocol; it changes when a side that knows only the old one would misread the new one.
 pub const VERSION: u16 = 1;

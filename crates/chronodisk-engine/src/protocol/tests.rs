@@ -46,7 +46,7 @@ fn answers() -> Vec<Answer> {
         rotational: true,
         zones: None,
     };
-    let statistics = Statistics {
+    let statistics = ModelStatistics {
         submitted: 1,
         predictions: 2,
         rollbacks: 3,

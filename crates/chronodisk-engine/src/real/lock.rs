@@ -1,8 +1,8 @@
 //! A lock whose holder runs with the priority of whoever waits for it.
 //!
-//! The thread that waits for completions has real-time priority, all others have not. While it waits for a lock, whoever
-//! computes on the host could keep the lock's holder from running for as long as the scheduler likes, 4 ms and more, and
-//! with it that thread: *priority inversion*. With the protocol of priority inheritance (POSIX.1-2017,
+//! The thread that waits for completions has real-time priority, all others have not. While it waits for a lock,
+//! whoever computes on the host could keep the lock's holder from running for as long as the scheduler likes, 4 ms and
+//! more, and with it that thread: *priority inversion*. With the protocol of priority inheritance (POSIX.1-2017,
 //! `pthread_mutexattr_setprotocol`; futex(2), `FUTEX_LOCK_PI`) the holder gets its priority until it unlocks.
 #![allow(unsafe_code)]
 

@@ -19,7 +19,7 @@ pub use self::linger::Linger;
 pub use self::lock::{InheritingGuard, InheritingMutex};
 use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class};
 pub use self::pace::{ASLEEP_SHARE_PERCENT, Gap, Pace, PaceStatistics, Wait};
-use crate::engine::{Bytes, DeviceIndex, Due, Engine};
+use crate::engine::{DeviceIndex, Due, Engine, Transfer};
 use crate::log::RequestLog;
 use crate::step::LATEST_ARRIVAL;
 
@@ -34,7 +34,7 @@ use crate::step::LATEST_ARRIVAL;
 /// of the host's clock by no more than the lead and what the caller wants for preparation.
 ///
 /// ```
-/// use chronodisk_engine::{Bytes, DeviceIndex, Engine, Found, RealClock, RealId, RealOptions};
+/// use chronodisk_engine::{Transfer, DeviceIndex, Engine, Found, RealClock, RealId, RealOptions};
 /// use chronodisk_sim::{Nanos, Op, Request};
 /// # fn run(model: Box<dyn chronodisk_device::DeviceModel>) {
 /// let mut engine = Engine::new();
@@ -46,7 +46,7 @@ use crate::step::LATEST_ARRIVAL;
 /// request.id = RealId { transport, connection: 1, slot: 0 }.pack();
 /// let received = Nanos::from_micros(500);
 /// let asleep = Nanos::from_micros(400);
-/// clock.arrive(received, Found::Woken { asleep }, device, request, Bytes::MOVED);
+/// clock.arrive(received, Found::Woken { asleep }, device, request, Transfer::MOVED);
 ///
 /// let mut leaving = Vec::new();
 /// let wake_at = clock.wake_at().expect("something is outstanding");
@@ -235,7 +235,7 @@ impl RealClock {
         found: Found,
         device: DeviceIndex,
         request: Request,
-        bytes: Bytes,
+        bytes: Transfer,
     ) -> Nanos {
         let transport = &mut self.transports[usize::from(RealId::unpack(request.id).transport.0)];
         let skew = transport.skew(found);
@@ -245,11 +245,11 @@ impl RealClock {
         self.engine.arrive(at, device, request, bytes)
     }
 
-    /// The bytes of a request that arrived with [`Bytes::Moving`] have moved.
+    /// The bytes of a request that arrived with [`Transfer::Moving`] have moved.
     ///
     /// # Panics
     /// As [`Engine::store_done`] does.
-    pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RealId, bytes: Bytes) {
+    pub fn store_done(&mut self, at: Nanos, device: DeviceIndex, id: RealId, bytes: Transfer) {
         self.engine.store_done(at, device, id.pack(), bytes);
     }
 

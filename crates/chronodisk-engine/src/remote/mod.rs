@@ -26,8 +26,8 @@ pub use store::RemoteStore;
 
 use crate::fault::{FaultKind, ModelFault};
 use crate::protocol::{
-    Answer, Command, Info, NextAnswer, OUTSTANDING_MAX, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset, Statistics, Token,
-    TokenError,
+    Answer, Command, Info, ModelStatistics, NextAnswer, OUTSTANDING_MAX, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset,
+    Token, TokenError,
 };
 use link::lock;
 
@@ -97,7 +97,7 @@ pub struct RemoteModel {
     outstanding: HashSet<RequestId>,
     next: Next,
     /// As they were when last asked for.
-    statistics: Statistics,
+    statistics: ModelStatistics,
 }
 
 /// What is known of the next completions.
@@ -131,7 +131,7 @@ impl RemoteModel {
             now: Nanos::ZERO,
             outstanding: HashSet::new(),
             next: Next::Nothing,
-            statistics: Statistics::default(),
+            statistics: ModelStatistics::default(),
         })
     }
 
@@ -260,7 +260,7 @@ impl RemoteModel {
 
     /// The counters as they were last fetched, and those of the link.
     #[must_use]
-    pub fn statistics(&self) -> (&Statistics, LinkStatistics) {
+    pub fn statistics(&self) -> (&ModelStatistics, LinkStatistics) {
         (&self.statistics, lock(&self.link).statistics())
     }
 

@@ -1,5 +1,5 @@
-//! A small world without noise: threads that compute, read, read ahead and sleep, on processors that they share and on a
-//! device with channels. It runs at any speed of the device, followed and frozen by a [`Dilation`] or left alone.
+//! A small world without noise: threads that compute, read, read ahead and sleep, on processors that they share and on
+//! a device with channels. It runs at any speed of the device, followed and frozen by a [`Dilation`] or left alone.
 
 use std::collections::HashMap;
 

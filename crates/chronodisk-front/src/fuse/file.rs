@@ -7,8 +7,8 @@ use chronodisk_sim::SECTOR_BYTES;
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// Largest read or write in bytes that a block device on the file should send (`queue/max_sectors_kb`). Each piece of
-/// memory that is not a whole page counts as one, so the kernel divides requests near [`REQUEST_BYTES_MAX`], and perhaps
-/// within a block, which fails. Half of that leaves as many pages again for such pieces.
+/// memory that is not a whole page counts as one, so the kernel divides requests near [`REQUEST_BYTES_MAX`], and
+/// perhaps within a block, which fails. Half of that leaves as many pages again for such pieces.
 pub const DEVICE_REQUEST_BYTES_MAX: u32 = REQUEST_BYTES_MAX / 2;
 
 /// Value of the mount option `rootmode`: the root of the file system is the regular file itself, so the mount point is

@@ -18,8 +18,8 @@ use crate::buffer_pool::BufferPool;
 ///
 /// The owner of the descriptor turns this wheel: one message is read into [`receive_room`](Self::receive_room) and
 /// [`received`](Self::received); [`next_event`](Self::next_event) is asked; a request is [executed](Self::execute) at
-/// once and [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is written with one call and
-/// [acknowledged](Self::sent). While [`wants_input`](Self::wants_input) is false no message is read.
+/// once and [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is written with one call
+/// and [acknowledged](Self::sent). While [`wants_input`](Self::wants_input) is false no message is read.
 ///
 /// With the same number of requests under way and of the same sizes as before nothing is allocated.
 #[derive(Debug)]
@@ -410,12 +410,12 @@ impl FuseSession {
         self.message.get(begin..begin + request.len_bytes as usize)
     }
 
-    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when the request is told. If
-    /// it fails, [`complete`](Self::complete) tells the kernel so.
+    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when the request is told.
+    /// If it fails, [`complete`](Self::complete) tells the kernel so.
     ///
     /// # Errors
-    /// Those of the store; the request stays outstanding. A store that answers [`StoreError::WouldWait`] has not failed:
-    /// the caller asks again.
+    /// Those of the store; the request stays outstanding. A store that answers [`StoreError::WouldWait`] has not
+    /// failed: the caller asks again.
     pub fn execute(&mut self, slot: u32, store: &mut dyn Store) -> Result<(), StoreError> {
         let gone = |what: &str| StoreError::Damaged { what: what.to_owned() };
         let request = self.request(slot).ok_or_else(|| gone("a request that is not outstanding"))?;

@@ -1,12 +1,12 @@
 //! A connection of any protocol: what its thread does, and how other threads deliver to it.
 //!
-//! A front end is a [`Protocol`]: what was received goes in, requests come out; completions go in, replies come out. The
-//! skeleton in [`serve_connection`] does the rest for all of them: it takes requests to the device's clock, moves their
-//! bytes or has a helper move them, waits, delivers completions at their instants, and ends a connection whose code
-//! panics.
+//! A front end is a [`Protocol`]: what was received goes in, requests come out; completions go in, replies come out.
+//! The skeleton in [`serve_connection`] does the rest for all of them: it takes requests to the device's clock, moves
+//! their bytes or has a helper move them, waits, delivers completions at their instants, and ends a connection whose
+//! code panics.
 //!
-//! Three things differ between protocols and stay with them. *Receiving and sending*: a byte stream is sent in pieces by
-//! one gathered call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call a message.
+//! Three things differ between protocols and stay with them. *Receiving and sending*: a byte stream is sent in pieces
+//! by one gathered call, vhost-user passes descriptors and writes into the guest's memory, FUSE has one call a message.
 //! *When the bytes move*: a vhost-user guest whose time stands still needs them before its kick is acknowledged, so its
 //! session moves them itself and hands over requests that are [done](Incoming::Moved). *What a client may hold*: a
 //! stream's client can stop reading, negotiate for ever and claim memory; the others can't.
@@ -14,7 +14,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use chronodisk_engine::{Bytes, Departure, Found, InheritingGuard, RealId, TransportIndex};
+use chronodisk_engine::{Departure, Found, InheritingGuard, RealId, Transfer, TransportIndex};
 use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Store, StoreError};
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
@@ -68,8 +68,8 @@ pub(super) trait Protocol: Send + Sized + 'static {
     fn plan(&mut self, io: Io<'_>, moving: bool) -> Option<Wants>;
 
     /// Waits in the receiving call itself where that is cheaper: the connection is the only one, and nothing but
-    /// [`Wants::input`] is waited for. The connection's state is not locked meanwhile, since another one may connect and
-    /// have something to deliver. `None` if the protocol has no such call.
+    /// [`Wants::input`] is waited for. The connection's state is not locked meanwhile, since another one may connect
+    /// and have something to deliver. `None` if the protocol has no such call.
     fn receive_alone(_connection: &Connection<Self>, _worker: &mut Worker) -> Option<Seen> {
         None
     }
@@ -100,9 +100,9 @@ pub(super) trait Protocol: Send + Sized + 'static {
 /// A request that was received. Its slot is unique among the connection's outstanding requests.
 pub(super) enum Incoming {
     /// The bytes have moved. The skeleton sets the request's id and issuer.
-    Moved { slot: u32, request: Request, bytes: Bytes },
-    /// The bytes are to be moved. Without a request for the device it takes no time there. It was seen at `seen`, if that
-    /// was not when the protocol [received](Protocol::receive).
+    Moved { slot: u32, request: Request, bytes: Transfer },
+    /// The bytes are to be moved. Without a request for the device it takes no time there. It was seen at `seen`, if
+    /// that was not when the protocol [received](Protocol::receive).
     ToMove { slot: u32, request: Option<Request>, work: Work, seen: Option<Seen> },
 }
 
@@ -319,18 +319,18 @@ impl<P: Protocol> Connection<P> {
             };
             let took = shared.now().saturating_sub(asked);
             let bytes = match (executed, request) {
-                (Ok(()), _) => Bytes::Moved { took },
+                (Ok(()), _) => Transfer::Moved { took },
                 (Err(NotMoved::WouldWait), Some(request)) => {
                     slow.push(state.begin_moving(slot, request, work));
-                    Bytes::Moving
+                    Transfer::Moving
                 }
                 (Err(NotMoved::WouldWait), None) => {
                     shared.note_store_error(&StoreError::WouldWait);
-                    Bytes::Failed { took }
+                    Transfer::Failed { took }
                 }
                 (Err(NotMoved::Failed(reason)), _) => {
                     shared.note_store_error(&reason);
-                    Bytes::Failed { took }
+                    Transfer::Failed { took }
                 }
             };
             match request.filter(|_| shared.shadowing.is_none()) {

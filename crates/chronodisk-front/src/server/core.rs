@@ -60,7 +60,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use chronodisk_device::{BuildOptions, Profile};
-    use chronodisk_engine::{Bytes, Engine, Found, RealId, RealOptions};
+    use chronodisk_engine::{Engine, Found, RealId, RealOptions, Transfer};
     use chronodisk_sim::{Op, Request};
 
     use super::*;
@@ -91,7 +91,7 @@ mod tests {
         let transport = clock.add_transport("test", RealOptions::default());
         let mut request = Request::new(0, Op::Read, 0, 8);
         request.id = RealId { transport, connection: 3, slot: 0 }.pack();
-        clock.arrive(Nanos::ZERO, Found::Busy, device, request, Bytes::MOVED);
+        clock.arrive(Nanos::ZERO, Found::Busy, device, request, Transfer::MOVED);
         let mut core = Core::new(clock);
         let wake_at = core.clock.wake_at();
         assert!(core.settle(1, wake_at));

@@ -26,8 +26,8 @@ use crate::fuse::{FuseCommand, FuseEvent, FuseFile, FuseRequest, FuseSession, Pa
 /// for memory that only writing them would free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FuseAttachment {
-    /// The serving thread does not wait for the device's own write-back when it needs memory (`PR_SET_IO_FLUSHER`; needs
-    /// `CAP_SYS_RESOURCE`).
+    /// The serving thread does not wait for the device's own write-back when it needs memory (`PR_SET_IO_FLUSHER`;
+    /// needs `CAP_SYS_RESOURCE`).
     pub io_flusher: bool,
     /// The process is not paged out (`mlockall`; needs `CAP_IPC_LOCK` or no limit on locked memory).
     pub memory_locked: bool,

@@ -45,8 +45,8 @@ use std::thread::JoinHandle;
 use chronodisk_device::{DeviceModel, probed};
 use chronodisk_engine::real_host::{self, KeepAwake};
 use chronodisk_engine::{
-    DeviceIndex, Engine, InheritingGuard, InheritingMutex, MonotonicClock, PaceStatistics, RealClock, RealOptions,
-    RealStatistics, Statistics,
+    DeviceIndex, Engine, EngineStatistics, InheritingGuard, InheritingMutex, MonotonicClock, PaceStatistics, RealClock,
+    RealOptions, RealStatistics,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_store::Store;
@@ -114,7 +114,7 @@ impl Default for ServerOptions {
 #[derive(Clone, Debug, Default)]
 pub struct ServerStatistics {
     /// Counters of the engine.
-    pub engine: Statistics,
+    pub engine: EngineStatistics,
     /// Estimates and counters of the host's clock.
     pub clock: RealStatistics,
     /// What the threads did with their time.

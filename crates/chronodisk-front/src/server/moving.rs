@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use chronodisk_engine::{Bytes, RealId};
+use chronodisk_engine::{RealId, Transfer};
 use chronodisk_sim::{Request, Status};
 use chronodisk_store::{Store, StoreError, forward_to_store};
 
@@ -148,7 +148,7 @@ impl<P: Protocol> Connection<P> {
         let begun = shared.now();
         let moved = self.perform(shared, &mut slow, store);
         let took = shared.now().saturating_sub(begun);
-        let bytes = if moved.is_ok() { Bytes::Moved { took } } else { Bytes::Failed { took } };
+        let bytes = if moved.is_ok() { Transfer::Moved { took } } else { Transfer::Failed { took } };
         let id = RealId::unpack(slow.request.id);
         self.state().end_moving(shared, slow, moved);
         {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use chronodisk_engine::{Bytes, Departure, Found, Linger, Pace, TransportIndex, Wait, real_host};
+use chronodisk_engine::{Departure, Found, Linger, Pace, Transfer, TransportIndex, Wait, real_host};
 use chronodisk_sim::{Nanos, Request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ pub(super) struct Worker {
     pace: Pace,
     linger: Linger,
     scheduling: real_host::Scheduling,
-    arrivals: Vec<(Request, Bytes, Option<Seen>)>,
+    arrivals: Vec<(Request, Transfer, Option<Seen>)>,
     leaving: Vec<Departure>,
     group: Vec<Departure>,
     left: Left,
@@ -109,7 +109,7 @@ impl Worker {
 
     /// A request came; it arrives with the next [`turn`](Self::turn), and as of `begun`, when its
     /// first bytes came, if it came in pieces.
-    pub fn arrived(&mut self, request: Request, bytes: Bytes, begun: Option<Seen>) {
+    pub fn arrived(&mut self, request: Request, bytes: Transfer, begun: Option<Seen>) {
         self.arrivals.push((request, bytes, begun));
     }
 

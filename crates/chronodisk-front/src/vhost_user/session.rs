@@ -78,11 +78,11 @@ pub struct Arrival {
 impl Arrival {
     /// The bytes as the engine knows them.
     #[must_use]
-    pub fn bytes(&self) -> chronodisk_engine::Bytes {
+    pub fn bytes(&self) -> chronodisk_engine::Transfer {
         let took = self.store_time;
         match self.failed {
-            true => chronodisk_engine::Bytes::Failed { took },
-            false => chronodisk_engine::Bytes::Moved { took },
+            true => chronodisk_engine::Transfer::Failed { took },
+            false => chronodisk_engine::Transfer::Moved { took },
         }
     }
 }

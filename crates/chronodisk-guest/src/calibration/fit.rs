@@ -1,9 +1,9 @@
 //! From what probes took natively and in a guest to what each kind of work counts.
 //!
 //! All is linear: natively a probe took N; in the guest its own code took U, and the kernel did pieces of work of each
-//! kind. What the pieces count must be N - U in sum. Each kind has probes in which it is nearly all that the kernel does,
-//! so the kinds are solved one after the other, and what those before count in a probe is taken off. Two probes of a
-//! kind whose pieces differ in size give a line, one gives a share.
+//! kind. What the pieces count must be N - U in sum. Each kind has probes in which it is nearly all that the kernel
+//! does, so the kinds are solved one after the other, and what those before count in a probe is taken off. Two probes
+//! of a kind whose pieces differ in size give a line, one gives a share.
 //!
 //! A program that was just begun takes more of its own CPU time than natively, because the host has to make an address
 //! space for it page by page. So of beginning processes, forks give the share of the kernel's work, and what remains

@@ -1,7 +1,7 @@
 //! Calibration: what the guest's work must count so that it takes as long as natively.
 //!
-//! Small programs, each of which does one thing often, run natively and in a guest. Natively their CPU time is taken; in
-//! the guest that of their own code, and that of its kernel by kind of work ([`Work`]). From both follow the
+//! Small programs, each of which does one thing often, run natively and in a guest. Natively their CPU time is taken;
+//! in the guest that of their own code, and that of its kernel by kind of work ([`Work`]). From both follow the
 //! [`KernelCosts`], which are kept for this processor and these kernels. CPU time is nearly the same on a busy machine
 //! as on an idle one; what shared caches still do to it makes it longer, so of several runs the shortest counts.
 

@@ -6,8 +6,10 @@ use std::process::Command;
 
 use super::layout::{
     AnswerWords, Ask, Backend, CALENDAR_SOCKET, Clock, Computing, Cost, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE,
-    EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Idling, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC, PAGE_VARIABLE, PROBE_MARK,
-    PROBES, Page, QuestionWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
+    EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT,
+    FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC,
+    PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word,
+    WorkedWords,
 };
 use super::{InC, SharedEnum, SharedStruct};
 use crate::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
@@ -142,10 +144,24 @@ fn constants() -> Vec<(Definitions, &'static str)> {
         ),
         (
             vec![
+                ("FEED_MARK", format!("{FEED_MARK:#x}ull")),
+                ("FEED_PART", FEED_PART.to_string()),
+                ("FEED_CHARGE", FEED_CHARGE.to_string()),
+                ("FEED_REPORT", FEED_REPORT.to_string()),
+                ("FEED_PART_BYTES", FEED_PART_BYTES.to_string()),
+                ("FEED_REPORT_OFFSET", FEED_REPORT_OFFSET.to_string()),
+                ("FEED_REPORT_BYTES", FEED_REPORT_BYTES.to_string()),
+            ],
+            "First argument of the system calls by which a replayer asks for its feed, the second, most bytes of a \
+             part, and the place of the report in the feed.",
+        ),
+        (
+            vec![
                 ("PAGE_VARIABLE", quoted(PAGE_VARIABLE)),
                 ("EXCHANGE_VARIABLE", quoted(EXCHANGE_VARIABLE)),
                 ("VHOST_VARIABLE", quoted(VHOST_VARIABLE)),
                 ("SERIAL_OUT_VARIABLE", quoted(SERIAL_OUT_VARIABLE)),
+                ("FEED_VARIABLE", quoted(FEED_VARIABLE)),
             ],
             "Variables of the environment that name descriptors.",
         ),

@@ -243,6 +243,22 @@ pub(crate) const PROBE_MARK: u64 = 0x6368_726f_6e6f;
 /// So many of them are measured.
 pub(crate) const PROBES: u32 = 255;
 
+/// First argument of the system calls by which a replayer asks for its feed: "replay".
+pub(crate) const FEED_MARK: u64 = 0x7265_706c_6179;
+/// The second, what it asks for: a part of the feed, from the offset in the third, at the address in the fourth, of as
+/// many bytes as the fifth says;
+pub(crate) const FEED_PART: u64 = 1;
+/// CPU time, whose nanoseconds are the third, and whose rest goes to the address in the fourth;
+pub(crate) const FEED_CHARGE: u64 = 2;
+/// that its report is taken, of as many bytes as the third says, from the address in the fourth.
+pub(crate) const FEED_REPORT: u64 = 3;
+/// Most bytes of a part: what a task has ahead.
+pub(crate) const FEED_PART_BYTES: usize = 16 << 10;
+/// Where the report is in the feed.
+pub(crate) const FEED_REPORT_OFFSET: usize = 64;
+/// Bytes of the report.
+pub(crate) const FEED_REPORT_BYTES: usize = 2048;
+
 /// The environment of the guest's kernel names descriptors: of the page,
 pub(crate) const PAGE_VARIABLE: &str = "CHRONODISK_PAGE_FD";
 /// of the exchange socket,
@@ -251,6 +267,8 @@ pub(crate) const EXCHANGE_VARIABLE: &str = "CHRONODISK_EXCHANGE_FD";
 pub(crate) const VHOST_VARIABLE: &str = "CHRONODISK_VHOST_FDS";
 /// and of the line to the launcher.
 pub(crate) const SERIAL_OUT_VARIABLE: &str = "CHRONODISK_SERIAL_OUT_FD";
+/// Of a replayer's feed, if the guest has one.
+pub(crate) const FEED_VARIABLE: &str = "CHRONODISK_FEED_FD";
 
 /// The guest's kernel connects to the sockets of its devices, which have no names on the host, by this and the device's
 /// name: chronodisk-vda and on.

@@ -111,6 +111,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         reps: run_times_ms.iter().enumerate().map(rep).collect(),
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
+        replay: None,
         failure: None,
     }
 }

@@ -4,22 +4,27 @@
 //! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
 //! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
 //! [`read_strace`] imports the output of strace. [`groups`](groups()) finds tasks that depend on each other, and
-//! [`draw`] draws them with replacement.
+//! [`draw`] draws them with replacement. [`plan`](plan()) says what a replayer does, and in which order.
 //!
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 
+mod actions;
 mod draw;
 mod fold;
 mod groups;
 mod namespace;
+mod order;
+mod plan;
 mod record;
 mod resolve;
 mod strace;
 mod table;
+mod tables;
 
 pub use draw::draw;
 pub use fold::fold;
 pub use groups::{Groups, groups};
+pub use plan::{Action, Argument, Expected, Plan, PlanError, PlannedTask, Step, Wait, plan};
 pub use record::{
     Call, CallError, CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX, Think, Validator,
     think_times,

@@ -1,9 +1,10 @@
 //! `chronodisk calibrate --check`: whole programs in a guest on a device that takes no time, and natively in memory.
 //!
-//! Natively a program's CPU time on one processor is what it would run for if that idled otherwise, because in memory it
-//! waits for nothing; its run time on all processors, which the table has as well, is longer on a busy machine and
-//! shorter where it uses several. What is compared is the run time in the guest, which has one processor, and the native
-//! CPU time on one. Both sides work in an ext4 where this process may mount one natively, and in tmpfs otherwise.
+//! Natively a program's CPU time on one processor is what it would run for if that idled otherwise, because in memory
+//! it waits for nothing; its run time on all processors, which the table has as well, is longer on a busy machine and
+//! shorter where it uses several. What is compared is the run time in the guest, which has one processor, and the
+//! native CPU time on one. Both sides work in an ext4 where this process may mount one natively, and in tmpfs
+//! otherwise.
 
 use std::ffi::OsString;
 use std::fs;

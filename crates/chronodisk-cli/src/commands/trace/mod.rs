@@ -3,6 +3,7 @@
 mod bootstrap;
 mod groups;
 mod import;
+mod replay;
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
-/// Imports and examines traces of system calls, and draws new workloads from them
+/// Imports, examines and replays traces of system calls, and draws new workloads from them
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -25,14 +26,16 @@ enum Command {
     Import(import::Arguments),
     Groups(groups::Arguments),
     Bootstrap(bootstrap::Arguments),
+    Replay(replay::Arguments),
 }
 
 /// Does what was asked.
-pub fn execute(arguments: Arguments) -> Outcome {
+pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     match arguments.command {
         Command::Import(arguments) => import::execute(&arguments),
         Command::Groups(arguments) => groups::execute(&arguments),
         Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
+        Command::Replay(arguments) => replay::execute(arguments, given),
     }
 }
 

@@ -6,8 +6,8 @@
 //! * A write, zeroing or discard that succeeded is there now. Without a volatile cache it is there afterwards; with one
 //!   either it or anything that was possible before is.
 //! * One that failed may have had an effect on each of its sectors, or none.
-//! * A flush or an orderly end that succeeded makes what is there now what is there afterwards; one that failed promises
-//!   nothing.
+//! * A flush or an orderly end that succeeded makes what is there now what is there afterwards; one that failed
+//!   promises nothing.
 //! * After a synchronisation failed, what it might have covered is old or new, for readers too, until it is written
 //!   again.
 

@@ -1,0 +1,242 @@
+//! The feed of a replayer: a file of the launcher's that the guest's clock hands over in parts.
+//!
+//! It begins with a header, the report that the replayer leaves, and an index of tasks; each task's steps follow. All
+//! of it is 64-bit words, as the processor has them. Strings end with NUL and are filled up to whole words.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::{Action, Argument, Expected, Plan, Step};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::player::{DIFFERENCES_MAX, Difference, Report};
+use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_BYTES, FEED_REPORT_OFFSET};
+
+/// "feed" and the version of its form.
+pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0001;
+/// Words of the header: magic, number of tasks.
+pub(super) const HEADER_WORDS: usize = 2;
+/// Where the index begins.
+pub(super) const INDEX_OFFSET: usize = FEED_REPORT_OFFSET + FEED_REPORT_BYTES;
+/// Words of a task in the index: offset and bytes of its steps, and its id, with [`FIRST`].
+pub(super) const INDEX_WORDS: usize = 3;
+/// A task that the replayer makes by itself.
+pub(super) const FIRST: u64 = 1 << 32;
+/// Bytes before the steps in a part: its size.
+pub(super) const PART_HEADER_BYTES: usize = 8;
+/// Most waits of one step; more are steps before it.
+const WAITS_MAX: usize = 256;
+
+/// What the words of a step's head hold: kind, whether it signals, number of waits, number of words.
+pub(super) mod head {
+    pub const SIGNALS: u64 = 1 << 8;
+    pub const WAITS_SHIFT: u32 = 16;
+    pub const WORDS_SHIFT: u32 = 32;
+    /// Words before the waits: this one, the CPU time, and the record's index.
+    pub const WORDS: usize = 3;
+}
+
+/// Kinds of steps.
+pub(super) mod kind {
+    pub const NOTHING: u64 = 0;
+    /// Number and kind of expectation; what is expected; kinds of arguments; six arguments; strings.
+    pub const CALL: u64 = 1;
+    /// Whether sockets; both descriptors.
+    pub const PIPE: u64 = 2;
+    /// Descriptor; bytes.
+    pub const RECEIVE: u64 = 3;
+    /// Descriptor; bytes.
+    pub const SEND: u64 = 4;
+    /// Task; flags.
+    pub const SPAWN: u64 = 5;
+    pub const OWN_FILES: u64 = 6;
+    /// Nanoseconds.
+    pub const SLEEP: u64 = 7;
+    /// Descriptor; offset; bytes.
+    pub const TOUCH: u64 = 8;
+}
+
+/// Kinds of expectations.
+pub(super) mod expectation {
+    pub const OUTCOME: u64 = 0;
+    pub const EXACTLY: u64 = 1;
+    pub const DESCRIPTOR: u64 = 2;
+}
+
+/// Kinds of arguments, four bits each.
+pub(super) mod argument {
+    pub const NUMBER: u64 = 0;
+    /// The argument is an offset in bytes from the beginning of the step.
+    pub const PATH: u64 = 1;
+    pub const SCRATCH: u64 = 2;
+    pub const DATA: u64 = 3;
+}
+
+/// How recorded CPU time becomes the guest's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ThinkTime {
+    /// Recorded time is divided by this.
+    pub speed: f64,
+    /// Whether the kernel's part counts, too, since the guest's own kernel takes no time.
+    pub with_kernel: bool,
+}
+
+impl ThinkTime {
+    fn of(self, step: &Step) -> u64 {
+        let recorded = if self.with_kernel { step.think.saturating_add(step.kernel) } else { step.think };
+        (recorded.as_nanos() as f64 / self.speed).round() as u64
+    }
+}
+
+/// Writes the feed of a plan to memory without a name.
+pub(crate) fn write_feed(plan: &Plan, think: ThinkTime) -> io::Result<File> {
+    let mut file = File::from(memfd_create("chronodisk-feed", MemfdFlags::CLOEXEC)?);
+    let steps_at = INDEX_OFFSET + plan.tasks.len() * INDEX_WORDS * 8;
+    let mut index: Vec<u64> = Vec::with_capacity(plan.tasks.len() * INDEX_WORDS);
+    file.seek(SeekFrom::Start(steps_at as u64))?;
+    let mut offset = steps_at as u64;
+    for task in &plan.tasks {
+        let mut words = Vec::new();
+        for step in &task.steps {
+            encode(step, think, &mut words);
+        }
+        file.write_all(&bytes_of(&words))?;
+        let bytes = words.len() as u64 * 8;
+        index.extend([offset, bytes, u64::from(task.id) | if task.is_first { FIRST } else { 0 }]);
+        offset += bytes;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64]))?;
+    file.seek(SeekFrom::Start(INDEX_OFFSET as u64))?;
+    file.write_all(&bytes_of(&index))?;
+    Ok(file)
+}
+
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn encode(step: &Step, think: ThinkTime, words: &mut Vec<u64>) {
+    let (early, last) = step.waits.split_at(step.waits.len().saturating_sub(1) / WAITS_MAX * WAITS_MAX);
+    let word = |wait: &chronodisk_trace::calls::Wait| u64::from(wait.task) | u64::from(wait.signals) << 32;
+    for waits in early.chunks(WAITS_MAX) {
+        let length = (head::WORDS + waits.len()) as u64;
+        words.push(kind::NOTHING | (waits.len() as u64) << head::WAITS_SHIFT | length << head::WORDS_SHIFT);
+        words.extend([0, step.record as u64]);
+        words.extend(waits.iter().map(word));
+    }
+    let begin = words.len();
+    words.extend([0, think.of(step), step.record as u64]);
+    words.extend(last.iter().map(word));
+    let kind = encode_action(&step.action, begin, words);
+    let length = (words.len() - begin) as u64;
+    assert!(length as usize * 8 <= FEED_PART_BYTES - PART_HEADER_BYTES, "a step of {length} words");
+    let signals = if step.signals { head::SIGNALS } else { 0 };
+    words[begin] = kind | signals | (last.len() as u64) << head::WAITS_SHIFT | length << head::WORDS_SHIFT;
+}
+
+fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
+    match action {
+        Action::Nothing => kind::NOTHING,
+        Action::Call { number, arguments, expected } => {
+            encode_call(*number, arguments, *expected, begin, words);
+            kind::CALL
+        }
+        Action::Pipe { sockets, descriptors: [first, second] } => {
+            words.extend([u64::from(*sockets), *first as u64, *second as u64]);
+            kind::PIPE
+        }
+        Action::Receive { descriptor, bytes } => {
+            words.extend([*descriptor as u64, *bytes]);
+            kind::RECEIVE
+        }
+        Action::Send { descriptor, bytes } => {
+            words.extend([*descriptor as u64, *bytes]);
+            kind::SEND
+        }
+        Action::Spawn { task, shares_files, shares_directory } => {
+            let files = if *shares_files { libc::CLONE_FILES as u64 } else { 0 };
+            let directory = if *shares_directory { libc::CLONE_FS as u64 } else { 0 };
+            words.extend([u64::from(*task), files | directory]);
+            kind::SPAWN
+        }
+        Action::OwnFiles => kind::OWN_FILES,
+        Action::Sleep(time) => {
+            words.push(time.as_nanos());
+            kind::SLEEP
+        }
+        Action::Touch { descriptor, offset, bytes } => {
+            words.extend([*descriptor as u64, *offset, *bytes]);
+            kind::TOUCH
+        }
+    }
+}
+
+fn encode_call(number: u32, arguments: &[Argument; 6], expected: Expected, begin: usize, words: &mut Vec<u64>) {
+    let (expectation, value) = match expected {
+        Expected::Outcome(result) => (expectation::OUTCOME, result),
+        Expected::Exactly(result) => (expectation::EXACTLY, result),
+        Expected::Descriptor(descriptor) => (expectation::DESCRIPTOR, descriptor.into()),
+    };
+    words.extend([u64::from(number) | expectation << 32, value as u64]);
+    let at = words.len();
+    words.extend([0; 7]);
+    for (place, given) in arguments.iter().enumerate() {
+        let (kind, value) = match given {
+            Argument::Number(value) => (argument::NUMBER, *value),
+            Argument::Path(path) => {
+                let offset = (words.len() - begin) * 8;
+                let mut bytes = path.clone();
+                bytes.push(0);
+                bytes.resize(bytes.len().next_multiple_of(8), 0);
+                words.extend(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))));
+                (argument::PATH, offset as u64)
+            }
+            Argument::Scratch => (argument::SCRATCH, 0),
+            Argument::Data => (argument::DATA, 0),
+        };
+        words[at] |= kind << (4 * place);
+        words[at + 1 + place] = value;
+    }
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayOutcome {
+    /// System calls that were made again.
+    pub calls_made: u64,
+    /// Of these, with another outcome than the recorded one.
+    pub differed: u64,
+    /// Tasks whose recorded id was taken.
+    pub ids_taken: u64,
+    /// Waits for other tasks that were given up.
+    pub waits_abandoned: u64,
+    /// Whether all tasks ended.
+    pub is_whole: bool,
+    /// The first calls that differed: indices of records, with what came of them now.
+    pub differences: Vec<(usize, i64)>,
+}
+
+/// Reads the report that the replayer has left in its feed.
+pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
+    let mut bytes = [0; size_of::<Report>()];
+    feed.seek(SeekFrom::Start(FEED_REPORT_OFFSET as u64))?;
+    feed.read_exact(&mut bytes)?;
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect();
+    let [calls_made, differed, ids_taken, waits_abandoned, is_whole] = words[..5] else { unreachable!("more words") };
+    let kept = differed.min(DIFFERENCES_MAX as u64) as usize;
+    let differences = words[5..].chunks_exact(size_of::<Difference>() / 8);
+    Ok(ReplayOutcome {
+        calls_made,
+        differed,
+        ids_taken,
+        waits_abandoned,
+        is_whole: is_whole == 1,
+        differences: differences.take(kept).map(|difference| (difference[0] as usize, difference[1] as i64)).collect(),
+    })
+}
+
+/// Bounds of a sleep that a waiting task takes at most before it gives up.
+pub(super) const PATIENCE: Nanos = Nanos::from_nanos(600 * 1_000_000_000);

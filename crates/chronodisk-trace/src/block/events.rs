@@ -1,0 +1,187 @@
+//! Events of a kernel's block layer, and the requests that they make.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use chronodisk_sim::{Op, RequestRecord};
+
+use super::line::{At, Problem, Said};
+use super::reader::Sink;
+
+/// Something that happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The block layer takes it (`Q`).
+    Queue,
+    /// The driver gets it (`D`).
+    Issue,
+    /// The driver gives it back; it will be issued again (`R`).
+    Requeue,
+    /// The device has done it (`C`).
+    Complete,
+}
+
+/// An event of a range of sectors; a flush has none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event<'a> {
+    pub(super) kind: Kind,
+    pub(super) at_ns: u64,
+    pub(super) volume: &'a str,
+    pub(super) op: Op,
+    pub(super) fua: bool,
+    pub(super) lba: u64,
+    pub(super) sectors: u64,
+    pub(super) issuer: u32,
+}
+
+/// The requests that are under way, in order of arrival.
+#[derive(Debug)]
+pub(super) struct Events {
+    begins: Kind,
+    /// `None` for one that was given back.
+    pending: VecDeque<Option<RequestRecord>>,
+    /// The number of the first pending one.
+    first: u64,
+    /// Numbers of those without a completion, by device and first sector.
+    open: BTreeMap<(u16, u64), VecDeque<u64>>,
+}
+
+/// Requests that may wait for the completion of an older one; beyond that it counts as lost.
+const PENDING_MAX: usize = 1 << 16;
+/// Where flushes are, which have no sector.
+const FLUSH: u64 = u64::MAX;
+
+impl Default for Events {
+    fn default() -> Self {
+        Events { begins: Kind::Issue, pending: VecDeque::new(), first: 0, open: BTreeMap::new() }
+    }
+}
+
+impl Events {
+    /// Requests begin when they are queued.
+    pub(super) fn from_queueing() -> Self {
+        Events { begins: Kind::Queue, ..Events::default() }
+    }
+
+    /// Gives what is left, without completions.
+    pub(super) fn finish(&mut self, mut found: impl FnMut(RequestRecord)) {
+        self.open.clear();
+        self.pending.drain(..).flatten().for_each(&mut found);
+    }
+
+    fn begin(&mut self, record: RequestRecord) {
+        let number = self.first + self.pending.len() as u64;
+        self.open.entry(key_of(&record)).or_default().push_back(number);
+        self.pending.push_back(Some(record));
+    }
+
+    /// The numbers of open requests that begin in a range, which are open no longer.
+    fn take(&mut self, device: u16, op: Op, lba: u64, sectors: u64) -> Vec<u64> {
+        let range = match op {
+            Op::Flush => (device, FLUSH)..=(device, FLUSH),
+            _ => (device, lba)..=(device, lba + sectors.max(1) - 1),
+        };
+        let keys: Vec<(u16, u64)> = self.open.range(range).map(|(key, _)| *key).collect();
+        let mut taken = Vec::new();
+        for key in keys {
+            let Some(numbers) = self.open.get_mut(&key) else { continue };
+            taken.extend(numbers.pop_front());
+            if numbers.is_empty() {
+                self.open.remove(&key);
+            }
+        }
+        taken
+    }
+
+    fn record_mut(&mut self, number: u64) -> Option<&mut Option<RequestRecord>> {
+        self.pending.get_mut(number.checked_sub(self.first)? as usize)
+    }
+
+    /// The oldest request, if nothing more can be said of it.
+    fn pop(&mut self) -> Option<Option<RequestRecord>> {
+        let is_done = match self.pending.front()? {
+            Some(record) => record.is_completed(),
+            None => true,
+        };
+        if !is_done && self.pending.len() <= PENDING_MAX {
+            return None;
+        }
+        let record = self.pending.pop_front()?;
+        if let Some(record) = record.filter(|record| !record.is_completed()) {
+            let key = key_of(&record);
+            if let Some(numbers) = self.open.get_mut(&key) {
+                numbers.retain(|&number| number != self.first);
+                if numbers.is_empty() {
+                    self.open.remove(&key);
+                }
+            }
+        }
+        self.first += 1;
+        Some(record)
+    }
+}
+
+fn key_of(record: &RequestRecord) -> (u16, u64) {
+    (record.device, if record.op == Op::Flush { FLUSH } else { record.lba.0 })
+}
+
+impl Sink {
+    /// Takes an event, and adds the records that it completes.
+    pub(super) fn event(&mut self, event: Event<'_>, records: &mut Vec<RequestRecord>) -> Result<(), Problem> {
+        let is_flush = event.op == Op::Flush;
+        let said = Said {
+            at: At::Relative { ns: event.at_ns },
+            op: event.op,
+            fua: event.fua,
+            offset_bytes: event
+                .lba
+                .checked_mul(512)
+                .filter(|_| !is_flush)
+                .or(is_flush.then_some(0))
+                .unwrap_or(u64::MAX),
+            len_bytes: if is_flush { 0 } else { event.sectors * 512 },
+            volume: event.volume,
+            issuer: event.issuer,
+            response_ns: None,
+        };
+        let record = self.state.record(said)?;
+        match event.kind {
+            kind if kind == self.events.begins => self.events.begin(record),
+            Kind::Complete | Kind::Requeue => {
+                let taken = self.events.take(record.device, event.op, event.lba, event.sectors);
+                if taken.is_empty() {
+                    // It was issued before the trace began.
+                    self.skip();
+                }
+                for number in taken {
+                    let Some(pending) = self.events.record_mut(number) else { continue };
+                    match (event.kind, pending) {
+                        (Kind::Complete, Some(begun)) => begun.completed = record.arrival.max(begun.arrival),
+                        (_, pending) => *pending = None,
+                    }
+                }
+            }
+            Kind::Queue | Kind::Issue => {}
+        }
+        while let Some(done) = self.events.pop() {
+            if let Some(record) = done {
+                self.state.push(record, records);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operation that the letters of blktrace say (`WFS`, `RA`, …), and whether it forces unit access; `None` for one
+/// that moves nothing.
+pub(super) fn op_of_letters(letters: &str) -> Option<(Op, bool)> {
+    let preflush = letters.starts_with('F');
+    let rest = letters.trim_start_matches('F');
+    let op = match rest.bytes().next() {
+        Some(b'R') => Op::Read,
+        Some(b'W') => Op::Write,
+        Some(b'D') => Op::Discard,
+        _ if preflush => return Some((Op::Flush, false)),
+        _ => return None,
+    };
+    Some((op, rest[1..].contains('F')))
+}

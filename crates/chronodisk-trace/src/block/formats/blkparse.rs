@@ -1,0 +1,112 @@
+//! The text that blkparse prints by default, as its manual page has it:
+//! `MAJOR,MINOR CPU SEQUENCE SECONDS.NANOSECONDS PROCESS ACTION RWBS SECTOR + SECTORS [NAME]`.
+//!
+//! Requests begin when they are issued to the driver (`D`) or queued (`Q`), and end with `C`. Other actions, and the
+//! summary after the events, are passed over.
+
+use std::io::Write;
+
+use chronodisk_sim::{Op, RequestRecord};
+
+use super::super::TraceInfo;
+use super::super::events::{Event, Kind, op_of_letters};
+use super::super::line::{Problem, decimal, number, wrong};
+use super::super::reader::Sink;
+use super::{Encoder, LineDecoder, volume_of};
+
+#[derive(Debug)]
+pub(super) struct BlkparseDecoder;
+
+impl LineDecoder for BlkparseDecoder {
+    fn line(&mut self, line: &str, sink: &mut Sink, records: &mut Vec<RequestRecord>) -> Result<(), Problem> {
+        let mut words = line.split_whitespace();
+        let mut next = || words.next().unwrap_or_default();
+        let volume = next();
+        let is_device = volume.split_once(',').is_some_and(|(major, minor)| {
+            [major, minor].into_iter().all(|text| number(text, u64::from(u32::MAX)).is_some())
+        });
+        if !is_device {
+            // A line of the summary.
+            sink.skip();
+            return Ok(());
+        }
+        let (_cpu, _sequence, time, process, action, letters) = (next(), next(), next(), next(), next(), next());
+        let kind = match action {
+            "Q" => Kind::Queue,
+            "D" => Kind::Issue,
+            "R" => Kind::Requeue,
+            "C" => Kind::Complete,
+            _ => {
+                sink.skip();
+                return Ok(());
+            }
+        };
+        let Some((op, fua)) = op_of_letters(letters) else {
+            sink.skip();
+            return Ok(());
+        };
+        let at_ns = decimal(time, 9).ok_or_else(|| wrong(4, "time stamp", time, "seconds"))?;
+        let issuer = number(process, u64::from(u32::MAX)).ok_or_else(|| wrong(5, "process", process, "a number"))?;
+        let (lba, sectors) = match op {
+            Op::Flush => (0, 0),
+            _ => {
+                let (lba, plus, sectors) = (next(), next(), next());
+                if plus != "+" {
+                    // A request that passes a command to the device.
+                    sink.skip();
+                    return Ok(());
+                }
+                let most = 1 << 55;
+                let lba = number(lba, most).ok_or_else(|| wrong(8, "sector", lba, "a sector's number"))?;
+                (lba, number(sectors, 1 << 32).ok_or_else(|| wrong(10, "sectors", sectors, "a number of sectors"))?)
+            }
+        };
+        if sectors == 0 && op != Op::Flush {
+            sink.skip();
+            return Ok(());
+        }
+        sink.event(Event { kind, at_ns, volume, op, fua, lba, sectors, issuer: issuer as u32 }, records)
+    }
+}
+
+/// Writes an issue and a completion for each request, each pair beside each other: sorting by time is blkparse's.
+#[derive(Debug, Default)]
+pub(super) struct BlkparseEncoder {
+    sequence: u64,
+}
+
+/// The letters of blktrace for an operation, if it has any.
+pub(super) fn letters_of(record: &RequestRecord) -> Option<String> {
+    let letter = match record.op {
+        Op::Read => "R",
+        Op::Write => "W",
+        Op::Discard => "D",
+        Op::Flush => return Some("FN".to_owned()),
+        _ => return None,
+    };
+    Some(if record.fua { format!("{letter}F") } else { letter.to_owned() })
+}
+
+impl Encoder for BlkparseEncoder {
+    fn record(&mut self, record: &RequestRecord, info: &TraceInfo, out: &mut Vec<u8>) -> bool {
+        let Some(letters) = letters_of(record) else { return false };
+        let volume = volume_of(record, info);
+        let device = if volume.contains(',') { volume } else { format!("259,{}", record.device) };
+        let mut events = vec![("D", record.arrival.as_nanos())];
+        if record.is_completed() {
+            events.push(("C", record.completed.as_nanos()));
+        }
+        for (action, ns) in events {
+            self.sequence += 1;
+            let (seconds, nanos, process) = (ns / 1_000_000_000, ns % 1_000_000_000, record.issuer);
+            let _ = write!(out, "{device:>7} {:>2} {:>8} ", 0, self.sequence);
+            let _ = write!(out, "{seconds:>5}.{nanos:09} {process:>5} {action:>2} {letters:>3} ");
+            let range = match record.op {
+                Op::Flush => String::new(),
+                _ => format!("{} + {} ", record.lba, record.sectors),
+            };
+            let _ = writeln!(out, "{range}[{}]", if action == "C" { "0" } else { "chronodisk" });
+        }
+        true
+    }
+}

@@ -1,0 +1,175 @@
+//! fio's I/O logs, as its documentation has them ("Trace file format") and fio 3.33 writes them.
+//!
+//! Version 2: `FILE add|open|close` and `FILE ACTION OFFSET LENGTH`, actions `read`, `write`, `sync`, `datasync`, `trim`
+//! and `wait`, whose offset is a pause in microseconds since the last `wait`. Version 3: a time stamp in microseconds
+//! (the documentation says milliseconds; fio writes microseconds) before each of them, and no `wait`. Offset and length
+//! are in bytes.
+
+use std::io::Write;
+
+use chronodisk_sim::{Op, RequestRecord};
+
+use super::super::TraceInfo;
+use super::super::line::{At, Problem, Said, number, shown, wrong};
+use super::super::reader::Sink;
+use super::{Encoder, LineDecoder, volume_of};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+impl Version {
+    fn head(self) -> &'static str {
+        match self {
+            Version::Two => "fio version 2 iolog",
+            Version::Three => "fio version 3 iolog",
+        }
+    }
+}
+
+const MICRO_NS: u64 = 1_000;
+
+#[derive(Debug)]
+pub(super) struct FioDecoder {
+    version: Version,
+    begun: bool,
+    /// Version 2: the sum of all pauses so far.
+    waited_us: u64,
+}
+
+impl FioDecoder {
+    pub(super) fn v2() -> Self {
+        FioDecoder { version: Version::Two, begun: false, waited_us: 0 }
+    }
+
+    pub(super) fn v3() -> Self {
+        FioDecoder { version: Version::Three, ..FioDecoder::v2() }
+    }
+}
+
+impl LineDecoder for FioDecoder {
+    fn line(&mut self, line: &str, sink: &mut Sink, records: &mut Vec<RequestRecord>) -> Result<(), Problem> {
+        if !self.begun {
+            if line.trim() != self.version.head() {
+                return Err(format!("\"{}\"; expected \"{}\"", shown(line), self.version.head()));
+            }
+            self.begun = true;
+            return Ok(());
+        }
+        let mut fields: Vec<&str> = line.split_whitespace().take(6).collect();
+        let mut at_us = self.waited_us;
+        let offset_of_fields = usize::from(self.version == Version::Three);
+        if self.version == Version::Three {
+            let stamp = if fields.is_empty() { "" } else { fields.remove(0) };
+            let most = u64::MAX / MICRO_NS;
+            at_us = number(stamp, most).ok_or_else(|| wrong(1, "time stamp", stamp, "microseconds"))?;
+        }
+        let (file, action, offset, len) = match fields[..] {
+            [_, "add" | "open" | "close"] => {
+                sink.skip();
+                return Ok(());
+            }
+            [file, action, offset, len] => (file, action, offset, len),
+            _ => return Err("expected a file, an action, an offset and a length".to_owned()),
+        };
+        let parse = |place: usize, name: &str, text: &str| {
+            number(text, u64::MAX).ok_or_else(|| wrong(place + offset_of_fields, name, text, "bytes"))
+        };
+        let (offset_bytes, len_bytes) = (parse(3, "offset", offset)?, parse(4, "length", len)?);
+        let op = match action {
+            "read" => Op::Read,
+            "write" => Op::Write,
+            "sync" | "datasync" => Op::Flush,
+            "trim" => Op::Discard,
+            "wait" if self.version == Version::Two => {
+                let waited = self.waited_us.checked_add(offset_bytes).filter(|us| *us <= u64::MAX / MICRO_NS);
+                self.waited_us = waited.ok_or_else(|| wrong(3, "pause", offset, "less than 500,000 years"))?;
+                return Ok(());
+            }
+            other => {
+                let expected = "read, write, sync, datasync or trim";
+                return Err(wrong(2 + offset_of_fields, "action", other, expected));
+            }
+        };
+        let said = Said {
+            at: At::Relative { ns: at_us * MICRO_NS },
+            op,
+            fua: false,
+            offset_bytes,
+            len_bytes,
+            volume: file,
+            issuer: 0,
+            response_ns: None,
+        };
+        sink.add(said, records)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct FioEncoder {
+    version: Version,
+    waited_us: u64,
+}
+
+impl FioEncoder {
+    pub(super) fn v2() -> Self {
+        FioEncoder { version: Version::Two, waited_us: 0 }
+    }
+
+    pub(super) fn v3() -> Self {
+        FioEncoder { version: Version::Three, waited_us: 0 }
+    }
+
+    fn for_each_file(&self, at_us: u64, actions: &[&str], info: &TraceInfo, out: &mut Vec<u8>) {
+        for action in actions {
+            for volume in &info.volumes {
+                let _ = match self.version {
+                    Version::Two => writeln!(out, "{} {action}", word(volume)),
+                    Version::Three => writeln!(out, "{at_us} {} {action}", word(volume)),
+                };
+            }
+        }
+    }
+}
+
+/// A file's name as one word.
+fn word(name: &str) -> String {
+    name.replace(char::is_whitespace, "_")
+}
+
+impl Encoder for FioEncoder {
+    fn head(&mut self, info: &TraceInfo, out: &mut Vec<u8>) {
+        let _ = writeln!(out, "{}", self.version.head());
+        self.for_each_file(0, &["add", "open"], info, out);
+    }
+
+    fn record(&mut self, record: &RequestRecord, info: &TraceInfo, out: &mut Vec<u8>) -> bool {
+        let action = match record.op {
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::Flush => "sync",
+            Op::Discard => "trim",
+            _ => return false,
+        };
+        let volume = word(&volume_of(record, info));
+        let at_us = record.arrival.as_nanos() / MICRO_NS;
+        let (offset, len) = (record.lba.offset_bytes(), u64::from(record.sectors) * 512);
+        if self.version == Version::Three {
+            let _ = writeln!(out, "{at_us} {volume} {action} {offset} {len}");
+            self.waited_us = at_us;
+            return true;
+        }
+        if at_us > self.waited_us {
+            let _ = writeln!(out, "{volume} wait {} 0", at_us - self.waited_us);
+            self.waited_us = at_us;
+        }
+        let _ = writeln!(out, "{volume} {action} {offset} {len}");
+        true
+    }
+
+    fn tail(&mut self, info: &TraceInfo, out: &mut Vec<u8>) {
+        self.for_each_file(self.waited_us, &["close"], info, out);
+    }
+}

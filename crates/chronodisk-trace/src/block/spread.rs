@@ -1,0 +1,48 @@
+//! Requests that a coarse clock put at one instant, at instants of their own.
+
+use chronodisk_sim::{Nanos, RandomStream, RequestRecord};
+
+/// Spreads requests with equal time stamps over the resolution of their clock, in the order that they have.
+///
+/// Uniform instants, since nothing is known but the second in which a request came. Equal seeds give equal instants.
+#[derive(Debug)]
+pub struct Spread {
+    random: RandomStream,
+    resolution_ns: u64,
+    /// Those of the latest time stamp.
+    waiting: Vec<RequestRecord>,
+}
+
+impl Spread {
+    /// For a clock of this resolution.
+    #[must_use]
+    pub fn new(resolution_ns: u64, seed: u64) -> Self {
+        Spread { random: RandomStream::new(seed, "trace", "spread of time stamps"), resolution_ns, waiting: Vec::new() }
+    }
+
+    /// Takes records, and leaves those in their place whose instants are known.
+    pub fn spread(&mut self, records: &mut Vec<RequestRecord>) {
+        let mut done = Vec::with_capacity(records.len());
+        for record in records.drain(..) {
+            if self.waiting.first().is_some_and(|first| first.arrival != record.arrival) {
+                self.finish(&mut done);
+            }
+            self.waiting.push(record);
+        }
+        *records = done;
+    }
+
+    /// Adds what is left.
+    pub fn finish(&mut self, records: &mut Vec<RequestRecord>) {
+        let mut instants: Vec<u64> = self.waiting.iter().map(|_| self.random.below(self.resolution_ns)).collect();
+        instants.sort_unstable();
+        for (mut record, ns) in self.waiting.drain(..).zip(instants) {
+            let after = Nanos::from_nanos(ns);
+            record.arrival = record.arrival + after;
+            if record.is_completed() {
+                record.completed = record.completed + after;
+            }
+            records.push(record);
+        }
+    }
+}

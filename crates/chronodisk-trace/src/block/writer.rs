@@ -1,0 +1,51 @@
+//! From records to a file's bytes.
+
+use chronodisk_sim::RequestRecord;
+
+use super::formats::{self, Encoder};
+use super::{Format, TraceInfo};
+
+/// Makes the bytes of a trace, piece by piece.
+#[derive(Debug)]
+pub struct TraceWriter {
+    encoder: Box<dyn Encoder>,
+    info: TraceInfo,
+    counts: WriteCounts,
+}
+
+/// What was counted on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCounts {
+    /// Requests that were written.
+    pub requests: u64,
+    /// Requests of a kind that the format does not have.
+    pub left_out: u64,
+}
+
+impl TraceWriter {
+    /// A writer of a format, with what the trace says besides its requests; `None` for one that is only read. The first
+    /// bytes are added to `out`.
+    #[must_use]
+    pub fn new(format: Format, info: TraceInfo, out: &mut Vec<u8>) -> Option<Self> {
+        let mut encoder = formats::encoder(format)?;
+        encoder.head(&info, out);
+        Some(TraceWriter { encoder, info, counts: WriteCounts::default() })
+    }
+
+    /// Adds records in the order in which the file shall have them.
+    pub fn write(&mut self, records: &[RequestRecord], out: &mut Vec<u8>) {
+        for record in records {
+            if self.encoder.record(record, &self.info, out) {
+                self.counts.requests += 1;
+            } else {
+                self.counts.left_out += 1;
+            }
+        }
+    }
+
+    /// Adds what is behind the last request.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> WriteCounts {
+        self.encoder.tail(&self.info, out);
+        self.counts
+    }
+}

@@ -1,0 +1,206 @@
+//! The order in which calls of several tasks must take effect again.
+//!
+//! Calls of one task follow each other. Calls of different tasks are ordered only by what they share, as in ARTC (Weiss
+//! and others, SOSP 2013): a call that uses a resource begins once the call that changed it before has returned, and a
+//! call that changes it also once its users have returned. What two tasks do with different resources may overlap in
+//! another way than in the trace, since a device of another speed lets it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use chronodisk_sim::Nanos;
+
+use super::record::CallRecord;
+use super::table::{Effect, signature};
+
+/// One life of a task id, which the kernel may give to another task later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    pub id: u32,
+    /// The record of the call that made it; `None` if it was there before.
+    pub maker: Option<usize>,
+}
+
+/// The lives of a trace, and its records in the order in which they took effect.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub lives: Vec<Life>,
+    /// Index of the life of each record's task.
+    pub life_of: Vec<usize>,
+    /// Index of the life that each record made.
+    pub made: BTreeMap<usize, usize>,
+    /// Indices of records.
+    pub order: Vec<usize>,
+}
+
+/// The instant at which a call took effect: see [`resolution_order`](super::resolution_order). A call that wakes
+/// another task does so before it returns.
+fn instant(record: &CallRecord) -> Nanos {
+    match signature(record.call.name()).map(|known| known.effect) {
+        Some(Effect::Close | Effect::CloseRange | Effect::Exit | Effect::Fork) => record.entry,
+        Some(Effect::Wait) if wakes(record) => record.entry,
+        _ => record.exit.unwrap_or(record.entry),
+    }
+}
+
+/// Whether a call of `futex` wakes waiters.
+pub(super) fn wakes(record: &CallRecord) -> bool {
+    record.call.name() == "futex" && WAKING.contains(&(record.arguments[1] & FUTEX_COMMAND))
+}
+
+/// Whether a call of `futex` has waited and was woken.
+pub(super) fn was_woken(record: &CallRecord) -> bool {
+    record.call.name() == "futex" && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND)) && record.succeeded()
+}
+
+/// Bits of the operation without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
+const FUTEX_COMMAND: u64 = 127;
+/// `FUTEX_WAKE`, `FUTEX_REQUEUE`, `FUTEX_CMP_REQUEUE`, `FUTEX_WAKE_OP`, `FUTEX_UNLOCK_PI`, `FUTEX_WAKE_BITSET`.
+const WAKING: [u64; 6] = [1, 3, 4, 5, 7, 10];
+/// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`.
+const WAITING: [u64; 3] = [0, 6, 9];
+
+impl Sequence {
+    /// Orders by instants, then by place in the trace, but a task's calls in their own order and never before the call
+    /// that made the task: on an exact clock many calls have the same instant.
+    pub fn new(records: &[CallRecord]) -> Self {
+        let mut lives = Vec::new();
+        let mut of_id: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut made = BTreeMap::new();
+        for (index, record) in records.iter().enumerate() {
+            if let Some(id) = record.child() {
+                of_id.entry(id).or_default().push(lives.len());
+                made.insert(index, lives.len());
+                lives.push(Life { id, maker: Some(index) });
+            }
+        }
+        let mut first: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut life_of = Vec::with_capacity(records.len());
+        for (index, record) in records.iter().enumerate() {
+            let begun = |&&life: &&usize| {
+                let maker: usize = lives[life].maker.unwrap_or(index);
+                maker != index && records[maker].entry <= record.entry
+            };
+            let last = of_id.get(&record.task).and_then(|known| known.iter().rev().find(begun));
+            let life = match last {
+                Some(&life) => life,
+                None => *first.entry(record.task).or_insert_with(|| {
+                    lives.push(Life { id: record.task, maker: None });
+                    lives.len() - 1
+                }),
+            };
+            life_of.push(life);
+        }
+        let order = merged(records, &lives, &life_of, &made);
+        Sequence { lives, life_of, made, order }
+    }
+}
+
+fn merged(records: &[CallRecord], lives: &[Life], life_of: &[usize], made: &BTreeMap<usize, usize>) -> Vec<usize> {
+    let mut queues: Vec<Vec<usize>> = vec![Vec::new(); lives.len()];
+    for (index, &life) in life_of.iter().enumerate().rev() {
+        queues[life].push(index);
+    }
+    let mut heads = BinaryHeap::new();
+    let push = |heads: &mut BinaryHeap<_>, queues: &[Vec<usize>], life: usize| {
+        if let Some(&index) = queues[life].last() {
+            heads.push(Reverse((instant(&records[index]), index)));
+        }
+    };
+    let mut waiting: BTreeSet<usize> = BTreeSet::new();
+    for (life, known) in lives.iter().enumerate() {
+        if known.maker.is_some() {
+            waiting.insert(life);
+        } else {
+            push(&mut heads, &queues, life);
+        }
+    }
+    let mut order = Vec::with_capacity(records.len());
+    loop {
+        let Some(Reverse((_, index))) = heads.pop() else {
+            // Tasks that made each other, which no recorder writes.
+            let Some(life) = waiting.pop_first() else { return order };
+            push(&mut heads, &queues, life);
+            continue;
+        };
+        order.push(index);
+        let life = life_of[index];
+        queues[life].pop();
+        push(&mut heads, &queues, life);
+        if let Some(child) = made.get(&index).filter(|child| waiting.remove(child)) {
+            push(&mut heads, &queues, *child);
+        }
+    }
+}
+
+/// What calls of several tasks may share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Resource {
+    /// A name in a directory, by its absolute path: used by whoever looks it up, also in vain and on the way to what is
+    /// below, and changed by its creation, renaming and removal.
+    Name(Vec<u8>),
+    /// Length and allocated blocks of a file, by its absolute path.
+    Length(Vec<u8>),
+    /// A number in a table of descriptors: changed by opening and closing.
+    Descriptor(usize, i32),
+    /// What one `open` made, with its position.
+    Description(u64),
+    /// Locks of a file, which are handed over.
+    Lock(Vec<u8>),
+    /// A word of a thread group's memory, which hands over.
+    Word(u32, u64),
+}
+
+/// A step of a life, both by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    pub life: usize,
+    pub step: usize,
+}
+
+#[derive(Debug, Default)]
+struct Stage {
+    changed: Option<Point>,
+    /// The last use by each life since.
+    used: BTreeMap<usize, usize>,
+}
+
+/// The last uses and changes of all resources.
+#[derive(Debug, Default)]
+pub(super) struct Stages {
+    stages: BTreeMap<Resource, Stage>,
+    /// The last step of another life that a life has waited for already.
+    known: BTreeMap<(usize, usize), usize>,
+}
+
+impl Stages {
+    /// `at` uses the resource, and waits for its last change.
+    pub fn uses(&mut self, resource: Resource, at: Point, waits: &mut Vec<Point>) {
+        let stage = self.stages.entry(resource).or_default();
+        waits.extend(stage.changed);
+        stage.used.insert(at.life, at.step);
+    }
+
+    /// `at` changes the resource, and waits for its last change and all uses since.
+    pub fn changes(&mut self, resource: Resource, at: Point, waits: &mut Vec<Point>) {
+        let stage = self.stages.entry(resource).or_default();
+        waits.extend(stage.changed);
+        waits.extend(stage.used.iter().map(|(&life, &step)| Point { life, step }));
+        *stage = Stage { changed: Some(at), used: BTreeMap::new() };
+    }
+
+    /// Keeps the waits of a step that do not follow from program order or from an earlier wait of the same life.
+    pub fn needed(&mut self, at: Point, waits: &mut Vec<Point>) {
+        // The last step of a life stands for its earlier ones.
+        waits.sort_unstable_by_key(|wait| (wait.life, Reverse(wait.step)));
+        waits.dedup_by_key(|wait| wait.life);
+        waits.retain(|wait| {
+            let known = self.known.entry((at.life, wait.life)).or_insert(0);
+            let news = wait.life != at.life && wait.step >= *known;
+            if news {
+                *known = wait.step + 1;
+            }
+            news
+        });
+    }
+}

@@ -1,0 +1,627 @@
+//! What a replayer does for each record of a trace, in which order, and with how much CPU time before it.
+//!
+//! All decisions are made here: which calls touch the device, which descriptors are open, which steps of other tasks a
+//! step waits for. The replayer makes the calls and knows nothing of traces. Calls that neither touch the device nor
+//! change what a later one needs are left out; their CPU time is charged before the task's next step. Data are made up.
+//!
+//! Locks of ranges, futexes and waits for other tasks are not made again: they become waits for the step that let the
+//! recorded call go on. Pipes and pairs of sockets are real, so they wait by themselves.
+
+use std::collections::BTreeMap;
+
+use chronodisk_sim::Nanos;
+
+use super::order::{Life, Point, Resource, Sequence, Stages, wakes, was_woken};
+use super::record::{CallRecord, CallTrace, Think, think_times};
+use super::resolve::{Object, Resolved, Resolver, is_below};
+use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, signature};
+
+use super::actions::{self, Translated};
+use super::tables::{Kind, Tables};
+
+/// What a replayer does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Each maker before those that it makes.
+    pub tasks: Vec<PlannedTask>,
+    /// Calls that touch the device and can't be made again, by name.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+/// What one task does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedTask {
+    /// Its recorded id.
+    pub id: u32,
+    /// Whether the replayer makes it, and not another task.
+    pub is_first: bool,
+    /// Its steps in order.
+    pub steps: Vec<Step>,
+}
+
+/// One step of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The record that it stands for.
+    pub record: usize,
+    /// CPU time, or a gap that stands for it, before the step. It includes that of calls that were left out.
+    pub think: Nanos,
+    /// The recorded call's own CPU time in the kernel.
+    pub kernel: Nanos,
+    /// What must have happened before.
+    pub waits: Vec<Wait>,
+    /// Whether the task's count of signals grows by one once the step is done.
+    pub signals: bool,
+    /// What to do.
+    pub action: Action,
+}
+
+/// A wait until a task has signalled so often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Index of the task.
+    pub task: u32,
+    /// Its count of signals.
+    pub signals: u32,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing but wait and signal.
+    Nothing,
+    /// Makes a call.
+    Call {
+        /// Its number on x86-64.
+        number: u32,
+        /// Its arguments.
+        arguments: [Argument; 6],
+        /// What came of the recorded one.
+        expected: Expected,
+    },
+    /// Makes a pipe, or a pair of sockets, with these descriptors.
+    Pipe {
+        /// Whether it is a pair of sockets.
+        sockets: bool,
+        /// The reading end first.
+        descriptors: [i32; 2],
+    },
+    /// Reads so many bytes from a pipe, or finds its end if there are none.
+    Receive {
+        /// The reading end.
+        descriptor: i32,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Writes so many bytes to a pipe.
+    Send {
+        /// The writing end.
+        descriptor: i32,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Lets a task begin.
+    Spawn {
+        /// Its index.
+        task: u32,
+        /// Whether it has the same table of descriptors, rather than a copy.
+        shares_files: bool,
+        /// Whether it has the same working directory, rather than a copy.
+        shares_directory: bool,
+    },
+    /// Gives the task a table of descriptors of its own.
+    OwnFiles,
+    /// Sleeps.
+    Sleep(Nanos),
+    /// Maps a file and touches each page.
+    Touch {
+        /// The file.
+        descriptor: i32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+/// An argument of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// A number.
+    Number(u64),
+    /// The address of a path.
+    Path(Vec<u8>),
+    /// The address of memory that the call may fill.
+    Scratch,
+    /// The address of made-up data.
+    Data,
+}
+
+/// What came of the recorded call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Success with any result, or this error, a negative number.
+    Outcome(i64),
+    /// This very result.
+    Exactly(i64),
+    /// A descriptor, which gets this number.
+    Descriptor(i32),
+}
+
+/// Why a trace can't be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// The programs were those of another architecture.
+    Architecture(String),
+    /// It is not known where the file system was mounted.
+    NoMountPoint,
+    /// No call uses a file below the mount point.
+    NoDeviceCalls(String),
+}
+
+impl std::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PlanError::Architecture(found) => {
+                write!(f, "the trace is of programs for {found}; expected {ARCHITECTURE}")
+            }
+            PlanError::NoMountPoint => f.write_str("the trace has no mount point"),
+            PlanError::NoDeviceCalls(mount) => write!(f, "no call of the trace uses a file below {mount}"),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// The only architecture whose numbers of calls are known.
+const ARCHITECTURE: &str = "x86_64";
+
+/// Plans the replay of a trace.
+///
+/// # Errors
+/// If the trace is of another architecture, has no mount point, or does not touch the device.
+pub fn plan(trace: &CallTrace) -> Result<Plan, PlanError> {
+    if trace.header.architecture != ARCHITECTURE {
+        return Err(PlanError::Architecture(trace.header.architecture.clone()));
+    }
+    let Some(mount) = trace.header.mount.as_ref() else { return Err(PlanError::NoMountPoint) };
+    let sequence = Sequence::new(&trace.records);
+    let mut planner = Planner::new(trace, mount.as_bytes(), &sequence);
+    for &index in &sequence.order {
+        planner.take(index);
+    }
+    for life in 0..sequence.lives.len() {
+        planner.end(life, None);
+    }
+    if !planner.touches_device {
+        return Err(PlanError::NoDeviceCalls(mount.clone()));
+    }
+    Ok(planner.finish())
+}
+
+struct Planner<'a> {
+    records: &'a [CallRecord],
+    mount: &'a [u8],
+    sequence: &'a Sequence,
+    thinks: Vec<Think>,
+    resolver: Resolver,
+    tables: Tables,
+    stages: Stages,
+    lives: Vec<Draft>,
+    /// The present life of each id.
+    present: BTreeMap<u32, usize>,
+    /// Length that each file is known to have.
+    lengths: BTreeMap<Vec<u8>, u64>,
+    skipped: BTreeMap<String, u64>,
+    touches_device: bool,
+}
+
+/// A life whose steps are being planned.
+#[derive(Default)]
+struct Draft {
+    steps: Vec<DraftStep>,
+    /// CPU time of calls that were left out.
+    left_out: Nanos,
+    /// The step of a child that must be done before the next step: the order of vfork.
+    vfork: Option<Awaited>,
+    /// The step in which it executed a program first.
+    executed: Option<usize>,
+    has_ended: bool,
+    last_record: usize,
+}
+
+struct DraftStep {
+    record: usize,
+    think: Nanos,
+    kernel: Nanos,
+    waits: Vec<Awaited>,
+    action: Action,
+}
+
+#[derive(Clone, Copy)]
+enum Awaited {
+    Step(Point),
+    /// The last step of a life.
+    End(usize),
+    /// The step in which a life executes a program, or its last.
+    Execution(usize),
+}
+
+impl<'a> Planner<'a> {
+    fn new(trace: &'a CallTrace, mount: &'a [u8], sequence: &'a Sequence) -> Self {
+        let mut tables = Tables::default();
+        let directory_of = |life: &Life| {
+            let start = trace.header.start.iter().find(|state| state.task == life.id && life.maker.is_none());
+            start.and_then(|state| state.directory.as_ref())
+        };
+        for life in &sequence.lives {
+            let directory = directory_of(life);
+            tables.begin(directory.is_some_and(|path| on_device(mount, path.as_bytes())));
+        }
+        let mut planner = Planner {
+            records: &trace.records,
+            mount,
+            sequence,
+            thinks: think_times(&trace.records).collect(),
+            resolver: Resolver::new(&trace.header),
+            tables,
+            stages: Stages::default(),
+            lives: sequence.lives.iter().map(|_| Draft::default()).collect(),
+            present: BTreeMap::new(),
+            lengths: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            touches_device: false,
+        };
+        for (life, known) in sequence.lives.iter().enumerate() {
+            if let (None, Some(path)) = (known.maker, directory_of(known))
+                && on_device(mount, path.as_bytes())
+            {
+                planner.push(life, 0, Nanos::ZERO, Nanos::ZERO, Vec::new(), actions::change_directory(path.as_bytes()));
+            }
+        }
+        planner
+    }
+
+    /// Plans one record.
+    fn take(&mut self, index: usize) {
+        let record = &self.records[index];
+        let life = self.sequence.life_of[index];
+        self.present.insert(record.task, life);
+        self.lives[life].last_record = index;
+        let resolved = self.resolver.apply(record);
+        let known = signature(record.call.name());
+        match known.map(|known| known.effect) {
+            Some(Effect::Unsupported) => self.skip(index),
+            Some(Effect::Exit) => self.end(life, Some(index)),
+            Some(Effect::Fork) => self.fork(index),
+            Some(Effect::Execute) if record.succeeded() => self.execute(index),
+            Some(Effect::Wait) if !resolved.objects.iter().any(|used| self.is_on_device(&used.object)) => {
+                self.wait(index, &resolved);
+            }
+            _ => self.call(index, &resolved),
+        }
+    }
+
+    fn is_on_device(&self, object: &Object) -> bool {
+        matches!(object, Object::File(path) if on_device(self.mount, path))
+    }
+
+    fn think(&self, index: usize) -> Nanos {
+        match self.thinks[index] {
+            Think::Cpu(time) | Think::Gap(time) => time,
+        }
+    }
+
+    /// Adds a step, which is told its place, with the CPU time before it.
+    fn step(&mut self, index: usize, waits: Vec<Point>, action: Action) -> usize {
+        let kernel = self.records[index].kernel_cpu.unwrap_or(Nanos::ZERO);
+        let think = self.think(index);
+        let waits = waits.into_iter().map(Awaited::Step).collect();
+        self.push(self.sequence.life_of[index], index, think, kernel, waits, action)
+    }
+
+    fn push(
+        &mut self,
+        life: usize,
+        record: usize,
+        think: Nanos,
+        kernel: Nanos,
+        mut waits: Vec<Awaited>,
+        action: Action,
+    ) -> usize {
+        let draft = &mut self.lives[life];
+        waits.extend(draft.vfork.take());
+        let think = think.saturating_add(std::mem::take(&mut draft.left_out));
+        draft.steps.push(DraftStep { record, think, kernel, waits, action });
+        draft.steps.len() - 1
+    }
+
+    /// A step without a time of its own.
+    fn also(&mut self, life: usize, record: usize, action: Action) {
+        self.push(life, record, Nanos::ZERO, Nanos::ZERO, Vec::new(), action);
+    }
+
+    /// The record's call is left out; the CPU time remains.
+    fn leave_out(&mut self, index: usize) {
+        let record = &self.records[index];
+        let waits = signature(record.call.name()).is_some_and(|known| known.effect == Effect::Wait);
+        let elapsed = record.exit.unwrap_or(record.entry).saturating_sub(record.entry);
+        let kernel = match (record.kernel_cpu, record.user_cpu) {
+            (Some(kernel), _) => kernel,
+            // Neither is known: the time that has passed stands for it.
+            (None, None) if !waits => elapsed,
+            (None, _) => Nanos::ZERO,
+        };
+        let think = self.think(index).saturating_add(kernel);
+        let draft = &mut self.lives[self.sequence.life_of[index]];
+        draft.left_out = draft.left_out.saturating_add(think);
+    }
+
+    fn skip(&mut self, index: usize) {
+        *self.skipped.entry(self.records[index].call.name().to_owned()).or_default() += 1;
+        self.leave_out(index);
+    }
+
+    fn next(&self, life: usize) -> Point {
+        Point { life, step: self.lives[life].steps.len() }
+    }
+
+    fn fork(&mut self, index: usize) {
+        let record = &self.records[index];
+        let Some(&child) = self.sequence.made.get(&index) else { return self.leave_out(index) };
+        let life = self.sequence.life_of[index];
+        let flags = match record.call.name() {
+            "clone" | "clone3" => record.arguments[0],
+            "vfork" => CLONE_VFORK,
+            _ => 0,
+        };
+        let (shares_files, shares_directory) = (flags & CLONE_FILES != 0, flags & CLONE_FS != 0);
+        self.present.insert(self.sequence.lives[child].id, child);
+        self.tables.inherit(life, child, shares_files, shares_directory);
+        self.step(index, Vec::new(), Action::Spawn { task: child as u32, shares_files, shares_directory });
+        if flags & CLONE_VFORK != 0 {
+            self.lives[life].vfork = Some(Awaited::Execution(child));
+        }
+    }
+
+    fn execute(&mut self, index: usize) {
+        let life = self.sequence.life_of[index];
+        let at = self.step(index, Vec::new(), Action::Nothing);
+        if self.tables.leave_shared(life) {
+            self.also(life, index, Action::OwnFiles);
+        }
+        for descriptor in self.tables.close_on_execute(life) {
+            self.also(life, index, actions::close(descriptor));
+        }
+        let draft = &mut self.lives[life];
+        if draft.executed.is_none() {
+            draft.executed = Some(draft.steps.len() - 1).max(Some(at));
+        }
+    }
+
+    /// The end of a task, which closes what only it has open. Its last step is [`Awaited::End`].
+    fn end(&mut self, life: usize, index: Option<usize>) {
+        if std::mem::replace(&mut self.lives[life].has_ended, true) {
+            return;
+        }
+        let record = index.unwrap_or(self.lives[life].last_record);
+        if let Some(index) = index {
+            self.step(index, Vec::new(), Action::Nothing);
+        }
+        for descriptor in self.tables.end(life) {
+            self.also(life, record, actions::close(descriptor));
+        }
+        self.also(life, record, Action::Nothing);
+    }
+
+    /// A call that may wait, but not for the device.
+    fn wait(&mut self, index: usize, resolved: &Resolved) {
+        let record = &self.records[index];
+        let life = self.sequence.life_of[index];
+        let name = record.call.name();
+        let at = self.next(life);
+        let mut waits = Vec::new();
+        if name == "sync" {
+            self.step(index, waits, actions::sync());
+            self.touches_device = true;
+            return;
+        }
+        if let Some(stream) = actions::stream(record, &|descriptor| self.tables.kind(life, descriptor)) {
+            self.step(index, waits, stream);
+            return;
+        }
+        if name == "futex" && (wakes(record) || was_woken(record)) {
+            let word = Resource::Word(record.group, record.arguments[0]);
+            self.stages.changes(word, at, &mut waits);
+            self.stages.needed(at, &mut waits);
+            self.step(index, waits, Action::Nothing);
+            return;
+        }
+        if matches!(name, "wait4" | "waitid") {
+            // waitid returns zero, and its child is its second argument if it named one.
+            let child = match name {
+                "wait4" => record.result,
+                _ => Some(record.arguments[1] as i64).filter(|_| record.arguments[0] == 1 && record.result == Some(0)),
+            };
+            let child = child.filter(|&id| id > 0).and_then(|id| self.present.get(&(id as u32)).copied());
+            if let Some(child) = child.filter(|&child| child != life) {
+                let (think, kernel) = (self.think(index), record.kernel_cpu.unwrap_or(Nanos::ZERO));
+                self.push(life, index, think, kernel, vec![Awaited::End(child)], Action::Nothing);
+                return;
+            }
+            return self.leave_out(index);
+        }
+        let slept = record.exit.unwrap_or(record.entry).saturating_sub(record.entry);
+        if actions::sleeps(record) && slept > Nanos::ZERO {
+            self.step(index, waits, Action::Sleep(slept));
+            return;
+        }
+        debug_assert!(resolved.objects.iter().all(|used| !self.is_on_device(&used.object)));
+        self.leave_out(index);
+    }
+
+    /// Any other call.
+    fn call(&mut self, index: usize, resolved: &Resolved) {
+        let record = &self.records[index];
+        let life = self.sequence.life_of[index];
+        let mut waits = Vec::new();
+        let at = self.next(life);
+        let Some(known) = signature(record.call.name()) else {
+            match actions::of_process(record) {
+                Some(action) => drop(self.step(index, waits, action)),
+                None => self.leave_out(index),
+            }
+            return;
+        };
+        // The table of descriptors is as the call found it.
+        let translated = {
+            let tables = &self.tables;
+            let kind = |descriptor| tables.kind(life, descriptor);
+            let place = actions::Place { mount: self.mount, in_device: tables.is_in_device(life), kind: &kind };
+            actions::translate(record, resolved, &place)
+        };
+        let touched = resolved.objects.iter().any(|used| self.is_on_device(&used.object));
+        self.order(index, resolved, at, &mut waits);
+        self.stages.needed(at, &mut waits);
+        match translated {
+            Translated::Actions(actions) => {
+                self.touches_device |= touched;
+                let mut actions = actions.into_iter();
+                if let Some(action) = actions.next() {
+                    self.step(index, waits, action);
+                }
+                for action in actions {
+                    self.also(life, index, action);
+                }
+            }
+            Translated::Nothing if waits.is_empty() => self.leave_out(index),
+            Translated::Nothing => drop(self.step(index, waits, Action::Nothing)),
+            Translated::Impossible => self.skip(index),
+        }
+        let below = resolved.paths[0].as_ref().is_some_and(|path| on_device(self.mount, &path.full));
+        self.tables.take_effect(life, record, known, below);
+    }
+
+    /// The order of the call among those of other tasks.
+    fn order(&mut self, index: usize, resolved: &Resolved, at: Point, waits: &mut Vec<Point>) {
+        let record = &self.records[index];
+        let life = self.sequence.life_of[index];
+        let name = record.call.name();
+        let by_descriptor = actions::descriptor_of(record).filter(|&descriptor| self.tables.is_live(life, descriptor));
+        if let Some(descriptor) = by_descriptor {
+            let number = Resource::Descriptor(self.tables.table(life), descriptor);
+            if matches!(name, "close") {
+                self.stages.changes(number, at, waits);
+            } else {
+                self.stages.uses(number, at, waits);
+            }
+            if actions::moves_position(name)
+                && self.tables.kind(life, descriptor) == Some(Kind::File)
+                && let Some(description) = self.tables.description(life, descriptor)
+            {
+                self.stages.changes(Resource::Description(description), at, waits);
+            }
+        }
+        let made = record.result.and_then(|result| i32::try_from(result).ok());
+        if let Some(descriptor) = made.filter(|&made| made >= 0 && actions::makes_descriptor(record)) {
+            self.stages.changes(Resource::Descriptor(self.tables.table(life), descriptor), at, waits);
+        }
+        for used in &resolved.objects {
+            let Object::File(path) = &used.object else { continue };
+            if !is_below(self.mount, path) {
+                continue;
+            }
+            if used.opener.is_none() {
+                self.order_name(record, path, used.changed, at, waits);
+            }
+            let length = Resource::Length(path.clone());
+            match actions::extent(record) {
+                actions::Extent::Of { end: Some(end) } if used.changed => {
+                    let known = self.lengths.entry(path.clone()).or_default();
+                    if end > *known {
+                        *known = end;
+                        self.stages.changes(length, at, waits);
+                    } else {
+                        self.stages.uses(length, at, waits);
+                    }
+                }
+                actions::Extent::Of { end: None } if used.changed => self.stages.changes(length, at, waits),
+                actions::Extent::Of { .. } => self.stages.uses(length, at, waits),
+                actions::Extent::None => {}
+            }
+            if actions::locks(record) {
+                self.stages.changes(Resource::Lock(path.clone()), at, waits);
+            }
+        }
+    }
+
+    /// The order by a name, and by the directories on the way to it.
+    fn order_name(&mut self, record: &CallRecord, path: &[u8], changed: bool, at: Point, waits: &mut Vec<Point>) {
+        let mut end = self.mount.len() + 1;
+        while let Some(slash) = path[end.min(path.len())..].iter().position(|&byte| byte == b'/') {
+            self.stages.uses(Resource::Name(path[..end + slash].to_vec()), at, waits);
+            end += slash + 1;
+        }
+        let name = Resource::Name(path.to_vec());
+        if changed && actions::changes_names(record) {
+            self.lengths.remove(path);
+            self.stages.changes(name, at, waits);
+        } else {
+            self.stages.uses(name, at, waits);
+        }
+    }
+
+    /// Turns waits for steps into counts of signals.
+    fn finish(self) -> Plan {
+        let lives = self.lives;
+        let point = |awaited: Awaited| match awaited {
+            Awaited::Step(point) => point,
+            Awaited::End(life) => Point { life, step: lives[life].steps.len() - 1 },
+            Awaited::Execution(life) => {
+                Point { life, step: lives[life].executed.unwrap_or(lives[life].steps.len() - 1) }
+            }
+        };
+        let mut signals: Vec<Vec<u32>> = lives.iter().map(|draft| vec![0; draft.steps.len()]).collect();
+        for awaited in lives.iter().flat_map(|draft| draft.steps.iter().flat_map(|step| &step.waits)) {
+            let point = point(*awaited);
+            signals[point.life][point.step] = 1;
+        }
+        // A step that signals holds the count after it.
+        for counts in &mut signals {
+            let mut count = 0;
+            for signal in counts.iter_mut().filter(|signal| **signal > 0) {
+                count += 1;
+                *signal = count;
+            }
+        }
+        let mut tasks = Vec::with_capacity(lives.len());
+        for (life, draft) in lives.iter().enumerate() {
+            let step = |(index, step): (usize, &DraftStep)| {
+                let wait = |&awaited: &Awaited| {
+                    let point = point(awaited);
+                    Wait { task: point.life as u32, signals: signals[point.life][point.step] }
+                };
+                Step {
+                    record: step.record,
+                    think: step.think,
+                    kernel: step.kernel,
+                    waits: step.waits.iter().map(wait).filter(|wait| wait.task as usize != life).collect(),
+                    signals: signals[life][index] > 0,
+                    action: step.action.clone(),
+                }
+            };
+            let known = self.sequence.lives[life];
+            let steps = draft.steps.iter().enumerate().map(step).collect();
+            tasks.push(PlannedTask { id: known.id, is_first: known.maker.is_none(), steps });
+        }
+        Plan { tasks, skipped: self.skipped }
+    }
+}
+
+/// Whether an absolute path is the mount point or below it.
+pub(super) fn on_device(mount: &[u8], path: &[u8]) -> bool {
+    path == mount || is_below(mount, path)
+}
+
+/// The working directory as a descriptor.
+pub(super) const HERE: Argument = Argument::Number(AT_FDCWD as i64 as u64);
