@@ -5,8 +5,15 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 7] =
-    ["shim/clock.c", "shim/calendar.c", "shim/time.c", "shim/accounts.c", "shim/processes.c", "shim/files.c", "shim/feed.c"];
+const SOURCES: [&str; 7] = [
+    "shim/clock.c",
+    "shim/calendar.c",
+    "shim/time.c",
+    "shim/accounts.c",
+    "shim/processes.c",
+    "shim/files.c",
+    "shim/feed.c",
+];
 const TRAPPING: [&str; 2] = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
 /// Set to make `shim/page.h` anew, which the sources may not fit before.
 const REGENERATE_VARIABLE: &str = "CHRONODISK_REGENERATE";

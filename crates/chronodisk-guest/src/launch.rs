@@ -288,7 +288,9 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
 /// The replayer as a command: this executable, which takes on the user by itself.
 fn replayer(identity: &host::Identity) -> Vec<Vec<u8>> {
     let mut words = vec!["/proc/self/exe".to_owned(), replay::COMMAND.to_owned()];
-    words.extend([identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()));
+    words.extend(
+        [identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()),
+    );
     words.into_iter().map(String::into_bytes).collect()
 }
 

@@ -20,7 +20,8 @@ use crate::init::device_name;
 use crate::launch::RunOptions;
 use crate::outcome::{Doing, RunError};
 use crate::shared::layout::{
-    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
+    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, SERIAL_OUT_VARIABLE,
+    VHOST_VARIABLE,
 };
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;

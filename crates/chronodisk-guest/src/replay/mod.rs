@@ -10,8 +10,8 @@ mod feed;
 mod player;
 mod thread;
 
-pub(crate) use feed::{read_report, write_feed};
 pub use feed::{ReplayOutcome, ThinkTime};
+pub(crate) use feed::{read_report, write_feed};
 pub use player::guest_replay;
 
 /// First argument of this executable as the guest's replayer; further ones are user, group and groups.

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::process::ExitCode;
 
 use super::feed::{
-    FEED_MAGIC, FIRST, HEADER_WORDS, INDEX_OFFSET, INDEX_WORDS, PART_HEADER_BYTES, PATIENCE, argument, expectation, head,
-    kind,
+    FEED_MAGIC, FIRST, HEADER_WORDS, INDEX_OFFSET, INDEX_WORDS, PART_HEADER_BYTES, PATIENCE, argument, expectation,
+    head, kind,
 };
 use super::thread;
 use crate::shared::layout::{FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT};

@@ -1,15 +1,22 @@
 //! `chronodisk trace`: traces of block requests and of system calls.
 
+mod bootstrap;
 mod convert;
+mod groups;
+mod import;
 mod replay;
 
+use std::path::Path;
+
+use chronodisk_report::{ReportError, read_calls};
+use chronodisk_trace::calls::{CallTrace, Header};
 use clap::{Args, Subcommand};
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
-/// Works with traces of block requests and of system calls
+/// Converts traces of block requests; imports, examines, draws and replays traces of system calls
 #[derive(Debug, Args)]
-#[command(after_help = "Example: chronodisk trace replay calls.parquet --device first-disk")]
+#[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -18,6 +25,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Convert(convert::Arguments),
+    Import(import::Arguments),
+    Groups(groups::Arguments),
+    Bootstrap(bootstrap::Arguments),
     Replay(Box<replay::Arguments>),
 }
 
@@ -25,6 +35,26 @@ enum Command {
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(arguments),
+        Command::Import(arguments) => import::execute(&arguments),
+        Command::Groups(arguments) => groups::execute(&arguments),
+        Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
         Command::Replay(arguments) => replay::execute(*arguments, given),
     }
+}
+
+/// Reads a trace that the user named.
+fn read(path: &Path) -> Result<CallTrace, Failure> {
+    read_calls(path).map_err(|error| {
+        let other_kind = matches!(error, ReportError::Parquet { .. } | ReportError::Schema { .. });
+        let failure = Failure::usage(error);
+        if other_kind { failure.help("traces of system calls are made by `chronodisk trace import`") } else { failure }
+    })
+}
+
+/// Why a trace is incomplete, for people; `None` if it is complete.
+fn incompleteness(header: &Header) -> Option<String> {
+    let lost = (header.lost_events > 0).then(|| format!("lost calls {}", header.lost_events));
+    let reasons = header.incomplete.iter().map(|(reason, count)| format!("{reason} {count}"));
+    let all: Vec<String> = lost.into_iter().chain(reasons).collect();
+    (!all.is_empty()).then(|| format!("warning: the trace is incomplete: {}", all.join(", ")))
 }
