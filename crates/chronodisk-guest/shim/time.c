@@ -377,15 +377,14 @@ void account_for_yield(void)
 	accounts.yields++;
 }
 
-/* Lets V pass as if the program had computed, up to the next interrupt; returns what is left. */
+/* Lets V pass as if the program had computed, up to the next interrupt; returns what is left. The alarm for that
+ * interrupt is set when the program goes on: here, in the middle of what the guest's kernel does about a stop, an alarm
+ * has led to programs that never ran again. */
 uint64_t charge_program(uint64_t nanos)
 {
 	if (stopped || time_is_the_hosts())
 		return 0;
-	uint64_t left = accounts_grant(&accounts, nanos, virtual_nanos(), next_interrupt());
-	if (!is_exact())
-		arm_host_timer();
-	return left;
+	return accounts_grant(&accounts, nanos, virtual_nanos(), next_interrupt());
 }
 
 void account_for_probe(void)
