@@ -34,6 +34,7 @@ mod models;
 mod profile;
 mod quantity;
 mod queued;
+pub mod rates;
 
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
@@ -45,6 +46,6 @@ pub use models::ssd::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, FlashState, StateError,
     StateSource,
 };
-pub use profile::{BuildOptions, BuiltinProfile, MOST_IN_A_ROW, Profile, ProfileError, Validation};
+pub use profile::{BuildOptions, BuiltinProfile, MOST_IN_A_ROW, Profile, ProfileError, Published, Validation};
 pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};

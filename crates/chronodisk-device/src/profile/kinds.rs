@@ -20,6 +20,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind { name: "simple-disk", parse: simple_disk::parse },
     Kind { name: "ssd", parse: ssd::toml::parse },
     Kind { name: "disk", parse: disk::toml::parse },
+    Kind { name: "streaming-disk", parse: disk::streaming::parse },
     Kind { name: "array", parse: array::parse },
     Kind { name: "host-queue", parse: host_queue::parse },
     Kind { name: "mems", parse: mems::parse },

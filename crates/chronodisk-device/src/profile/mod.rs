@@ -25,6 +25,7 @@ mod error;
 mod fields;
 mod kinds;
 mod members;
+mod published;
 
 use std::cell::Cell;
 use std::fmt;
@@ -38,6 +39,7 @@ pub use builtin::BuiltinProfile;
 pub use error::ProfileError;
 pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
+pub use published::Published;
 
 use crate::footprint;
 use crate::models::array;
@@ -118,6 +120,7 @@ struct Parsed {
     validation: Validation,
     info: DeviceInfo,
     blueprint: Blueprint,
+    published: Option<Published>,
     /// Most memory that the device takes, at the profile's capacity, in bytes.
     memory_bytes_max: u64,
 }
@@ -201,6 +204,25 @@ impl Profile {
     #[must_use]
     pub fn validation(&self) -> Validation {
         self.0.validation
+    }
+
+    /// What a data sheet or a paper says of the device.
+    #[must_use]
+    pub fn published(&self) -> Option<&Published> {
+        self.0.published.as_ref()
+    }
+
+    /// The mean time to move the arm between two blocks anywhere, if the device is a drive with an arm; without head
+    /// switches and rotation.
+    #[must_use]
+    pub fn average_seek(&self) -> Option<Nanos> {
+        self.drive().map(|drive| drive.average_seek(self.capacity_bytes() / SECTOR_BYTES))
+    }
+
+    /// The age from which on a request goes before all younger ones, if the device has such a bound.
+    #[must_use]
+    pub fn age_bound(&self) -> Option<Nanos> {
+        self.0.blueprint.age_bound
     }
 
     /// The TOML as it was read, byte for byte, and after it the profiles of the members that it names; parsed again,
@@ -388,6 +410,7 @@ pub(crate) struct Blueprint {
     host_queue: bool,
     zones: Option<ZoneLayout>,
     drive: Option<Arc<Drive>>,
+    age_bound: Option<Nanos>,
     flash: Option<Arc<dyn FlashDrive>>,
 }
 
@@ -417,6 +440,7 @@ impl Blueprint {
             host_queue: false,
             zones: None,
             drive: None,
+            age_bound: None,
             flash: None,
         }
     }
@@ -494,6 +518,11 @@ impl Blueprint {
         Blueprint { drive: Some(drive), ..self }
     }
 
+    /// No request waits longer than this for younger ones.
+    pub(crate) fn with_age_bound(self, age_bound: Nanos) -> Self {
+        Blueprint { age_bound: Some(age_bound), ..self }
+    }
+
     /// The device is a flash drive: new ones are erased, and others go on from a state.
     pub(crate) fn flash(drive: impl FlashDrive + 'static) -> Self {
         let drive: Arc<dyn FlashDrive> = Arc::new(drive);
@@ -557,10 +586,22 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
             fields.error_at("capacity", format!("expected a multiple of the logical block, {}", Bytes(logical)))
         );
     }
+    let published = Published::read(fields)?;
     let (file, text) = (document.file.to_owned(), fields.complete_text());
     // Once for all: a profile may be a member many times over, and its members have members.
     let memory_bytes_max = (blueprint.memory)(&info);
-    Ok(Parsed { file, text, kind: kind.name, description, source, validation, info, blueprint, memory_bytes_max })
+    Ok(Parsed {
+        file,
+        text,
+        kind: kind.name,
+        description,
+        source,
+        validation,
+        info,
+        blueprint,
+        published,
+        memory_bytes_max,
+    })
 }
 
 /// A power of two from `smallest` to 64 KiB.

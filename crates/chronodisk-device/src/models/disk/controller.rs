@@ -13,7 +13,7 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, St
 use super::arm::Arm;
 use super::buffer::Segment;
 use super::drive::Drive;
-use super::geometry::{Place, Track, mul_div};
+use super::geometry::{Place, Track};
 use super::link::Link;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{FastWrite, InitialPhase};
@@ -222,10 +222,7 @@ impl Disk {
 
     /// Blocks that will have begun to pass at an instant since the one at `place` did.
     pub(super) fn begun(&self, at: Ticks, place: &Place) -> u64 {
-        let (turn, per_track) = (self.turn(), u64::from(place.blocks_per_track));
-        let behind = (self.angle(at) + turn - place.angle) % turn;
-        let blocks = mul_div(behind, per_track, turn);
-        if behind > mul_div(blocks, turn, per_track) { blocks + 1 } else { blocks }
+        self.drive.begun(self.phase, at, place)
     }
 
     /// Parts of a turn.
@@ -242,15 +239,11 @@ impl Disk {
 
     /// Time from an instant until the platter is at an angle.
     pub(super) fn latency(&self, at: Ticks, angle: u64) -> Ticks {
-        match self.drive.mechanics.access {
-            Access::Full => self.drive.mechanics.spindle().time_between(self.angle(at), angle),
-            Access::HalfTurn(time) | Access::Constant(time) => time,
-        }
+        self.drive.latency(self.phase, at, angle)
     }
 
     pub(super) fn angle(&self, at: Ticks) -> u64 {
-        let spindle = self.drive.mechanics.spindle();
-        (spindle.angle(at) + self.phase) % spindle.turn
+        self.drive.angle(self.phase, at)
     }
 
     /// The next instant at which something happens by itself.

@@ -1,7 +1,7 @@
 //! A drive's immutable part: everything that follows from its parameters, prepared once and shared by forks.
 
-use super::geometry::Geometry;
-use super::mechanics::{Mechanics, Ticks, duration};
+use super::geometry::{Geometry, Place, mul_div};
+use super::mechanics::{Access, Mechanics, Ticks, duration};
 use super::parameters::{
     After, CacheParameters, DiskParameters, ExtraDisconnect, InitialPhase, Millionths, NonvolatileParameters,
     ParameterError, Picos, Preseek, QueueParameters,
@@ -43,6 +43,37 @@ impl Drive {
     #[must_use]
     pub fn capacity_blocks(&self) -> u64 {
         self.geometry.blocks()
+    }
+
+    /// The mean time to move the arm between two of the first `blocks` blocks, without head switches and rotation.
+    pub(crate) fn average_seek(&self, blocks: u64) -> chronodisk_sim::Nanos {
+        const PAIRS: u64 = 4_096;
+        let mut stream = chronodisk_sim::RandomStream::new(0, "disk", "average-seek");
+        let mut cylinder = || self.geometry.locate(stream.below(blocks)).track.cylinder;
+        let total: Ticks = (0..PAIRS).map(|_| self.mechanics.seek_time(cylinder().abs_diff(cylinder()))).sum();
+        super::mechanics::nanos(total / PAIRS)
+    }
+
+    /// The platter's angle at an instant, if it was at `phase` at instant zero.
+    pub(super) fn angle(&self, phase: u64, at: Ticks) -> u64 {
+        let spindle = self.mechanics.spindle();
+        (spindle.angle(at) + phase) % spindle.turn
+    }
+
+    /// Time from an instant until the platter is at an angle.
+    pub(super) fn latency(&self, phase: u64, at: Ticks, angle: u64) -> Ticks {
+        match self.mechanics.access {
+            Access::Full => self.mechanics.spindle().time_between(self.angle(phase, at), angle),
+            Access::HalfTurn(time) | Access::Constant(time) => time,
+        }
+    }
+
+    /// Blocks that will have begun to pass at an instant since the one at `place` did.
+    pub(super) fn begun(&self, phase: u64, at: Ticks, place: &Place) -> u64 {
+        let (turn, per_track) = (self.mechanics.spindle().turn, u64::from(place.blocks_per_track));
+        let behind = (self.angle(phase, at) + turn - place.angle) % turn;
+        let blocks = mul_div(behind, per_track, turn);
+        if behind > mul_div(blocks, turn, per_track) { blocks + 1 } else { blocks }
     }
 
     /// The longest time from the arrival of a write at an idle drive to the start of its arm.

@@ -130,6 +130,11 @@ impl Mechanics {
         &self.spindle
     }
 
+    /// Time to move the arm over so many cylinders.
+    pub(crate) fn seek_time(&self, cylinders: u32) -> Ticks {
+        self.seek.time(cylinders)
+    }
+
     /// Time from one track to another: seek and head switch overlap, a write settles longer.
     pub(crate) fn positioning(&self, from: Track, to: Track, write: bool) -> Ticks {
         let seek = self.seek.time(from.cylinder.abs_diff(to.cylinder));

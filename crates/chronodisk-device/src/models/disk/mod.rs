@@ -20,6 +20,7 @@ mod nonvolatile;
 mod parameters;
 mod scheduler;
 mod statistics;
+pub(crate) mod streaming;
 pub(crate) mod toml;
 mod validate;
 

@@ -2,8 +2,12 @@
 
 use super::controller::{Disk, JobId};
 use super::geometry::Track;
-use super::mechanics::{Access, duration};
+use super::mechanics::{Access, Ticks, duration};
 use super::parameters::{GeometryKnowledge, Scheduler};
+
+/// A job that has waited longer goes before all younger ones, whatever the scheduler: the order of positions alone
+/// makes some wait for ever (Jacobson and Wilkes, "Disk scheduling algorithms based on rotational position", 1991).
+pub(super) const AGE_BOUND: Ticks = 2_000_000_000 * 16;
 
 impl Disk {
     /// The job that the arm serves next, if one can be served.
@@ -18,6 +22,16 @@ impl Disk {
             return None;
         }
         let here = self.here();
+        // In order of arrival: the first one is the oldest. It may be unable to go now; then others go.
+        for index in 0..self.pending.len() {
+            let job = self.pending[index];
+            if self.clock.saturating_sub(self.jobs[job].accepted) <= AGE_BOUND {
+                break;
+            }
+            if self.can_serve(job) {
+                return Some(job);
+            }
+        }
         let mut best: Option<(i128, JobId)> = None;
         for index in 0..self.pending.len() {
             let job = self.pending[index];

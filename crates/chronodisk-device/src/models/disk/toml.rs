@@ -11,6 +11,7 @@
 //! [queue]                         # optional: order of the requests in the drive
 //! [bus]                           # optional: what the bus adds
 //! [nonvolatile]                   # optional: a write cache that survives loss of power
+//! [streaming]                     # instead of controller, cache, queue, bus and nonvolatile: see `streaming/toml.rs`
 //! ```
 //!
 //! Each key is described where it is written (see a profile in `profiles/disk`, or `docs/importing-a-disk.md`) by the
@@ -25,9 +26,9 @@ use std::sync::Arc;
 use chronodisk_sim::SECTOR_BYTES;
 
 use super::parameters::*;
-use super::{Drive, model};
-use crate::footprint;
+use super::{Drive, model, streaming};
 use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::{DeviceModel, footprint};
 use read::Reader;
 pub(crate) use write::{Heading, write};
 
@@ -132,12 +133,17 @@ fn optional_table<T: Default>(
     Ok(())
 }
 
-/// All of a drive.
-fn disk(visitor: &mut dyn Visitor, disk: &mut DiskParameters) -> Outcome {
+/// Platters, heads, arm and spindle.
+fn platters(visitor: &mut dyn Visitor, disk: &mut DiskParameters) -> Outcome {
     table(visitor, key("geometry", "Where blocks are."), &mut |visitor| geometry(visitor, &mut disk.geometry))?;
     table(visitor, key("mechanics", "How long it takes to get there."), &mut |visitor| {
         mechanics(visitor, &mut disk.mechanics)
-    })?;
+    })
+}
+
+/// All of a drive.
+fn disk(visitor: &mut dyn Visitor, disk: &mut DiskParameters) -> Outcome {
+    platters(visitor, disk)?;
     let about = "A request's overheads, and the policy between bus and medium. \"after read\" and \"after write\" mean \
                  the request that was completed before.";
     table(visitor, key("controller", about), &mut |visitor| controller(visitor, &mut disk.controller))?;
@@ -555,8 +561,14 @@ fn plain() -> DiskParameters {
 /// The first key that is missing, unknown or wrong, with its place.
 pub(crate) fn read(fields: &mut Fields<'_>) -> Result<DiskParameters, ProfileError> {
     let mut parameters = plain();
+    let streams = fields.has("streaming");
     let mut reader = Reader::new(fields);
-    disk(&mut reader, &mut parameters)?;
+    if streams {
+        (parameters.cache.segments, parameters.cache.segment_blocks) = (1, 1);
+        platters(&mut reader, &mut parameters)?;
+    } else {
+        disk(&mut reader, &mut parameters)?;
+    }
     let spans = reader.into_spans();
     parameters.validate().map_err(|wrong| {
         let field = wrong.field.replace('_', "-");
@@ -574,15 +586,35 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     let parameters = read(fields)?;
     let drive = Arc::new(Drive::new(&parameters).map_err(|wrong| fields.error(wrong.to_string()))?);
     let capacity_bytes = drive.capacity_blocks() * SECTOR_BYTES;
-    let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
+    let streaming = match fields.optional_table("streaming")? {
+        Some(mut table) => {
+            let streaming = streaming::read_table(&mut table)?;
+            table.finish()?;
+            Some(streaming)
+        }
+        None => None,
+    };
     let shared = Arc::clone(&drive);
-    let make = move |info, seed| model(info, Arc::clone(&drive), seed);
-    let memory_bytes = footprint::DEVICE_BYTES + drive_memory_bytes_max(&shared);
-    Ok(Blueprint::new(move |_info| memory_bytes, make)
-        .with_drive(shared)
-        .turning()
-        .with_volatile_cache(volatile)
-        .at_most(capacity_bytes))
+    let blueprint = match streaming {
+        Some(controller) => {
+            let memory_bytes = streaming::memory_bytes_max(&controller);
+            let make = move |info, seed| -> Box<dyn DeviceModel> {
+                Box::new(streaming::StreamingDisk::new(info, Arc::clone(&drive), controller, seed))
+            };
+            Blueprint::new(move |_info| memory_bytes, make)
+                .with_volatile_cache(controller.write_cache)
+                .with_age_bound(super::mechanics::nanos(controller.age_bound))
+        }
+        None => {
+            let volatile = parameters.cache.fast_write != FastWrite::Never && parameters.nonvolatile.is_none();
+            let memory_bytes = footprint::DEVICE_BYTES + drive_memory_bytes_max(&shared);
+            let make = move |info, seed| model(info, Arc::clone(&drive), seed);
+            Blueprint::new(move |_info| memory_bytes, make)
+                .with_volatile_cache(volatile)
+                .with_age_bound(super::mechanics::nanos(super::scheduler::AGE_BOUND))
+        }
+    };
+    Ok(blueprint.with_drive(shared).turning().at_most(capacity_bytes))
 }
 
 /// Most memory that a drive of this design takes for what it keeps of segments and of a non-volatile cache.

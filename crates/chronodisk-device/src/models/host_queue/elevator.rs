@@ -10,7 +10,7 @@ use chronodisk_sim::Nanos;
 pub(crate) enum Scheduler {
     /// In order of arrival.
     Noop,
-    /// Upwards from where the last one began, then again from the lowest address.
+    /// Upwards from where the last one began, then again from the lowest address; what has waited for 5 s goes first.
     CLook,
     /// Linux's deadline scheduler (`block/deadline-iosched.c`): batches of one direction in order of addresses, reads
     /// before writes, and the oldest first once it has waited too long.
@@ -53,6 +53,9 @@ pub(crate) struct Item {
     /// When it got into the queue.
     pub(crate) since: Nanos,
 }
+
+/// Linux's deadline scheduler lets a write wait as long.
+const C_LOOK_AGE_BOUND: Nanos = Nanos::from_secs(5);
 
 impl Item {
     fn key(&self) -> (u64, u64) {
@@ -139,7 +142,7 @@ impl Elevator {
     pub(crate) fn next(&mut self, now: Nanos) -> Option<Item> {
         let index = match self.scheduler {
             Scheduler::Noop => oldest(&self.items, |_| true),
-            Scheduler::CLook => self.upwards(|_| true),
+            Scheduler::CLook => self.aged(now).or_else(|| self.upwards(|_| true)),
             Scheduler::Deadline { .. } => self.deadline(now),
             Scheduler::Cfq { .. } => self.cfq(now),
         }?;
@@ -159,6 +162,12 @@ impl Elevator {
     /// The first one upwards from the last dispatched, else the lowest.
     fn upwards(&self, wanted: impl Fn(&Item) -> bool) -> Option<usize> {
         self.after_last(&wanted).or_else(|| self.items.iter().position(&wanted))
+    }
+
+    /// The oldest one if it has waited too long: a stream that goes on upwards would hold up all below it for ever.
+    fn aged(&self, now: Nanos) -> Option<usize> {
+        let first = oldest(&self.items, |_| true)?;
+        (now.saturating_sub(self.items[first].since) > C_LOOK_AGE_BOUND).then_some(first)
     }
 
     fn after_last(&self, wanted: impl Fn(&Item) -> bool) -> Option<usize> {

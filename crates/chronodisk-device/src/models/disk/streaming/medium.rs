@@ -1,0 +1,406 @@
+//! The arm: which request it serves next, and the runs of blocks that pass under its head.
+
+use super::super::geometry::Track;
+use super::super::mechanics::Ticks;
+use super::{Command, StreamingDisk};
+
+/// Consecutive blocks that reads brought into the buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Segment {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Where reading on ends.
+    limit: u64,
+    /// Order of use.
+    used: u64,
+}
+
+/// The arm, and what it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arm {
+    /// Where the heads are.
+    track: Track,
+    /// When they are there; later than the present if a seek was given up.
+    free_from: Ticks,
+    run: Option<Run>,
+    /// The segment that reading goes on with.
+    filling: Option<usize>,
+    /// Whether the last run wrote.
+    wrote: bool,
+    /// The block behind the last run, and when that ended.
+    finished: (u64, Ticks),
+    /// When the pass under way began.
+    pass_since: Ticks,
+}
+
+/// Blocks of one track that pass one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u64,
+    end: u64,
+    track: Track,
+    track_end: u64,
+    blocks_per_track: u32,
+    /// When the heads are on the track.
+    on_track: Ticks,
+    /// When the first block begins to pass.
+    since: Ticks,
+    until: Ticks,
+    write: bool,
+    /// Whether blocks count as they pass, or only at the end since the last ones passed first.
+    ordered: bool,
+}
+
+/// What the arm does next.
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    /// The pending read of this index.
+    Read(usize),
+    /// Dirty blocks from here on.
+    Write(u64),
+    /// Reads on into the segment.
+    ReadOn,
+}
+
+/// Most dirty ranges, from the heads upwards, among which the shortest positioning time is looked for.
+const RANGES_LOOKED_AT: usize = 32;
+
+impl Arm {
+    pub(super) fn next_event(&self) -> Option<Ticks> {
+        self.run.map(|run| run.until)
+    }
+
+    /// Whether blocks of a range are on their way to the medium.
+    pub(super) fn is_writing(&self, first: u64, end: u64) -> bool {
+        self.run.is_some_and(|run| run.write && run.first < end && first < run.end)
+    }
+}
+
+impl StreamingDisk {
+    /// Blocks of a run that have passed.
+    fn passed(&self, run: &Run) -> u64 {
+        match run.ordered && self.clock >= run.since {
+            true => {
+                let spindle = self.drive.mechanics.spindle();
+                spindle.passed(self.clock - run.since, run.blocks_per_track).min(run.end - run.first)
+            }
+            false => 0,
+        }
+    }
+
+    /// Brings the segment that is being filled up to the present.
+    pub(super) fn update_segment(&mut self) {
+        if let (Some(run), Some(index)) = (self.arm.run.filter(|run| !run.write), self.arm.filling) {
+            let reached = run.first + self.passed(&run);
+            self.fill(index, reached);
+        }
+    }
+
+    fn fill(&mut self, index: usize, reached: u64) {
+        let segment = &mut self.segments[index];
+        segment.end = reached;
+        segment.start = segment.start.max(reached.saturating_sub(self.parameters.segment_blocks));
+    }
+
+    /// A read that ends at a block uses a segment.
+    pub(super) fn use_segment(&mut self, index: usize, end: u64) {
+        self.uses += 1;
+        let limit = (end + self.parameters.read_ahead_blocks).min(self.drive.capacity_blocks());
+        let segment = &mut self.segments[index];
+        segment.used = self.uses;
+        segment.limit = segment.limit.max(limit);
+    }
+
+    /// A segment for a read that finds nothing: the one that was not used for the longest time.
+    fn new_segment(&mut self, first: u64, end: u64) -> usize {
+        let oldest = (0..self.segments.len()).min_by_key(|&index| self.segments[index].used).unwrap_or(0);
+        self.segments[oldest] = Segment { start: first, end: first, limit: 0, used: 0 };
+        self.use_segment(oldest, end);
+        oldest
+    }
+
+    /// Marks the reads that the pass under way serves; whether there are any.
+    fn attach(&mut self) -> bool {
+        let Some(index) = self.arm.filling else { return false };
+        let Segment { start, end, .. } = self.segments[index];
+        let mut any = false;
+        for read in &mut self.reads {
+            read.attached |= (start..=end).contains(&read.next);
+            any |= read.attached;
+        }
+        any
+    }
+
+    /// Nobody's reads are served by the pass any more.
+    fn detach(&mut self) {
+        self.reads.iter_mut().for_each(|read| read.attached = false);
+        self.arm.filling = None;
+    }
+
+    /// The arm takes up what is most urgent, unless it is at work that somebody waits for.
+    pub(super) fn decide(&mut self) {
+        self.update_segment();
+        let attached = self.attach();
+        if let Some(run) = self.arm.run {
+            if run.write || !run.ordered {
+                return;
+            }
+            let elsewhere = !self.reads.is_empty() || self.writes_are_urgent();
+            if attached || !elsewhere {
+                return self.plan_again(run);
+            }
+            self.leave(run);
+        }
+        if let Some(target) = self.next_target(attached) {
+            self.begin(target);
+        }
+    }
+
+    fn writes_are_urgent(&self) -> bool {
+        !self.dirty.is_empty()
+            && (self.somebody_waits_for_writes() || self.dirty.blocks() * 2 > self.parameters.write_buffer_blocks)
+    }
+
+    /// Gives up reading on.
+    fn leave(&mut self, run: Run) {
+        self.arm.track = run.track;
+        self.arm.free_from = self.arm.free_from.max(run.on_track.max(self.clock));
+        self.arm.run = None;
+    }
+
+    /// The oldest request that waits for the medium: when it arrived, and whether it is a read.
+    fn oldest(&self) -> Option<(Ticks, bool)> {
+        let read = self.reads.iter().map(|read| (read.command.arrived, true)).min();
+        let first = |command: &Command| (command.arrived, false);
+        let crossing = self.writes.front().map(|front| first(&front.command));
+        let uncommitted = self.uncommitted.iter().map(first).min();
+        read.into_iter().chain(crossing).chain(uncommitted).min()
+    }
+
+    fn next_target(&mut self, attached: bool) -> Option<Target> {
+        let urgent = self.writes_are_urgent();
+        if let Some((since, is_read)) = self.oldest() {
+            let aged = self.clock.saturating_sub(since) > self.parameters.age_bound;
+            let long = self.clock.saturating_sub(self.arm.pass_since) > self.parameters.longest_pass;
+            if aged || long {
+                self.statistics.aged += u64::from(aged);
+                self.arm.pass_since = self.clock;
+                let target = if is_read { self.oldest_read() } else { self.oldest_write() };
+                if target.is_some() {
+                    return target;
+                }
+            }
+        }
+        if !self.arm.wrote && attached {
+            let next = self.arm.filling.map_or(0, |index| self.segments[index].end);
+            let continues = |read: &super::Reading| read.attached && read.command.end() > next;
+            if let Some(index) = self.reads.iter().position(continues) {
+                return Some(Target::Read(index));
+            }
+        }
+        let goes_on = self.arm.wrote && self.dirty.end_of_run(self.arm.finished.0) > self.arm.finished.0;
+        if goes_on && (urgent || self.reads.is_empty()) {
+            return Some(Target::Write(self.arm.finished.0));
+        }
+        let best = self.nearest(urgent);
+        if best.is_some() {
+            return best;
+        }
+        if self.may_read_on() {
+            return Some(Target::ReadOn);
+        }
+        self.nearest(true)
+    }
+
+    fn oldest_read(&self) -> Option<Target> {
+        let oldest = (0..self.reads.len()).min_by_key(|&index| (self.reads[index].command.arrived, index));
+        oldest.map(Target::Read)
+    }
+
+    /// Dirty blocks of the oldest write, or if its blocks have no room yet, what the arm comes to first.
+    fn oldest_write(&self) -> Option<Target> {
+        let oldest = self.uncommitted.iter().min_by_key(|command| command.arrived);
+        let waits = self.writes.front();
+        let ranges = self.dirty.ranges();
+        let from = match oldest {
+            Some(oldest) if waits.is_none_or(|front| front.command.arrived >= oldest.arrived) => oldest.first(),
+            _ => self.arm.finished.0,
+        };
+        let range = ranges.get(self.dirty.index_behind(from)).or(ranges.first())?;
+        let inside = (range.first..range.end).contains(&self.arm.finished.0);
+        Some(Target::Write(if inside { self.arm.finished.0 } else { range.first }))
+    }
+
+    /// What has the shortest positioning time: a read, or with `writes` a dirty range.
+    fn nearest(&self, writes: bool) -> Option<Target> {
+        let from = self.clock.max(self.arm.free_from);
+        let mut best: Option<(Ticks, Target)> = None;
+        let mut consider = |cost: Ticks, target: Target| {
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, target));
+            }
+        };
+        for (index, read) in self.reads.iter().enumerate() {
+            consider(self.positioning(from, read.next, false), Target::Read(index));
+        }
+        let ranges = if writes { self.dirty.ranges() } else { &[] };
+        let upwards = if writes { self.dirty.index_behind(self.arm.finished.0) } else { 0 };
+        for range in ranges[upwards..].iter().chain(&ranges[..upwards]).take(RANGES_LOOKED_AT) {
+            consider(self.positioning(from, range.first, true), Target::Write(range.first));
+        }
+        best.map(|(_, target)| target)
+    }
+
+    fn positioning(&self, from: Ticks, block: u64, write: bool) -> Ticks {
+        let place = self.drive.geometry.locate(block);
+        let moved = self.drive.mechanics.positioning(self.arm.track, place.track, write);
+        moved + self.drive.latency(self.phase, from + moved, place.angle)
+    }
+
+    fn may_read_on(&self) -> bool {
+        self.arm.filling.is_some_and(|index| {
+            let segment = &self.segments[index];
+            let left = segment.limit.saturating_sub(segment.end);
+            // An arm that has stopped starts again for no less than half of what it may read on.
+            let moves = self.arm.finished == (segment.end, self.clock);
+            left > 0 && (moves || left * 2 >= self.parameters.read_ahead_blocks)
+        })
+    }
+
+    fn begin(&mut self, target: Target) {
+        let (next, continues) = match target {
+            Target::Write(first) => (first, self.arm.wrote && first == self.arm.finished.0),
+            Target::ReadOn => (self.arm.filling.map_or(0, |index| self.segments[index].end), true),
+            Target::Read(index) => {
+                let read = self.reads[index];
+                match (self.arm.filling, read.attached) {
+                    (Some(filling), true) if read.command.end() > self.segments[filling].end => {
+                        (self.segments[filling].end, !self.arm.wrote)
+                    }
+                    _ => {
+                        self.detach();
+                        let (first, end) = (read.next, read.command.end());
+                        self.arm.filling = Some(self.new_segment(first, end));
+                        self.attach();
+                        (first, false)
+                    }
+                }
+            }
+        };
+        let write = matches!(target, Target::Write(_));
+        if write {
+            // A segment that waits keeps its blocks; reads of it begin anew if they are not all there.
+            self.detach();
+        }
+        if !continues {
+            self.arm.pass_since = self.clock;
+        }
+        let wanted = if write { self.write_end(next) } else { self.read_end(next) };
+        if wanted > next {
+            self.begin_run(next, wanted, write);
+        }
+    }
+
+    /// Where a run for reading that begins with a block ends, if the track does not end before.
+    fn read_end(&self, next: u64) -> u64 {
+        let wanted = self.reads.iter().filter(|read| read.attached).map(|read| read.command.end());
+        let limit = self.arm.filling.map_or(next, |index| self.segments[index].limit);
+        wanted.filter(|&end| end > next).min().unwrap_or(limit)
+    }
+
+    /// Where a run for writing ends: where somebody waits for it, or so that there is room again.
+    fn write_end(&self, next: u64) -> u64 {
+        let wanted = self.uncommitted.iter().map(Command::end).filter(|&end| end > next).min();
+        let room = (self.parameters.write_buffer_blocks / 8).max(super::PIECE_BLOCKS);
+        self.dirty.end_of_run(next).min(wanted.unwrap_or(u64::MAX)).min(next + room)
+    }
+
+    fn begin_run(&mut self, next: u64, wanted: u64, write: bool) {
+        let place = self.drive.geometry.locate(next);
+        let mechanics = &self.drive.mechanics;
+        let start = self.clock.max(self.arm.free_from);
+        // What a write settles longer is for seeks; the skew covers the change to the next track.
+        let follows = write && self.arm.wrote && self.arm.finished.0 == next;
+        let moved = mechanics.positioning(self.arm.track, place.track, write && !follows);
+        let on_track = start + moved;
+        let end = wanted.min(place.track_end);
+        let goes_on = moved == 0 && self.arm.finished == (next, start) && self.arm.wrote == write;
+        let latency = if goes_on { 0 } else { self.drive.latency(self.phase, on_track, place.angle) };
+        let immediate = if write { self.parameters.immediate_write } else { self.parameters.immediate_read };
+        let ordered = !(immediate && !goes_on && self.passes_in_it(on_track, &place, end - next));
+        let spindle = mechanics.spindle();
+        let (since, time) = match ordered {
+            true => (on_track + latency, spindle.blocks(end - next, place.blocks_per_track)),
+            false => (on_track, spindle.period()),
+        };
+        self.statistics.positionings += u64::from(!goes_on);
+        self.statistics.runs += 1;
+        self.arm.wrote = write;
+        self.arm.run = Some(Run {
+            first: next,
+            end,
+            track: place.track,
+            track_end: place.track_end,
+            blocks_per_track: place.blocks_per_track,
+            on_track,
+            since,
+            until: since + time.max(1),
+            write,
+            ordered,
+        });
+    }
+
+    /// Whether the head comes to a track while wanted blocks pass, of which the first has passed.
+    fn passes_in_it(&self, on_track: Ticks, place: &super::super::geometry::Place, blocks: u64) -> bool {
+        let begun = self.drive.begun(self.phase, on_track, place);
+        begun > 0 && begun < blocks && self.drive.mechanics.access == super::super::mechanics::Access::Full
+    }
+
+    /// What is wanted of a run may have changed.
+    fn plan_again(&mut self, run: Run) {
+        let passed = self.passed(&run);
+        let least = (run.first + passed).max(run.first + 1);
+        let end = self.read_end(run.first + passed).max(least).min(run.track_end);
+        let time = self.drive.mechanics.spindle().blocks(end - run.first, run.blocks_per_track);
+        self.arm.run = Some(Run { end, until: (run.since + time.max(1)).max(self.clock), ..run });
+    }
+
+    /// A run has passed.
+    pub(super) fn arm_event(&mut self) {
+        let Some(run) = self.arm.run.take() else { return };
+        self.arm.track = run.track;
+        self.arm.finished = (run.end, self.clock);
+        let blocks = run.end - run.first;
+        if run.write {
+            self.statistics.blocks_written += blocks;
+            self.dirty.remove(run.first, run.end);
+            self.committed();
+        } else if let Some(index) = self.arm.filling {
+            self.statistics.blocks_read += blocks;
+            self.fill(index, run.end);
+            self.serve(index, &run);
+        }
+        self.decide();
+    }
+
+    /// Answers the reads of which all blocks have passed.
+    fn serve(&mut self, segment: usize, run: &Run) {
+        self.attach();
+        let mut index = 0;
+        while let Some(read) = self.reads.get_mut(index) {
+            if read.attached {
+                read.next = read.next.max(run.end).min(read.command.end());
+            }
+            let read = *read;
+            if read.next == read.command.end() {
+                self.reads.remove(index);
+                self.use_segment(segment, read.command.end());
+                let sectors = u64::from(read.command.request.sectors);
+                let passing = self.drive.mechanics.spindle().blocks(sectors, run.blocks_per_track);
+                self.deliver(read.command, passing);
+            } else {
+                index += 1;
+            }
+        }
+    }
+}

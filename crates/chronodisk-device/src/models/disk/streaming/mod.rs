@@ -1,0 +1,452 @@
+//! The controller of a drive that streams: command queue, read-ahead, a write buffer that combines.
+//!
+//! [`Disk`](super::Disk) imitates the segmented buffers of the 1990s request by request, each with a bus of its time.
+//! Its bus, arm and segments wait for each other in ways that cost a later drive most of its sequential rate. This
+//! controller shares geometry, arm and spindle with it and nothing else.
+//!
+//! Modelled:
+//! - *Commands* are decoded one after the other, `read-overhead` or `write-overhead` each. Up to `queue-depth` are in
+//!   the drive; others wait outside in order of arrival.
+//! - *Reads* come from the buffer if it has all their blocks. Others wait for the arm. Reads that continue each other
+//!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Then
+//!   the arm reads on, until the segment holds `read-ahead` that nobody asked for, or until other work waits.
+//! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
+//!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to
+//!   which blocks that arrive in time are added. A full buffer makes writes wait for room.
+//! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes
+//!   that somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read
+//!   on, or when half of the buffer is full.
+//! - *Age*: a request that has waited for `age-bound` goes before all younger ones. A pass that has lasted
+//!   `longest-pass` ends unless the oldest request continues it. So a request waits at most `age-bound` and the
+//!   service of the requests before it (Seltzer, Chen, Ousterhout, "Disk Scheduling Revisited", 1990, show what
+//!   shortest-time-first order does without; Jacobson and Wilkes, "Disk scheduling algorithms based on rotational
+//!   position", 1991, bound it by age as here).
+//!
+//! That drives read ahead and combine writes in such segments is described by Ruemmler and Wilkes, "An introduction to
+//! disk drive modeling" (IEEE Computer, 1994), and Shriver, Merchant and Wilkes, "An analytic behavior model for disk
+//! drives with readahead caches and request reordering" (SIGMETRICS 1998).
+//!
+//! Not modelled: gaps of slipped blocks within a track; a cache on the medium; errors; priorities.
+
+mod dirty;
+mod medium;
+mod toml;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use chronodisk_sim::{Completion, EventQueue, Nanos, Op, RandomStream, Request, RequestId, Status};
+
+use super::controller::SHORTEST;
+use super::drive::Drive;
+use super::mechanics::{Ticks, nanos, ticks};
+use super::parameters::InitialPhase;
+use crate::{DeviceInfo, DeviceModel, Probe};
+use dirty::Dirty;
+use medium::{Arm, Segment};
+pub(crate) use toml::{memory_bytes_max, parse, read_table};
+
+/// What the controller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamingParameters {
+    pub(crate) read_overhead: Ticks,
+    pub(crate) write_overhead: Ticks,
+    /// A block on the interface.
+    pub(crate) block_time: Ticks,
+    /// A read crosses the interface when all of it is in the buffer, not as it comes.
+    pub(crate) store_and_forward: bool,
+    pub(crate) depth: u32,
+    pub(crate) segments: u32,
+    pub(crate) segment_blocks: u64,
+    pub(crate) read_ahead_blocks: u64,
+    pub(crate) write_buffer_blocks: u64,
+    /// Ranges of consecutive blocks in the write buffer.
+    pub(crate) write_ranges: u32,
+    /// Whether a write completes in the buffer.
+    pub(crate) write_cache: bool,
+    /// An access begins with whatever wanted block passes first.
+    pub(crate) immediate_read: bool,
+    pub(crate) immediate_write: bool,
+    pub(crate) age_bound: Ticks,
+    pub(crate) longest_pass: Ticks,
+}
+
+/// A drive with this controller.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamingDisk {
+    info: Arc<DeviceInfo>,
+    drive: Arc<Drive>,
+    parameters: StreamingParameters,
+    now: Nanos,
+    clock: Ticks,
+    /// Angle of the platter at instant zero.
+    phase: u64,
+    /// Requests that the drive has not taken.
+    outside: VecDeque<Command>,
+    in_drive: u32,
+    outstanding: u32,
+    decoding: Option<(Command, Ticks)>,
+    /// Reads that wait for the medium, in order of arrival.
+    reads: Vec<Reading>,
+    /// Writes of which blocks have not crossed the interface, in order of arrival; the first one crosses.
+    writes: VecDeque<Writing>,
+    crossing: Option<Crossing>,
+    /// Writes that crossed and complete on the medium, in order of arrival.
+    uncommitted: Vec<Command>,
+    dirty: Dirty,
+    /// Flushes so far: what is dirty before a flush is told from what comes later.
+    epoch: u64,
+    flushes: VecDeque<(RequestId, u64)>,
+    segments: Vec<Segment>,
+    uses: u64,
+    arm: Arm,
+    link_free: Ticks,
+    due: EventQueue<RequestId>,
+    completed: Vec<Completion>,
+    statistics: Statistics,
+}
+
+/// A request in the drive or before it.
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    request: Request,
+    /// When the host asked; the age of a request counts from there.
+    arrived: Ticks,
+}
+
+impl Command {
+    fn first(&self) -> u64 {
+        self.request.lba.0
+    }
+
+    fn end(&self) -> u64 {
+        self.request.end().0
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    command: Command,
+    /// The first block that has not passed; those before it are on their way to the host.
+    next: u64,
+    /// The pass under way has passed its beginning, or comes to it next.
+    attached: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    command: Command,
+    /// The next block to cross.
+    next: u64,
+    epoch: u64,
+}
+
+/// Blocks of the first write on the interface.
+#[derive(Clone, Copy, Debug)]
+struct Crossing {
+    blocks: u64,
+    at: Ticks,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Statistics {
+    reads: u64,
+    writes: u64,
+    buffer_hits: u64,
+    positionings: u64,
+    runs: u64,
+    blocks_read: u64,
+    blocks_written: u64,
+    aged: u64,
+}
+
+/// Most blocks that cross the interface at once, so that the arm need not wait for a long request's last block.
+const PIECE_BLOCKS: u64 = 128;
+
+impl StreamingDisk {
+    pub(crate) fn new(info: DeviceInfo, drive: Arc<Drive>, parameters: StreamingParameters, seed: u64) -> Self {
+        let phase = match drive.initial_phase {
+            InitialPhase::Index => 0,
+            InitialPhase::Random => RandomStream::new(seed, "disk", "phase").below(drive.mechanics.spindle().turn),
+        };
+        StreamingDisk {
+            info: Arc::new(DeviceInfo { volatile_cache: parameters.write_cache, rotational: true, ..info }),
+            drive,
+            parameters,
+            now: Nanos::ZERO,
+            clock: 0,
+            phase,
+            outside: VecDeque::new(),
+            in_drive: 0,
+            outstanding: 0,
+            decoding: None,
+            reads: Vec::new(),
+            writes: VecDeque::new(),
+            crossing: None,
+            uncommitted: Vec::new(),
+            dirty: Dirty::new(parameters.write_ranges as usize),
+            epoch: 0,
+            flushes: VecDeque::new(),
+            segments: vec![Segment::default(); parameters.segments as usize],
+            uses: 0,
+            arm: Arm::default(),
+            link_free: 0,
+            due: EventQueue::new(),
+            completed: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    fn next_tick(&self) -> Option<Ticks> {
+        let crossing = self.crossing.map(|crossing| crossing.at);
+        let decoding = self.decoding.map(|(_, at)| at);
+        [crossing, decoding, self.arm.next_event()].into_iter().flatten().min()
+    }
+
+    /// Handles what happens until an instant, that included; stops behind a completion if asked to.
+    fn run(&mut self, until: Nanos, stop_at_completion: bool) {
+        let limit = ticks(until);
+        loop {
+            let tick = self.next_tick().filter(|&tick| tick <= limit);
+            let due = self.due.next_at().filter(|&at| at <= until);
+            match (tick, due) {
+                (Some(tick), due) if due.is_none_or(|at| nanos(tick) <= at) => {
+                    self.clock = self.clock.max(tick);
+                    self.handle(tick);
+                }
+                (_, Some(at)) => {
+                    self.clock = self.clock.max(ticks(at));
+                    if let Some((at, id)) = self.due.pop_until(at) {
+                        self.in_drive -= 1;
+                        self.outstanding -= 1;
+                        self.completed.push(Completion { id, at, status: Status::Ok });
+                        self.accept();
+                    }
+                }
+                _ => break,
+            }
+            if stop_at_completion && !self.completed.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Data that arrive with the end of a run are there for the next one.
+    fn handle(&mut self, tick: Ticks) {
+        if self.crossing.is_some_and(|crossing| crossing.at <= tick) {
+            self.crossed();
+        } else if let Some((command, _)) = self.decoding.filter(|&(_, at)| at <= tick) {
+            self.decoding = None;
+            self.decoded(command);
+            self.accept();
+        } else {
+            self.arm_event();
+        }
+    }
+
+    /// Takes the next command if the drive has room for one.
+    fn accept(&mut self) {
+        if self.decoding.is_some() || self.in_drive >= self.parameters.depth {
+            return;
+        }
+        let Some(command) = self.outside.pop_front() else { return };
+        self.in_drive += 1;
+        let overhead = match command.request.op {
+            Op::Read => self.parameters.read_overhead,
+            _ => self.parameters.write_overhead,
+        };
+        self.decoding = Some((command, self.clock + overhead));
+    }
+
+    fn decoded(&mut self, command: Command) {
+        match command.request.op {
+            Op::Read => self.arrive_read(command),
+            Op::Write | Op::WriteZeroes => {
+                self.writes.push_back(Writing { command, next: command.first(), epoch: self.epoch });
+                self.cross();
+                self.decide();
+            }
+            Op::Flush => {
+                self.flushes.push_back((command.request.id, self.epoch));
+                self.epoch += 1;
+                self.check_flushes();
+                self.decide();
+            }
+            // It has no zones, and nothing that a discard would free.
+            Op::Discard | Op::ZoneAppend | Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {
+                self.complete(command.request.id, self.clock);
+            }
+        }
+    }
+
+    fn complete(&mut self, id: RequestId, at: Ticks) {
+        self.due.push(nanos(at).max(self.now + SHORTEST), id);
+    }
+
+    fn arrive_read(&mut self, command: Command) {
+        self.statistics.reads += 1;
+        let (first, end) = (command.first(), command.end());
+        self.update_segment();
+        let hit = self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end);
+        if let Some(index) = hit {
+            self.use_segment(index, end);
+        }
+        if hit.is_some() || self.dirty.covers(first, end) {
+            self.statistics.buffer_hits += 1;
+            self.deliver(command, 0);
+        } else {
+            self.reads.push(Reading { command, next: first, attached: false });
+        }
+        self.decide();
+    }
+
+    /// A read's data are in the buffer: they cross the interface. As many ticks of the crossing may be over, as it
+    /// began while they came.
+    fn deliver(&mut self, command: Command, overlapped: Ticks) {
+        let block = self.parameters.block_time;
+        let time = u64::from(command.request.sectors) * block;
+        // What a segment can't hold has crossed before.
+        let held = u64::from(command.request.sectors).min(self.parameters.segment_blocks) * block;
+        let most = if self.parameters.store_and_forward { time - held } else { time };
+        let ahead = overlapped.min(most);
+        let begin = self.link_free.max(self.clock.saturating_sub(ahead));
+        let end = (begin + time).max(self.clock + block);
+        self.link_free = end;
+        self.complete(command.request.id, end);
+    }
+
+    /// Begins to move the next blocks of the first write, if there is room for them.
+    fn cross(&mut self) {
+        let (None, Some(writing)) = (self.crossing, self.writes.front()) else { return };
+        let (first, left) = (writing.next, writing.command.end() - writing.next);
+        let room = self.parameters.write_buffer_blocks.saturating_sub(self.dirty.blocks());
+        let block_time = if writing.command.request.op == Op::Write { self.parameters.block_time } else { 0 };
+        let piece = if block_time == 0 { u64::MAX } else { PIECE_BLOCKS };
+        let blocks = left.min(room).min(piece);
+        // A little room would be taken by a little piece, which costs the arm as much as a large one.
+        let least = left.min(piece).min((self.parameters.write_buffer_blocks / 8).max(1));
+        let free = !self.arm.is_writing(first, first + blocks);
+        if blocks >= least && free && self.dirty.has_place(first, first + blocks) {
+            let begin = self.link_free.max(self.clock);
+            self.link_free = begin + blocks * block_time;
+            self.crossing = Some(Crossing { blocks, at: self.link_free });
+        }
+    }
+
+    /// Blocks of the first write have crossed.
+    fn crossed(&mut self) {
+        let (Some(Crossing { blocks, .. }), Some(writing)) = (self.crossing.take(), self.writes.front_mut()) else {
+            return;
+        };
+        let first = writing.next;
+        writing.next += blocks;
+        let (command, epoch, done) = (writing.command, writing.epoch, writing.next == writing.command.end());
+        self.dirty.insert(first, first + blocks, epoch);
+        if done {
+            self.writes.pop_front();
+            self.statistics.writes += 1;
+            if self.parameters.write_cache && !command.request.fua {
+                self.complete(command.request.id, self.clock);
+            } else {
+                self.uncommitted.push(command);
+            }
+        }
+        self.cross();
+        self.decide();
+    }
+
+    /// Blocks have come to the medium: completes the writes and the flushes that waited for them.
+    fn committed(&mut self) {
+        let mut index = 0;
+        while let Some(&command) = self.uncommitted.get(index) {
+            if self.dirty.overlaps(command.first(), command.end()) {
+                index += 1;
+            } else {
+                self.uncommitted.remove(index);
+                self.complete(command.request.id, self.clock);
+            }
+        }
+        self.check_flushes();
+        self.cross();
+    }
+
+    fn check_flushes(&mut self) {
+        while let Some(&(id, epoch)) = self.flushes.front() {
+            if self.dirty.oldest_epoch() <= epoch || self.writes.front().is_some_and(|front| front.epoch <= epoch) {
+                return;
+            }
+            self.flushes.pop_front();
+            self.complete(id, self.clock);
+        }
+    }
+
+    /// Whether somebody waits for blocks to come to the medium.
+    fn somebody_waits_for_writes(&self) -> bool {
+        let blocked = self.crossing.is_none() && !self.writes.is_empty();
+        blocked || !self.uncommitted.is_empty() || !self.flushes.is_empty()
+    }
+}
+
+impl DeviceModel for StreamingDisk {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.clock = self.clock.max(ticks(self.now));
+        self.outstanding += 1;
+        self.outside.push_back(Command { request, arrived: self.clock });
+        self.accept();
+        self.run(self.now, false);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.next_tick().map(nanos).into_iter().chain(self.due.next_at()).min()
+    }
+
+    fn completion_bound(&self) -> Option<Nanos> {
+        if self.outstanding == 0 { None } else { self.next_event() }
+    }
+
+    fn step(&mut self, limit: Nanos, completed: &mut Vec<Completion>) {
+        let limit = limit.max(self.now);
+        self.run(limit, true);
+        self.now = match self.completed.first() {
+            Some(first) => {
+                let at = first.at;
+                self.run(at, false);
+                at
+            }
+            None => limit,
+        };
+        completed.append(&mut self.completed);
+    }
+
+    fn fork(&self) -> Box<dyn DeviceModel> {
+        Box::new(self.clone())
+    }
+
+    fn probe(&self, sink: &mut dyn Probe) {
+        let statistics = &self.statistics;
+        sink.counter("reads", statistics.reads);
+        sink.counter("writes", statistics.writes);
+        sink.counter("buffer-hits", statistics.buffer_hits);
+        sink.counter("positionings", statistics.positionings);
+        sink.counter("runs", statistics.runs);
+        sink.counter("blocks-read", statistics.blocks_read);
+        sink.counter("blocks-written", statistics.blocks_written);
+        sink.counter("aged", statistics.aged);
+        sink.gauge("dirty", "blocks", self.dirty.blocks() as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

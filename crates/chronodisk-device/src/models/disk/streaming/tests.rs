@@ -1,0 +1,138 @@
+//! The contract for the streaming controller, its rates at each depth, its bound on waits, cases computed by hand.
+
+use chronodisk_sim::{Nanos, Op, RandomStream, Request};
+
+use crate::models::testing::{build, build_text, complete, counter, tangle};
+use crate::rates::{Load, measure};
+use crate::{DeviceModel, contract};
+
+/// 6,000 rpm, so that a turn takes 10 ms; 100 blocks a track, 512 tracks, skews that hide the switches.
+fn small(streaming: &str) -> String {
+    format!(
+        "name = \"small\"\nkind = \"disk\"\ndescription = \"d\"\nsource = \"round figures\"\n\
+         validation = \"unvalidated\"\ncapacity = \"26214400 B\"\n\
+         [geometry]\nsurfaces = 4\ncylinders = 128\n\
+         [[geometry.zones]]\nfirst-cylinder = 0\nlast-cylinder = 127\nblocks-per-track = 100\n\
+         track-skew = \"10 sectors\"\ncylinder-skew = \"15 sectors\"\n\
+         [mechanics]\nrotation = \"6000 rpm\"\nhead-switch = \"0.8 ms\"\n\
+         seek = {{ curve = \"lee\", single = \"1 ms\", average = \"5 ms\", full = \"10 ms\" }}\n\
+         [streaming]\ninterface-rate = \"51.2 MB/s\"\nqueue-depth = 32\nsegments = 4\nsegment-size = \"128 KiB\"\n\
+         read-ahead = \"64 KiB\"\nwrite-buffer = \"256 KiB\"\n{streaming}"
+    )
+}
+
+fn device(streaming: &str, seed: u64) -> Box<dyn DeviceModel> {
+    build_text(&small(streaming), seed)
+}
+
+const VARIANTS: [&str; 5] = [
+    "",
+    "write-cache = true\nread-overhead = \"0.3 ms\"\nwrite-overhead = \"0.2 ms\"",
+    "write-cache = true\nimmediate-read = true\nimmediate-write = true\nwrite-ranges = 4",
+    "store-and-forward = true\nage-bound = \"20 ms\"\nlongest-pass = \"5 ms\"",
+    "write-cache = true\nage-bound = \"0 ms\"\nlongest-pass = \"0 ms\"",
+];
+
+#[test]
+fn it_keeps_the_contract() {
+    for variant in VARIANTS {
+        contract::check(variant, contract::cases(48), &|seed| device(variant, seed));
+    }
+    for name in ["cheetah-9lp", "cheetah-x15-zero-latency", "nearline-20tb"] {
+        contract::check(name, contract::cases(16), &|seed| build(name, seed));
+    }
+}
+
+#[test]
+fn requests_that_overlap_do_not_stand_in_each_others_way() {
+    for seed in 0..u64::from(contract::cases(60)) {
+        for variant in VARIANTS {
+            tangle(variant, device(variant, seed).as_mut(), seed);
+        }
+        tangle("nearline-20tb", build("nearline-20tb", seed).as_mut(), seed);
+    }
+}
+
+#[test]
+fn depth_costs_no_sequential_throughput() {
+    for name in ["cheetah-9lp", "atlas-10k", "barracuda", "ibm-18es", "cheetah-x15", "nearline-20tb"] {
+        for write in [false, true] {
+            for bytes in [4 << 10, 128 << 10, 1 << 20] {
+                let [one, four, many] = [1, 4, 32].map(|depth| {
+                    let load = Load { sequential: true, write, bytes, depth };
+                    measure(build(name, 1).as_mut(), load, 0, 1).bytes_per_second
+                });
+                let least = one * 9 / 10;
+                assert!(four >= least && many >= least, "{name}, {write}, {bytes} B: {one}, {four}, {many} B/s");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_read_takes_overhead_seek_rotation_and_transfer() {
+    let mut device = device("read-overhead = \"0.3 ms\"", 0);
+    // Track 1 begins at 10 of 100 blocks: the head switch ends at 1.1 ms, the first block begins at 11 ms of 10 ms a
+    // turn; 0.1 ms later it has passed, and its last hundredth of a millisecond is on the interface.
+    let taken = complete(device.as_mut(), Request::new(0, Op::Read, 100, 1));
+    assert_eq!(taken, Nanos::from_micros(11_110));
+}
+
+#[test]
+fn an_old_request_is_served_while_a_stream_goes_on() {
+    for write in [false, true] {
+        let mut device = device("write-cache = true\nage-bound = \"100 ms\"\nlongest-pass = \"50 ms\"", 0);
+        let op = if write { Op::Write } else { Op::Read };
+        let (mut completed, mut next, mut lone) = (Vec::new(), 0, None);
+        while lone.is_none() {
+            while device.outstanding() < 24 {
+                // The second request is far away from the stream.
+                let (op, lba) = if next == 1 { (Op::Read, 40_000) } else { (op, next * 64 % 32_768) };
+                device.submit(Request::new(next, op, lba, 64));
+                next += 1;
+            }
+            let event = device.next_event().unwrap();
+            device.step(event, &mut completed);
+            lone = completed.drain(..).find(|completion| completion.id.0 == 1);
+            assert!(device.now() < Nanos::from_millis(400), "it waits for ever");
+        }
+    }
+}
+
+#[test]
+fn a_flush_waits_for_what_came_before_it_and_not_for_what_comes_after() {
+    let mut device = device("write-cache = true", 0);
+    let mut stream = RandomStream::new(1, "streaming", "flush");
+    let mut completed = Vec::new();
+    for id in 0..20 {
+        device.submit(Request::new(id, Op::Write, stream.below(50_000), 8));
+    }
+    device.submit(Request::new(20, Op::Flush, 0, 0));
+    let mut id = 21;
+    while !completed.iter().any(|completion: &chronodisk_sim::Completion| completion.id.0 == 20) {
+        while device.outstanding() < 30 {
+            device.submit(Request::new(id, Op::Write, stream.below(50_000), 8));
+            id += 1;
+        }
+        let event = device.next_event().unwrap();
+        device.step(event, &mut completed);
+    }
+    assert!(counter(device.as_ref(), "blocks-written") >= 20 * 8);
+    assert!(device.now() > Nanos::from_millis(50), "twenty places take the arm longer than {}", device.now());
+    assert!(device.now() < Nanos::from_secs(2), "{}", device.now());
+}
+
+#[test]
+fn writes_that_continue_each_other_are_one_pass() {
+    let mut device = device("write-cache = true", 0);
+    let mut completed = Vec::new();
+    for id in 0..16 {
+        device.submit(Request::new(id, Op::Write, id * 6, 6));
+    }
+    device.submit(Request::new(16, Op::Flush, 0, 0));
+    while device.outstanding() > 0 {
+        let event = device.next_event().unwrap();
+        device.step(event, &mut completed);
+    }
+    assert!(device.now() <= Nanos::from_millis(21), "a turn to the beginning and a turn over it: {}", device.now());
+}
