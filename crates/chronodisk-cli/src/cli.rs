@@ -7,6 +7,7 @@ use crate::commands::{
     simulate, trace, validate, verify,
 };
 use crate::failure::Outcome;
+use crate::options::CommandOptions;
 
 /// Runs real programs on emulated storage devices with accurate timing.
 #[derive(Debug, Parser)]
@@ -50,15 +51,15 @@ enum Command {
 }
 
 impl Cli {
-    /// Does what was asked; `given` says whether a flag of the command was on the command line.
-    pub fn execute(self, given: &dyn Fn(&str) -> bool) -> Outcome {
+    /// Does what was asked; a command that keeps a result records its `options`.
+    pub fn execute(self, options: CommandOptions) -> Outcome {
         match self.command {
-            Command::Run(arguments) => run::execute(arguments, given),
-            Command::Mount(arguments) => mount::execute(arguments, given),
-            Command::Serve(arguments) => serve::execute(arguments, given),
+            Command::Run(arguments) => run::execute(arguments, options),
+            Command::Mount(arguments) => mount::execute(arguments, options),
+            Command::Serve(arguments) => serve::execute(arguments, &options),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
-            Command::Trace(arguments) => trace::execute(arguments, given),
+            Command::Trace(arguments) => trace::execute(arguments, options),
             Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
             Command::Fit(arguments) => fit::execute(arguments),

@@ -10,6 +10,7 @@ mod elsewhere;
 mod failure;
 mod http;
 mod native_result;
+mod options;
 mod output;
 mod quantity;
 mod reps;
@@ -25,7 +26,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 
 fn main() -> ExitCode {
@@ -48,16 +48,10 @@ fn main() -> ExitCode {
     }
     output::set_up_rendering();
     // clap ends with status 2 on wrong usage by itself.
-    let matches = cli::Cli::command().get_matches();
-    let given = |flag: &str| {
-        // Of the innermost command: `trace replay`.
-        let innermost = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
-        innermost.is_some_and(|matches| {
-            let id = flag.replace('-', "_");
-            matches.try_contains_id(&id).is_ok() && matches.value_source(&id) == Some(ValueSource::CommandLine)
-        })
-    };
-    match cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).execute(&given) {
+    let command = cli::Cli::command();
+    let matches = command.clone().get_matches();
+    let options = options::CommandOptions::innermost(&command, &matches);
+    match cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).execute(options) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             let status = failure.status();

@@ -14,9 +14,9 @@ use chronodisk_report::{
     Summary,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
-use serde_json::Value;
 
 use crate::device::Device;
+use crate::options::CommandOptions;
 use crate::run_result::{host_info, server_result, server_warnings};
 use crate::{runs, stored};
 
@@ -25,8 +25,7 @@ pub struct NativeSetting<'a> {
     pub directory: &'a Path,
     pub device: &'a Device,
     pub command: &'a [OsString],
-    pub options_given: BTreeMap<String, Value>,
-    pub options: BTreeMap<String, Value>,
+    pub recorded: &'a CommandOptions,
     pub file_system: FileSystem,
     pub mkfs_options: &'a str,
     pub mount_options: &'a str,
@@ -45,8 +44,8 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(setting.command),
-        options_given: setting.options_given.clone(),
-        options: setting.options.clone(),
+        options_given: setting.recorded.given(),
+        options: setting.recorded.all(),
         device: setting.device.used(),
         further_devices: Vec::new(),
         clock: ClockInfo {

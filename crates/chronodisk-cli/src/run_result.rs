@@ -19,6 +19,7 @@ use chronodisk_trace::calls::Plan;
 use serde_json::Value;
 
 use crate::device::Device;
+use crate::options::CommandOptions;
 use crate::{runs, stored};
 
 /// What a run is made of before it begins.
@@ -27,8 +28,7 @@ pub struct Setting<'a> {
     /// At least one.
     pub devices: &'a [Device],
     pub options: &'a RunOptions,
-    pub options_given: BTreeMap<String, Value>,
-    pub all_options: BTreeMap<String, Value>,
+    pub recorded: &'a CommandOptions,
 }
 
 /// A result without repetitions.
@@ -43,8 +43,8 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(&options.command),
-        options_given: setting.options_given.clone(),
-        options: setting.all_options.clone(),
+        options_given: setting.recorded.given(),
+        options: setting.recorded.all(),
         device: setting.devices[0].used(),
         further_devices: setting.devices[1..].iter().map(Device::used).collect(),
         clock: clock_info(&options.time),
@@ -381,7 +381,7 @@ const NOT_CONFINED: &str = "this host's kernel has no Landlock, so root in the g
 
 /// Whether the guest was to write to the host's tree.
 fn host_writes(result: &RunResult) -> bool {
-    result.options.get("host-writes").and_then(Value::as_bool).unwrap_or(false)
+    result.options.get("host_writes").and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// Why a repetition whose command has ended is a failure of Chronodisk's own, if it is.

@@ -31,9 +31,9 @@ pub struct RunResult {
     pub command_line: Vec<String>,
     /// The program that ran in the guest, with its arguments.
     pub command: Vec<String>,
-    /// Options as they were given, by name.
+    /// Options as the user typed them, by name. A number with a dimension has the unit in its name.
     pub options_given: BTreeMap<String, serde_json::Value>,
-    /// All options as they took effect, by name, defaults included.
+    /// All options by name, with their defaults.
     pub options: BTreeMap<String, serde_json::Value>,
     /// The emulated device; the first of several.
     pub device: DeviceUsed,

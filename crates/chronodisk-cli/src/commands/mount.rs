@@ -1,6 +1,5 @@
 //! `chronodisk mount`: a program on this host itself, on an emulated block device.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Read;
 use std::ops::Range;
@@ -22,12 +21,12 @@ use chronodisk_report::{EndedBy, NativeResult, Phase, PhaseName, RunResult, read
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::serve::recording::Gathered;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::native_result::{NativeRep, NativeSetting, native_repetition, native_result, settings_of};
+use crate::options::CommandOptions;
 use crate::reps::Reps;
 use crate::run_result::host_memory_bytes;
 use crate::{output, quantity, runs, stored};
@@ -121,21 +120,18 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the command as often as asked, and keeps the result.
-pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     let device = load(&arguments)?;
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
     runs::expect_place(&directory)?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
     let place = Place::make().map_err(failure)?;
-    let all = all_options(&arguments);
-    let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
     let mut result = native_result(&NativeSetting {
         directory: &directory,
         device: &device,
         command: &arguments.command,
-        options_given: options_given.collect(),
-        options: all,
+        recorded: &options,
         file_system: arguments.fs,
         mkfs_options: arguments.mkfs_options.as_deref().unwrap_or_default(),
         mount_options: arguments.mount_options.as_deref().unwrap_or_default(),
@@ -537,29 +533,4 @@ pub fn failure(error: NativeError) -> Failure {
         NativeError::HostLacks { what, help } => Failure::host(what).help(help),
         error => Failure::host(error),
     }
-}
-
-/// All options as they took effect, by the names of their flags.
-fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
-    let reps = match arguments.reps {
-        Reps::Fixed(count) => json!(count),
-        Reps::Auto => json!("auto"),
-    };
-    let entries: [(&str, Value); 14] = [
-        ("device", json!(arguments.device)),
-        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
-        ("capacity", json!(arguments.capacity)),
-        ("state", json!(arguments.state)),
-        ("seed", json!(arguments.seed)),
-        ("fs", json!(arguments.fs.name())),
-        ("mount", json!(arguments.mount)),
-        ("mkfs-options", json!(arguments.mkfs_options)),
-        ("mount-options", json!(arguments.mount_options)),
-        ("scheduler", json!(arguments.scheduler)),
-        ("setup", json!(arguments.setup.as_ref().map(|commands| commands.to_string_lossy()))),
-        ("reps", reps),
-        ("ram-budget", json!(arguments.ram_budget)),
-        ("json", json!(arguments.json)),
-    ];
-    entries.map(|(name, value)| (name.to_owned(), value)).into()
 }

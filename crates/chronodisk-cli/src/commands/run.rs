@@ -1,6 +1,5 @@
 //! `chronodisk run`: a program in a guest, on an emulated device.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -19,11 +18,12 @@ use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
 use chronodisk_store::Durability;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
+use crate::options::CommandOptions;
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::run_stores::{self, NewFiles};
@@ -295,12 +295,12 @@ pub enum Work {
 }
 
 /// Runs the command as often as asked, and keeps the result.
-pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
-    work(&arguments.guest, Work::Command(arguments.command), given)
+pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
+    work(&arguments.guest, Work::Command(arguments.command), options)
 }
 
 /// Does the work as often as asked, and keeps the result.
-pub fn work(arguments: &GuestArguments, work: Work, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn work(arguments: &GuestArguments, work: Work, mut recorded: CommandOptions) -> Outcome {
     let time = guest_time(arguments, matches!(work, Work::Replay(_)))?;
     if time == GuestTime::Real {
         if matches!(work, Work::Replay(_)) {
@@ -312,10 +312,11 @@ pub fn work(arguments: &GuestArguments, work: Work, given: &dyn Fn(&str) -> bool
     let options = run_options(arguments, time, &devices, work)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
     runs::expect_place(&directory)?;
-    let typed_seed = given("seed").then_some(arguments.seed);
+    let typed_seed = recorded.is_given("seed").then_some(arguments.seed);
     run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
     let new_files = NewFiles::of(&options.devices);
-    let run = repeat(arguments, given, &devices, &options, &directory);
+    record_what_took_effect(&mut recorded, &options);
+    let run = repeat(arguments, &recorded, &devices, &options, &directory);
     if !run.command_began {
         new_files.remove();
         return run.failure.map_or(Ok(run.status), Err);
@@ -414,14 +415,12 @@ impl Run {
 /// Repeats until done, interrupted, or something fails; what was done until then counts.
 fn repeat(
     arguments: &GuestArguments,
-    given: &dyn Fn(&str) -> bool,
+    recorded: &CommandOptions,
     devices: &[Device],
     options: &RunOptions,
     directory: &Path,
 ) -> Run {
-    let all = all_options(arguments, options);
-    let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
-    let setting = Setting { directory, devices, options, options_given: options_given.collect(), all_options: all };
+    let setting = Setting { directory, devices, options, recorded };
     let result = run_result(&setting);
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
     for index in 0.. {
@@ -747,68 +746,17 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
     }
 }
 
-/// All options as they took effect, by the names of their flags.
-fn all_options(arguments: &GuestArguments, options: &RunOptions) -> BTreeMap<String, Value> {
-    let idle = arguments.idle.map(value_name);
-    let reps = match arguments.reps {
-        Reps::Fixed(count) => json!(count),
-        Reps::Auto => json!("auto"),
+/// Records what took effect where a default depends on other flags or on the host.
+fn record_what_took_effect(recorded: &mut CommandOptions, options: &RunOptions) {
+    recorded.took_effect("cpu", json!(options.time.cpu_name()));
+    recorded.took_effect("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale)));
+    let budget_bytes = match options.devices[0].store {
+        StoreChoice::Ram { budget_bytes } | StoreChoice::Squashed { image: None, budget_bytes, .. } => {
+            Some(budget_bytes * options.devices.len() as u64)
+        }
+        StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
     };
-    let device = match arguments.device.as_slice() {
-        [one] => json!(one),
-        several => json!(several),
-    };
-    let entries: [(&str, Value); 37] = [
-        ("device", device),
-        ("server", json!(arguments.elsewhere.server)),
-        ("no-speculation", json!(arguments.elsewhere.no_speculation)),
-        ("fs", json!(arguments.fs.name())),
-        ("overwrite", json!(arguments.overwrite)),
-        ("capacity", json!(arguments.capacity)),
-        ("state", json!(arguments.state)),
-        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
-        ("mount", json!(arguments.mount)),
-        ("root", json!(value_name(arguments.root))),
-        ("root-files", json!(arguments.root_files)),
-        ("memory", json!(arguments.memory)),
-        ("mkfs-options", json!(arguments.mkfs_options)),
-        ("mount-options", json!(arguments.mount_options)),
-        ("mount-type", json!(arguments.mount_type)),
-        ("scheduler", json!(options.scheduler)),
-        ("reps", reps),
-        ("clock", json!(value_name(arguments.clock))),
-        ("cpu", json!(options.time.cpu_name())),
-        ("kernel", json!(arguments.kernel)),
-        ("module", json!(arguments.modules)),
-        ("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale))),
-        ("cpu-speed", json!(arguments.cpu_speed)),
-        ("idle", json!(idle)),
-        ("seed", json!(arguments.seed)),
-        ("start-time", json!(arguments.start_time)),
-        ("store", json!(arguments.store.to_string_lossy())),
-        ("durable", json!(arguments.durable)),
-        (
-            "ram-budget",
-            json!(match options.devices[0].store {
-                StoreChoice::Ram { budget_bytes } => Some(budget_bytes * options.devices.len() as u64),
-                StoreChoice::Squashed { image: None, budget_bytes, .. } => {
-                    Some(budget_bytes * options.devices.len() as u64)
-                }
-                StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
-            }),
-        ),
-        ("sample-every", json!(arguments.sample_every.map(Nanos::as_nanos))),
-        ("host-writes", json!(arguments.host_writes)),
-        ("drop-caches", json!(arguments.drop_caches)),
-        ("check", json!(arguments.check)),
-        ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
-        ("store-rate", json!(arguments.store_rate)),
-        ("clock-disturbance", json!(options.clock_disturbance.as_nanos())),
-        ("json", json!(arguments.json)),
-    ];
-    let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();
-    arguments.squash.all_options(&mut all);
-    all
+    recorded.took_effect("ram-budget", json!(budget_bytes));
 }
 
 fn value_name(value: impl ValueEnum) -> String {

@@ -252,7 +252,8 @@ fn memory(bytes: u64) -> i64 {
     call(libc::SYS_mmap, [0, bytes.max(1), protection, flags, u64::MAX, 0])
 }
 
-/// Asks the clock for the part of the feed at `offset`, which goes behind the buffer's first word, and returns its bytes.
+/// Asks the clock for the part of the feed at `offset`, which goes behind the buffer's first word. Returns its
+/// length in bytes.
 fn part(buffer: &mut [u64], offset: usize) -> usize {
     loop {
         // Touched, so that it is there for the clock to write.

@@ -13,6 +13,7 @@ use chronodisk_trace::calls::{CallTrace, Header};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
+use crate::options::CommandOptions;
 
 /// Converts traces of block requests; imports, examines, draws and replays traces of system calls
 #[derive(Debug, Args)]
@@ -32,13 +33,13 @@ enum Command {
 }
 
 /// Does what was asked.
-pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(arguments),
         Command::Import(arguments) => import::execute(&arguments),
         Command::Groups(arguments) => groups::execute(&arguments),
         Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
-        Command::Replay(arguments) => replay::execute(*arguments, given),
+        Command::Replay(arguments) => replay::execute(*arguments, options),
     }
 }
 

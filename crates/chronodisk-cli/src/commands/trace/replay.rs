@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::commands::run::{self, GuestArguments, Work};
 use crate::failure::{Failure, Outcome};
+use crate::options::CommandOptions;
 use crate::output;
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
@@ -33,7 +34,7 @@ pub struct Arguments {
     guest: GuestArguments,
 }
 
-pub fn execute(mut arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     arguments.guest.expect_mounted()?;
     let file = arguments.trace.display();
     let trace = chronodisk_report::read_calls(&arguments.trace).map_err(Failure::usage)?;
@@ -58,13 +59,13 @@ pub fn execute(mut arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcom
         .help("--accept-incomplete replays the others"));
     }
     if let Some(mount) = &trace.header.mount {
-        arguments.guest.mount_at(mount, given("mount"))?;
+        arguments.guest.mount_at(mount, options.is_given("mount"))?;
     }
     let records = trace.records.len();
     // The plan has what the replay needs.
     drop(trace);
     output::note(format_args!("replaying {records} calls of {} tasks", plan.tasks.len()));
-    run::work(&arguments.guest, Work::Replay(Arc::new(plan)), given)
+    run::work(&arguments.guest, Work::Replay(Arc::new(plan)), options)
 }
 
 /// What an incomplete trace lacks.
