@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     age, calibrate, compare, completions, devices, emulator_server, fit, image, kernel, man, mount, run, serve,
-    simulate, trace, validate, verify,
+    simulate, sweep, trace, validate, verify,
 };
 use crate::failure::Outcome;
 use crate::options::CommandOptions;
@@ -35,6 +35,7 @@ enum Command {
     Serve(serve::Arguments),
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
+    Sweep(sweep::Arguments),
     Trace(trace::Arguments),
     Age(age::Arguments),
     Validate(validate::Arguments),
@@ -59,6 +60,7 @@ impl Cli {
             Command::Serve(arguments) => serve::execute(arguments, &options),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
+            Command::Sweep(arguments) => sweep::execute(&arguments),
             Command::Trace(arguments) => trace::execute(arguments, options),
             Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),

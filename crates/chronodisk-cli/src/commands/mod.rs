@@ -14,6 +14,7 @@ pub mod mount;
 pub mod run;
 pub mod serve;
 pub mod simulate;
+pub mod sweep;
 pub mod trace;
 pub mod validate;
 pub mod verify;

@@ -24,6 +24,7 @@ mod events;
 mod formats;
 mod line;
 mod reader;
+mod reuse;
 mod spread;
 mod writer;
 
@@ -32,6 +33,7 @@ use std::str::FromStr;
 
 pub use dependences::dependences;
 pub use reader::{FormatError, ReadCounts, TraceReader};
+pub use reuse::{Reuse, ReuseFigures};
 pub use spread::Spread;
 pub use writer::{TraceWriter, WriteCounts};
 
