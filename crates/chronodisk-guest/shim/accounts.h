@@ -24,6 +24,9 @@
 /* A program that has computed for so long without coming back is taken to spin. */
 #define SPIN_CPU_NANOS 2000000000ull
 
+/* Programs whose system call transfers bytes, at once. */
+#define TRANSFERS_MAX 64
+
 /* What clocks of CPU time show. */
 struct cpu_reading {
 	uint64_t kernel;  /* of the guest's kernel, if accounts_need_kernel_cpu() */
@@ -91,6 +94,14 @@ struct accounts {
 	uint64_t work_since_cpu;     /* the kernel's CPU time when this work began */
 	uint64_t charged_work_nanos; /* for all work before */
 	pid_t returned_pid;          /* the program that returned last */
+	/* What pieces of each kind have left of their bounds, for later ones. */
+	uint64_t spare_nanos[CHRONODISK_WORKS + 1];
+	/* Bytes that system calls transfer in this piece of work, and by process those of its last call. */
+	uint64_t asked_bytes;
+	struct {
+		pid_t pid;
+		uint64_t bytes;
+	} transfers[TRANSFERS_MAX];
 
 	/* What a stop takes of a program's CPU time, and how that was found. */
 	uint64_t trap_nanos;
@@ -123,6 +134,7 @@ void accounts_begin(struct accounts *a, struct chronodisk_page *page);
 /* Readings. */
 int accounts_need_kernel_cpu(const struct accounts *a);
 void accounts_note_host_call(struct accounts *a, uint64_t took_nanos);
+void accounts_note_stop(struct accounts *a, uint64_t kernel_cpu_nanos);
 void accounts_note_cpu_clock_read(struct accounts *a);
 void accounts_look(struct accounts *a, uint64_t kernel_cpu);
 

@@ -22,6 +22,7 @@ uint64_t guest_deadline;
 
 static struct accounts accounts;
 static uint64_t stopped_since_host;
+static uint64_t stopped_kernel_cpu;
 static uint64_t armed_until_host;
 
 uint64_t nanos_of(const struct timespec *time)
@@ -208,7 +209,8 @@ void stop_clock(void)
 	end_kernel_stretch();
 	page->virtual_now = virtual_nanos();
 	accounts.uncharged_at_stop_nanos = is_exact() ? uncharged_nanos() : 0;
-	page->kernel_cpu_nanos = kernel_cpu_nanos() + accounts.stub_kernel_cpu_nanos;
+	stopped_kernel_cpu = kernel_cpu_nanos();
+	page->kernel_cpu_nanos = stopped_kernel_cpu + accounts.stub_kernel_cpu_nanos;
 	page->user_cpu_nanos = accounts.user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
@@ -237,6 +239,8 @@ void start_clock(uint64_t from)
 	}
 	if (accounts.latest_nanos > page->virtual_now)
 		page->virtual_now = accounts.latest_nanos;
+	if (page->computing == CHRONODISK_COMPUTING_MEASURED)
+		accounts_note_stop(&accounts, kernel_cpu_nanos() - stopped_kernel_cpu);
 	accounts_go_on(&accounts, base());
 	stopped = 0;
 	accounts_begin_cold_stretches(&accounts, stopped_nanos);

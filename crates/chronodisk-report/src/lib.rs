@@ -31,6 +31,7 @@ mod summary;
 mod sweep_fit;
 mod sweep_plot;
 mod table;
+mod verdict;
 
 pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
@@ -42,8 +43,9 @@ pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
 pub use schema::{
-    ClockInfo, ComponentSample, DeviceUsed, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, NativeResult, Phase,
-    PhaseName, RUN_SCHEMA, RepResult, ReplayResult, RunResult, ServerResult, ShadowResult, TransportResult,
+    ClockInfo, ComponentSample, DeviceUsed, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost,
+    NativeResult, Phase, PhaseName, PilotResult, RUN_SCHEMA, RepResult, ReplayResult, RunResult, ServerResult,
+    ShadowResult, TransportResult,
 };
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
@@ -52,3 +54,4 @@ pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_
 pub use sweep_fit::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
 pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table};
+pub use verdict::{Doubt, Figure, KernelCpu, Limit, RequestIssuers, Verdict};

@@ -10,7 +10,7 @@
 //! too much of fork and exec is taken off the first page faults of new address spaces.
 
 use super::Measured;
-use crate::costs::{KernelCosts, Work, WorkCost, Worked};
+use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, WorkCost, Worked};
 
 /// How often kinds of work that occur together are solved again with each other's result.
 const ROUNDS: u32 = 20;
@@ -21,8 +21,8 @@ const WELL_EXPRESSED: f64 = 1.01;
 /// The costs that make each probe count what it took natively.
 pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
     let of = |name: &str| measured.iter().find(|probe| probe.name == name).expect("all probes were measured");
-    let free = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0 };
-    let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::default() };
+    let free = WorkCost::free();
+    let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
     // What a probe's own code takes in reading a counter and touching memory is the host's part of it.
     let (read, fault) = (of("time-stamp"), of("fault"));
     costs.tsc_extra_nanos = (read.guest_user_nanos / read.guest_tsc_reads.max(1) as f64) as u64;
@@ -110,11 +110,16 @@ fn line([small, large]: [Point; 2]) -> WorkCost {
     if large.target_nanos <= small.target_nanos {
         let target_nanos = small.count * small.target_nanos + large.count * large.target_nanos;
         let added_nanos = (target_nanos / (small.count + large.count)) as u64;
-        return WorkCost { taken_off_nanos: 0, added_nanos, scale: 0.0 };
+        return WorkCost { added_nanos, ..WorkCost::free() };
     }
     let scale = (large.target_nanos - small.target_nanos) / grows;
     let at_zero = small.target_nanos - scale * small.cpu_nanos;
-    WorkCost { taken_off_nanos: (-at_zero / scale).max(0.0) as u64, added_nanos: at_zero.max(0.0) as u64, scale }
+    WorkCost {
+        taken_off_nanos: (-at_zero / scale).max(0.0) as u64,
+        added_nanos: at_zero.max(0.0) as u64,
+        scale,
+        bound_nanos: None,
+    }
 }
 
 /// One share for all pieces.
@@ -122,7 +127,7 @@ fn share(points: &[Point]) -> WorkCost {
     let sum = |of: fn(&Point) -> f64| points.iter().map(|point| point.count * of(point)).sum::<f64>();
     let cpu_nanos = sum(|point| point.cpu_nanos);
     let scale = if cpu_nanos > 0.0 { sum(|point| point.target_nanos) / cpu_nanos } else { 0.0 };
-    WorkCost { taken_off_nanos: 0, added_nanos: 0, scale }
+    WorkCost { scale, ..WorkCost::free() }
 }
 
 #[cfg(test)]
@@ -167,7 +172,8 @@ mod tests {
 
     #[test]
     fn costs_are_found_again() {
-        let cost = |taken_off_nanos, added_nanos, scale| WorkCost { taken_off_nanos, added_nanos, scale };
+        let cost =
+            |taken_off_nanos, added_nanos, scale| WorkCost { taken_off_nanos, added_nanos, scale, bound_nanos: None };
         let mut works = [
             cost(7_000, 0, 0.25),
             cost(0, 150, 0.8),
@@ -179,7 +185,7 @@ mod tests {
         ];
         for (new_fault_extra_nanos, look_up_scale) in [(0, 0.02), (1_400, 0.0)] {
             works[Work::LookUp as usize].scale = look_up_scale;
-            let extras = KernelCosts { fault_extra_nanos: 3_300, tsc_extra_nanos: 2_100, ..KernelCosts::default() };
+            let extras = KernelCosts { fault_extra_nanos: 3_300, tsc_extra_nanos: 2_100, ..KernelCosts::uniform(0.1) };
             costs_are_those(&KernelCosts { new_fault_extra_nanos, works, ..extras });
         }
     }
@@ -206,12 +212,12 @@ mod tests {
     fn what_takes_a_guest_longer_but_no_native_kernel_counts_the_same() {
         let point = |cpu_nanos, target_nanos, count| Point { cpu_nanos, target_nanos, count };
         let cost = line([point(10_000.0, 1_000.0, 1.0), point(30_000.0, 800.0, 3.0)]);
-        assert_eq!(cost, WorkCost { taken_off_nanos: 0, added_nanos: 850, scale: 0.0 });
+        assert_eq!(cost, WorkCost { added_nanos: 850, ..WorkCost::free() });
     }
 
     #[test]
     fn a_new_process_takes_no_more_off_than_its_own_code_took() {
-        let mut measured = made_up(&KernelCosts::default());
+        let mut measured = made_up(&KernelCosts::uniform(0.1));
         let exec = measured.iter_mut().find(|probe| probe.name == "exec").unwrap();
         exec.native_nanos = 0.0;
         let own = exec.guest_user_nanos;
@@ -221,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_is_faster_than_native_counts_nothing_rather_than_less() {
-        let mut measured = made_up(&KernelCosts::default());
+        let mut measured = made_up(&KernelCosts::uniform(0.1));
         for probe in &mut measured {
             probe.native_nanos = 0.0;
         }

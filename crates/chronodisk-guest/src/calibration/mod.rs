@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
-use crate::costs::{KernelCosts, Work, Worked};
+use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};
 use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
 use crate::spec::Stage;
@@ -154,7 +154,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
             let took = native_run(&mut command, Processors::One)?;
             native = native.min(took.cpu());
             // Without anything taken off but what any stop takes, so that the rest is seen.
-            let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::default() };
+            let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
             let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
             let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
             let run = RunOptions { command: words(probe), time, ..options.clone() };
