@@ -44,12 +44,6 @@ void accounts_note_host_call(struct accounts *a, uint64_t took_nanos)
 	note_host_part(a, smaller(took_nanos, HOST_CALL_MAXIMUM_NANOS) + a->clock_read_nanos);
 }
 
-/* So much has the kernel computed while its clock stood still: the emulation's work. */
-void accounts_note_stop(struct accounts *a, uint64_t kernel_cpu_nanos)
-{
-	note_host_part(a, kernel_cpu_nanos);
-}
-
 /* Reading a clock of CPU time is such a call, too. */
 void accounts_note_cpu_clock_read(struct accounts *a)
 {
@@ -64,6 +58,25 @@ void accounts_look(struct accounts *a, uint64_t kernel_cpu)
 	uint64_t passed = less(kernel_cpu, a->looked_at_cpu);
 	a->host_part_nanos = smaller(a->host_part_nanos, a->looked_at_host_part + passed - passed / OWN_SHARE);
 	look_at_host_part(a, kernel_cpu);
+}
+
+/* What the kernel computes while its clock stands still is the emulation's work, and so the host's part: nearly all of
+ * it, whatever calls were noted meanwhile. */
+void accounts_begin_stop(struct accounts *a, uint64_t kernel_cpu)
+{
+	a->stopped_at_cpu = kernel_cpu;
+	a->stopped_at_host_part = a->host_part_nanos;
+}
+
+void accounts_end_stop(struct accounts *a, uint64_t kernel_cpu)
+{
+	if (a->running_pid)
+		return;
+	uint64_t passed = less(kernel_cpu, a->stopped_at_cpu);
+	a->host_part_nanos = a->stopped_at_host_part + passed - passed / OWN_SHARE;
+	look_at_host_part(a, kernel_cpu);
+	if (a->page->other_bound_nanos != CHRONODISK_NEVER)
+		a->stops++;
 }
 
 /* ---- What work counts ----------------------------------------------------------------------------- */
@@ -91,6 +104,13 @@ static uint64_t bound_of_work(const struct accounts *a)
 	return a->work == CHRONODISK_WORK_OTHER ? a->page->other_bound_nanos : a->page->costs[a->work].bound_nanos;
 }
 
+/* A stop of the clock for a request or a completion is an entry of its own: the host's signals and sockets are around
+ * it, and the device's process has had the processor's caches. */
+static uint64_t bound_of_piece(const struct accounts *a)
+{
+	return bound_of_work(a) + a->stops * a->page->other_bound_nanos;
+}
+
 /* CPU time that may go into copying what system calls transfer. */
 static uint64_t cpu_of_copying(const struct accounts *a)
 {
@@ -106,10 +126,9 @@ struct division {
 
 static struct division division_of(const struct accounts *a, uint64_t cpu)
 {
-	uint64_t bound = bound_of_work(a);
-	if (!a->booted || bound == CHRONODISK_NEVER)
+	if (!a->booted || bound_of_work(a) == CHRONODISK_NEVER)
 		return (struct division){ .within = cpu };
-	uint64_t within = smaller(cpu, bound + a->spare_nanos[a->work]);
+	uint64_t within = smaller(cpu, bound_of_piece(a) + a->spare_nanos[a->work]);
 	uint64_t copying = smaller(cpu - within, cpu_of_copying(a));
 	return (struct division){ within, copying, cpu - within - copying };
 }
@@ -120,7 +139,7 @@ static void note_spare(struct accounts *a, uint64_t within)
 	uint64_t bound = bound_of_work(a);
 	if (a->booted && bound != CHRONODISK_NEVER)
 		a->spare_nanos[a->work] =
-			smaller(bound + a->spare_nanos[a->work] - within, SPARE_BOUNDS * bound);
+			smaller(bound_of_piece(a) + a->spare_nanos[a->work] - within, SPARE_BOUNDS * bound);
 }
 
 static uint64_t charge_for_work(const struct accounts *a, uint64_t cpu)
@@ -490,6 +509,7 @@ void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chrono
 	a->work = next;
 	a->work_since_cpu = kernel;
 	a->asked_bytes = 0;
+	a->stops = 0;
 }
 
 /* Bytes that a system call is to transfer; 0 where the call does not say it in a register. */

@@ -85,6 +85,8 @@ struct accounts {
 	uint64_t host_part_nanos;
 	uint64_t looked_at_cpu;
 	uint64_t looked_at_host_part;
+	uint64_t stopped_at_cpu; /* when the clock stopped last */
+	uint64_t stopped_at_host_part;
 	uint64_t clock_read_nanos;     /* what reading the host's clock takes, and */
 	uint64_t cpu_clock_read_nanos; /* one of CPU time */
 
@@ -96,6 +98,7 @@ struct accounts {
 	pid_t returned_pid;          /* the program that returned last */
 	/* What pieces of each kind have left of their bounds, for later ones. */
 	uint64_t spare_nanos[CHRONODISK_WORKS + 1];
+	uint64_t stops; /* of the clock in this piece of work */
 	/* Bytes that system calls transfer in this piece of work, and by process those of its last call. */
 	uint64_t asked_bytes;
 	struct {
@@ -134,9 +137,10 @@ void accounts_begin(struct accounts *a, struct chronodisk_page *page);
 /* Readings. */
 int accounts_need_kernel_cpu(const struct accounts *a);
 void accounts_note_host_call(struct accounts *a, uint64_t took_nanos);
-void accounts_note_stop(struct accounts *a, uint64_t kernel_cpu_nanos);
 void accounts_note_cpu_clock_read(struct accounts *a);
 void accounts_look(struct accounts *a, uint64_t kernel_cpu);
+void accounts_begin_stop(struct accounts *a, uint64_t kernel_cpu);
+void accounts_end_stop(struct accounts *a, uint64_t kernel_cpu);
 
 /* V. */
 uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now);

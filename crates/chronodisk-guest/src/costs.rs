@@ -175,12 +175,12 @@ impl Default for KernelCosts {
         };
         let mut works = [WorkCost::free(); Work::COUNT];
         works[Work::Call as usize] = cost(3_000, 0, 0.22, Some(CALL_BOUND_NANOS));
-        works[Work::Copy as usize] = cost(6_000, 500, 0.7, Some(COPY_BOUND_NANOS));
+        works[Work::Copy as usize] = cost(8_000, 300, 0.7, Some(COPY_BOUND_NANOS));
         works[Work::Fault as usize] = cost(0, 0, 0.11, None);
         works[Work::Map as usize] = cost(0, 0, 0.08, None);
         works[Work::Process as usize] = cost(0, 0, 0.065, None);
         works[Work::Switch as usize] = cost(0, 0, 0.2, Some(SWITCH_BOUND_NANOS));
-        works[Work::LookUp as usize] = cost(0, 500, 0.02, None);
+        works[Work::LookUp as usize] = cost(0, 800, 0.02, None);
         KernelCosts {
             fault_extra_nanos: FAULT_EXTRA_NANOS_DEFAULT,
             other_bound_nanos: Some(OTHER_BOUND_NANOS),
@@ -191,7 +191,7 @@ impl Default for KernelCosts {
 }
 
 /// CPU time of a program that a page fault takes beyond what any stop takes, where nothing has been calibrated.
-pub(crate) const FAULT_EXTRA_NANOS_DEFAULT: u64 = 4_000;
+pub(crate) const FAULT_EXTRA_NANOS_DEFAULT: u64 = 5_000;
 
 /// What a piece of work takes of the guest's kernel that is nothing but entering it, finding its way and leaving it.
 /// Kinds without a bound change address spaces or ask the host's tree, which takes a User Mode Linux a multiple of what

@@ -147,6 +147,20 @@ static void work_beyond_the_bound_counts_in_full(void)
 	EXPECT(accounts_measured_base(&accounts, reading(kernel + 30000, 0)) - before, 1000 + 20000 - WORK_NANOS_MIN);
 }
 
+static void a_stop_of_the_clock_has_a_bound_of_its_own(void)
+{
+	begin();
+	SET(costs[CHRONODISK_WORK_CALL].bound_nanos, 10000);
+	SET(other_bound_nanos, 50000);
+	accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
+	accounts_begin_stop(&accounts, 20000);
+	accounts_end_stop(&accounts, 20000);
+	accounts_begin_work(&accounts, reading(100000, 0), CHRONODISK_WORK_CALL);
+	EXPECT(accounts.charged_work_nanos, 6000 + 40000);
+	accounts_begin_work(&accounts, reading(200000, 0), CHRONODISK_WORK_CALL);
+	EXPECT(accounts.charged_work_nanos, 46000 + 1000 + 90000);
+}
+
 static void copying_counts_by_a_scale_of_its_own(void)
 {
 	struct user_regs_struct registers = { .orig_rax = SYS_read, .rdx = 1 << 20 };
@@ -175,9 +189,14 @@ static void copying_counts_by_a_scale_of_its_own(void)
 static void what_the_kernel_does_while_its_clock_stands_still_is_the_hosts(void)
 {
 	begin();
-	accounts_note_stop(&accounts, 5000);
-	accounts_begin_work(&accounts, reading(25000, 0), CHRONODISK_WORK_OTHER);
-	EXPECT(accounts.charged_work_nanos, 2000);
+	accounts_begin_stop(&accounts, 10000);
+	accounts_note_host_call(&accounts, 700); /* is part of it */
+	accounts_end_stop(&accounts, 10000 + 160000);
+	EXPECT(accounts.host_part_nanos, 150000);
+	accounts_look(&accounts, 170000);
+	EXPECT(accounts.host_part_nanos, 150000);
+	accounts_begin_work(&accounts, reading(190000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 4000);
 }
 
 static void work_counts_something_whatever_is_taken_off(void)
@@ -461,6 +480,7 @@ int main(void)
 	work_counts_by_its_kind();
 	work_counts_something_whatever_is_taken_off();
 	work_beyond_the_bound_counts_in_full();
+	a_stop_of_the_clock_has_a_bound_of_its_own();
 	copying_counts_by_a_scale_of_its_own();
 	what_the_kernel_does_while_its_clock_stands_still_is_the_hosts();
 	calls_are_told_apart();

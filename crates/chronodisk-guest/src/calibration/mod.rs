@@ -18,7 +18,7 @@ use std::time::Duration;
 use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
-pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, native_run};
+pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, kernel_threads_cpu, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};
@@ -28,7 +28,7 @@ use crate::spec::Stage;
 use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file.
-pub const SCHEMA: &str = "chronodisk.calibration/4";
+pub const SCHEMA: &str = "chronodisk.calibration/5";
 
 /// What was found, and for which machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
