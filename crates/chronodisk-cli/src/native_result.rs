@@ -10,8 +10,8 @@ use chronodisk_front::server::ServerOutcome;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::Attachment;
 use chronodisk_report::{
-    ClockInfo, Distribution, EndedBy, GuestInfo, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult, ServerResult,
-    Summary,
+    ClockInfo, Distribution, DroppedFiles, EndedBy, GuestInfo, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult,
+    ServerResult, Summary, Verdict,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 
@@ -53,6 +53,7 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
             cpu: "wall".to_owned(),
             kernel_scale: None,
             kernel_costs: None,
+            calibrated: None,
             cpu_speed: None,
         },
         guest: GuestInfo {
@@ -66,6 +67,7 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
         },
         host,
         reps: Vec::new(),
+        pilot: None,
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
         replay: None,
@@ -136,7 +138,12 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
         native: Some(native),
         shadow: None,
         summary: Summary::of(rep.records, rep.window),
+        summaries_by_device: Vec::new(),
+        verdict: None,
+        dropped_files: DroppedFiles::default(),
     });
+    let rep = result.reps.last_mut().expect("it was just added");
+    rep.verdict = Some(Verdict::of_served(rep));
     let warnings = server_warnings(outcome).into_iter();
     result.warnings.extend(warnings.map(|warning| format!("repetition {}: {warning}", rep.index)));
 }

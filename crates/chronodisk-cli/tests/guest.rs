@@ -18,5 +18,6 @@ mod guest {
     mod support;
     mod twins;
     mod user;
+    mod verdict;
     mod xfs_log;
 }

@@ -533,6 +533,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		stop_clock();
 		close_accounts();
 		account_for_first_use();
+		page->issuer = issuer_of_request();
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
 		kicked_fd = fd;

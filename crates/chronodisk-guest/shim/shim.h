@@ -5,6 +5,7 @@
  * time.c   virtual time: clocks and the host's timer
  * accounts.c  what virtual time is made of, as functions that call nothing; see accounts.h
  * processes.c  the guest's programs, which are the host's traced processes
+ * tasks.c  for whom the guest's kernel works
  * feed.c  what a replayer in the guest asks for
  * files.c  the host's tree and the guest's memory */
 #ifndef CHRONODISK_SHIM_H
@@ -111,6 +112,9 @@ int carry_out_counter_read(void *context);
 int fault_is_new(pid_t pid, uint64_t address);
 int input_is_awaited(void);
 void start_processes(void);
+
+/* tasks.c */
+enum chronodisk_issuer issuer_of_request(void);
 
 /* feed.c */
 int is_feed_call(const struct user_regs_struct *registers);

@@ -208,7 +208,9 @@ void stop_clock(void)
 	end_kernel_stretch();
 	page->virtual_now = virtual_nanos();
 	accounts.uncharged_at_stop_nanos = is_exact() ? uncharged_nanos() : 0;
-	page->kernel_cpu_nanos = kernel_cpu_nanos() + accounts.stub_kernel_cpu_nanos;
+	uint64_t kernel_cpu = kernel_cpu_nanos();
+	page->kernel_cpu_nanos = kernel_cpu + accounts.stub_kernel_cpu_nanos;
+	accounts_begin_stop(&accounts, kernel_cpu);
 	page->user_cpu_nanos = accounts.user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
@@ -237,6 +239,8 @@ void start_clock(uint64_t from)
 	}
 	if (accounts.latest_nanos > page->virtual_now)
 		page->virtual_now = accounts.latest_nanos;
+	if (page->computing == CHRONODISK_COMPUTING_MEASURED)
+		accounts_end_stop(&accounts, kernel_cpu_nanos());
 	accounts_go_on(&accounts, base());
 	stopped = 0;
 	accounts_begin_cold_stretches(&accounts, stopped_nanos);

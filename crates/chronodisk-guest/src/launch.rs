@@ -19,10 +19,10 @@ use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use serde::{Deserialize, Serialize};
 
 use crate::costs::{Work, Worked};
 use crate::descriptors::DEVICES_MAX;
+pub use crate::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, CounterReading, HostCpu, UserModeLinux};
@@ -82,6 +82,9 @@ pub struct RunOptions {
     pub host_writes: bool,
     /// Where the command's root is; not on the device if the guest writes to the host's tree itself.
     pub root: RootChoice,
+    /// Whether the command waits until the file system has done its own work, in the guest's time: it does not in the
+    /// host's.
+    pub settle: bool,
     /// Whether the guest's caches are emptied before the command; they are for a root on the device.
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
@@ -108,93 +111,6 @@ pub struct ReplayOptions {
     pub think: ThinkTime,
 }
 
-/// A device of a guest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceOptions {
-    /// Its timing.
-    pub model: ModelChoice,
-    /// How many times as fast as its profile it is; 1 for a model that is elsewhere.
-    pub speed: f64,
-    /// Capacity in bytes instead of the model's own.
-    pub capacity_bytes: Option<u64>,
-    /// File with the state that it begins in, for a model that is here.
-    pub state_file: Option<PathBuf>,
-    /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
-    pub store: StoreChoice,
-    /// What the device keeps survives a power cut of the host, too.
-    pub durable: bool,
-    /// A new file for everything that is done to the store.
-    pub store_recording: Option<PathBuf>,
-    /// Bytes that the store reads or writes in a second of the host's time at most; the guest must not notice.
-    pub store_rate: Option<u64>,
-}
-
-/// Where a device's model is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ModelChoice {
-    /// Here.
-    Profile {
-        /// Text of the profile.
-        text: String,
-        /// Name under which errors mention it.
-        label: String,
-    },
-    /// At an emulator server.
-    Server {
-        /// `HOST:PORT` or `unix:PATH`.
-        address: String,
-        /// File with the token that the server has as well.
-        token: Option<PathBuf>,
-        /// Directory with certificates for TLS.
-        tls_certificates: Option<PathBuf>,
-        /// Text of the profile; nothing for a device of the server's own.
-        text: String,
-        /// Name under which errors mention the profile, or of the server's device.
-        label: String,
-        /// Whether the server may run ahead of the guest.
-        speculate: bool,
-    },
-    /// In another program.
-    Program {
-        /// As a shell takes it.
-        command: String,
-    },
-}
-
-/// Where a device's bytes are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoreChoice {
-    /// In memory, at most so many bytes.
-    Ram {
-        /// Bytes that may be kept.
-        budget_bytes: u64,
-    },
-    /// In a file, made if it does not exist.
-    File {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// The metadata of file systems alone, or everything compressed.
-    Squashed {
-        /// The image, made if it does not exist; `None` for memory.
-        image: Option<PathBuf>,
-        /// Bytes that may be kept in memory.
-        budget_bytes: u64,
-        /// Everything is kept, compressed.
-        exact: bool,
-        /// Name of the content that is made up.
-        content: String,
-        /// Bytes that may wait in memory until they are told apart.
-        unclassified_bytes: u64,
-        /// Journals are kept, but not read.
-        ignore_journal: bool,
-        /// Files that are treated in another way because of their names, each as `GLOB=TREATMENT`.
-        names: Vec<String>,
-        /// Notices of programs are heard.
-        notices: bool,
-    },
-}
-
 /// Runs the command in a guest on the emulated device.
 ///
 /// `on_stage` is told as each stage of the guest's life ends. Call it from the process's main
@@ -211,9 +127,6 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let counter = CounterReading::first();
     let mut clock = clock_options(options);
     let page = ClockPage::create(&clock).doing("making the clock's page")?;
-    if options.time.follows_typing() && host::terminals()[0] && is_shell(&options.command) {
-        page.follow_host();
-    }
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
     let devices = options.devices.len();
     assert!((1..=DEVICES_MAX).contains(&devices), "a guest with {devices} devices");
@@ -385,6 +298,7 @@ impl Run<'_> {
             seed: options.seed,
             host_writes: options.host_writes,
             root: options.root.clone(),
+            settles: options.settle && options.time.skips_idle_time(),
             drop_caches: options.drop_caches,
             check: options.check,
             modules: kernel.modules.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
@@ -578,6 +492,9 @@ impl Run<'_> {
         match (mark.stage, self.command_began) {
             (Stage::Command, None) => {
                 self.command_began = Some(edge);
+                if self.options.time.follows_typing() && host::terminals()[0] && is_shell(&self.options.command) {
+                    self.page.follow_host();
+                }
                 if host::terminals()[0] && host::owns_terminal() {
                     self.terminal = TerminalGuard::raw();
                 }
@@ -726,12 +643,12 @@ impl Run<'_> {
     fn collect(mut self) -> Result<RunOutcome, RunError> {
         let host_total = self.guest.started.elapsed();
         let counters = self.page.counters();
-        let (status, kernel_release, check, kernel_warnings) = match self.ending.take() {
-            Some(Ending::Exited { status, kernel_release, check, kernel_warnings }) => {
-                (status, kernel_release, check, kernel_warnings)
+        let ending = self.ending.take().expect("the relay ends without error only with an ending");
+        let (status, kernel_release, check, kernel_warnings, settled, dropped) = match ending {
+            Ending::Exited { status, kernel_release, check, kernel_warnings, settled, dropped } => {
+                (status, kernel_release, check, kernel_warnings, settled, dropped)
             }
-            Some(Ending::Failed { stage, message }) => return Err(RunError::Stage(stage, message)),
-            None => unreachable!("the relay ends without error only with an ending"),
+            Ending::Failed { stage, message } => return Err(RunError::Stage(stage, message)),
         };
         let backend = self.backend.report()?;
         let records = crate::records::read(&mut self.log).doing("reading the request log")?;
@@ -756,6 +673,8 @@ impl Run<'_> {
             check,
             kernel_warnings,
             host_cpu: self.host_cpu.number,
+            settled,
+            dropped,
             confined: self.guest.is_confined,
             file_system: self.file_system,
             output_failure: self.output_failure.take(),

@@ -454,6 +454,7 @@ mod tests {
             seed: 1,
             host_writes: false,
             root: RootChoice::Device { files: Vec::new() },
+            settles: false,
             drop_caches: false,
             check: false,
             modules: None,

@@ -36,6 +36,7 @@ mod table;
 mod trace_comparison;
 mod trace_plot;
 mod trace_statistics;
+mod verdict;
 
 pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
@@ -48,8 +49,9 @@ pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
 pub use schema::{
-    ClockInfo, ComponentSample, DeviceUsed, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, NativeResult, Phase,
-    PhaseName, RUN_SCHEMA, RepResult, ReplayResult, RunResult, ServerResult, ShadowResult, TransportResult,
+    ClockInfo, ComponentSample, DeviceUsed, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost,
+    NativeResult, Phase, PhaseName, PilotResult, RUN_SCHEMA, RepResult, ReplayResult, RunResult, ServerResult,
+    ShadowResult, TransportResult,
 };
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
@@ -66,3 +68,4 @@ pub use trace_statistics::{
     Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, Series, SizeDistribution,
     StatisticsGatherer, TRACE_STATISTICS_SCHEMA, TraceStatistics,
 };
+pub use verdict::{Doubt, Figure, KernelCpu, Limit, RequestIssuers, Verdict};

@@ -7,7 +7,7 @@ use chronodisk_sim::Nanos;
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, runs, stored};
+use crate::{output, quantity, runs, stored};
 
 /// Compares runs in one table, with paired differences to the first
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub struct Arguments {
     runs: Vec<String>,
 
     /// Plots run times and distributions of service times to this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Prints the result as JSON on standard output

@@ -123,7 +123,7 @@ pub struct Arguments {
     threads: u8,
 
     /// Plots measured points and modelled curves to this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Prints the result as JSON on standard output

@@ -99,7 +99,7 @@ pub struct Arguments {
     shadow_depth: u32,
 
     /// Plots the distributions of measured and modelled service times to this file
-    #[arg(long, value_name = "FILE.svg", requires = "shadow")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file, requires = "shadow")]
     plot: Option<PathBuf>,
 
     /// Limits the host memory for the device's bytes (default: half of the host's memory)

@@ -39,7 +39,7 @@ fn calibration(host_kernel: &str, works: [Value; KINDS]) -> Value {
     let information = fs::read_to_string("/proc/cpuinfo").unwrap();
     let model = information.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     json!({
-        "schema": "chronodisk.calibration/4",
+        "schema": "chronodisk.calibration/5",
         "machine": {
             "processor": model.map_or("unknown", |(_, model)| model.trim()),
             "host_kernel": host_kernel,

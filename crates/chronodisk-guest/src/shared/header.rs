@@ -7,7 +7,7 @@ use std::process::Command;
 use super::layout::{
     AnswerWords, Ask, Backend, CALENDAR_SOCKET, Clock, Computing, Cost, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE,
     EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT,
-    FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC,
+    FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Issuer, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC,
     PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word,
     WorkedWords,
 };
@@ -99,6 +99,7 @@ fn header() -> String {
     let other =
         format!("\tCHRONODISK_WORK_OTHER = {}, /* What is none of them, as after an idle time. */\n", Work::COUNT);
     text += &enumeration::<Work>(&[&other]);
+    text += &enumeration::<Issuer>(&[]);
     text += &enumeration::<Ask>(&[]);
     text += &structure::<Cost>();
     text += &structure::<WorkedWords>();

@@ -88,6 +88,18 @@ shared_enum! {
 }
 
 shared_enum! {
+    /// For whom the guest's kernel makes a request.
+    pub(crate) enum Issuer = "CHRONODISK_ISSUER" {
+        /// An interrupt, or a kernel whose tasks are not known.
+        Unknown = 0,
+        /// A program, during its system call or page fault.
+        Program = 1,
+        /// The kernel itself: write-back, a journal, read-ahead of a file system's own.
+        Kernel = 2,
+    }
+}
+
+shared_enum! {
     /// Why the guest stands still and its clock asks the backend over the exchange socket.
     pub(crate) enum Ask = "CHRONODISK_ASK" {
         /// Nothing runs until the first completion or the guest's timer.
@@ -98,12 +110,14 @@ shared_enum! {
 }
 
 shared_struct! {
-    /// What a piece of work with CPU time c counts: added + scale * (c less what is taken off), but WORK_NANOS_MIN and
-    /// c / WORK_SHARE_MIN at least.
+    /// What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all of
+    /// c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least.
     pub(crate) struct Cost = "chronodisk_cost" {
         taken_off_nanos: Setting,
         added_nanos: Setting,
         scale_millionths: Setting,
+        /// What a piece takes that does no work beyond being one; NEVER if all counts by the scale.
+        bound_nanos: Setting,
     }
 }
 
@@ -127,6 +141,12 @@ shared_struct! {
         computing: Setting,
         /// Share of the kernel's CPU time that counts where it is none of the kinds of work.
         kernel_scale_millionths: Setting,
+        /// Its bound, as that of a kind of work.
+        other_bound_nanos: Setting,
+        /// CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
+        /// scale of its own.
+        copy_nanos_per_mib: Setting,
+        copy_scale_millionths: Setting,
         /// Speed of the guest's processor, against this host's.
         cpu_speed_millionths: Setting,
         /// By enum chronodisk_work.
@@ -168,6 +188,8 @@ shared_struct! {
         virtual_now: Word<Shim>,
         /// Kicks during which the guest stood still.
         kicks: Word<Shim>,
+        /// For whom the kick was, an enum chronodisk_issuer.
+        issuer: Word<Shim>,
         /// Times that an idle guest waited for the device.
         idle_exchanges: Word<Shim>,
         /// Times that a running guest was interrupted for a completion.
@@ -182,6 +204,12 @@ shared_struct! {
         traps: Word<Shim>,
         /// CPU time of the guest's kernel, unscaled.
         kernel_cpu_nanos: Word<Shim>,
+        /// CPU time of the kernel's finished work, without what its host took to run programs,
+        kernel_work_nanos: Word<Shim>,
+        /// what it counted,
+        kernel_counted_nanos: Word<Shim>,
+        /// and the part of it that counted in full.
+        kernel_in_full_nanos: Word<Shim>,
         /// CPU time of the guest's programs, traps taken off.
         user_cpu_nanos: Word<Shim>,
         host_tree_read_bytes: Word<Shim>,
