@@ -21,6 +21,7 @@ use rustix::system::{RebootCommand, reboot};
 use crate::filesystem::FileSystem;
 use crate::kernel_log::KernelLog;
 use crate::modules::{self, Modules};
+use crate::recording;
 use crate::relay::{self, Serial};
 use crate::root::{self, RootChoice};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
@@ -86,6 +87,9 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     find_working_directory(&spec)?;
     let mut log = KernelLog::from_now();
     trap_probe::run();
+    if spec.records {
+        recording::learn_ids();
+    }
     if spec.drop_caches || spec.root != RootChoice::Host {
         drop_caches()?;
     }

@@ -1,6 +1,8 @@
 //! `chronodisk run`: a program in a guest, on an emulated device.
 
-use std::collections::BTreeMap;
+mod all_options;
+mod recorded;
+
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::time::Duration;
 use chronodisk_device::Speed;
 use chronodisk_guest::{
     CPU_SPEED_DEFAULT, DEVICES_MAX, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
-    ReplayOptions, RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, ThinkTime,
+    Recording, ReplayOptions, RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, ThinkTime,
     calibration,
 };
 use chronodisk_report::{EndedBy, RunResult, render_run_summary};
@@ -19,8 +21,9 @@ use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
 use chronodisk_store::Durability;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 
+use self::all_options::all_options;
+use self::recorded::RecordedCalls;
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
@@ -46,6 +49,11 @@ use crate::{output, quantity, runs, stored};
 pub struct Arguments {
     #[command(flatten)]
     guest: GuestArguments,
+
+    /// Records the system calls of CMD and its children to this file, for `chronodisk trace`; an existing file is
+    /// replaced. Recording takes no guest time
+    #[arg(long, value_name = "FILE")]
+    record_calls: Option<PathBuf>,
 
     /// Runs this program with these arguments in the guest
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
@@ -288,15 +296,21 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// What a guest is to do.
 pub enum Work {
-    /// Runs a program.
-    Command(Vec<OsString>),
+    /// Runs a program, and records its system calls if there is a recording.
+    Command(Vec<OsString>, Option<Recording>),
     /// Replays system calls.
     Replay(Arc<Plan>),
 }
 
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
-    work(&arguments.guest, Work::Command(arguments.command), given)
+    let guest = &arguments.guest;
+    let Some(file) = arguments.record_calls else {
+        return work(guest, Work::Command(arguments.command, None), given);
+    };
+    let recorded = RecordedCalls::prepare(file, guest)?;
+    let outcome = work(guest, Work::Command(arguments.command, Some(recorded.recording())), given);
+    recorded.keep(outcome)
 }
 
 /// Does the work as often as asked, and keeps the result.
@@ -521,9 +535,9 @@ fn run_options(
     let patience = arguments.elsewhere.patience();
     let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
     let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
-    let (command, replay) = match work {
-        Work::Command(command) => (command, None),
-        Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think })),
+    let (command, replay, recording) = match work {
+        Work::Command(command, recording) => (command, None, recording),
+        Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think }), None),
     };
     Ok(RunOptions {
         devices: device_options(arguments, devices)?,
@@ -550,6 +564,7 @@ fn run_options(
         check: arguments.check,
         command,
         replay,
+        recording,
         sample_every: arguments.sample_every,
         stdout_to_stderr: arguments.json,
         ends_by_signal: false,
@@ -745,70 +760,6 @@ fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
         names: options.names.iter().map(NameRule::to_string).collect(),
         notices: options.notices,
     }
-}
-
-/// All options as they took effect, by the names of their flags.
-fn all_options(arguments: &GuestArguments, options: &RunOptions) -> BTreeMap<String, Value> {
-    let idle = arguments.idle.map(value_name);
-    let reps = match arguments.reps {
-        Reps::Fixed(count) => json!(count),
-        Reps::Auto => json!("auto"),
-    };
-    let device = match arguments.device.as_slice() {
-        [one] => json!(one),
-        several => json!(several),
-    };
-    let entries: [(&str, Value); 37] = [
-        ("device", device),
-        ("server", json!(arguments.elsewhere.server)),
-        ("no-speculation", json!(arguments.elsewhere.no_speculation)),
-        ("fs", json!(arguments.fs.name())),
-        ("overwrite", json!(arguments.overwrite)),
-        ("capacity", json!(arguments.capacity)),
-        ("state", json!(arguments.state)),
-        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
-        ("mount", json!(arguments.mount)),
-        ("root", json!(value_name(arguments.root))),
-        ("root-files", json!(arguments.root_files)),
-        ("memory", json!(arguments.memory)),
-        ("mkfs-options", json!(arguments.mkfs_options)),
-        ("mount-options", json!(arguments.mount_options)),
-        ("mount-type", json!(arguments.mount_type)),
-        ("scheduler", json!(options.scheduler)),
-        ("reps", reps),
-        ("clock", json!(value_name(arguments.clock))),
-        ("cpu", json!(options.time.cpu_name())),
-        ("kernel", json!(arguments.kernel)),
-        ("module", json!(arguments.modules)),
-        ("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale))),
-        ("cpu-speed", json!(arguments.cpu_speed)),
-        ("idle", json!(idle)),
-        ("seed", json!(arguments.seed)),
-        ("start-time", json!(arguments.start_time)),
-        ("store", json!(arguments.store.to_string_lossy())),
-        ("durable", json!(arguments.durable)),
-        (
-            "ram-budget",
-            json!(match options.devices[0].store {
-                StoreChoice::Ram { budget_bytes } => Some(budget_bytes * options.devices.len() as u64),
-                StoreChoice::Squashed { image: None, budget_bytes, .. } => {
-                    Some(budget_bytes * options.devices.len() as u64)
-                }
-                StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
-            }),
-        ),
-        ("sample-every", json!(arguments.sample_every.map(Nanos::as_nanos))),
-        ("host-writes", json!(arguments.host_writes)),
-        ("drop-caches", json!(arguments.drop_caches)),
-        ("check", json!(arguments.check)),
-        ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
-        ("store-rate", json!(arguments.store_rate)),
-        ("clock-disturbance", json!(options.clock_disturbance.as_nanos())),
-        ("json", json!(arguments.json)),
-    ];
-    let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();
-    arguments.squash.all_options(&mut all);
-    all
 }
 
 fn value_name(value: impl ValueEnum) -> String {

@@ -14,9 +14,9 @@ use super::player::{DIFFERENCES_MAX, Difference, Report};
 use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_BYTES, FEED_REPORT_OFFSET};
 
 /// "feed" and the version of its form.
-pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0001;
-/// Words of the header: magic, number of tasks.
-pub(super) const HEADER_WORDS: usize = 2;
+pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0002;
+/// Words of the header: magic, numbers of tasks and of mappings.
+pub(super) const HEADER_WORDS: usize = 3;
 /// Where the index begins.
 pub(super) const INDEX_OFFSET: usize = FEED_REPORT_OFFSET + FEED_REPORT_BYTES;
 /// Words of a task in the index: offset and bytes of its steps, and its id, with [`FIRST`].
@@ -55,6 +55,14 @@ pub(super) mod kind {
     pub const SLEEP: u64 = 7;
     /// Descriptor; offset; bytes.
     pub const TOUCH: u64 = 8;
+    /// Mapping; descriptor; offset; bytes; protection; flags.
+    pub const MAP: u64 = 9;
+    /// Mapping; offset; whether it is written to.
+    pub const FAULT: u64 = 10;
+    /// Mapping; offset; bytes; flags.
+    pub const FLUSH: u64 = 11;
+    /// Mapping; bytes.
+    pub const UNMAP: u64 = 12;
 }
 
 /// Kinds of expectations.
@@ -107,7 +115,7 @@ pub(crate) fn write_feed(plan: &Plan, think: ThinkTime) -> io::Result<File> {
         offset += bytes;
     }
     file.seek(SeekFrom::Start(0))?;
-    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64]))?;
+    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64, plan.mappings.into()]))?;
     file.seek(SeekFrom::Start(INDEX_OFFSET as u64))?;
     file.write_all(&bytes_of(&index))?;
     Ok(file)
@@ -165,6 +173,22 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
         Action::Sleep(time) => {
             words.push(time.as_nanos());
             kind::SLEEP
+        }
+        Action::Map { mapping, descriptor, offset, bytes, protection, flags } => {
+            words.extend([u64::from(*mapping), *descriptor as u64, *offset, *bytes, *protection, *flags]);
+            kind::MAP
+        }
+        Action::Fault { mapping, offset, writes } => {
+            words.extend([u64::from(*mapping), *offset, u64::from(*writes)]);
+            kind::FAULT
+        }
+        Action::Flush { mapping, offset, bytes, flags } => {
+            words.extend([u64::from(*mapping), *offset, *bytes, *flags]);
+            kind::FLUSH
+        }
+        Action::Unmap { mapping, bytes } => {
+            words.extend([u64::from(*mapping), *bytes]);
+            kind::UNMAP
         }
         Action::Touch { descriptor, offset, bytes } => {
             words.extend([*descriptor as u64, *offset, *bytes]);
