@@ -288,6 +288,7 @@ enum chronodisk_event {
 	/* A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
 	 * call, address, and 1 if the program wrote. */
 	CHRONODISK_EVENT_FAULT = 4,
+	CHRONODISK_EVENT_NAME = 5, /* The first path of a call that executed a program, which was read later. */
 };
 
 /* What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none. */

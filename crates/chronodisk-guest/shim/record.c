@@ -8,6 +8,7 @@
  * The file begins with a header, of which the launcher fills in the table of calls; events of whole words follow. It is
  * mapped, so what has happened is there for the launcher even if this process is killed. */
 #define _GNU_SOURCE
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -54,6 +55,8 @@ struct task {
 	uint64_t sequence;
 	uint64_t return_address;
 	int unread_paths; /* bits */
+	uint64_t executed_stack; /* of a program that begins and whose name has not been read; or 0 */
+	uint64_t executed_sequence;
 	int is_in_fault;
 	struct fault {
 		uint64_t entry_nanos, user_nanos, address, writes;
@@ -310,11 +313,47 @@ static void put_kernel_time(struct task *task)
 
 static uint64_t sequence;
 
+/* Words of a new program's stack that are searched for its name: arguments, environment and auxiliary vector. */
+#define STACK_WORDS_MAX 16384u
+
+/* A process that was just made has little memory that can be read from here, and so often not the name of the program
+ * that it executes. The program's stack has it as well: the auxiliary vector, behind arguments and environment, says
+ * where. */
+static uint64_t address_of_name(pid_t pid, uint64_t stack)
+{
+	uint64_t words[2];
+	unsigned ends = 0;
+	for (unsigned word = 1; word < STACK_WORDS_MAX; word += ends < 2 ? 1 : 2) {
+		if (!read_program(pid, stack + word * sizeof *words, words, sizeof words))
+			return 0;
+		if (ends < 2)
+			ends += words[0] == 0;
+		else if (words[0] == AT_EXECFN)
+			return words[1];
+		else if (words[0] == AT_NULL)
+			return 0;
+	}
+	return 0;
+}
+
+static void put_name(pid_t pid, struct task *task)
+{
+	uint64_t address = address_of_name(pid, task->executed_stack);
+	begin_event(CHRONODISK_EVENT_NAME, task->executed_sequence);
+	int length = address ? read_path(pid, address, (char *)&event.words[event.count + 1]) : -1;
+	put(length < 0 ? RECORD_NO_PATH : (uint64_t)length);
+	event.count += length < 0 ? 0 : ((size_t)length + 7) / 8;
+	end_event();
+	task->executed_stack = 0;
+}
+
 static void note_call(pid_t pid, const struct user_regs_struct *registers, struct task *task)
 {
 	long number = (long)registers->orig_rax;
 	const uint64_t arguments[6] = { registers->rdi, registers->rsi, registers->rdx,
 					registers->r10, registers->r8,	registers->r9 };
+	if (task->executed_stack)
+		put_name(pid, task);
 	put_kernel_time(task);
 	task->is_in_call = 1;
 	task->is_in_fault = 0;
@@ -379,7 +418,8 @@ void record_call(pid_t pid, const struct user_regs_struct *registers)
 	if (is_recording && !mark) {
 		charge_present_task();
 		struct task *task = present_task();
-		if (task)
+		/* While a call waits, the kernel looks at its registers again and again. */
+		if (task && !task->is_in_call)
 			note_call(pid, registers, task);
 	}
 	forget_own_work_since(since);
@@ -396,15 +436,19 @@ static int read_frame(pid_t pid, const struct user_regs_struct *registers, uint6
 	       read_program(pid, saved + REG_RIP * sizeof(greg_t), address, sizeof *address);
 }
 
+static int executes(const struct task *task)
+{
+	return task->number == SYS_execve || task->number == SYS_execveat;
+}
+
 static uint64_t result_of(pid_t pid, const struct user_regs_struct *registers, const struct task *task, uint64_t *flags)
 {
 	uint64_t result = registers->rax, goes_on_at = registers->rip;
-	int executes = task->number == SYS_execve || task->number == SYS_execveat;
 	if (task->number == SYS_rt_sigreturn) {
 		*flags = RECORD_DROPPED;
 		return 0;
 	}
-	if (executes && result == 0)
+	if (executes(task) && result == 0)
 		return result;
 	int is_elsewhere = goes_on_at != task->return_address && goes_on_at != task->return_address - SYSCALL_BYTES;
 	if (is_elsewhere && !read_frame(pid, registers, &result, &goes_on_at)) {
@@ -518,6 +562,10 @@ void record_return(pid_t pid, const struct user_regs_struct *registers)
 	put(pair);
 	if (put_paths(pid, task, task->unread_paths) && !failed_for_its_memory(result))
 		flags |= RECORD_UNREADABLE;
+	if ((flags & RECORD_UNREADABLE) && result == 0 && executes(task)) {
+		task->executed_stack = registers->rsp;
+		task->executed_sequence = task->sequence;
+	}
 	event.words[flags_at] = flags;
 	end_event();
 	forget_own_work_since(since);

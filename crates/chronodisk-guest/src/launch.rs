@@ -566,9 +566,13 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The guest's time at a reading of its time stamp counter.
+    fn instant_of(&self, ticks: u64) -> Nanos {
+        Nanos::from_nanos((u128::from(ticks) * 1_000_000_000 / u128::from(self.clock.tsc_hertz)) as u64)
+    }
+
     fn take_mark(&mut self, mark: &Mark) {
-        let nanos = u128::from(mark.time_stamp_counter) * 1_000_000_000 / u128::from(self.clock.tsc_hertz);
-        let guest = Nanos::from_nanos(nanos as u64);
+        let guest = self.instant_of(mark.time_stamp_counter);
         self.stages.insert(mark.stage, guest);
         let edge = Edge { guest, host: Instant::now(), counters: self.page.counters(), worked: self.page.worked() };
         match (mark.stage, self.command_began) {
@@ -738,7 +742,7 @@ impl Run<'_> {
         Ok(RunOutcome {
             exit_status: status,
             stages: self.stages.clone(),
-            command: (began.guest, ended.guest),
+            command: (replay.as_ref().map_or(began.guest, |replay| self.instant_of(replay.began_ticks)), ended.guest),
             host_total,
             host_command: ended.host - began.host,
             records,

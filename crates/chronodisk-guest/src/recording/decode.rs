@@ -130,6 +130,11 @@ impl Recorded<'_> {
             let Some(draft) = draft else { continue };
             if kind == RecordedEvent::Return as u64 {
                 returned(&mut words, draft)?;
+            } else if kind == RecordedEvent::Name as u64 {
+                if let Some(name) = words.path()? {
+                    draft.record.path.get_or_insert(name);
+                    draft.is_unreadable = false;
+                }
             } else if kind == RecordedEvent::KernelTime as u64 {
                 let so_far = draft.record.kernel_cpu.unwrap_or(Nanos::ZERO);
                 draft.record.kernel_cpu = Some(so_far.saturating_add(Nanos::from_nanos(words.next()?)));

@@ -40,6 +40,8 @@ pub(super) struct Report {
     ids_taken: AtomicU64,
     waits_abandoned: AtomicU64,
     is_whole: AtomicU64,
+    /// The time stamp counter when the first step was about to begin.
+    began_ticks: AtomicU64,
     differences: [Difference; DIFFERENCES_MAX],
 }
 
@@ -49,6 +51,7 @@ static REPORT: Report = Report {
     ids_taken: AtomicU64::new(0),
     waits_abandoned: AtomicU64::new(0),
     is_whole: AtomicU64::new(0),
+    began_ticks: AtomicU64::new(0),
     differences: [const { Difference { record: AtomicU64::new(0), got: AtomicU64::new(0) } }; DIFFERENCES_MAX],
 };
 
@@ -227,6 +230,8 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 /// it did when the trace was recorded.
 fn run() -> ExitCode {
     let own = call(libc::SYS_gettid, [0; 6]) as u64;
+    // SAFETY: the instruction has no effect but its result, which the clock answers in virtual time.
+    REPORT.began_ticks.store(unsafe { core::arch::x86_64::_rdtsc() }, Ordering::Relaxed);
     let mut mine = None;
     let controller = begin(CONTROLLER_ID, (libc::CLONE_FILES | libc::CLONE_FS) as u64, u32::MAX);
     if controller < 0 {

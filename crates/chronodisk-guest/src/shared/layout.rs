@@ -251,6 +251,8 @@ shared_enum! {
         /// A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last call,
         /// address, and 1 if the program wrote.
         Fault = 4,
+        /// The first path of a call that executed a program, which was read later.
+        Name = 5,
     }
 }
 

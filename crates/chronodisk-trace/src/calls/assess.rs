@@ -80,8 +80,8 @@ pub fn keep_faults_of_device(trace: &mut CallTrace) {
     trace.records = records;
 }
 
-/// Counts what makes the trace incomplete: calls that can't be replayed, paths whose directory is not known, and,
-/// unless the recorder `sees_faults`, mapped files of the device. Returns whether a call uses a file below the mount
+/// Counts what makes the trace incomplete: calls that can't be replayed, paths whose directory is not known, programs on
+/// the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the device. Returns whether a call uses a file below the mount
 /// point.
 pub fn assess(trace: &mut CallTrace, sees_faults: bool) -> bool {
     let mount = trace.header.mount.clone();
@@ -98,8 +98,12 @@ pub fn assess(trace: &mut CallTrace, sees_faults: bool) -> bool {
         }
         let Some(mount) = &mount else { continue };
         let below = |object: &Object| matches!(object, Object::File(path) if is_below(mount.as_bytes(), path));
+        let executes = signature(record.call.name()).is_some_and(|known| known.effect == Effect::Execute);
         let on_device = resolved.objects.iter().any(|object| below(&object.object));
         used |= on_device;
+        if on_device && executes && record.succeeded() {
+            trace.header.count_incomplete("executed-file");
+        }
         if on_device && !sees_faults && record.call.name() == "mmap" {
             trace.header.count_incomplete(MAPPED_FILE);
         }
