@@ -6,6 +6,7 @@
 mod guest {
     mod accuracy;
     mod calibration;
+    mod call_traces;
     mod clocks;
     mod confined;
     mod elsewhere;

@@ -644,6 +644,8 @@ __attribute__((constructor)) static void start(void)
 	inherit_devices(getenv(VHOST_VARIABLE));
 	if (getenv(FEED_VARIABLE))
 		start_feed(descriptor_from_environment(FEED_VARIABLE));
+	if (getenv(RECORDING_VARIABLE))
+		start_recording(descriptor_from_environment(RECORDING_VARIABLE));
 	serial_out_fd = descriptor_from_environment(SERIAL_OUT_VARIABLE);
 	if (page_fd < 0)
 		return;

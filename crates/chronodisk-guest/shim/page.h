@@ -48,12 +48,31 @@
 #define FEED_REPORT_OFFSET 64
 #define FEED_REPORT_BYTES 2048
 
+/* First argument of the system calls that are for the recorder, and the second. */
+#define RECORD_MARK 0x7265636f7264ull
+#define RECORD_LEARN 1
+#define RECORD_BEGIN 2
+#define RECORD_END 3
+
+/* A recording: numbers of system calls are less than the first; its events begin at the second; the third is the
+ * number of words in an event's first; the fourth the length of a path that is not there; the others are flags of a
+ * return. */
+#define RECORD_CALLS 512
+#define RECORD_EVENTS_OFFSET 8192
+#define RECORD_WORDS_SHIFT 32
+#define RECORD_NO_PATH 0xffffffffffffffffull
+#define RECORD_RESTARTED 1
+#define RECORD_DROPPED 2
+#define RECORD_UNREADABLE 4
+#define RECORD_HAS_PAIR 8
+
 /* Variables of the environment that name descriptors. */
 #define PAGE_VARIABLE "CHRONODISK_PAGE_FD"
 #define EXCHANGE_VARIABLE "CHRONODISK_EXCHANGE_FD"
 #define VHOST_VARIABLE "CHRONODISK_VHOST_FDS"
 #define SERIAL_OUT_VARIABLE "CHRONODISK_SERIAL_OUT_FD"
 #define FEED_VARIABLE "CHRONODISK_FEED_FD"
+#define RECORDING_VARIABLE "CHRONODISK_RECORDING_FD"
 
 /* Names by which the guest's kernel connects to its devices, before the device's own, and to the calendar. */
 #define DEVICE_SOCKET_PREFIX "chronodisk-"
@@ -276,5 +295,50 @@ struct chronodisk_answer {
 _Static_assert(offsetof(struct chronodisk_answer, virtual_now) == 0, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_answer, completed) == 8, "src/shared/layout.rs");
 _Static_assert(sizeof(struct chronodisk_answer) == 16, "src/shared/layout.rs");
+
+/* How far a recording of system calls is. */
+enum chronodisk_recorder {
+	CHRONODISK_RECORDER_NOT_BEGUN = 0,
+	CHRONODISK_RECORDER_BEGUN = 1,
+	CHRONODISK_RECORDER_ENDED = 2,
+	CHRONODISK_RECORDER_IMPOSSIBLE = 3, /* Where the guest's kernel keeps a task's ids could not be found. */
+};
+
+/* Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
+ * number in the order of entries. */
+enum chronodisk_event {
+	/* A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments,
+	 * two paths. */
+	CHRONODISK_EVENT_CALL = 1,
+	/* Its return: instant, result, flags, pair of descriptors, two paths that could not be read at its entry. */
+	CHRONODISK_EVENT_RETURN = 2,
+	CHRONODISK_EVENT_KERNEL_TIME = 3, /* Kernel CPU time in it. */
+	/* A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
+	 * call, address, and 1 if the program wrote. */
+	CHRONODISK_EVENT_FAULT = 4,
+	CHRONODISK_EVENT_NAME = 5, /* The first path of a call that executed a program, which was read later. */
+};
+
+/* What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none. */
+enum chronodisk_listed {
+	CHRONODISK_LISTED_PATH = 0,
+	CHRONODISK_LISTED_SECOND_PATH = 4,
+	CHRONODISK_LISTED_PAIR = 8, /* It gets two descriptors. */
+	CHRONODISK_LISTED_STRUCTURE = 12, /* It points to a structure that begins with flags. */
+};
+
+/* The beginning of a recording. */
+struct chronodisk_recording {
+	const uint64_t calls[512]; /* By number of the system call, with an enum chronodisk_listed's four bits. */
+	volatile uint64_t state; /* An enum chronodisk_recorder. */
+	volatile uint64_t events_bytes;
+	volatile uint64_t lost; /* Events that are missing. */
+};
+
+_Static_assert(offsetof(struct chronodisk_recording, calls) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, state) == 4096, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, events_bytes) == 4104, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, lost) == 4112, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_recording) == 4120, "src/shared/layout.rs");
 
 #endif

@@ -396,10 +396,33 @@ void account_for_probe(void)
 	accounts_note_probe(&accounts);
 }
 
+/* So much CPU time as it counts. */
+static uint64_t counted(uint64_t nanos)
+{
+	if (page->computing == CHRONODISK_COMPUTING_ZERO)
+		return 0;
+	return (uint64_t)((unsigned __int128)nanos * 1000000u / page->cpu_speed_millionths);
+}
+
+/* What programs have computed, as it counts. */
+uint64_t nanos_of_programs(void)
+{
+	return page->computing == CHRONODISK_COMPUTING_ZERO ? accounts_free_base(&accounts)
+							    : counted(accounts.user_cpu_nanos);
+}
+
+static void begin_work(enum chronodisk_work next)
+{
+	enum chronodisk_work work = accounts.work;
+	uint64_t charged_nanos = accounts.charged_work_nanos;
+	accounts_begin_work(&accounts, cpu_reading(), next);
+	record_work(work, counted(accounts.charged_work_nanos - charged_nanos));
+}
+
 /* What comes after an idle time is not the work of whoever idled. */
 void account_for_idling(void)
 {
-	accounts_begin_work(&accounts, cpu_reading(), CHRONODISK_WORK_OTHER);
+	begin_work(CHRONODISK_WORK_OTHER);
 }
 
 void begin_handler(void)
@@ -453,7 +476,7 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 	begin_kernel_stretch();
 	if (user_code) {
 		page->user_cpu_nanos = accounts.user_cpu_nanos;
-		accounts_begin_work(&accounts, cpu_reading(), next);
+		begin_work(next);
 		accounts.returned_pid = pid;
 	}
 }

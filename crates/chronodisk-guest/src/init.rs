@@ -22,6 +22,7 @@ use crate::dropped::UpperLayer;
 use crate::filesystem::FileSystem;
 use crate::kernel_log::KernelLog;
 use crate::modules::{self, Modules};
+use crate::recording;
 use crate::relay::{self, Serial};
 use crate::root::{self, RootChoice};
 use crate::settle::{Settled, settle};
@@ -93,6 +94,9 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     find_working_directory(&spec)?;
     let mut log = KernelLog::from_now();
     trap_probe::run();
+    if spec.records {
+        recording::learn_ids();
+    }
     if spec.drop_caches || spec.root != RootChoice::Host {
         drop_caches()?;
     }

@@ -31,6 +31,7 @@ pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
 use crate::processes::{Backend, Guest, Inheritance, describe};
+use crate::recording::Recording;
 use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
@@ -96,6 +97,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// What is replayed in place of a command.
     pub replay: Option<ReplayOptions>,
+    /// Where the command's system calls are recorded, if they are.
+    pub recording: Option<Recording>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
@@ -158,6 +161,7 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         exchange: exchange_guest.into(),
         vhost: vhost_guest,
         feed: feed_again.doing("sharing what is to be replayed")?,
+        recording: options.recording.as_ref().map(Recording::share).transpose().doing("sharing the recording")?,
     };
     let guest = Guest::start(options, cpu, &kernel, inherited)?;
     let mut run = Run {
@@ -196,15 +200,6 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         seed: options.seed,
         disturbance_max: options.clock_disturbance,
     }
-}
-
-/// The replayer as a command: this executable, which takes on the user by itself.
-fn replayer(identity: &host::Identity) -> Vec<Vec<u8>> {
-    let mut words = vec!["/proc/self/exe".to_owned(), replay::COMMAND.to_owned()];
-    words.extend(
-        [identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()),
-    );
-    words.into_iter().map(String::into_bytes).collect()
 }
 
 /// Whether the command is a shell that a person will type into.
@@ -269,10 +264,11 @@ impl Run<'_> {
         let bytes = |text: &OsString| text.as_bytes().to_vec();
         let spec = GuestSpec {
             command: match &options.replay {
-                Some(_) => replayer(&identity),
+                Some(_) => replay::command(&identity),
                 None => options.command.iter().map(bytes).collect(),
             },
             replays: options.replay.is_some(),
+            records: options.recording.is_some(),
             environment: std::env::vars_os()
                 .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
                 .collect(),
@@ -484,9 +480,13 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The guest's time at a reading of its time stamp counter.
+    fn instant_of(&self, ticks: u64) -> Nanos {
+        Nanos::from_nanos((u128::from(ticks) * 1_000_000_000 / u128::from(self.clock.tsc_hertz)) as u64)
+    }
+
     fn take_mark(&mut self, mark: &Mark) {
-        let nanos = u128::from(mark.time_stamp_counter) * 1_000_000_000 / u128::from(self.clock.tsc_hertz);
-        let guest = Nanos::from_nanos(nanos as u64);
+        let guest = self.instant_of(mark.time_stamp_counter);
         self.stages.insert(mark.stage, guest);
         let edge = Edge { guest, host: Instant::now(), counters: self.page.counters(), worked: self.page.worked() };
         match (mark.stage, self.command_began) {
@@ -659,7 +659,7 @@ impl Run<'_> {
         Ok(RunOutcome {
             exit_status: status,
             stages: self.stages.clone(),
-            command: (began.guest, ended.guest),
+            command: (replay.as_ref().map_or(began.guest, |replay| self.instant_of(replay.began_ticks)), ended.guest),
             host_total,
             host_command: ended.host - began.host,
             records,

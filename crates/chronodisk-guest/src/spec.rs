@@ -16,6 +16,8 @@ pub(crate) struct GuestSpec {
     pub command: Vec<Bytes>,
     /// Whether the command is this executable, which replays system calls as the calling user by itself.
     pub replays: bool,
+    /// Whether the command's system calls are recorded.
+    pub records: bool,
     /// `NAME=VALUE` of each variable.
     pub environment: Vec<Bytes>,
     pub working_directory: Bytes,

@@ -1,6 +1,7 @@
 //! `chronodisk run`: a program in a guest, on an emulated device.
 
 mod options;
+mod recorded;
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -8,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_device::Speed;
-use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunOptions, RunOutcome, Stage};
+use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, Recording, RunError, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{EndedBy, RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
 
 use self::options::{guest_time, real_time_is_possible, record_what_took_effect, run_options};
+use self::recorded::RecordedCalls;
 use crate::device::{self, Device};
 use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
@@ -41,6 +43,11 @@ use crate::{output, quantity, runs, stored};
 pub struct Arguments {
     #[command(flatten)]
     guest: GuestArguments,
+
+    /// Records the system calls of CMD and its children to this file, for `chronodisk trace`; an existing file is
+    /// replaced. Recording takes no guest time
+    #[arg(long, value_name = "FILE")]
+    record_calls: Option<PathBuf>,
 
     /// Runs this program with these arguments in the guest
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
@@ -289,15 +296,21 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// What a guest is to do.
 pub enum Work {
-    /// Runs a program.
-    Command(Vec<OsString>),
+    /// Runs a program, and records its system calls if there is a recording.
+    Command(Vec<OsString>, Option<Recording>),
     /// Replays system calls.
     Replay(Arc<Plan>),
 }
 
 /// Runs the command as often as asked, and keeps the result.
 pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
-    work(&arguments.guest, Work::Command(arguments.command), options)
+    let guest = &arguments.guest;
+    let Some(file) = arguments.record_calls else {
+        return work(guest, Work::Command(arguments.command, None), options);
+    };
+    let recorded = RecordedCalls::prepare(file, guest)?;
+    let outcome = work(guest, Work::Command(arguments.command, Some(recorded.recording())), options);
+    recorded.keep(outcome)
 }
 
 /// Does the work as often as asked, and keeps the result.

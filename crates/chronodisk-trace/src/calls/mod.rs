@@ -9,9 +9,11 @@
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 
 mod actions;
+mod assess;
 mod draw;
 mod fold;
 mod groups;
+mod mappings;
 mod namespace;
 mod order;
 mod plan;
@@ -21,6 +23,7 @@ mod strace;
 mod table;
 mod tables;
 
+pub use assess::{RecordedArguments, assess, keep_faults_of_device, recorded_arguments};
 pub use draw::draw;
 pub use fold::fold;
 pub use groups::{Groups, groups};
@@ -32,4 +35,4 @@ pub use record::{
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
 pub use strace::{StraceError, read_strace};
 pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
-pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC};
+pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC, PAGE_FAULT};

@@ -43,9 +43,9 @@ pub(super) fn run_options(
     let patience = arguments.elsewhere.patience();
     let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
     let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
-    let (command, replay) = match work {
-        Work::Command(command) => (command, None),
-        Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think })),
+    let (command, replay, recording) = match work {
+        Work::Command(command, recording) => (command, None, recording),
+        Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think }), None),
     };
     Ok(RunOptions {
         devices: device_options(arguments, devices)?,
@@ -73,6 +73,7 @@ pub(super) fn run_options(
         check: arguments.check,
         command,
         replay,
+        recording,
         sample_every: arguments.sample_every,
         stdout_to_stderr: arguments.json,
         ends_by_signal: false,

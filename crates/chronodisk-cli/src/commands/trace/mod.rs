@@ -69,7 +69,7 @@ fn read(path: &Path) -> Result<CallTrace, Failure> {
 }
 
 /// Why a trace is incomplete, for people; `None` if it is complete.
-fn incompleteness(header: &Header) -> Option<String> {
+pub fn incompleteness(header: &Header) -> Option<String> {
     let lost = (header.lost_events > 0).then(|| format!("lost calls {}", header.lost_events));
     let reasons = header.incomplete.iter().map(|(reason, count)| format!("{reason} {count}"));
     let all: Vec<String> = lost.into_iter().chain(reasons).collect();
