@@ -17,3 +17,4 @@ pub mod simulate;
 pub mod trace;
 pub mod validate;
 pub mod verify;
+pub mod whatif;
