@@ -42,7 +42,6 @@ pub(crate) enum WakeUp {
 }
 
 /// The programs as they run. They are detached when this is dropped.
-#[derive(Debug)]
 pub(crate) struct Observer {
     _programs: Ebpf,
     events: RingBuf<MapData>,

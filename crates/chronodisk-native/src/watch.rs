@@ -26,7 +26,6 @@ const FROZEN_MAX: Nanos = Nanos::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_micros(5);
 
 /// Sees what the command is going to do from its first instruction on.
-#[derive(Debug)]
 pub struct Watch {
     observer: Observer,
     options: Vec<DilationOptions>,
@@ -60,6 +59,14 @@ pub struct Observation {
 }
 
 impl Place {
+    /// Tries whether commands of this place can be watched at all, before any has begun.
+    ///
+    /// # Errors
+    /// As [`Place::watch`] has them.
+    pub fn expect_watchable(&self) -> Result<(), NativeError> {
+        self.watch(Path::new("/dev/null"), Vec::new()).map(drop)
+    }
+
     /// Prepares to watch the next command of this place on the block device `device`.
     ///
     /// Only the first of the options may freeze it.
@@ -150,7 +157,6 @@ impl Drop for Freezer {
     }
 }
 
-#[derive(Debug)]
 struct Supervisor {
     tracker: Tracker,
     observer: Observer,

@@ -143,6 +143,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
     let place = Place::make().map_err(failure)?;
+    place.expect_watchable().map_err(failure)?;
     let mut runs = Runs {
         arguments: &arguments,
         place: &place,
