@@ -1,8 +1,8 @@
-"""Figures 3, 5, 6 and 8 and table 2 of the SPE paper (Kim et al., 2010): what a faster device would do for a real program.
+"""Figures 3, 5, 6 and 8 and table 2 of the SPE paper (Kim et al., 2010): what a faster device does for a program.
 
 The device is that of the paper's table 2, slowed to 46.7 MB/s for the requests of 128 KiB that read-ahead makes, as the
-paper's slower drive. `chronodisk whatif` runs the program on it, natively, and predicts for R; `--validate` measures the
-same program on the same model at R times the speed. Undisturbed, predicted and measured runs alternate.
+paper's slower drive. `chronodisk whatif` runs the program on it, natively, and predicts for R. `--validate` measures
+the same program on the same model at R times the speed. Undisturbed, predicted and measured runs alternate.
 
 - Figure 3: how much the undisturbed run times of a file's read vary. Figure 5: predicted beside measured, R = 1.98.
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
@@ -40,9 +40,7 @@ SIZES_KIB = (16, 28, 80, 100)
 def whatif(speedup: str, reps: int, setup: str, command: list[str], *flags: str) -> dict[str, Any]:
     """Predict and measure."""
     device = ["--device", str(PROFILE), "--device-speed", SPEED, "--speedup", speedup]
-    return chronodisk(
-        "whatif", *device, "--validate", "--reps", str(reps), "--setup", setup, *flags, "--", *command
-    )
+    return chronodisk("whatif", *device, "--validate", "--reps", str(reps), "--setup", setup, *flags, "--", *command)
 
 
 def row(result: dict[str, Any], index: int = 0) -> dict[str, Any]:
@@ -120,10 +118,15 @@ def table_2(reps: int) -> list[dict[str, Any]]:
         result = chronodisk("mount", *device, "--reps", "3", "--", "sh", "-c", command)
         summary = [rep["run_time_ns"] / count / 1000 for rep in result["reps"]]
         micros = statistics.median(summary)
-        rows.append({
-            "size_kib": size, "paper_us": expected, "seen_by_program_us": micros, "error": micros / expected - 1,
-            "load": os.getloadavg()[0],
-        })
+        rows.append(
+            {
+                "size_kib": size,
+                "paper_us": expected,
+                "seen_by_program_us": micros,
+                "error": micros / expected - 1,
+                "load": os.getloadavg()[0],
+            }
+        )
     return rows
 
 
