@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn chronodisk(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
@@ -75,7 +75,7 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     let json = result(&arguments, &["sh", "-c", script]);
     let [half, none] = [&json["results"][0], &json["results"][1]];
     assert_eq!(half["requests"], 200.0, "{json:#}");
-    assert_eq!((&half["lost_events"], &half["suspends"]), (&0.into(), &false.into()), "{json:#}");
+    assert_eq!([&half["lost_events"], &half["suspends"]], [&json!(0), &json!(false)], "{json:#}");
     // Each request takes 1 ms at least, on any host.
     let busy = half["device_busy_s"].as_f64().unwrap();
     let seconds = |value: &Value| value["median"].as_f64().unwrap();
@@ -100,7 +100,7 @@ fn a_computation_beside_a_reader_is_frozen() {
     let first = &json["results"][0];
     let number = |name: &str| first[name].as_f64().unwrap();
     assert!(number("freezes") > 0.0 && number("frozen_s") > 0.0, "{json:#}");
-    assert_eq!((&first["suspends"], &first["lost_events"]), (&true.into(), &0.into()), "{json:#}");
+    assert_eq!([&first["lost_events"], &first["suspends"]], [&json!(0), &json!(true)], "{json:#}");
     let predicted = first["predicted_s"]["median"].as_f64().unwrap();
     assert!(predicted <= number("observed_s"), "{json:#}");
     assert!(number("low_s") <= predicted && predicted <= number("high_s"), "{json:#}");

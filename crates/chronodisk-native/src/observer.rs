@@ -112,7 +112,7 @@ impl AsFd for Observer {
     }
 }
 
-fn refused(what: &str, error: &dyn std::error::Error) -> NativeError {
+fn refused(what: &str, error: &(dyn std::error::Error + 'static)) -> NativeError {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let reasons: Vec<String> = causes.map(ToString::to_string).collect();
     NativeError::HostLacks {

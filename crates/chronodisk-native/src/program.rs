@@ -87,7 +87,7 @@ impl<'a> Program<'a> {
                 // It is killed with this process at the latest by the watchdog; this is sooner.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 // Who observes the cgroup sees a process when it begins to wait or to run.
-                rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000 });
+                let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000 });
                 let nanos = monotonic().as_nanos() as u64;
                 rustix::io::write(&tell_time, &nanos.to_ne_bytes())?;
                 Ok(())

@@ -42,7 +42,7 @@ impl FromStr for Factor {
 
 impl fmt::Display for Factor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_infinite() { f.write_str("inf") } else { self.0.fmt(f) }
+        if self.is_infinite() { f.write_str("inf") } else { write!(f, "{}", self.0) }
     }
 }
 

@@ -334,7 +334,7 @@ impl WhatIfResult {
 impl std::fmt::Display for FactorText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FactorText::Number(number) => number.fmt(f),
+            FactorText::Number(number) => write!(f, "{number}"),
             FactorText::Word(word) => f.write_str(word),
         }
     }
@@ -387,7 +387,8 @@ mod tests {
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["schema"], "chronodisk.whatif/1");
         let first = &json["results"][0];
-        assert_eq!((&first["speedup"], &first["predicted_s"]["median"]), (&2.0.into(), &0.5.into()));
+        assert_eq!(first["speedup"], 2.0);
+        assert_eq!(first["predicted_s"]["median"], 0.5);
         assert!((first["error"].as_f64().unwrap() - 0.25).abs() < 1e-9);
         assert_eq!(first["interrupted_calls"], 1.0);
         assert_eq!(json["limit_s"], serde_json::Value::Null);
