@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     age, calibrate, compare, completions, devices, emulator_server, fit, image, kernel, man, mount, run, serve,
-    simulate, sweep, trace, validate, verify,
+    simulate, sweep, trace, validate, verify, whatif,
 };
 use crate::failure::Outcome;
 use crate::options::CommandOptions;
@@ -20,7 +20,7 @@ use crate::options::CommandOptions;
     disable_help_subcommand = true,
     after_help = "Data is written to standard output, messages to standard error.\n\n\
         Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 this host lacks something.\n\
-        `run`, `mount` and `serve --run` end with the status of their program.\n\n\
+        `run`, `mount`, `whatif` and `serve --run` end with the status of their program.\n\n\
         Example: chronodisk run --device first-disk -- cp -r /usr/include /mnt"
 )]
 pub struct Cli {
@@ -32,6 +32,7 @@ pub struct Cli {
 enum Command {
     Run(run::Arguments),
     Mount(mount::Arguments),
+    Whatif(whatif::Arguments),
     Serve(serve::Arguments),
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
@@ -57,6 +58,7 @@ impl Cli {
         match self.command {
             Command::Run(arguments) => run::execute(arguments, options),
             Command::Mount(arguments) => mount::execute(arguments, options),
+            Command::Whatif(arguments) => whatif::execute(arguments),
             Command::Serve(arguments) => serve::execute(arguments, &options),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),

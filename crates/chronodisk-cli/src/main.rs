@@ -10,6 +10,7 @@ mod elsewhere;
 mod failure;
 mod http;
 mod native_result;
+mod native_run;
 mod options;
 mod output;
 mod quantity;

@@ -18,3 +18,4 @@ pub mod sweep;
 pub mod trace;
 pub mod validate;
 pub mod verify;
+pub mod whatif;

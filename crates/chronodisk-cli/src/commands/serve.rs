@@ -28,11 +28,11 @@ use self::ending::PidFile;
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
-use super::mount;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::native_result::settings_of;
+use crate::native_run;
 use crate::options::CommandOptions;
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
@@ -480,7 +480,7 @@ fn attach(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
     let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
     let info = device.info();
     let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let attachment = chronodisk_native::attach(server, info, file, "none").map_err(mount::failure)?;
+    let attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_run::failure)?;
     output::note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
 }
