@@ -39,7 +39,7 @@ pub use builtin::BuiltinProfile;
 pub use error::ProfileError;
 pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
-pub use published::Published;
+pub use published::{HeldOut, Published, PublishedRate};
 
 use crate::footprint;
 use crate::models::array;
@@ -121,6 +121,7 @@ struct Parsed {
     info: DeviceInfo,
     blueprint: Blueprint,
     published: Option<Published>,
+    held_out: Vec<HeldOut>,
     /// Most memory that the device takes, at the profile's capacity, in bytes.
     memory_bytes_max: u64,
 }
@@ -210,6 +211,12 @@ impl Profile {
     #[must_use]
     pub fn published(&self) -> Option<&Published> {
         self.0.published.as_ref()
+    }
+
+    /// Errors of its fit on rows that were left out; empty if it was not fitted.
+    #[must_use]
+    pub fn held_out(&self) -> &[HeldOut] {
+        &self.0.held_out
     }
 
     /// The mean time to move the arm between two blocks anywhere, if the device is a drive with an arm; without head
@@ -587,6 +594,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         );
     }
     let published = Published::read(fields)?;
+    let held_out = HeldOut::read(fields)?;
     let (file, text) = (document.file.to_owned(), fields.complete_text());
     // Once for all: a profile may be a member many times over, and its members have members.
     let memory_bytes_max = (blueprint.memory)(&info);
@@ -600,6 +608,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         info,
         blueprint,
         published,
+        held_out,
         memory_bytes_max,
     })
 }

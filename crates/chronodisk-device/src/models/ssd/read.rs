@@ -221,6 +221,9 @@ impl Ssd {
 
     /// Data of a read are in the controller at `ready` and go to the host.
     pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32) {
+        let units = bytes.div_ceil(self.parameters.geometry().unit_bytes);
+        let first = !std::mem::replace(&mut self.commands[number].in_output, true);
+        let ready = self.front.output(self.now, ready, units, first);
         let over = match self.parameters.front.whole_reads {
             true => ready,
             false => self.front.transfer(self.now, ready, u64::from(bytes), Direction::ToHost),
