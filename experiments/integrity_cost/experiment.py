@@ -2,10 +2,10 @@
 
 Each pair serves the same new device through NBD and lets fio write and then read it, with either build first in turn.
 The ratio of a pair is the later build's figure over the earlier one's; the result has the mean over the pairs with
-Student's 95 % interval. The device has no delay (`null` and an SSD's volatile cache are too fast to hide a store), so
-that what a store takes shows in full: `null` has no volatile cache, so that each write must be recorded before it
-completes; `integrity_cost/cached.toml` has one, so that what is left are checksums and checks. On a machine that others use, too, requests per second vary by factors; the
-server's CPU time for each request, which bounds them, varies much less.
+Student's 95 % interval. The device has no delay, so that what a store takes shows in full: `null` has no volatile
+cache, so that each write must be recorded before it completes; `integrity_cost/cached.toml` has one, so that what is
+left are checksums and checks. On a machine that others use, too, requests per second vary by factors; the server's CPU
+time for each request, which bounds them, varies much less.
 """
 
 import argparse
