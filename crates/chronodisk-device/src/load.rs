@@ -39,16 +39,17 @@ impl Load {
     }
 }
 
-/// What a listing shows of a device: 128 KiB in sequence and 4 KiB anywhere, both at depth 32.
+/// What a listing shows of a device: 128 KiB in sequence and 4 KiB anywhere, both at depth 32. `None` where a fresh device
+/// refuses such requests or has nothing to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Bytes per second of sequential reads.
-    pub sequential_read: u64,
+    pub sequential_read: Option<u64>,
     /// Bytes per second of sequential writes.
-    pub sequential_write: u64,
+    pub sequential_write: Option<u64>,
     /// Random reads a second.
-    pub random_read: u64,
-    /// Random writes a second; `None` if the device refuses them.
+    pub random_read: Option<u64>,
+    /// Random writes a second.
     pub random_write: Option<u64>,
 }
 
@@ -56,16 +57,15 @@ impl Summary {
     /// As a line of the table of built-in profiles: the rates in the order of the fields, joined by commas.
     #[must_use]
     pub fn to_csv(&self) -> String {
-        let write = self.random_write.map_or_else(String::new, |count| count.to_string());
-        format!("{},{},{},{write}", self.sequential_read, self.sequential_write, self.random_read)
+        let rates = [self.sequential_read, self.sequential_write, self.random_read, self.random_write];
+        rates.map(|rate| rate.map_or_else(String::new, |rate| rate.to_string())).join(",")
     }
 
     /// The inverse of [`to_csv`](Self::to_csv).
     pub(crate) fn of_csv(text: &str) -> Option<Summary> {
         let mut cells = text.split(',');
-        let mut number = || cells.next()?.parse().ok();
-        let (sequential_read, sequential_write, random_read) = (number()?, number()?, number()?);
-        let random_write = cells.next().filter(|cell| !cell.is_empty()).map(str::parse).transpose().ok()?;
-        Some(Summary { sequential_read, sequential_write, random_read, random_write })
+        let mut next = || cells.next().map(|cell| cell.parse().ok());
+        let (sequential_read, sequential_write, random_read) = (next()?, next()?, next()?);
+        Some(Summary { sequential_read, sequential_write, random_read, random_write: next()? })
     }
 }

@@ -68,6 +68,18 @@ fn few_profiles_are_allowed_more_than_the_usual_tolerance() {
 }
 
 #[test]
+fn what_is_fitted_states_its_errors_on_what_it_has_not_seen() {
+    for builtin in Profile::builtin() {
+        let profile = Profile::find(&builtin.name).unwrap();
+        let fitted = profile.text().contains("itted to the ") || profile.text().contains("# Fitted by");
+        // The drives of measurements of disks were extracted from the drives, not fitted to sweeps.
+        if fitted && matches!(profile.kind(), "ssd" | "memory") {
+            assert!(!profile.held_out().is_empty(), "{} was fitted and states no held-out errors", profile.name());
+        }
+    }
+}
+
+#[test]
 fn a_figure_that_is_not_met_fails_the_check() {
     let text = |rate: &str| {
         format!(

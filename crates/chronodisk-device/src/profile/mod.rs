@@ -11,6 +11,7 @@
 //! capacity = "8 GiB"             # a multiple of the logical block
 //! logical-block = "512 B"        # optional; a power of two from 512 B to 64 KiB
 //! physical-block = "4 KiB"       # optional; a power of two from the logical block on
+//! longest-stall = "500 ms"       # optional: the device may be busy with itself for so long; `devices check` allows it
 //! time = "3 ms"                  # the kind's own
 //! ```
 //!
@@ -122,6 +123,7 @@ struct Parsed {
     blueprint: Blueprint,
     published: Option<Published>,
     held_out: Vec<HeldOut>,
+    longest_stall: Option<Nanos>,
     /// Most memory that the device takes, at the profile's capacity, in bytes.
     memory_bytes_max: u64,
 }
@@ -230,6 +232,13 @@ impl Profile {
     #[must_use]
     pub fn age_bound(&self) -> Option<Nanos> {
         self.0.blueprint.age_bound
+    }
+
+    /// The longest that a device without an age bound is busy with something else than its oldest request, if the
+    /// profile states it.
+    #[must_use]
+    pub fn longest_stall(&self) -> Option<Nanos> {
+        self.0.longest_stall
     }
 
     /// The TOML as it was read, byte for byte, and after it the profiles of the members that it names; parsed again,
@@ -511,6 +520,7 @@ impl Blueprint {
             physical_block_bytes: largest(|info| info.physical_block_bytes),
             rotational: members.clone().any(|member| member.0.info.rotational),
             host_queue: self.host_queue || members.clone().any(Profile::has_host_queue),
+            age_bound: self.age_bound.max(members.clone().filter_map(Profile::age_bound).max()),
             ..self
         }
     }
@@ -595,6 +605,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
     }
     let published = Published::read(fields)?;
     let held_out = HeldOut::read(fields)?;
+    let longest_stall = if fields.has("longest-stall") { Some(fields.positive("longest-stall")?) } else { None };
     let (file, text) = (document.file.to_owned(), fields.complete_text());
     // Once for all: a profile may be a member many times over, and its members have members.
     let memory_bytes_max = (blueprint.memory)(&info);
@@ -609,6 +620,7 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         blueprint,
         published,
         held_out,
+        longest_stall,
         memory_bytes_max,
     })
 }

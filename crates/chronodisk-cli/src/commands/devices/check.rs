@@ -19,8 +19,8 @@ const SCHEMA: &str = "chronodisk.devices-check/1";
 #[derive(Debug, Args)]
 #[command(
     after_help = "A published figure is met within 15 %, or within the tolerance that its profile states with a source.\n\
-    Depth costs at most 10 % of sequential throughput. A request waits at most the age bound of the device,\n\
-    100 ms, and four times the time of as many requests as are outstanding.\n\n\
+    Depth costs at most 10 % of sequential throughput. A request waits at most the age bound or the longest\n\
+    stall of the device, 100 ms, and four times the time of as many requests as are outstanding.\n\n\
     Exit status: 1 if a profile fails.\n\n\
     Example: chronodisk devices check nearline-20tb my-drive.toml"
 )]
@@ -79,7 +79,7 @@ struct LoadOut {
     depth: u32,
     /// Whether it went to the end of the device instead of its beginning.
     at_end: bool,
-    /// These three are `null` if the device refuses such requests.
+    /// These three are `null` if a fresh device refuses such requests or has nothing to read.
     megabytes_per_second: Option<f64>,
     requests_per_second: Option<f64>,
     longest_wait_ms: Option<f64>,
@@ -237,7 +237,7 @@ fn loads_table(check: &Check) -> String {
 }
 
 fn rate(row: &Row, sequential: bool) -> String {
-    let Some(measured) = row.measured else { return "refused".to_owned() };
+    let Some(measured) = row.measured else { return "-".to_owned() };
     let (value, most) = match sequential {
         true => (measured.bytes_per_second as f64 / 1e6, 100.0),
         false => (thousandths(measured.requests_per_kilosecond), 1_000.0),

@@ -117,10 +117,10 @@ struct Entry<'a> {
     description: &'a str,
     validation: &'static str,
     capacity_bytes: u64,
-    sequential_read_bytes_per_second: u64,
-    sequential_write_bytes_per_second: u64,
-    random_reads_per_second: u64,
-    /// `null` if the device refuses random writes.
+    /// These four are `null` if a fresh device refuses such requests or has nothing to read.
+    sequential_read_bytes_per_second: Option<u64>,
+    sequential_write_bytes_per_second: Option<u64>,
+    random_reads_per_second: Option<u64>,
     random_writes_per_second: Option<u64>,
     /// Empty unless constants of the profile were fitted.
     held_out: Vec<HeldOutEntry<'a>>,
@@ -236,8 +236,8 @@ fn list(json: bool) -> Result<(), Failure> {
             decimal(profile.capacity_bytes()),
             mega(summary.sequential_read),
             mega(summary.sequential_write),
-            summary.random_read.to_string(),
-            summary.random_write.map_or_else(|| "refused".to_owned(), |count| count.to_string()),
+            count(summary.random_read),
+            count(summary.random_write),
             profile.validation().name().to_owned(),
             held_out,
             profile.description().to_owned(),
@@ -246,8 +246,13 @@ fn list(json: bool) -> Result<(), Failure> {
     output::data(&table.render())
 }
 
+fn count(rate: Option<u64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string())
+}
+
 /// Bytes per second in MB/s, with a decimal where it matters.
-fn mega(rate: u64) -> String {
+fn mega(rate: Option<u64>) -> String {
+    let Some(rate) = rate else { return "-".to_owned() };
     let mega = rate as f64 / 1e6;
     if mega < 100.0 { format!("{mega:.1}") } else { format!("{mega:.0}") }
 }

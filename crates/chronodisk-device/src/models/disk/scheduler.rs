@@ -9,9 +9,6 @@ use super::parameters::{GeometryKnowledge, Scheduler};
 /// makes some wait for ever (Jacobson and Wilkes, "Disk scheduling algorithms based on rotational position", 1991).
 pub(super) const AGE_BOUND: Ticks = 2_000_000_000 * 16;
 
-/// Jobs among which the one is looked for that another one continues.
-const MOST_LOOKED_AT: usize = 64;
-
 impl Disk {
     /// The job that the arm serves next, if one can be served.
     pub(super) fn next_pending(&mut self) -> Option<JobId> {
@@ -38,9 +35,6 @@ impl Disk {
         let mut best: Option<(i128, JobId)> = None;
         for index in 0..self.pending.len() {
             let job = self.pending[index];
-            if self.follows_another(job) {
-                continue;
-            }
             let cost = self.cost(job, here);
             // Equal jobs in order of arrival.
             if best.is_none_or(|(least, _)| cost < least) && self.can_serve(job) {
@@ -48,18 +42,6 @@ impl Disk {
             }
         }
         best.map(|(_, job)| job)
-    }
-
-    /// Whether the order is that of positioning times and a job continues another one that waits and can be served: one
-    /// that begins in the middle of a stream would leave the rest behind.
-    fn follows_another(&mut self, job: JobId) -> bool {
-        if !matches!(self.drive.queue.scheduler, Scheduler::Sptf | Scheduler::AgedSptf { .. }) {
-            return false;
-        }
-        let (first, write) = (self.jobs[job].first, self.jobs[job].write);
-        let before = |id: &&JobId| self.jobs[**id].end == first && self.jobs[**id].write == write;
-        let Some(&before) = self.pending.iter().take(MOST_LOOKED_AT).find(before) else { return false };
-        self.can_serve(before)
     }
 
     fn can_serve(&mut self, job: JobId) -> bool {

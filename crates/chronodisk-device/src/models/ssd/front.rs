@@ -207,28 +207,33 @@ impl Front {
 
     /// Sends bytes that are ready at `ready` over the link and returns when they have arrived.
     pub(super) fn transfer(&mut self, now: Nanos, ready: Nanos, bytes: u64, direction: Direction) -> Nanos {
+        let length = self.length_on_link(bytes);
+        let link = if self.parameters.half_duplex { 0 } else { direction as usize };
+        let begun = self.links[link].reserve(now, ready, length);
+        self.waits.link_ns += (begun - ready).as_nanos();
+        begun + length
+    }
+
+    /// What bytes take on the link.
+    pub(super) fn length_on_link(&self, bytes: u64) -> Nanos {
         let parameters = &self.parameters;
         let packets = bytes.div_ceil(u64::from(parameters.packet_bytes));
         let total = bytes + packets * u64::from(parameters.packet_overhead_bytes);
-        let length = (total * 1_000_000_000 + parameters.link_rate / 2) / parameters.link_rate;
-        let link = if parameters.half_duplex { 0 } else { direction as usize };
-        let begun = self.links[link].reserve(now, ready, Nanos::from_nanos(length));
-        self.waits.link_ns += (begun - ready).as_nanos();
-        begun + Nanos::from_nanos(length)
+        Nanos::from_nanos((total * 1_000_000_000 + parameters.link_rate / 2) / parameters.link_rate)
     }
 
     /// Passes units of a read, which are ready at `ready`, through the output stage: correction of errors and set-up of
-    /// the transfer, one after the other. Returns when the last of them has passed.
-    pub(super) fn output(&mut self, now: Nanos, ready: Nanos, units: u32, first_of_command: bool) -> Nanos {
+    /// the transfer, one after the other. Returns when the first and the last of them have passed.
+    pub(super) fn output(&mut self, now: Nanos, ready: Nanos, units: u32, first_of_command: bool) -> (Nanos, Nanos) {
         let parameters = &self.parameters;
         let command = if first_of_command { parameters.output_command } else { Nanos::ZERO };
         let busy = command + Nanos::from_nanos(parameters.output_unit.as_nanos() * u64::from(units));
         if busy == Nanos::ZERO {
-            return ready;
+            return (ready, ready);
         }
         let begun = self.output.reserve(now, ready, busy);
         self.waits.output_ns += (begun - ready).as_nanos();
-        begun + busy
+        (begun + command + parameters.output_unit, begun + busy)
     }
 
     pub(super) fn waits(&self) -> Waits {
