@@ -57,7 +57,9 @@ pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
-pub use sweep_fit::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
+pub use sweep_fit::{
+    FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
+};
 pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table};
 pub use trace_comparison::{
