@@ -7,15 +7,18 @@ use chronodisk_sim::Nanos;
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, runs, stored};
+use crate::labels::RunChoice;
+use crate::{output, stored};
 
 /// Compares runs in one table, with paired differences to the first
+///
+/// The first run is the baseline.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: chronodisk compare runs/null runs/first-disk --plot runs.svg")]
+#[command(after_help = "Example: chronodisk compare before after --plot runs.svg\n\
+    \x20        chronodisk compare --tag nightly")]
 pub struct Arguments {
-    /// Compares these runs: directories, ids, or `last`. The first is the baseline
-    #[arg(required = true, value_name = "RUN")]
-    runs: Vec<String>,
+    #[command(flatten)]
+    choice: RunChoice,
 
     /// Plots run times and distributions of service times to this file
     #[arg(long, value_name = "FILE.svg")]
@@ -28,7 +31,7 @@ pub struct Arguments {
 
 /// Compares, and writes the table.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let directories = arguments.runs.iter().map(|run| runs::find(run)).collect::<Result<Vec<_>, _>>()?;
+    let directories = arguments.choice.directories()?;
     let results = directories.iter().map(|directory| stored::read_run(directory)).collect::<Result<Vec<_>, _>>()?;
     let comparison = compare(&results);
     if arguments.json {
@@ -42,7 +45,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-fn plot(path: &std::path::Path, directories: &[PathBuf], results: &[RunResult]) -> Result<(), Failure> {
+/// Draws runs beside each other.
+pub fn plot(path: &std::path::Path, directories: &[PathBuf], results: &[RunResult]) -> Result<(), Failure> {
     let mut times: Vec<Vec<Nanos>> = Vec::new();
     for (directory, result) in directories.iter().zip(results) {
         let mut of_run = Vec::new();
