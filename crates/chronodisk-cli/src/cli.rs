@@ -3,8 +3,8 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    age, calibrate, compare, completions, devices, emulator_server, fit, help, image, kernel, man, mount, report, rm,
-    run, runs, serve, show, simulate, trace, validate, verify,
+    age, calibrate, compare, completions, devices, doctor, emulator_server, fit, help, image, kernel, man, mount,
+    report, rm, run, runs, serve, show, simulate, trace, validate, verify,
 };
 use crate::failure::Outcome;
 use crate::{completion, version};
@@ -46,6 +46,7 @@ enum Command {
     Show(show::Arguments),
     Rm(rm::Arguments),
     Devices(devices::Arguments),
+    Doctor(doctor::Arguments),
     Calibrate(calibrate::Arguments),
     Kernel(kernel::Arguments),
     Image(image::Arguments),
@@ -79,6 +80,7 @@ impl Cli {
             Command::Show(arguments) => show::execute(arguments),
             Command::Rm(arguments) => rm::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),
+            Command::Doctor(arguments) => doctor::execute(arguments),
             Command::Calibrate(arguments) => calibrate::execute(arguments),
             Command::Kernel(arguments) => kernel::execute(arguments),
             Command::Image(arguments) => image::execute(arguments),

@@ -62,20 +62,27 @@ pub struct RunChoice {
 }
 
 impl RunChoice {
-    /// The directories of the runs, in the order given, each once.
+    /// The directories of the runs, in the order given.
     pub fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
-        let mut directories = Vec::new();
-        let named = self.runs.iter().map(|run| runs::find(run).map(|directory| vec![directory]));
-        let tagged = self.tags.iter().map(|tag| runs::find_tagged(tag));
-        for found in named.chain(tagged) {
-            for directory in found? {
-                // A run beside itself is what somebody may want who names it twice, but not who gives two tags.
-                if !directories.contains(&directory) || self.tags.is_empty() {
-                    directories.push(directory);
-                }
-            }
+        self.find(runs::find)
+    }
+
+    /// The same, but a file stands for itself: a result that is kept without its requests, as a baseline.
+    pub fn directories_or_files(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.find(|run| match PathBuf::from(run) {
+            file if file.is_file() => Ok(file),
+            _ => runs::find(run),
+        })
+    }
+
+    fn find(&self, find: impl Fn(&str) -> Result<PathBuf, Failure>) -> Result<Vec<PathBuf>, Failure> {
+        let mut found = self.runs.iter().map(|run| find(run)).collect::<Result<Vec<_>, _>>()?;
+        for tag in &self.tags {
+            // A run beside itself is what somebody may want who names it twice, but not who gives two tags.
+            let new: Vec<PathBuf> = runs::find_tagged(tag)?.into_iter().filter(|run| !found.contains(run)).collect();
+            found.extend(new);
         }
-        Ok(directories)
+        Ok(found)
     }
 }
 

@@ -170,6 +170,65 @@ fn runs_are_compared_by_name_and_tag() {
 }
 
 #[test]
+fn a_comparison_fails_where_a_condition_holds() {
+    let state = State::new();
+    let base = state.keep("a", labelled("base", &[]));
+    state.keep("b", |result| {
+        result["reps"][0]["run_time_ns"] = json!(1_600_000_000u64);
+        labelled("slow", &[])(result);
+    });
+    // A baseline that is committed somewhere, without its requests.
+    let file = state.0.path().join("baseline.json");
+    fs::copy(base.join("result.json"), &file).unwrap();
+    for (limit, status) in [("+5%", 1), ("+7%", 0)] {
+        let condition = format!("run_time > {limit}");
+        let output = state.output(&["compare", file.to_str().unwrap(), "slow", "--fail-if", &condition]);
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let verdict = if status == 1 { "FAILED: b: " } else { "passed: b: " };
+        assert!(String::from_utf8_lossy(&output.stdout).contains(verdict), "{output:?}");
+    }
+    for (format, begins) in [("json", "{"), ("junit", "<?xml"), ("markdown", "| run |"), ("text", "run ")] {
+        let output = state.output(&["compare", "base", "slow", "--output", format, "--fail-if", "run_time > +1%"]);
+        assert_eq!(output.status.code(), Some(1), "{format}: {output:?}");
+        assert!(output.stdout.starts_with(begins.as_bytes()), "{format}: {output:?}");
+    }
+    for (words, said) in [
+        (&["--fail-if", "runtime > 5%"][..], "no metric 'runtime'"),
+        (&["--fail-if", "run_time > 5"], "such as 'run_time > +5%'"),
+        (&["--output", "yaml"], "possible values"),
+        (&["--output", "json", "--json"], "cannot be used with"),
+    ] {
+        assert!(state.refused(&[&["compare", "base", "slow"], words].concat()).contains(said), "{words:?}");
+    }
+    assert!(state.refused(&["compare", "base", "--fail-if", "run_time > 5%"]).contains("only one run was named"));
+    let plotted = ["compare", file.to_str().unwrap(), "slow", "--plot", "x.svg"];
+    assert!(state.refused(&plotted).contains("can't be plotted"));
+    assert!(!state.0.path().join("x.svg").exists());
+    fs::write(&file, "{}").unwrap();
+    assert!(state.refused(&["compare", file.to_str().unwrap(), "slow"]).contains("schema is missing"));
+}
+
+#[test]
+fn the_doctor_says_what_is_missing_and_what_to_type() {
+    let state = State::new();
+    let output = state.command(&["doctor"]).env("PATH", "").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("MISSING  guest kernel") && text.contains("apt-get install user-mode-linux"), "{text}");
+    assert!(text.contains("does not work here yet"), "{text}");
+    let output = state.output(&["doctor", "--json", "--no-guest"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "chronodisk.doctor/1");
+    assert_eq!(report["can_run"], output.status.code() == Some(0));
+    for check in report["checks"].as_array().unwrap() {
+        // What is not there has something to type, and what is there has not.
+        assert_eq!(check["state"] == "ok", check["remedy"].is_null(), "{check}");
+        assert!(!check["found"].as_str().unwrap().is_empty() && !check["needed_for"].as_str().unwrap().is_empty());
+    }
+    assert!(state.refused(&["doctor", "everything"]).contains("unexpected argument"));
+}
+
+#[test]
 fn only_what_chronodisk_wrote_is_deleted() {
     let state = State::new();
     let [old, new, shared] = ["a", "b", "c"].map(|id| state.keep(id, labelled(if id == "a" { "x" } else { "y" }, &[])));

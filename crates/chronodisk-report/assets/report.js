@@ -109,6 +109,9 @@
     return option;
   }
 
+  const wide = (rows) => rows.every((row) => row.low > 0) &&
+    Math.max(...rows.map((row) => row.mean)) > 30 * Math.min(...rows.map((row) => row.mean));
+
   // Means with their 95 % intervals.
   function intervals(title, name, rows) {
     const whisker = (params, api) => {
@@ -120,14 +123,15 @@
     };
     const styled = (row) => ({ itemStyle: { color: colour(row.index) } });
     const option = Object.assign(base(title), {
-      xAxis: axis({ type: "value", scale: true }, name),
+      // Devices can differ by factors of a thousand; differences have signs, and no logarithm.
+      xAxis: axis(wide(rows) ? { type: "log" } : { type: "value", scale: true }, wide(rows) ? name + ", logarithmic" : name),
       yAxis: axis({ type: "category", inverse: true, data: rows.map((row) => row.label), nameGap: 0 }, ""),
       series: [
         { type: "custom", renderItem: whisker, encode: { x: [1, 2], y: 0 }, tooltip: { show: false },
           data: rows.map((row, place) => Object.assign({ value: [place, row.low, row.high] }, styled(row))) },
         { type: "scatter", symbolSize: 9, encode: { x: 1, y: 0 },
           data: rows.map((row, place) => Object.assign({ value: [place, row.mean] }, styled(row))),
-          markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: text().dim }, data: [{ xAxis: 0 }] } }] });
+          markLine: wide(rows) ? undefined : { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: text().dim }, data: [{ xAxis: 0 }] } }] });
     option.grid = { left: 8, right: 24, top: 36, bottom: 44, containLabel: true };
     option.legend.show = false;
     option.tooltip.formatter = (point) => escaped(rows[point.dataIndex].label) + ": " + escaped(rows[point.dataIndex].words);

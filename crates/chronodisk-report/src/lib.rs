@@ -22,6 +22,7 @@ mod error;
 mod fidelity;
 mod files;
 mod html;
+mod judge;
 mod labels;
 mod log;
 mod plot;
@@ -44,6 +45,7 @@ pub use files::write_text;
 pub use html::{
     ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, charted_window, render_report,
 };
+pub use judge::{Condition, Judgement, judge, render_junit, render_markdown};
 pub use labels::Labels;
 pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};

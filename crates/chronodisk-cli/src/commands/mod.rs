@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod completions;
 pub mod devices;
+pub mod doctor;
 pub mod emulator_server;
 pub mod fit;
 pub mod help;

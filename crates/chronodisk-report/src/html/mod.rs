@@ -7,6 +7,8 @@
 mod charts;
 mod text;
 
+pub(crate) use text::escaped;
+
 use chronodisk_sim::Nanos;
 use serde::Serialize;
 
@@ -147,7 +149,7 @@ fn labels(runs: &[ReportRun]) -> Vec<String> {
 }
 
 fn page(title: &str, body: &str, json: &str) -> String {
-    let title = text::escaped(title);
+    let title = escaped(title);
     let notice = LIBRARY_NOTICE.trim().replace("--", "—");
     // In a script, `<` could begin its end.
     let json = json.replace('<', "\\u003c");
@@ -168,16 +170,16 @@ fn head(body: &mut String, title: &str, made_by: &str, runs: &[ReportRun], label
         "<header><h1>{}</h1>\n<p class=\"dim\">{} by {}. <button id=\"theme\" type=\"button\">Light or dark</button> \
          <span class=\"keys\">Charts: Tab selects one, arrow keys move, + and − zoom, 0 resets.</span></p></header>\n\
          <main>\n<noscript><p>The charts need JavaScript. The tables do not.</p></noscript>\n",
-        text::escaped(title),
+        escaped(title),
         match runs.len() {
             1 => "One run".to_owned(),
             count => format!("{count} runs"),
         },
-        text::escaped(made_by),
+        escaped(made_by),
     ));
     for (run, label) in runs.iter().zip(labels) {
         for warning in run.source.run().map_or(&[][..], |run| &run.warnings) {
-            body.push_str(&format!("<p class=\"warning\">{}: {}</p>\n", text::escaped(label), text::escaped(warning)));
+            body.push_str(&format!("<p class=\"warning\">{}: {}</p>\n", escaped(label), escaped(warning)));
         }
     }
 }
@@ -201,7 +203,7 @@ fn comparisons(body: &mut String, comparison: Option<&Comparison>, runs: usize) 
         );
     }
     for note in &comparison.notes {
-        body.push_str(&format!("<p class=\"dim\">{}</p>\n", text::escaped(note)));
+        body.push_str(&format!("<p class=\"dim\">{}</p>\n", escaped(note)));
     }
 }
 
@@ -238,7 +240,7 @@ fn over_time(body: &mut String, runs: &[ReportRun], labels: &[String]) {
         let open = if index < OPEN_RUNS { " open" } else { "" };
         body.push_str(&format!(
             "<details class=\"charts\"{open}><summary>{}</summary>\n<div class=\"grid\">\n",
-            text::escaped(label)
+            escaped(label)
         ));
         for (kind, class) in [("time", "chart low"), ("depth", "chart low"), ("rate", "chart low")] {
             body.push_str(&format!("<div class=\"{class}\" id=\"{kind}-{index}\"></div>\n"));
