@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::serve::recording::Gathered;
 use crate::failure::{Failure, Outcome, status};
+use crate::labels::LabelArguments;
 use crate::native_result::{NativeRep, NativeSetting, native_repetition, native_result};
 use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure};
 use crate::options::CommandOptions;
@@ -38,6 +39,9 @@ pub struct Arguments {
     /// 100 further repetitions, for a 95 % confidence interval of the run time within 5 % of its mean
     #[arg(long, value_name = "N|auto", default_value = "1")]
     reps: Reps,
+
+    #[command(flatten)]
+    labels: LabelArguments,
 
     /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
@@ -70,6 +74,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
         mount_options: arguments.on.mount_options.as_deref().unwrap_or_default(),
         scheduler: &arguments.on.scheduler,
     });
+    result.labels = arguments.labels.labels();
     let program = NativeRun {
         arguments: &arguments.on,
         device: &device,

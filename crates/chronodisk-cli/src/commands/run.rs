@@ -20,6 +20,7 @@ use self::recorded::RecordedCalls;
 use crate::device::{self, Device};
 use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
+use crate::labels::LabelArguments;
 use crate::options::CommandOptions;
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
@@ -203,6 +204,9 @@ pub struct GuestArguments {
     /// Checks the file system after it is unmounted; errors end the run with status 1
     #[arg(long)]
     check: bool,
+
+    #[command(flatten)]
+    labels: LabelArguments,
 
     /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
@@ -435,7 +439,8 @@ fn repeat(
     directory: &Path,
 ) -> Run {
     let setting = Setting { directory, devices, options, recorded };
-    let result = run_result(&setting);
+    let mut result = run_result(&setting);
+    result.labels = arguments.labels.labels();
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
     while arguments.reps.wants_more(&run.result) {
         if arguments.reps != Reps::Fixed(1) {
