@@ -3,10 +3,12 @@
 //! A [`Generator`] makes the requests of a [`Workload`] from a seed: the same options give the
 //! same requests on every machine, for ever. All are made for closed loops: a request says how
 //! long after a completion it comes, not when. [`read_measured`] reads what a real drive took for each
-//! request of a trace. [`calls`] has traces of system calls.
+//! request of a trace. [`block`] has traces of devices, [`calls`] those of system calls, [`bootstrap`] the intervals of
+//! what is computed from either.
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod bootstrap;
 pub mod calls;
 mod generator;
 mod measured;

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use chronodisk_sim::RandomStream;
-
 use super::groups::{Groups, group_of};
 use super::record::{CallRecord, CallTrace, PATH_BYTES_MAX, TASK_MAX};
 use super::resolve::{PathUse, walk};
 use super::table::{Effect, signature};
+use crate::bootstrap::copies;
 
 /// Draws as many groups as there are, with replacement, and makes their trace.
 ///
@@ -19,11 +18,7 @@ use super::table::{Effect, signature};
 /// If there are no task ids left for the copies, or a name becomes too long.
 pub fn draw(trace: &CallTrace, groups: &Groups, seed: u64, number: u64) -> Result<CallTrace, String> {
     let count = groups.groups.len();
-    let mut stream = RandomStream::new(seed, "bootstrap", &format!("draw {number}"));
-    let mut copies = vec![0u32; count];
-    for _ in 0..count {
-        copies[stream.below(count as u64) as usize] += 1;
-    }
+    let copies = copies(count, seed, number);
     let fresh = fresh_ids(trace, groups, &copies)?;
     let group_of = group_of(&groups.groups);
     let mut records = Vec::new();

@@ -1,0 +1,73 @@
+//! How often intervals contain the population's value.
+
+use chronodisk_sim::RandomStream;
+use chronodisk_trace::bootstrap::{Bootstrap, Interval, Sample};
+
+/// A population to draw from: its name, a value, and its mean, median and 90th percentile.
+struct Population {
+    name: &'static str,
+    value: fn(&mut RandomStream) -> f64,
+    truth: [f64; 3],
+}
+
+/// 90th percentile of the standard normal distribution.
+const Z_90: f64 = 1.281_551_565_545;
+
+/// Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
+fn normal(random: &mut RandomStream) -> f64 {
+    (-2.0 * (1.0 - random.unit()).ln()).sqrt() * (std::f64::consts::TAU * random.unit()).cos()
+}
+
+const TRIALS: u64 = 4_000;
+const ELEMENTS: usize = 200;
+/// With one more, the ranks of 2.5 and 97.5 % are whole. Fewer draws than usual only make ends coarser.
+const DRAWS: u32 = 199;
+
+/// The shares of trials whose percentile and BCa intervals contain mean, median and 90th percentile.
+fn coverage(population: &Population) -> [[f64; 2]; 3] {
+    let mut random = RandomStream::new(1, "coverage", population.name);
+    let mut hits = [[0_u32; 2]; 3];
+    for trial in 0..TRIALS {
+        let values: Vec<f64> = (0..ELEMENTS).map(|_| (population.value)(&mut random)).collect();
+        let sample = Sample::of_values(&values);
+        let bootstrap = Bootstrap { draws: DRAWS, level: 0.95, seed: trial };
+        let found = bootstrap.estimate_all(ELEMENTS, 3, |copies, values| {
+            values[0] = sample.mean(copies);
+            values[1] = sample.quantile(copies, 0.5);
+            values[2] = sample.quantile(copies, 0.9);
+        });
+        for ((estimate, truth), hits) in found.iter().zip(population.truth).zip(&mut hits) {
+            let contains = |interval: Option<Interval>| u32::from(interval.is_some_and(|all| all.contains(truth)));
+            hits[0] += contains(estimate.percentile);
+            hits[1] += contains(estimate.bca);
+        }
+    }
+    hits.map(|hits| hits.map(|hits| f64::from(hits) / TRIALS as f64))
+}
+
+fn check(population: &Population) {
+    let shares = coverage(population);
+    println!("{}: percentile and BCa of mean, median and p90: {shares:?}", population.name);
+    for (shares, figure) in shares.into_iter().zip(["mean", "median", "p90"]) {
+        for (share, interval) in shares.into_iter().zip(["percentile", "BCa"]) {
+            assert!((0.905..=0.97).contains(&share), "{}: {figure}, {interval}: {share}", population.name);
+        }
+    }
+}
+
+#[test]
+fn normal_values_are_covered() {
+    check(&Population { name: "normal", value: normal, truth: [0.0, 0.0, Z_90] });
+}
+
+#[test]
+fn exponential_values_are_covered() {
+    let value = |random: &mut RandomStream| -(1.0 - random.unit()).ln();
+    check(&Population { name: "exponential", value, truth: [1.0, std::f64::consts::LN_2, std::f64::consts::LN_10] });
+}
+
+#[test]
+fn lognormal_values_are_covered() {
+    let value = |random: &mut RandomStream| normal(random).exp();
+    check(&Population { name: "lognormal", value, truth: [0.5_f64.exp(), 1.0, Z_90.exp()] });
+}
