@@ -55,7 +55,9 @@ fn named<'a>(trace: &'a CallTrace, name: &'a str) -> impl Iterator<Item = &'a Ca
 
 /// Calls that make a file of this name.
 fn makes(trace: &CallTrace, file: &str) -> usize {
-    named(trace, "openat").filter(|record| record.path.as_deref() == Some(file.as_bytes()) && record.succeeded()).count()
+    named(trace, "openat")
+        .filter(|record| record.path.as_deref() == Some(file.as_bytes()) && record.succeeded())
+        .count()
 }
 
 fn reasons(trace: &CallTrace) -> Vec<&str> {
@@ -175,7 +177,8 @@ fn a_program_that_is_none_has_a_shells_status_and_leaves_no_journal() {
     let text = folder.path().join("text");
     std::fs::write(&text, "no program").unwrap();
     std::fs::set_permissions(&text, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    for (name, expected) in [(OsString::from("no-such-program"), 127), ("/etc/passwd".into(), 126), (text.into(), 126)] {
+    for (name, expected) in [(OsString::from("no-such-program"), 127), ("/etc/passwd".into(), 126), (text.into(), 126)]
+    {
         let recording = Recording { command: &[name], mount: None, journal: &journal, stdout_to_stderr: false };
         match record(recording, &|_| {}).unwrap() {
             Recorded::Refused { status, .. } => assert_eq!(status, expected),

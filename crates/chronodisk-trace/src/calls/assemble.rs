@@ -81,6 +81,8 @@ struct Assembler {
     records: Vec<Option<CallRecord>>,
     tasks: BTreeMap<u32, Task>,
     start: BTreeMap<u32, StartState>,
+    /// Slots of the exits of tasks that did not call it.
+    exits: BTreeMap<u32, usize>,
     names: BTreeMap<u32, Call>,
     restart: u32,
     sigreturn: u32,
@@ -98,6 +100,7 @@ impl Assembler {
             records: Vec::new(),
             tasks: BTreeMap::new(),
             start: BTreeMap::new(),
+            exits: BTreeMap::new(),
             names: BTreeMap::new(),
             restart: number("restart_syscall"),
             sigreturn: number("rt_sigreturn"),
@@ -147,12 +150,16 @@ impl Assembler {
                 if self.tasks.remove(&child).is_some() {
                     self.lost();
                 }
+                self.exits.remove(&child);
                 self.tasks.insert(child, Task { group, cpu: Some(Nanos::ZERO), ..Task::default() });
             }
             Entry::Executed { task, former } => {
                 if task != former {
-                    // The program has the id of its group from now on.
+                    // The program has the id of its group from now on, whose first task the kernel has ended.
                     self.header.count_incomplete("superseded-by-execve");
+                    if let Some(slot) = self.exits.remove(&task) {
+                        self.records[slot] = None;
+                    }
                     let state = self.tasks.remove(&former).unwrap_or_default();
                     let leader = self.tasks.insert(task, state);
                     for call in
@@ -305,6 +312,7 @@ impl Assembler {
             let call = "exit".parse().expect("the name of a call");
             let user_cpu = user.map(|user| user.saturating_add(task.charge));
             let record = CallRecord { group: task.group, user_cpu, ..CallRecord::new(id, call, at) };
+            self.exits.insert(id, self.records.len());
             self.records.push(Some(record));
         }
     }

@@ -5,7 +5,7 @@
 //! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
 //! [`read_strace`] imports the output of strace, [`read_journal`] what a recorder on the host saw of the calls that
 //! [`watched_calls`] names. [`collisions`] says how much think time of several processors a single one has to add. [`groups`](groups()) finds tasks that depend on each other, and
-//! [`draw`] draws them with replacement. [`plan`](plan()) says what a replayer does, and in which order.
+//! [`draw`] draws them with replacement, and [`compose`] takes each as often as told. [`plan`](plan()) says what a replayer does, and in which order.
 //!
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 
@@ -30,7 +30,7 @@ mod watched;
 
 pub use assemble::read_journal;
 pub use collide::{Collisions, collisions};
-pub use draw::draw;
+pub use draw::{compose, draw};
 pub use fold::fold;
 pub use groups::{Groups, groups};
 pub use journal::{Entry, JournalError, JournalReader, MAGIC, StopCosts, Text};

@@ -5,7 +5,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
-use chronodisk_trace::calls::{CallTrace, read_strace};
+use chronodisk_trace::calls::{CallTrace, fold, read_strace};
 use clap::Args;
 
 use super::record::{collided, convert};
@@ -37,6 +37,11 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", conflicts_with = "journal")]
     architecture: Option<String>,
 
+    /// Leaves out calls that neither use the mount point nor change what a later call needs. Their CPU time becomes
+    /// think time
+    #[arg(long, requires = "mount")]
+    fold: bool,
+
     /// Writes the trace to this file; an existing file is replaced
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
@@ -45,11 +50,14 @@ pub struct Arguments {
 /// Converts, and says what was found.
 pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
-    let (trace, think) = match (&arguments.strace, &arguments.journal) {
+    let (mut trace, think) = match (&arguments.strace, &arguments.journal) {
         (Some(strace), _) => (from_strace(arguments, strace)?, "; think times include waits for a CPU"),
         (None, Some(journal)) => (convert(journal, arguments.mount.as_deref())?, ""),
         (None, None) => return Err(Failure::usage("--strace or --journal is missing")),
     };
+    if arguments.fold {
+        trace = fold(&trace);
+    }
     write_calls(&arguments.output, &trace).map_err(Failure::host)?;
     let (path, calls) = (arguments.output.display(), trace.records.len());
     output::note(format_args!("{path}: {calls} calls of {} tasks{think}", tasks(&trace)));

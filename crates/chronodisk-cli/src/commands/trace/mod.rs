@@ -6,6 +6,7 @@ mod groups;
 mod import;
 mod record;
 mod replay;
+mod snapshot;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,6 +30,7 @@ enum Command {
     Convert(convert::Arguments),
     Record(record::Arguments),
     Import(import::Arguments),
+    Snapshot(snapshot::Arguments),
     Groups(groups::Arguments),
     Bootstrap(bootstrap::Arguments),
     Replay(Box<replay::Arguments>),
@@ -40,6 +42,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         Command::Convert(arguments) => convert::execute(arguments),
         Command::Record(arguments) => record::execute(&arguments),
         Command::Import(arguments) => import::execute(&arguments),
+        Command::Snapshot(arguments) => snapshot::execute(&arguments),
         Command::Groups(arguments) => groups::execute(&arguments),
         Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
         Command::Replay(arguments) => replay::execute(*arguments, given),

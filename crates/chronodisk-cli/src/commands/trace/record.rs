@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_native::{NativeError, Recorded, Recording, Statistics, record};
 use chronodisk_report::write_calls;
-use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, read_journal};
+use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
 use clap::Args;
 use serde::Serialize;
 
 use super::{incompleteness, tasks};
 use crate::commands::mount;
-use crate::failure::{Failure, Outcome, status};
+use crate::failure::{Failure, Outcome};
 use crate::output;
 
 /// Records the system calls of a program on this host
@@ -35,6 +35,11 @@ pub struct Arguments {
     /// Sets the directory at which the file system of interest is mounted. Grouping and replay need it
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
+
+    /// Leaves out calls that neither use the mount point nor change what a later call needs. Their CPU time becomes
+    /// think time
+    #[arg(long, requires = "mount")]
+    fold: bool,
 
     /// Prints the result as JSON on standard output. CMD's standard output goes to standard error
     #[arg(long)]
@@ -94,7 +99,10 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             return Ok(status);
         }
     };
-    let trace = convert(&journal, None).map_err(Failure::after_start)?;
+    let mut trace = convert(&journal, None).map_err(Failure::after_start)?;
+    if arguments.fold {
+        trace = fold(&trace);
+    }
     write_calls(&arguments.output, &trace).map_err(|error| kept(Failure::host(error), &journal).after_start())?;
     // What it has is in the trace.
     let _ = fs::remove_file(&journal);
