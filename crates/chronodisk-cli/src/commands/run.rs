@@ -1,5 +1,7 @@
 //! `chronodisk run`: a program in a guest, on an emulated device.
 
+mod vary;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -21,6 +23,7 @@ use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use self::vary::Vary;
 use crate::device::{self, Device};
 use crate::draws::Draws;
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
@@ -28,7 +31,6 @@ use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::run_stores::{self, NewFiles};
-use crate::snapshot::Copy;
 use crate::squash::SquashArguments;
 use crate::stages::StageLine;
 use crate::{output, quantity, runs, stored};
@@ -389,38 +391,7 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
     Ok(devices)
 }
 
-/// What differs from repetition to repetition.
-struct Vary<'a> {
-    draws: Option<&'a Draws>,
-    snapshot: Option<Copy>,
-}
-
-impl Vary<'_> {
-    fn prepare(&self, index: u32, options: &mut RunOptions) -> Result<(), Failure> {
-        self.snapshot.as_ref().map_or(Ok(()), Copy::refresh)?;
-        self.draws.map_or(Ok(()), |draws| draws.prepare(index, options))
-    }
-}
-
 impl GuestArguments {
-    /// Lets the first device begin with a snapshot, if one was given.
-    fn begin_with_snapshot(&self, devices: &[Device], options: &mut RunOptions) -> Result<Option<Copy>, Failure> {
-        let Some(snapshot) = &self.snapshot else { return Ok(None) };
-        let taken = [
-            (self.store != "ram", "--store, whose file has a file system of its own (--fs existing mounts it)"),
-            (self.elsewhere.server.is_some(), "--server, which keeps the bytes"),
-            (matches!(options.devices[0].store, StoreChoice::Squashed { .. }), "--squash"),
-            (self.root == Root::Device, "--root device, which needs a new file system"),
-        ];
-        if let Some((_, other)) = taken.iter().find(|(is_taken, _)| *is_taken) {
-            return Err(Failure::usage(format!("--snapshot can't be used with {other}")));
-        }
-        let copy = Copy::new(snapshot, devices[0].used().capacity_bytes, &std::env::temp_dir())?;
-        options.file_system = FileSystem::Existing;
-        options.devices[0].store = StoreChoice::File { path: copy.path().to_owned() };
-        Ok(Some(copy))
-    }
-
     /// So many repetitions, if a number was given.
     pub fn repetitions(&self) -> Result<u32, Failure> {
         match self.reps {

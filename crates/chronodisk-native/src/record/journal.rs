@@ -102,7 +102,7 @@ mod tests {
         }
         let count = || {
             let mut reader = JournalReader::new(io::BufReader::new(File::open(&path).unwrap())).unwrap();
-            std::iter::from_fn(|| reader.next().unwrap()).count()
+            std::iter::from_fn(|| reader.entry().unwrap()).count()
         };
         // As after a kill: the reserved space is still there.
         assert_eq!(count(), entries);

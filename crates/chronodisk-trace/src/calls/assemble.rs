@@ -33,7 +33,7 @@ pub fn read_journal(input: impl Read, mount: Option<&str>) -> Result<CallTrace, 
     assembler.header.mount = mount.map(str::to_owned);
     loop {
         let offset = reader.offset();
-        match reader.next()? {
+        match reader.entry()? {
             Some(entry) => assembler.apply(entry).map_err(|message| JournalError::Wrong { offset, message })?,
             None => return assembler.finish().map_err(|message| JournalError::Wrong { offset, message }),
         }

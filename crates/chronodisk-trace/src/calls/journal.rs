@@ -384,7 +384,7 @@ impl<R: Read> JournalReader<R> {
     ///
     /// # Errors
     /// If the entry is wrong, or the system refuses to read.
-    pub fn next(&mut self) -> Result<Option<Entry>, JournalError> {
+    pub fn entry(&mut self) -> Result<Option<Entry>, JournalError> {
         let mut length = [0; 4];
         if !filled(&mut self.input, &mut length).map_err(JournalError::Io)? {
             return Ok(None);
@@ -459,7 +459,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<Vec<Entry>, JournalError> {
         let mut reader = JournalReader::new(bytes)?;
-        std::iter::from_fn(|| reader.next().transpose()).collect()
+        std::iter::from_fn(|| reader.entry().transpose()).collect()
     }
 
     #[test]
