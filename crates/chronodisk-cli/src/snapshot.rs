@@ -3,6 +3,7 @@
 //! A snapshot is an image of the whole device whose data blocks are holes. `e2image` makes it of ext2 to ext4,
 //! `xfs_metadump` and `xfs_mdrestore` of XFS. Each repetition begins with a copy of its own.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -153,12 +154,15 @@ fn is_mounted(source: &Path) -> bool {
 }
 
 /// Runs a tool of the file system.
-fn tool(name: &str, package: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<(), Failure> {
+fn tool(name: &str, package: &str, words: &[&dyn AsRef<OsStr>]) -> Result<(), Failure> {
     // They live in /sbin, which is not on every user's PATH.
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
-    let output =
-        Command::new(name).args(words.iter().map(|word| word.as_ref())).env("PATH", path).stdin(Stdio::null()).output();
+    let output = Command::new(name)
+        .args(words.iter().map(|word| AsRef::<OsStr>::as_ref(*word)))
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {

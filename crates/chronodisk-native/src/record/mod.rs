@@ -2,8 +2,8 @@
 //!
 //! A seccomp filter stops the program and all its children at the calls that traces have, and at no others. The
 //! recorder then reads the call, its paths and the task's CPU time, and appends them to a journal. The journal survives
-//! the end of the recorder by any means. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a trace
-//! of it.
+//! the end of the recorder by any means. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a
+//! trace of it.
 //!
 //! It does not see page faults, nor programs of another architecture, nor what programs do through memory that they
 //! share with the kernel (`io_uring`). A program that traces others itself can't be recorded.

@@ -1,4 +1,4 @@
-//! The journal that a recorder on the host keeps while the programs run: what it sees, in the order in which it sees it.
+//! The journal that a recorder on the host keeps while the programs run: what it sees, in the order of seeing it.
 //!
 //! A recorder can be killed at any instant, so the journal only grows, and whoever reads it takes what is there. It
 //! begins with [`MAGIC`]. An entry is its length in bytes (four), its kind (one) and its values; all numbers have the

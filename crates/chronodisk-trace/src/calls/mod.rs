@@ -4,8 +4,9 @@
 //! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
 //! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
 //! [`read_strace`] imports the output of strace, [`read_journal`] what a recorder on the host saw of the calls that
-//! [`watched_calls`] names. [`collisions`] says how much think time of several processors a single one has to add. [`groups`](groups()) finds tasks that depend on each other, and
-//! [`draw`] draws them with replacement, and [`compose`] takes each as often as told. [`plan`](plan()) says what a replayer does, and in which order.
+//! [`watched_calls`] names. [`collisions`] says how much CPU time of several processors a single one has to add.
+//! [`groups`](groups()) finds tasks that depend on each other, [`draw`] draws them with replacement, and [`compose`]
+//! takes each as often as told. [`plan`](plan()) says what a replayer does, and in which order.
 //!
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 

@@ -15,8 +15,8 @@ use crate::output;
 
 /// Converts the output of strace, or the journal of a killed recorder, into a trace of system calls
 ///
-/// strace must have run with -f -ttt -T -yy -o FILE. It prints no CPU times: the time between two calls of a task stands
-/// for them.
+/// strace must have run with -f -ttt -T -yy -o FILE. It prints no CPU times: the time between two calls of a task
+/// stands for them.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: strace -f -ttt -T -yy -o make.strace make\n         \
     chronodisk trace import --strace make.strace --mount /mnt -o make.calls")]

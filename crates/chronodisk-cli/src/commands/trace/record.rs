@@ -19,9 +19,10 @@ use crate::output;
 
 /// Records the system calls of a program on this host
 ///
-/// Stops CMD and all its children at each call that a trace has, by ptrace and a seccomp filter. No privilege is needed.
-/// A stop costs 5 to 15 microseconds, which is printed: programs that work from the page cache run several times as
-/// long, programs that wait for a disk hardly longer. `chronodisk run --record-calls` records in a guest at no cost.
+/// Stops CMD and all its children at each call that a trace has, by ptrace and a seccomp filter. No privilege is
+/// needed. A stop costs 5 to 30 microseconds, which is printed: programs that work from the page cache run several
+/// times as long, programs that wait for a disk hardly longer. `chronodisk run --record-calls` records in a guest at
+/// no cost.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: that of CMD, 125 if the recorder failed after CMD had started.\n\
     Before it starts: 2 for wrong usage, 3 if this host lacks or forbids something.\n\n\
