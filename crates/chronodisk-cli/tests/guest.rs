@@ -13,6 +13,7 @@ mod guest {
     mod endings;
     mod exact;
     mod file_systems;
+    mod recorded;
     mod regression;
     mod root;
     mod squash;

@@ -16,7 +16,9 @@
 //! - [`Watch`] observes the command by BPF, predicts how long it would take on a faster device, and freezes it
 //!   meanwhile.
 //!
-//! All of it needs Linux and `CAP_SYS_ADMIN`.
+//! All of that needs Linux and `CAP_SYS_ADMIN`.
+//!
+//! [`record()`] records the system calls of a program on this host. It needs no privilege, and no emulated device.
 
 mod attacher;
 mod attachment;
@@ -30,6 +32,7 @@ mod observer;
 mod place;
 mod program;
 mod queue;
+mod record;
 mod watch;
 mod watchdog;
 
@@ -41,5 +44,6 @@ pub use file_system::{make, mount, run_setup, unmount};
 pub use place::Place;
 pub use program::{Ended, Program, Start};
 pub use queue::QueueSettings;
+pub use record::{Recorded, Recording, Statistics, record};
 pub use watch::{Observation, Watch, Watching};
 pub use watchdog::native_watchdog;

@@ -81,8 +81,8 @@ pub fn keep_faults_of_device(trace: &mut CallTrace) {
 }
 
 /// Counts what makes the trace incomplete: calls that can't be replayed, paths whose directory is not known, programs on
-/// the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the device. Returns whether a call uses a file below the mount
-/// point.
+/// the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the device.
+/// Returns whether a call uses a file below the mount point.
 pub fn assess(trace: &mut CallTrace, sees_faults: bool) -> bool {
     let mount = trace.header.mount.clone();
     let mut resolver = Resolver::new(&trace.header);
@@ -104,9 +104,21 @@ pub fn assess(trace: &mut CallTrace, sees_faults: bool) -> bool {
         if on_device && executes && record.succeeded() {
             trace.header.count_incomplete("executed-file");
         }
-        if on_device && !sees_faults && record.call.name() == "mmap" {
+        if on_device && !sees_faults && record.call.name() == "mmap" && record.succeeded() {
             trace.header.count_incomplete(MAPPED_FILE);
         }
     }
     used
+}
+
+/// [`assess`] for a recorder on the host, which sees no page faults. If a call is `expected` to use the mount point and
+/// none does, the error says so.
+pub(super) fn assess_on_host(mut trace: CallTrace, expected: bool) -> Result<CallTrace, String> {
+    let used = assess(&mut trace, false);
+    match &trace.header.mount {
+        Some(mount) if !used && expected => {
+            Err(format!("no call uses a file below {mount}; expected the mount point of the device"))
+        }
+        _ => Ok(trace),
+    }
 }

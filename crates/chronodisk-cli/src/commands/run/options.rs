@@ -24,7 +24,7 @@ pub(super) fn run_options(
     arguments: &GuestArguments,
     time: GuestTime,
     devices: &[Device],
-    work: Work,
+    work: Work<'_>,
 ) -> Result<RunOptions, Failure> {
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
@@ -46,6 +46,7 @@ pub(super) fn run_options(
     let (command, replay, recording) = match work {
         Work::Command(command, recording) => (command, None, recording),
         Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think }), None),
+        Work::Draws(draws) => (Vec::new(), Some(ReplayOptions { plan: draws.plan.clone(), think }), None),
     };
     Ok(RunOptions {
         devices: device_options(arguments, devices)?,

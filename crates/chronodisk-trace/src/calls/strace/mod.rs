@@ -15,7 +15,7 @@ use std::io::BufRead;
 use chronodisk_sim::Nanos;
 
 use self::text::{Arguments, LineError, Parsed, parse_call};
-use super::assess::assess;
+use super::assess::assess_on_host;
 use super::record::{CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX};
 use super::table::{AT_FDCWD, Base, CLONE_THREAD, Effect, Signature, signature};
 
@@ -90,7 +90,7 @@ pub fn read_strace(
     if trace.records.is_empty() {
         return Err(at(0, LineError::new(0, "no system call; expected output of strace -f -ttt -T -yy -o FILE")));
     }
-    examine(trace).map_err(|message| at(0, LineError::new(0, message)))
+    assess_on_host(trace, true).map_err(|message| at(0, LineError::new(0, message)))
 }
 
 /// A call that has entered.
@@ -385,17 +385,5 @@ impl Reader {
         }
         self.header.start = start.into_values().collect();
         CallTrace { header: self.header, records }
-    }
-}
-
-/// Counts what can't be replayed, and checks that the mount point occurs.
-fn examine(mut trace: CallTrace) -> Result<CallTrace, String> {
-    // strace sees no page faults.
-    let used = assess(&mut trace, false);
-    match &trace.header.mount {
-        Some(mount) if !used => {
-            Err(format!("no call uses a file below {mount}; expected the mount point of the device"))
-        }
-        _ => Ok(trace),
     }
 }
