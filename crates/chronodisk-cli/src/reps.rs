@@ -11,7 +11,7 @@ pub enum Reps {
     /// So often.
     Fixed(u32),
     /// As often as [`AUTO_PILOT`] repetitions of a pilot say is needed for a 95 % confidence interval of the run time
-    /// that reaches [`AUTO_HALF_WIDTH`] of the mean to either side, the width of Memulator (FAST 2002, section 6) and of
+    /// that reaches [`AUTO_HALF_WIDTH`] of the mean to either side, the width of Memulator (FAST 2002, section 6) and
     /// David (TOS 2012, section 6). The pilot does not count: stopping when the interval is narrow enough would choose
     /// samples that happen to agree.
     Auto,
@@ -84,8 +84,8 @@ impl Reps {
         let is_last = self == Reps::Auto && result.pilot.is_some() && !self.wants_more(result);
         (is_last && share >= AUTO_HALF_WIDTH).then(|| {
             format!(
-                "the 95 % interval of the run time reaches {:.1} % to either side, more than the {:.0} % that the pilot \
-                 promised for {} repetitions",
+                "the 95 % interval of the run time reaches {:.1} % to either side, more than the {:.0} % that the \
+                 pilot promised for {} repetitions",
                 share * 100.0,
                 AUTO_HALF_WIDTH * 100.0,
                 result.reps.len()

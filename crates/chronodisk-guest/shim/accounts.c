@@ -538,8 +538,8 @@ static void note_transfer(struct accounts *a, const struct user_regs_struct *reg
 	a->transfers[a->returned_pid % TRANSFERS_MAX].bytes = bytes;
 }
 
-/* A program goes on. If others ran or the kernel idled since its call, the call's bytes are copied by the work that ends
- * now. */
+/* A program goes on. If others ran or the kernel idled since its call, the call's bytes are copied by the work that
+ * ends now. */
 static void end_transfer(struct accounts *a, pid_t pid)
 {
 	if (a->transfers[pid % TRANSFERS_MAX].pid != pid)

@@ -182,7 +182,8 @@ pub struct ClockInfo {
     pub cpu: String,
     /// Factor on processor time in the guest's kernel, under `measured`.
     pub kernel_scale: Option<f64>,
-    /// What each kind of the kernel's work counts, by name, if not all counts by one factor; the rest has `kernel_scale`.
+    /// What each kind of the kernel's work counts, by name, if not all counts by one factor; the rest has
+    /// `kernel_scale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_costs: Option<BTreeMap<String, KernelCost>>,
     /// Whether they were calibrated on this host, or are built in; results that don't say it had calibrated ones.

@@ -38,8 +38,8 @@ fn what_is_busier_limits_the_run() {
         let verdict = verdict(&a_second(device_busy, idle));
         (verdict.limit, verdict.sentence())
     };
-    let text = "CPU-bound: the guest's processor was busy 96 % of the time, the device 20 %; this device could do 5.0 times \
-                as much";
+    let text = "CPU-bound: the guest's processor was busy 96 % of the time, the device 20 %; this device could do 5.0 \
+                times as much";
     assert_eq!(of(0.2, 0.04), (Limit::Processor, text.to_owned()));
     let text = "device-bound: the device was busy 97 % of the time, the guest's processor 12 %";
     assert_eq!(of(0.97, 0.88), (Limit::Device, text.to_owned()));

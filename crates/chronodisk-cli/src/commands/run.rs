@@ -151,8 +151,8 @@ pub struct GuestArguments {
     #[arg(long = "module", value_name = "FILE")]
     modules: Vec<PathBuf>,
 
-    /// Multiplies all CPU time of the guest's kernel by F under --cpu measured (default: by kind of work, with costs that
-    /// are calibrated or built in)
+    /// Multiplies all CPU time of the guest's kernel by F under --cpu measured (default: by kind of work, with
+    /// calibrated or built-in costs)
     #[arg(long, value_name = "F", value_parser = quantity::kernel_scale)]
     kernel_scale: Option<f64>,
 

@@ -78,7 +78,8 @@ fn files_that_are_dropped_are_counted_and_named() {
 fn each_device_has_figures_of_its_own() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let flags = ["--device", "first-disk", "--fs", "none", "--json"];
-    let script = "dd if=/dev/vda of=/dev/null bs=4k count=8 iflag=direct; dd if=/dev/vdb of=/dev/null bs=4k count=3 iflag=direct";
+    let script = "dd if=/dev/vda of=/dev/null bs=4k count=8 iflag=direct
+                  dd if=/dev/vdb of=/dev/null bs=4k count=3 iflag=direct";
     let output = chronodisk.run("constant-100us", &flags, &["sh", "-c", script]);
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let summaries = &result["reps"][0]["summaries_by_device"];

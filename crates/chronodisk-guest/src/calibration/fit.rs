@@ -61,8 +61,8 @@ pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
 const BOUND_OF_CALL: f64 = 2.5;
 const BOUND_OF_COPY: f64 = 2.0;
 const BOUND_OF_SWITCH: f64 = 4.0;
-/// The same of what follows an idle time, which no probe measures: an interrupt, and a way through the kernel as long as
-/// that of making a file.
+/// The same of what follows an idle time, which no probe measures: an interrupt, and a way through the kernel as long
+/// as that of making a file.
 const BOUND_OF_OTHER: f64 = 5.0;
 /// Copying from or to memory that no cache holds takes so many times what the probe takes, which repeats itself.
 const COPY_IN_CACHE: f64 = 2.0;

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -57,7 +58,10 @@ impl NativeFolder {
     /// # Errors
     /// When there can't be a folder in memory.
     pub fn make_with(file_system: FileSystem, options: Option<&str>) -> io::Result<Self> {
-        let path = PathBuf::from(format!("/dev/shm/chronodisk-native-{}", std::process::id()));
+        // There may be several at once.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("/dev/shm/chronodisk-native-{}-{made}", std::process::id()));
         fs::create_dir(&path)?;
         let mut folder = NativeFolder { path, file_system: FileSystem::None };
         if folder.mount(file_system, options).is_ok() {

@@ -110,8 +110,8 @@ shared_enum! {
 }
 
 shared_struct! {
-    /// What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all of
-    /// c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least.
+    /// What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all
+    /// of c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least.
     pub(crate) struct Cost = "chronodisk_cost" {
         taken_off_nanos: Setting,
         added_nanos: Setting,

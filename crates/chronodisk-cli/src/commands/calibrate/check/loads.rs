@@ -1,6 +1,6 @@
-//! Loads whose CPU time is the kernel's own work: random numbers, compression, copies. In a guest they are the same code
-//! as natively, but for what processors have instructions for (AES, SHA-256, CRC32C, parity): User Mode Linux has generic
-//! code for these alone, and so they are not compared here.
+//! Loads whose CPU time is the kernel's own work: random numbers, compression, copies. In a guest they are the same
+//! code as natively, but for what processors have instructions for (AES, SHA-256, CRC32C, parity): User Mode Linux has
+//! generic code for these alone, and so they are not compared here.
 //!
 //! Compared is CPU time: in the guest, its time without idle time, less that of a run that only prepares the load;
 //! natively, that of the load's processes and of the kernel's threads, which write back and compress.
