@@ -156,7 +156,8 @@ impl SetError {
 pub struct StructureErrors {
     /// The profile as the user named it.
     pub profile: String,
-    /// Errors of the left-out rows in units of what is aimed at, 4 % of the mean latency and 10 % of the 99th percentile.
+    /// Errors of the left-out rows in units of what is aimed at, 4 % of the mean latency and 10 % of the 99th
+    /// percentile.
     pub score: Option<f64>,
     /// Errors of each part that was left out.
     pub errors: Vec<SetError>,

@@ -101,8 +101,8 @@ pub(super) fn profiles() -> &'static [Profile] {
     })
 }
 
-/// Rates of all built-in profiles: a name and a summary in each line. `tests/rates_of_profiles.rs` compares the file with
-/// the models, and writes it if `CHRONODISK_REGENERATE` is set.
+/// Rates of all built-in profiles: a name and a summary in each line. `tests/rates_of_profiles.rs` compares the file
+/// with the models, and writes it if `CHRONODISK_REGENERATE` is set.
 const RATES: &str = include_str!("../../../../profiles/rates.csv");
 
 fn rates_of(name: &str) -> Option<Summary> {

@@ -35,7 +35,8 @@ pub struct CrossValidation {
 
 impl CrossValidation {
     /// One figure for all parts, by which structures are compared: the mean over all left-out rows of the error of the
-    /// mean latency against 4 % and that of the 99th percentile against 10 %, half each. `None` if nothing was left out.
+    /// mean latency against 4 % and that of the 99th percentile against 10 %, half each. `None` if nothing was left
+    /// out.
     #[must_use]
     pub fn score(&self) -> Option<f64> {
         const MEAN_AIM_PERCENT: f64 = 4.0;

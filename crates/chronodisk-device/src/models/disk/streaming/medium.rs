@@ -290,8 +290,8 @@ impl StreamingDisk {
         best.map(|(_, target)| target)
     }
 
-    /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts for
-    /// an eighth of the longest pass: shorter ones spend their time on seeks between places of reads and of writes.
+    /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts
+    /// for an eighth of the longest pass: shorter ones spend their time on seeks between places of reads and of writes.
     fn turn(&self) -> (bool, bool) {
         let waited_for = !self.uncommitted.is_empty() || !self.flushes.is_empty();
         if waited_for || self.reads.is_empty() || !self.writes_are_urgent() {
@@ -302,7 +302,7 @@ impl StreamingDisk {
         (!writes, writes)
     }
 
-    /// Whether a read continues another one that waits: one that begins in the middle of a stream leaves the rest behind.
+    /// Whether a read continues another one that waits: a pass from the middle of a stream on leaves the rest behind.
     fn follows_another(&self, read: &super::Reading) -> bool {
         const LOOKED_AT: usize = 64;
         self.reads.iter().take(LOOKED_AT).any(|other| other.command.end() == read.command.first())

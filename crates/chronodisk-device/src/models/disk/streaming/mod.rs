@@ -16,7 +16,7 @@
 //!   which blocks that arrive in time are added. A full buffer makes writes wait for room.
 //! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes
 //!   that somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read
-//!   on, or when half of the buffer is full or three quarters of its ranges are in use; then they take turns with reads.
+//!   on, or when half of the buffer is full or three quarters of its ranges are in use; then both take turns.
 //!   Of reads that continue each other the first one counts, or a pass would begin in the middle of a stream and leave
 //!   the rest behind.
 //! - *Age*: a request that has waited for `age-bound` goes before all younger ones. A pass that has lasted
