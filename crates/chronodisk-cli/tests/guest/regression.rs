@@ -24,7 +24,7 @@ fn an_fsync_added_to_a_loop_fails_the_comparison() {
     let (same, slower) = (run("same", "conv=notrunc"), run("slower", "conv=fsync"));
     let result = Path::new(&baseline).join("result.json").display().to_string();
     let compare = |run: &str| {
-        let conditions = ["--fail-if", "run_time > +25%", "--fail-if", "flushes > +50%"];
+        let conditions = ["--fail-if", "run_time > +25%", "--fail-if", "requests > +50%"];
         chronodisk.command(&["compare", &result, run, "--output", "junit"]).args(conditions).output().unwrap()
     };
     let (fine, failed) = (compare(&same), compare(&slower));
