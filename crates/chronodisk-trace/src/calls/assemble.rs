@@ -12,7 +12,8 @@ use chronodisk_sim::Nanos;
 use super::assess::assess_on_host;
 use super::journal::{Entry, JournalError, JournalReader, StopCosts, Text};
 use super::numbers::{call_name, call_number};
-use super::record::{Call, CallRecord, CallTrace, Clock, Header, StartState};
+use super::record::{Call, CallRecord, CallTrace, Clock, Header, StartState, TASK_MAX};
+use super::table::{Effect, signature};
 
 /// Results by which Linux says that a call will be made again: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
 /// `ERESTART_RESTARTBLOCK`.
@@ -286,6 +287,10 @@ impl Assembler {
             task.interrupted.push(call);
             return Ok(());
         }
+        let forks = signature(call.record.call.name()).is_some_and(|known| known.effect == Effect::Fork);
+        if forks && result > i64::from(TASK_MAX) {
+            return Err(format!("task {id} has made the task {result}; no id is above {TASK_MAX}"));
+        }
         if call.unreadable && result >= 0 {
             self.header.count_incomplete("unreadable-path");
         }
@@ -331,7 +336,14 @@ impl Assembler {
             self.header.count_incomplete("cut-short");
         }
         self.header.start = self.start.into_values().collect();
-        let trace = CallTrace { header: self.header, records: self.records.into_iter().flatten().collect() };
+        let mut records: Vec<CallRecord> = self.records.into_iter().flatten().collect();
+        // An id that is used again while its former owner's call has not returned, which only a forged journal has.
+        let mut next: BTreeMap<u32, Nanos> = BTreeMap::new();
+        for record in records.iter_mut().rev() {
+            let entered = next.insert(record.task, record.entry);
+            record.exit = record.exit.map(|exit| entered.map_or(exit, |entered| exit.min(entered)));
+        }
+        let trace = CallTrace { header: self.header, records };
         assess_on_host(trace, !cut_short)
     }
 }
