@@ -1,4 +1,4 @@
-"""System calls recorded in a guest: what recording changes, how true a replay is, and what it foretells of other devices.
+"""Recorded system calls: what recording changes, how true a replay is, and what it foretells of other devices.
 
 Every run is on the exact clock, where computing takes no time: run times are those of the device, and repeat to the
 nanosecond. Each program is recorded once, on ext4 on a disk of 1992. Three parts:
@@ -45,7 +45,7 @@ START = "1704067200"
 BLOCK_SECTORS = 8
 ARTC_ERROR_PERCENT = 10.6
 #: What the host needed.
-HOSTS_COLUMNS = ["model_ns", "store_ns"]
+HOSTS_COLUMNS = ["model_time_ns", "store_time_ns"]
 
 
 @dataclass
@@ -63,13 +63,16 @@ class Run:
 
     def requests(self) -> Counter[tuple[Any, ...]]:
         """Requests by what they are."""
-        return Counter((row["op"], row["lba"], row["sectors"]) for row in self.log)
+        return Counter((row["op"], row["lba_sectors"], row["len_sectors"]) for row in self.log)
 
     def blocks(self) -> Counter[tuple[Any, ...]]:
         """Blocks of 4 KiB that requests touch."""
         blocks: Counter[tuple[Any, ...]] = Counter()
         for row in self.log:
-            first, end = row["lba"] // BLOCK_SECTORS, (row["lba"] + row["sectors"] + BLOCK_SECTORS - 1) // BLOCK_SECTORS
+            first, end = (
+                row["lba_sectors"] // BLOCK_SECTORS,
+                (row["lba_sectors"] + row["len_sectors"] + BLOCK_SECTORS - 1) // BLOCK_SECTORS,
+            )
             blocks.update((row["op"], block) for block in range(first, end))
         return blocks
 
@@ -115,7 +118,10 @@ def same(program: Program, label: str, options: list[str], folder: Path, trace: 
     """What recording changes, and how true the replay on the same device is."""
     note(f"{program.title}, {label}: recording and replay")
     plain, run = recorded(program, folder, options, trace)
-    replays = [call(folder, name, ["trace", "replay"], options, [str(trace)]) for name in ("first", "second")]
+    replays = [
+        call(folder, name, ["trace", "replay", "--accept-incomplete"], options, [str(trace)])
+        for name in ("first", "second")
+    ]
     replay = replays[0].result["replay"]
     figures = {
         "program": program.name,
@@ -146,7 +152,7 @@ def across(program: Program, source: Run, folder: Path, trace: Path) -> list[dic
         options = where(device, file_system)
         name = f"{device}-{file_system}"
         true = call(folder, f"run-{name}", ["run"], options, ["--", *program.command(folder)])
-        replay = call(folder, f"replay-{name}", ["trace", "replay"], options, [str(trace)])
+        replay = call(folder, f"replay-{name}", ["trace", "replay", "--accept-incomplete"], options, [str(trace)])
         rows.append(
             {
                 "program": program.name,

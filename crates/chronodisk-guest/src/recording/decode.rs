@@ -8,6 +8,7 @@ use chronodisk_trace::calls::{
     keep_faults_of_device,
 };
 
+use super::unread::HostFiles;
 use super::{RecordingError, names};
 use crate::shared::layout::{
     RECORD_DROPPED, RECORD_HAS_PAIR, RECORD_NO_PATH, RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT,
@@ -80,7 +81,14 @@ impl Recorded<'_> {
     /// # Errors
     /// If it is damaged.
     pub fn trace(&self) -> Result<CallTrace, RecordingError> {
-        let drafts = self.drafts()?;
+        let mut drafts = self.drafts()?;
+        let mut files = HostFiles::new(self.mount);
+        for draft in &mut drafts {
+            if draft.is_unreadable {
+                draft.is_unreadable = !files.fill(&mut draft.record);
+            }
+            files.follow(&draft.record);
+        }
         let mut header =
             Header { mount: Some(self.mount.to_owned()), lost_events: self.lost, ..Header::new("x86_64", self.clock) };
         if !self.is_whole {

@@ -5,6 +5,7 @@
 
 mod decode;
 mod names;
+mod unread;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

@@ -251,7 +251,9 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
     feed.read_exact(&mut bytes)?;
     let words: Vec<u64> =
         bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect();
-    let [calls_made, differed, ids_taken, waits_abandoned, is_whole, began_ticks] = words[..6] else { unreachable!("more words") };
+    let [calls_made, differed, ids_taken, waits_abandoned, is_whole, began_ticks] = words[..6] else {
+        unreachable!("more words")
+    };
     let kept = differed.min(DIFFERENCES_MAX as u64) as usize;
     let differences = words[6..].chunks_exact(size_of::<Difference>() / 8);
     Ok(ReplayOutcome {
