@@ -12,8 +12,8 @@ use chronodisk_guest::{
     Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Labels,
-    Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary,
+    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost,
+    Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary,
     TransportResult, Verdict,
 };
 use chronodisk_sim::{Nanos, RequestRecord};

@@ -197,7 +197,8 @@ fn traces_are_cut_scaled_and_merged() {
 
     done(folder, &["trace", "scale", "made", "--time", "3", "-o", "slow.parquet"]);
     for (slow, made_one) in parquet("slow.parquet").iter().zip(&made) {
-        assert_eq!(slow.arrival, made[0].arrival + (made_one.arrival - made[0].arrival) * 3);
+        let since = made_one.arrival - made[0].arrival;
+        assert_eq!(slow.arrival, made[0].arrival + since + since + since);
         assert_eq!(slow.completed - slow.arrival, made_one.completed - made_one.arrival);
     }
 
@@ -249,7 +250,7 @@ fn traces_are_described_and_compared() {
     let told = refused(folder, &["trace", "stats", &sample("spc.csv").display().to_string(), "--block", "requests"]);
     assert!(told.contains("the trace has no completions"), "{told}");
 
-    let again = ["simulate", "--device", "constant-1ms", "--capacity", "9GB", "--trace", "made", "-o", "again"];
+    let again = ["simulate", "--device", "constant-1ms", "--capacity", "10GB", "--trace", "made", "-o", "again"];
     done(folder, &again);
     let compared = json(&["trace", "compare", "made", "again", "--json", "--times", "--min-match", "1"]);
     assert_eq!(compared["requests"]["both"], 2000);

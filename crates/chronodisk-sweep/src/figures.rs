@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Figures by name, with units in the names. Nothing of them depends on the host under a simulated clock: times that the
-/// host took are left out.
+/// Figures by name, with units in the names. Nothing of them depends on the host under a simulated clock: times that
+/// the host took are left out.
 pub(crate) fn figures_of(result: &Value) -> Option<BTreeMap<String, f64>> {
     let mut figures = BTreeMap::new();
     let rep = result.get("reps").and_then(|reps| reps.get(0));

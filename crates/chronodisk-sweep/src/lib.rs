@@ -4,8 +4,8 @@
 //! by the content of all that its result depends on. [`run`] does the cells that are not there yet, and [`Results`]
 //! condenses them: figures with bootstrap intervals over the seeds, main effects, a table in Parquet.
 //!
-//! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is decided
-//! by which cell ends first.
+//! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
+//! decided by which cell ends first.
 #![forbid(unsafe_code)]
 
 mod cell;

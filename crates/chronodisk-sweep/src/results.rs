@@ -175,8 +175,8 @@ impl Results {
         table.render()
     }
 
-    /// A curve for each combination of the other axes: points of `x` and `y` with the ends of their intervals. `x` is an
-    /// axis with numbers, or a figure; `y` is a figure.
+    /// A curve for each combination of the other axes: points of `x` and `y` with the ends of their intervals. `x` is
+    /// an axis with numbers, or a figure; `y` is a figure.
     ///
     /// # Errors
     /// If there are no such figures.

@@ -2,9 +2,9 @@
 //!
 //! A [`Generator`] makes the requests of a [`Workload`] from a seed: the same options give the
 //! same requests on every machine, for ever. In a closed loop a request says how long after a
-//! completion it comes; for open loops [`ArrivalTimes`] says when. [`read_measured`] reads what a real drive took for each
-//! request of a trace. [`block`] has traces of devices, [`calls`] those of system calls, [`bootstrap`] the intervals of
-//! what is computed from either.
+//! completion it comes; for open loops [`ArrivalTimes`] says when. [`read_measured`] reads what a real drive took for
+//! each request of a trace. [`block`] has traces of devices, [`calls`] those of system calls, [`bootstrap`] the
+//! intervals of what is computed from either.
 #![forbid(unsafe_code)]
 
 mod addresses;

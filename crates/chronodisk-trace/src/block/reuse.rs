@@ -14,8 +14,9 @@ const PLACES: usize = 2 * FOLLOWED_MAX;
 
 /// Footprint and reuse distances of the requests that were added.
 ///
-/// The reuse distance of an access is the number of distinct blocks of 4 KiB that were accessed since the same block was
-/// accessed last, itself included: an LRU cache of at least so many blocks has it. Discards and flushes access nothing.
+/// The reuse distance of an access is the number of distinct blocks of 4 KiB that were accessed since the same block
+/// was accessed last, itself included: an LRU cache of at least so many blocks has it. Discards and flushes access
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct Reuse {
     followed: BTreeMap<(u16, u64), Followed>,

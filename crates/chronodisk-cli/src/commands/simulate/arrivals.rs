@@ -12,8 +12,8 @@ use crate::quantity;
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ReplayArguments {
     /// Lets requests arrive. For a trace: open (default), at its time stamps; closed, a pause after the completion that
-    /// the same process saw last, as in the trace; depth=N, so that N are outstanding. For a workload: closed (default),
-    /// with --depth outstanding; poisson, regular or on-off, at --rate whatever the device does
+    /// the same process saw last, as in the trace; depth=N, so that N are outstanding. For a workload: closed
+    /// (default), with --depth outstanding; poisson, regular or on-off, at --rate whatever the device does
     #[arg(long, value_name = "ARRIVALS", value_parser = arrivals)]
     pub arrivals: Option<Arrivals>,
 
