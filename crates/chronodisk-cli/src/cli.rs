@@ -4,11 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     age, calibrate, compare, completions, devices, doctor, emulator_server, fit, help, image, kernel, man, mount,
-<<<<<<< HEAD
     report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify, whatif,
-=======
-    report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify,
->>>>>>> sweep
 };
 use crate::failure::Outcome;
 use crate::options::CommandOptions;

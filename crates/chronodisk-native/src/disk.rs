@@ -142,10 +142,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let make = |path: &str| fs::create_dir_all(folder.path().join(path)).unwrap();
         let link = |from: &str, to: &str| symlink(folder.path().join(to), folder.path().join(from)).unwrap();
-        ["dev/block", "class/block", "d/sda/sda1", "d/sdb", "d/dm-0/slaves", "d/dm-1/slaves", "d/md0/slaves"].map(make);
+        let folders =
+            ["dev/block", "class/block", "d/sda/sda1", "d/sdb", "d/dm-0/slaves", "d/dm-1/slaves", "d/md0/slaves"];
+        folders.into_iter().for_each(make);
         fs::write(folder.path().join("d/sda/sda1/partition"), "1").unwrap();
         let numbers = [("8:0", "sda"), ("8:1", "sda/sda1"), ("253:0", "dm-0"), ("253:1", "dm-1"), ("9:0", "md0")];
-        numbers.map(|(number, device)| link(&format!("dev/block/{number}"), &format!("d/{device}")));
+        for (number, device) in numbers {
+            link(&format!("dev/block/{number}"), &format!("d/{device}"));
+        }
         link("class/block/sda1", "d/sda/sda1");
         link("d/dm-0/slaves/sda1", "d/sda/sda1");
         link("d/md0/slaves/sda", "d/sda");
