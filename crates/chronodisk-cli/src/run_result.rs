@@ -13,7 +13,7 @@ use chronodisk_guest::{
 };
 use chronodisk_report::{
     ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost,
-    Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary,
+    Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary,
     TransportResult, Verdict,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
@@ -21,7 +21,7 @@ use chronodisk_trace::calls::Plan;
 use serde_json::Value;
 
 use crate::device::Device;
-use crate::{runs, stored};
+use crate::{runs, stored, version};
 
 /// What a run is made of before it begins.
 pub struct Setting<'a> {
@@ -43,6 +43,8 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         run_id: name.to_string_lossy().into_owned(),
         started_at: runs::now_rfc3339(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        chronodisk_commit: version::commit(),
+        labels: Labels::default(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(&options.command),
         options_given: setting.options_given.clone(),
@@ -204,6 +206,8 @@ pub fn served(served: &Served<'_>) -> RunResult {
         run_id: name.to_string_lossy().into_owned(),
         started_at: served.started_at.clone(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        chronodisk_commit: version::commit(),
+        labels: Labels::default(),
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         command: served.command.clone(),
         options_given: BTreeMap::new(),

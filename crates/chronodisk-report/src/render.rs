@@ -342,7 +342,7 @@ pub(crate) fn decimals_of(seconds: f64) -> usize {
 }
 
 /// A number of bytes with a binary unit that leaves up to four digits before the point.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
