@@ -13,9 +13,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{incompleteness, tasks};
-use crate::commands::mount;
 use crate::failure::{Failure, Outcome};
-use crate::output;
+use crate::{native_run, output};
 
 /// Records the system calls of a program on this host
 ///
@@ -134,7 +133,7 @@ fn mount_point(given: &Path) -> Result<String, Failure> {
 }
 
 fn failed(error: NativeError, journal: &Path) -> Failure {
-    let failure = mount::failure(error);
+    let failure = native_run::failure(error);
     if journal.exists() { kept(failure, journal).after_start() } else { failure }
 }
 
