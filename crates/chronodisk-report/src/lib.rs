@@ -72,6 +72,6 @@ pub use trace_comparison::{
 };
 pub use trace_plot::plot_trace_statistics;
 pub use trace_statistics::{
-    Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, Series, SizeDistribution,
-    StatisticsGatherer, TRACE_STATISTICS_SCHEMA, TraceStatistics,
+    Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, SizeDistribution, StatisticsGatherer,
+    TRACE_STATISTICS_SCHEMA, TraceSeries, TraceStatistics,
 };
