@@ -76,7 +76,7 @@ pub use trace_comparison::{
 };
 pub use trace_plot::plot_trace_statistics;
 pub use trace_statistics::{
-    Burstiness, CacheHits, FigureEstimate, OpStatistics, RateSeries, ResponseIntervals, SizeDistribution,
-    StatisticsGatherer, TRACE_STATISTICS_SCHEMA, TraceStatistics,
+    Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, SizeDistribution, StatisticsGatherer,
+    TRACE_STATISTICS_SCHEMA, TraceSeries, TraceStatistics,
 };
 pub use verdict::{Doubt, Figure, KernelCpu, Limit, RequestIssuers, Verdict};

@@ -64,7 +64,7 @@ pub struct TraceStatistics {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intervals: Option<ResponseIntervals>,
     /// Requests over time.
-    pub over_time: RateSeries,
+    pub over_time: TraceSeries,
 }
 
 /// Requests of one kind.
@@ -117,7 +117,7 @@ pub struct Burstiness {
 
 /// Numbers of requests in windows of one length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RateSeries {
+pub struct TraceSeries {
     /// Length of a window.
     pub window_s: f64,
     /// Requests of each, from the first arrival.
@@ -172,7 +172,7 @@ impl FigureEstimate {
 
 /// Ends of earlier requests at which another may go on.
 pub const STREAMS: usize = 32;
-/// Windows of [`RateSeries`] at most; then two become one.
+/// Windows of [`TraceSeries`] at most; then two become one.
 const WINDOWS_MAX: usize = 1_000;
 /// First length of these windows.
 const WINDOW_NS: u64 = 1_000_000;
@@ -386,7 +386,7 @@ impl Scale {
     }
 }
 
-/// What becomes a [`RateSeries`].
+/// What becomes a [`TraceSeries`].
 #[derive(Clone, Debug)]
 struct Windows {
     window_ns: u64,
@@ -415,8 +415,8 @@ impl Windows {
         self.counts[window].1 += bytes;
     }
 
-    fn finish(self) -> RateSeries {
-        RateSeries {
+    fn finish(self) -> TraceSeries {
+        TraceSeries {
             window_s: self.window_ns as f64 / 1e9,
             requests: self.counts.iter().map(|(requests, _)| *requests).collect(),
             bytes: self.counts.iter().map(|(_, bytes)| *bytes).collect(),
