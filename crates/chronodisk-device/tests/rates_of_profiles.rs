@@ -1,6 +1,6 @@
 //! All built-in profiles under plain loads: published figures, depth, and bounds on waits.
 //!
-//! Runs are short here; `make devices-check` does them whole, as `chronodisk devices check` does.
+//! Runs are short here (`Effort::Short`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -11,7 +11,7 @@
 //! capacity = "8 GiB"             # a multiple of the logical block
 //! logical-block = "512 B"        # optional; a power of two from 512 B to 64 KiB
 //! physical-block = "4 KiB"       # optional; a power of two from the logical block on
-//! longest-stall = "500 ms"       # optional: the device may be busy with itself for so long; `devices check` allows it
+//! longest-stall = "500 ms"       # optional: the device may be busy with itself for so long
 //! time = "3 ms"                  # the kind's own
 //! ```
 //!
