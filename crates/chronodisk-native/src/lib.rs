@@ -13,7 +13,9 @@
 //! - The *attacher* ([`native_attacher`]) makes the block device and keeps it. Nobody who serves a device may wait for
 //!   it.
 //!
-//! All of it needs Linux and `CAP_SYS_ADMIN`.
+//! All of that needs Linux and `CAP_SYS_ADMIN`.
+//!
+//! [`record()`] records the system calls of a program on this host. It needs no privilege, and no emulated device.
 
 mod attacher;
 mod attachment;
@@ -25,6 +27,7 @@ mod loop_device;
 mod place;
 mod program;
 mod queue;
+mod record;
 mod watchdog;
 
 pub use attacher::native_attacher;
@@ -34,4 +37,5 @@ pub use file_system::{make, mount, run_setup, unmount};
 pub use place::Place;
 pub use program::{Ended, Program, Start};
 pub use queue::QueueSettings;
+pub use record::{Recorded, Recording, Statistics, record};
 pub use watchdog::native_watchdog;

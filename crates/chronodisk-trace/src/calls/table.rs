@@ -129,7 +129,7 @@ const fn task(name: &'static str, effect: Effect) -> Signature {
 use Changes::{All, Flags, Listed, Makes, Mapping, Nothing};
 
 /// In order of the names.
-static TABLE: &[Signature] = &[
+pub(super) static TABLE: &[Signature] = &[
     task("accept", Effect::Wait),
     task("accept4", Effect::Wait),
     path("access", D, Nothing),
