@@ -42,8 +42,9 @@ pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
 pub use schema::{
-    ClockInfo, ComponentSample, DeviceUsed, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, NativeResult, Phase,
-    PhaseName, RUN_SCHEMA, RepResult, ReplayResult, RunResult, ServerResult, ShadowResult, TransportResult,
+    BootstrapResult, BootstrapStatistic, ClockInfo, ComponentSample, DeviceUsed, EndedBy, GuestInfo, HostInfo,
+    HostSample, KernelCost, NativeResult, Phase, PhaseName, RUN_SCHEMA, RepResult, ReplayResult, RunResult,
+    ServerResult, ShadowResult, TransportResult,
 };
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};

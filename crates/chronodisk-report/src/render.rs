@@ -3,7 +3,7 @@
 use chronodisk_sim::{Nanos, Op};
 
 use crate::Simulation;
-use crate::schema::{PhaseName, RepResult, RunResult, ServerResult, ShadowResult};
+use crate::schema::{BootstrapResult, PhaseName, RepResult, RunResult, ServerResult, ShadowResult};
 use crate::statistics::Estimate;
 use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
@@ -29,14 +29,21 @@ pub fn render_run_summary(run: &RunResult) -> String {
         }
     }
     text.push_str(&facts.render());
-    for rep in &run.reps {
+    let bootstrap = run.replay.as_ref().and_then(|replay| replay.bootstrap.as_ref());
+    if let Some(bootstrap) = bootstrap {
+        text.push('\n');
+        text.push_str(&render_bootstrap(bootstrap));
+    }
+    // The runs of a bootstrap are in the result: they are too many to be read.
+    let shown = if bootstrap.is_some() { &[] } else { &run.reps[..] };
+    for rep in shown {
         text.push('\n');
         if run.reps.len() > 1 {
             text.push_str(&format!("repetition {} of {}\n", rep.index + 1, run.reps.len()));
         }
         text.push_str(&render_rep(rep));
     }
-    let run_times: Vec<f64> = run.reps.iter().map(|rep| rep.run_time_ns.as_secs_f64()).collect();
+    let run_times: Vec<f64> = shown.iter().map(|rep| rep.run_time_ns.as_secs_f64()).collect();
     if let Some(Estimate { mean, half_width_95: Some(half_width), count }) = Estimate::of(&run_times) {
         text.push_str(&format!(
             "\nrun time over {count} repetitions: {mean:.3} s ± {half_width:.3} s (95 % confidence, Student's t)\n"
@@ -46,6 +53,39 @@ pub fn render_run_summary(run: &RunResult) -> String {
         text.push_str(&format!("warning: {warning}\n"));
     }
     text
+}
+
+/// Figures over drawn workloads.
+fn render_bootstrap(bootstrap: &BootstrapResult) -> String {
+    let BootstrapResult { elements, draws, seed, .. } = bootstrap;
+    let mut columns = vec![("figure", Align::Left)];
+    columns.extend(["trace", "mean", "deviation", "95 % percentile interval"].map(|name| (name, Align::Right)));
+    if bootstrap.jackknife {
+        columns.push(("95 % BCa interval", Align::Right));
+    }
+    let mut table = Table::new(columns);
+    let interval = |ends: Option<[f64; 2]>| {
+        ends.map_or_else(|| "none".to_owned(), |[low, high]| format!("{} to {}", figure(low), figure(high)))
+    };
+    for of in &bootstrap.statistics {
+        let mut cells = vec![of.name.replace('_', " "), figure(of.value), figure(of.mean), figure(of.deviation)];
+        cells.push(interval(of.percentile_95));
+        if bootstrap.jackknife {
+            cells.push(interval(of.bca_95));
+        }
+        table.row(cells);
+    }
+    format!("bootstrap: N = {elements} groups, B = {draws} draws, seed {seed}\n{}", table.render())
+}
+
+/// Four digits or more.
+fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        100.0.. => 1,
+        1.0.. => 3,
+        _ => 6,
+    };
+    format!("{value:.decimals$}")
 }
 
 /// The summary that follows a simulation.

@@ -62,7 +62,7 @@ pub struct RunResult {
 }
 
 /// A replayed trace of system calls, over all repetitions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplayResult {
     /// System calls that were made. A transfer through a pipe may take several.
     pub calls_made: u64,
@@ -77,6 +77,44 @@ pub struct ReplayResult {
     pub ids_taken: u64,
     /// Waits for other tasks that were given up.
     pub waits_abandoned: u64,
+    /// Statistics over drawn workloads, if the trace's groups were drawn with replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapResult>,
+}
+
+/// Statistics over workloads that were drawn from a trace.
+///
+/// The first repetition replays the trace itself, the next `draws` ones replay drawn workloads. With `jackknife`, the
+/// last ones replay the trace without one of its groups each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BootstrapResult {
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Groups of the trace (N). They determine the width of the intervals.
+    pub elements: u64,
+    /// Replayed draws (B). They reduce the Monte-Carlo error only.
+    pub draws: u32,
+    /// Whether the trace was replayed without each of its groups.
+    pub jackknife: bool,
+    /// One for each figure.
+    pub statistics: Vec<BootstrapStatistic>,
+}
+
+/// A figure of a run over drawn workloads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BootstrapStatistic {
+    /// The figure, with its unit at the end.
+    pub name: String,
+    /// That of the trace itself.
+    pub value: f64,
+    /// Mean over the draws.
+    pub mean: f64,
+    /// Standard deviation over the draws.
+    pub deviation: f64,
+    /// 95 % interval between percentiles of the draws.
+    pub percentile_95: Option<[f64; 2]>,
+    /// 95 % interval, bias-corrected and accelerated; needs the jackknife.
+    pub bca_95: Option<[f64; 2]>,
 }
 
 /// What ends a run.

@@ -1,5 +1,7 @@
 //! `chronodisk run`: a program in a guest, on an emulated device.
 
+mod vary;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -21,7 +23,9 @@ use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use self::vary::Vary;
 use crate::device::{self, Device};
+use crate::draws::Draws;
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
 use crate::reps::Reps;
@@ -71,6 +75,11 @@ pub struct GuestArguments {
     /// Makes the file system even if the store holds something
     #[arg(long)]
     overwrite: bool,
+
+    /// Begins with the file system of this snapshot, made by `chronodisk trace snapshot`, instead of a new one. The
+    /// snapshot itself stays as it is
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "mkfs_options", "overwrite"])]
+    snapshot: Option<PathBuf>,
 
     /// Sets the capacity of each device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
@@ -287,11 +296,19 @@ fn interval(text: &str) -> Result<Nanos, String> {
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// What a guest is to do.
-pub enum Work {
+pub enum Work<'a> {
     /// Runs a program.
     Command(Vec<OsString>),
     /// Replays system calls.
     Replay(Arc<Plan>),
+    /// Replays other calls in each repetition.
+    Draws(&'a Draws),
+}
+
+impl Work<'_> {
+    fn replays(&self) -> bool {
+        !matches!(self, Work::Command(_))
+    }
 }
 
 /// Runs the command as often as asked, and keeps the result.
@@ -300,22 +317,31 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
 }
 
 /// Does the work as often as asked, and keeps the result.
-pub fn work(arguments: &GuestArguments, work: Work, given: &dyn Fn(&str) -> bool) -> Outcome {
-    let time = guest_time(arguments, matches!(work, Work::Replay(_)))?;
+pub fn work(arguments: &GuestArguments, work: Work<'_>, given: &dyn Fn(&str) -> bool) -> Outcome {
+    let time = guest_time(arguments, work.replays())?;
     if time == GuestTime::Real {
-        if matches!(work, Work::Replay(_)) {
+        if work.replays() {
             return Err(Failure::usage("--clock real can't be used with a trace, whose CPU time is not this host's"));
         }
         real_time_is_possible(arguments)?;
     }
     let devices = load_devices(arguments)?;
-    let options = run_options(arguments, time, &devices, work)?;
+    let draws = if let Work::Draws(draws) = work { Some(draws) } else { None };
+    let mut options = run_options(arguments, time, &devices, work)?;
+    let snapshot = arguments.begin_with_snapshot(&devices, &mut options)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
     runs::expect_place(&directory)?;
     let typed_seed = given("seed").then_some(arguments.seed);
     run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
     let new_files = NewFiles::of(&options.devices);
-    let run = repeat(arguments, given, &devices, &options, &directory);
+    let vary = Vary { draws, snapshot };
+    let mut run = repeat(arguments, given, &devices, &options, &directory, &vary);
+    if let Some(draws) = draws.filter(|_| run.is_kept && run.failure.is_none()) {
+        draws.aggregate(&mut run.result);
+        if let Err(failure) = stored::write_run(&directory, &run.result) {
+            run.fails(failure);
+        }
+    }
     if !run.command_began {
         new_files.remove();
         return run.failure.map_or(Ok(run.status), Err);
@@ -366,6 +392,19 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
 }
 
 impl GuestArguments {
+    /// So many repetitions, if a number was given.
+    pub fn repetitions(&self) -> Result<u32, Failure> {
+        match self.reps {
+            Reps::Fixed(count) => Ok(count),
+            Reps::Auto => Err(Failure::usage("--reps auto can't be used with --bootstrap; expected a number of draws")),
+        }
+    }
+
+    /// Another number of repetitions than was given.
+    pub fn repeat(&mut self, count: u32) {
+        self.reps = Reps::Fixed(count);
+    }
+
     /// Whether the guest makes or mounts a file system, and the host's tree is its root.
     pub fn expect_mounted(&self) -> Result<(), Failure> {
         if self.fs == FileSystem::None {
@@ -418,6 +457,7 @@ fn repeat(
     devices: &[Device],
     options: &RunOptions,
     directory: &Path,
+    vary: &Vary<'_>,
 ) -> Run {
     let all = all_options(arguments, options);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
@@ -435,7 +475,11 @@ fn repeat(
         let mut line = StageLine::new(options.file_system);
         // The first made the file system that the next replace.
         let overwrite = options.overwrite || index > 0;
-        let options = RunOptions { seed, overwrite, ..options.clone() };
+        let mut options = RunOptions { seed, overwrite, ..options.clone() };
+        if let Err(failure) = vary.prepare(index, &mut options) {
+            run.fails(failure);
+            return run;
+        }
         let outcome = chronodisk_guest::run(&options, &mut |stage| {
             run.command_began |= stage == Stage::Command;
             line.ended(stage);
@@ -502,7 +546,7 @@ fn run_options(
     arguments: &GuestArguments,
     time: GuestTime,
     devices: &[Device],
-    work: Work,
+    work: Work<'_>,
 ) -> Result<RunOptions, Failure> {
     if !arguments.mount.starts_with('/') || arguments.mount == "/" {
         return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
@@ -524,6 +568,7 @@ fn run_options(
     let (command, replay) = match work {
         Work::Command(command) => (command, None),
         Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think })),
+        Work::Draws(draws) => (Vec::new(), Some(ReplayOptions { plan: draws.plan.clone(), think })),
     };
     Ok(RunOptions {
         devices: device_options(arguments, devices)?,
@@ -758,11 +803,12 @@ fn all_options(arguments: &GuestArguments, options: &RunOptions) -> BTreeMap<Str
         [one] => json!(one),
         several => json!(several),
     };
-    let entries: [(&str, Value); 37] = [
+    let entries: [(&str, Value); 38] = [
         ("device", device),
         ("server", json!(arguments.elsewhere.server)),
         ("no-speculation", json!(arguments.elsewhere.no_speculation)),
-        ("fs", json!(arguments.fs.name())),
+        ("fs", json!(options.file_system.name())),
+        ("snapshot", json!(arguments.snapshot)),
         ("overwrite", json!(arguments.overwrite)),
         ("capacity", json!(arguments.capacity)),
         ("state", json!(arguments.state)),

@@ -4,8 +4,11 @@ mod bootstrap;
 mod convert;
 mod groups;
 mod import;
+mod record;
 mod replay;
+mod snapshot;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use chronodisk_report::{ReportError, read_calls};
@@ -14,7 +17,7 @@ use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
-/// Converts traces of block requests; imports, examines, draws and replays traces of system calls
+/// Converts traces of block requests; records, imports, examines, draws and replays traces of system calls
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -25,7 +28,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Convert(convert::Arguments),
+    Record(record::Arguments),
     Import(import::Arguments),
+    Snapshot(snapshot::Arguments),
     Groups(groups::Arguments),
     Bootstrap(bootstrap::Arguments),
     Replay(Box<replay::Arguments>),
@@ -35,7 +40,9 @@ enum Command {
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(arguments),
+        Command::Record(arguments) => record::execute(&arguments),
         Command::Import(arguments) => import::execute(&arguments),
+        Command::Snapshot(arguments) => snapshot::execute(&arguments),
         Command::Groups(arguments) => groups::execute(&arguments),
         Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
         Command::Replay(arguments) => replay::execute(*arguments, given),
@@ -47,7 +54,11 @@ fn read(path: &Path) -> Result<CallTrace, Failure> {
     read_calls(path).map_err(|error| {
         let other_kind = matches!(error, ReportError::Parquet { .. } | ReportError::Schema { .. });
         let failure = Failure::usage(error);
-        if other_kind { failure.help("traces of system calls are made by `chronodisk trace import`") } else { failure }
+        if other_kind {
+            failure.help("traces of system calls are made by `chronodisk trace record` and `chronodisk trace import`")
+        } else {
+            failure
+        }
     })
 }
 
@@ -57,4 +68,9 @@ fn incompleteness(header: &Header) -> Option<String> {
     let reasons = header.incomplete.iter().map(|(reason, count)| format!("{reason} {count}"));
     let all: Vec<String> = lost.into_iter().chain(reasons).collect();
     (!all.is_empty()).then(|| format!("warning: the trace is incomplete: {}", all.join(", ")))
+}
+
+/// How many tasks made calls.
+fn tasks(trace: &CallTrace) -> usize {
+    trace.records.iter().map(|record| record.task).collect::<BTreeSet<_>>().len()
 }
