@@ -13,6 +13,7 @@ mod guest {
     mod exact;
     mod file_systems;
     mod recorded;
+    mod regression;
     mod root;
     mod squash;
     mod stores;
