@@ -1,12 +1,13 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall demo test soak faults squash-soak bench ageing fuzz advisories
+.PHONY: help build install uninstall package demo test soak faults squash-soak bench ageing fuzz advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
 	@echo "make install     the command, its manual pages and completions, below PREFIX (/usr/local) and DESTDIR"
 	@echo "make uninstall   removes what make install put there"
-	@echo "make demo        PostMark on ext4 on three emulated devices, side by side"
+	@echo "make package     a Debian package of the same files, in target/package"
+	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make test        every check and every test"
 	@echo "make soak        guests with 100 kills of each process and 500 of any; 100 kills in each cell of docs/durability.md"
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
@@ -25,6 +26,9 @@ install:
 
 uninstall:
 	@scripts/install --uninstall
+
+package:
+	@scripts/package
 
 demo:
 	scripts/demo

@@ -1,18 +1,19 @@
 //! The command line: one variant per command, each with its flags in its own module.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    age, calibrate, compare, completions, devices, emulator_server, fit, image, kernel, man, mount, run, serve,
-    simulate, trace, validate, verify,
+    age, calibrate, compare, completions, devices, doctor, emulator_server, fit, help, image, kernel, man, mount,
+    report, rm, run, runs, serve, show, simulate, trace, validate, verify,
 };
 use crate::failure::Outcome;
+use crate::{completion, version};
 
 /// Runs real programs on emulated storage devices with accurate timing.
 #[derive(Debug, Parser)]
 #[command(
     name = "chronodisk",
-    version,
+    version = version::long(),
     max_term_width = 100,
     arg_required_else_help = true,
     subcommand_required = true,
@@ -40,13 +41,23 @@ enum Command {
     Fit(fit::Arguments),
     Verify(verify::Arguments),
     Compare(compare::Arguments),
+    Report(report::Arguments),
+    Runs(runs::Arguments),
+    Show(show::Arguments),
+    Rm(rm::Arguments),
     Devices(devices::Arguments),
+    Doctor(doctor::Arguments),
     Calibrate(calibrate::Arguments),
     Kernel(kernel::Arguments),
     Image(image::Arguments),
     Completions(completions::Arguments),
-    #[command(hide = true)]
     Man(man::Arguments),
+    Help(help::Arguments),
+}
+
+/// The definition of the command line, with what a shell can complete.
+pub fn command() -> clap::Command {
+    completion::with_completers(Cli::command())
 }
 
 impl Cli {
@@ -64,24 +75,28 @@ impl Cli {
             Command::Fit(arguments) => fit::execute(arguments),
             Command::Verify(arguments) => verify::execute(arguments),
             Command::Compare(arguments) => compare::execute(arguments),
+            Command::Report(arguments) => report::execute(arguments),
+            Command::Runs(arguments) => runs::execute(arguments),
+            Command::Show(arguments) => show::execute(arguments),
+            Command::Rm(arguments) => rm::execute(arguments),
             Command::Devices(arguments) => devices::execute(arguments),
+            Command::Doctor(arguments) => doctor::execute(arguments),
             Command::Calibrate(arguments) => calibrate::execute(arguments),
             Command::Kernel(arguments) => kernel::execute(arguments),
             Command::Image(arguments) => image::execute(arguments),
             Command::Completions(arguments) => completions::execute(arguments),
             Command::Man(arguments) => man::execute(arguments),
+            Command::Help(arguments) => help::execute(arguments),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_flags_are_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

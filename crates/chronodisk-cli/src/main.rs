@@ -5,10 +5,13 @@
 mod block_trace;
 mod cli;
 mod commands;
+mod completion;
 mod device;
 mod elsewhere;
 mod failure;
 mod http;
+mod kept;
+mod labels;
 mod native_result;
 mod output;
 mod quantity;
@@ -20,13 +23,17 @@ mod squash;
 mod stages;
 mod stored;
 mod suggest;
+mod version;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::FromArgMatches;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches};
+use clap_complete::env::CompleteEnv;
+
+use crate::commands::completions;
 
 fn main() -> ExitCode {
     // At a limit of file sizes (`ulimit -f`) a write then fails, and the client is told, instead of the signal's end of
@@ -46,9 +53,11 @@ fn main() -> ExitCode {
         Some("native-watchdog") => return chronodisk_native::native_watchdog(),
         _ => {}
     }
+    // A shell asks for completions by a variable; this ends the process then.
+    CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
     output::set_up_rendering();
     // clap ends with status 2 on wrong usage by itself.
-    let matches = cli::Cli::command().get_matches();
+    let matches = cli::command().get_matches();
     let given = |flag: &str| {
         // Of the innermost command: `trace replay`.
         let innermost = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();

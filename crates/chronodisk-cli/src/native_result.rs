@@ -10,15 +10,15 @@ use chronodisk_front::server::ServerOutcome;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::Attachment;
 use chronodisk_report::{
-    ClockInfo, Distribution, EndedBy, GuestInfo, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult, ServerResult,
-    Summary,
+    ClockInfo, Distribution, EndedBy, GuestInfo, Labels, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult,
+    ServerResult, Summary,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use serde_json::Value;
 
 use crate::device::Device;
 use crate::run_result::{host_info, server_result, server_warnings};
-use crate::{runs, stored};
+use crate::{runs, stored, version};
 
 /// What a native run is made of before it begins.
 pub struct NativeSetting<'a> {
@@ -43,6 +43,8 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
         run_id: name.to_string_lossy().into_owned(),
         started_at: runs::now_rfc3339(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        chronodisk_commit: version::commit(),
+        labels: Labels::default(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(setting.command),
         options_given: setting.options_given.clone(),

@@ -34,6 +34,31 @@ pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// A number of bytes with a decimal unit and three digits, as `ls` and disks have it.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    let (mut value, mut unit) = (bytes as f64, None);
+    while value >= 999.5 {
+        value /= 1000.0;
+        unit = Some(unit.map_or(0, |unit| unit + 1));
+    }
+    match unit {
+        None => format!("{bytes} B"),
+        Some(unit) if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        Some(unit) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        Some(unit) => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// The beginning of a text in one line, with an ellipsis if that is not all.
+pub fn shortened(text: &str, characters_max: usize) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(characters_max) {
+        None => line,
+        Some(_) => line.chars().take(characters_max - 1).chain(['…']).collect(),
+    }
+}
+
 /// Refuses a place where no file can be made, as far as that can be told before the work whose result goes there.
 pub fn expect_place(file: &Path) -> Result<(), Failure> {
     let shown = file.display();

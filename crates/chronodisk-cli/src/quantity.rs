@@ -1,6 +1,7 @@
 //! Values of flags that are more than a word: sizes and durations carry a unit, as in profiles.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use chronodisk_device::{Speed, parse_capacity, parse_duration};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
@@ -23,6 +24,23 @@ pub fn sector_bytes(text: &str) -> Result<u64, String> {
 /// A duration; zero is one.
 pub fn duration(text: &str) -> Result<Nanos, String> {
     parse_duration(text)
+}
+
+/// An age in days or a unit like them, such as `30d`.
+pub fn age(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a whole number of s, min, h, d or w, such as 30d".to_owned();
+    let digits = text.find(|character: char| !character.is_ascii_digit()).ok_or_else(expected)?;
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "s" => 1,
+        "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 604_800,
+        _ => return Err(expected()),
+    };
+    let number: u64 = number.parse().map_err(|_| expected())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(expected)
 }
 
 /// Durations between two bounds, both included, such as `0us..2ms`; one duration is both bounds.
@@ -95,6 +113,8 @@ mod tests {
         for text in ["2", "0x", "-1x", "1001x", "NaNx", "x"] {
             assert_eq!(cpu_speed(text).unwrap_err(), device_speed(text).unwrap_err());
         }
+        assert_eq!((age("30d"), age("2w")), (age("720h"), age("14d")));
+        assert!(["30", "d", "-1d", "1.5d", "1m", "99999999999999999999d"].into_iter().all(|text| age(text).is_err()));
         assert_eq!(share("0.7"), Ok(0.7));
         assert!(["1.1", "-0.1", "NaN", "seven"].into_iter().all(|text| share(text).is_err()));
         assert!(["0", "-1", "inf", "NaN"].into_iter().all(|text| factor(text).is_err()));

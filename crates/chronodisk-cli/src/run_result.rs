@@ -11,15 +11,15 @@ use chronodisk_guest::{
     Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Phase, PhaseName,
-    RUN_SCHEMA, RepResult, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
+    ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Labels, Phase,
+    PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
 };
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use serde_json::Value;
 
 use crate::device::Device;
-use crate::{runs, stored};
+use crate::{runs, stored, version};
 
 /// What a run is made of before it begins.
 pub struct Setting<'a> {
@@ -41,6 +41,8 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         run_id: name.to_string_lossy().into_owned(),
         started_at: runs::now_rfc3339(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        chronodisk_commit: version::commit(),
+        labels: Labels::default(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(&options.command),
         options_given: setting.options_given.clone(),
@@ -179,6 +181,8 @@ pub fn served(served: &Served<'_>) -> RunResult {
         run_id: name.to_string_lossy().into_owned(),
         started_at: served.started_at.clone(),
         chronodisk_version: env!("CARGO_PKG_VERSION").to_owned(),
+        chronodisk_commit: version::commit(),
+        labels: Labels::default(),
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         command: served.command.clone(),
         options_given: BTreeMap::new(),

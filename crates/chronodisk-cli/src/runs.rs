@@ -1,15 +1,17 @@
 //! The folder that keeps runs, and the names by which a run can be given: a directory, an id in
-//! that folder, or `last`.
+//! that folder, a name that a user gave, or `last`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::failure::Failure;
+use crate::kept::{self, Kept};
 use crate::suggest;
 
 /// Name of the link to the newest run.
-const LAST: &str = "last";
+pub const LAST: &str = "last";
 
 /// `$XDG_STATE_HOME/chronodisk/runs`, or `~/.local/state/chronodisk/runs`.
 ///
@@ -36,9 +38,15 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
         // `last` is a link; messages and results name the run itself.
         return Ok(fs::canonicalize(&kept).unwrap_or(kept));
     }
-    let known = ids(&folder);
+    let runs = kept::list(&folder);
+    let called = |kept: &&Kept| kept.head.as_ref().is_some_and(|head| head.labels.name.as_deref() == Some(name));
+    if let Some(newest) = runs.iter().rev().find(called) {
+        return Ok(newest.directory.clone());
+    }
+    let names: BTreeSet<String> = runs.iter().filter_map(|kept| kept.labels().name).collect();
+    let known: Vec<String> = names.into_iter().chain(ids(&folder)).collect();
     let failure = Failure::usage(format!(
-        "no run '{name}': it is neither a directory nor the id of a run in {}",
+        "no run '{name}': it is neither a directory nor the id or the name of a run in {}",
         folder.display()
     ));
     Err(match suggest::nearest(name, known.iter().map(String::as_str)) {
@@ -46,6 +54,37 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
         None if known.is_empty() => failure.help("no run has been kept there yet; `chronodisk run` keeps one"),
         None => failure.help(format!("the newest is {}", known[known.len() - 1])),
     })
+}
+
+/// The directories of the kept runs with a tag, oldest first.
+pub fn find_tagged(tag: &str) -> Result<Vec<PathBuf>, Failure> {
+    let folder = folder()?;
+    let runs = kept::list(&folder);
+    let tagged = runs.iter().filter(|kept| kept.labels().tags.iter().any(|of_run| of_run == tag));
+    let directories: Vec<PathBuf> = tagged.map(|kept| kept.directory.clone()).collect();
+    if !directories.is_empty() {
+        return Ok(directories);
+    }
+    let tags: BTreeSet<String> = runs.iter().flat_map(|kept| kept.labels().tags).collect();
+    let failure = Failure::usage(format!("no run in {} has the tag '{tag}'", folder.display()));
+    Err(match suggest::nearest(tag, tags.iter().map(String::as_str)) {
+        Some(help) => failure.help(help),
+        None => failure.help("`chronodisk run --tag TAG` tags a run; `chronodisk runs` lists the tags"),
+    })
+}
+
+/// Makes `last` name the newest run that is still there, if what it names is gone.
+pub fn forget_missing(folder: &Path) {
+    let link = folder.join(LAST);
+    if link.exists() || fs::symlink_metadata(&link).is_err() {
+        return;
+    }
+    match ids(folder).last() {
+        Some(newest) => remember(&folder.join(newest)),
+        None => {
+            let _ = fs::remove_file(&link);
+        }
+    }
 }
 
 /// Where a run will be kept: `output` if the user named one, else a new id in the folder. Nothing is
@@ -104,7 +143,7 @@ pub fn remember(directory: &Path) {
 }
 
 /// Ids of the kept runs, oldest first.
-fn ids(folder: &Path) -> Vec<String> {
+pub fn ids(folder: &Path) -> Vec<String> {
     let mut ids: Vec<String> = fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -137,6 +176,24 @@ fn timestamp(since_epoch: Duration, separators: &str) -> String {
     format!("{year:04}{dash}{month:02}{dash}{day:02}T{hour:02}{colon}{minute:02}{colon}{second:02}Z")
 }
 
+/// Seconds since 1970 of an instant as [`now_rfc3339`] writes it.
+pub fn seconds_of(timestamp: &str) -> Option<u64> {
+    let (date, time) = timestamp.strip_suffix('Z')?.split_once('T')?;
+    let numbers = |text: &str, separator| -> Option<[u64; 3]> {
+        text.split(separator).map(|word| word.parse().ok()).collect::<Option<Vec<u64>>>()?.try_into().ok()
+    };
+    let ([year, month, day], [hour, minute, second]) = (numbers(date, '-')?, numbers(time, ':')?);
+    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // The inverse of `civil_date`: years begin in March, so that the leap day is the last.
+    let year = year - u64::from(month <= 2);
+    let (era, year_of_era, month_from_march) = (year / 400, year % 400, (month + 9) % 12);
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let days = era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    Some((days.checked_sub(719_468)? * 86_400) + hour * 3_600 + minute * 60 + second)
+}
+
 /// Year, month and day of the day that is `days` after 1970-01-01.
 ///
 /// Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`, for days from
@@ -165,8 +222,12 @@ mod tests {
             (1_735_689_599, "20241231T235959Z"),
         ] {
             assert_eq!(timestamp(Duration::from_secs(seconds), ""), text);
+            assert_eq!(seconds_of(&timestamp(Duration::from_secs(seconds), "-:")), Some(seconds));
         }
         assert_eq!(timestamp(Duration::from_secs(951_782_400), "-:"), "2000-02-29T00:00:00Z");
+        for wrong in ["", "2000-02-29", "2000-13-01T00:00:00Z", "x-y-zT0:0:0Z", "1969-01-01T00:00:00Z"] {
+            assert_eq!(seconds_of(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

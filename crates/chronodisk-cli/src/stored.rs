@@ -7,6 +7,7 @@
 //! | `simulation.json` | a simulation | [`Simulation`] |
 //! | `device.json` | a simulation | [`DeviceUsed`] |
 //! | `requests.parquet` | a simulation | log of the device's requests |
+//! | `plot.svg` | both | what `show --plot` drew |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +18,40 @@ use chronodisk_sim::{Nanos, RequestRecord};
 use crate::device::Device;
 use crate::failure::Failure;
 
-const RUN: &str = "result.json";
-const SIMULATION: &str = "simulation.json";
+/// Name of the result of a run.
+pub const RUN: &str = "result.json";
+/// Name of the result of a simulation.
+pub const SIMULATION: &str = "simulation.json";
 const DEVICE: &str = "device.json";
+/// Name of the plot that `show --plot` draws beside a result.
+pub const PLOT: &str = "plot.svg";
 const SIMULATION_LOG: &str = "requests.parquet";
 
 /// Name of the log of a run's repetition.
 pub fn log_name(repetition: u32) -> String {
     format!("requests-{repetition}.parquet")
+}
+
+/// The files in a directory that a run or a simulation left there, those of an interrupted one included.
+pub fn files_of(directory: &Path) -> Vec<PathBuf> {
+    let ours = |name: &str| {
+        // An `AtomicFile` that was not kept.
+        let name = match name.strip_prefix('.').and_then(|rest| rest.strip_suffix(".partial")) {
+            Some(rest) => rest.rsplit_once('.').map_or(rest, |(name, _)| name),
+            None => name,
+        };
+        let is_log =
+            name.strip_prefix("requests").and_then(|rest| rest.strip_suffix(".parquet")).is_some_and(|number| {
+                number.is_empty() || number.strip_prefix('-').is_some_and(|number| number.parse::<u32>().is_ok())
+            });
+        is_log || [RUN, SIMULATION, DEVICE, PLOT].contains(&name)
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    let mut files: Vec<PathBuf> =
+        files.filter(|entry| entry.file_name().to_str().is_some_and(ours)).map(|entry| entry.path()).collect();
+    files.sort();
+    files
 }
 
 /// Keeps the log of a repetition.
@@ -58,6 +85,25 @@ pub fn read_repetition(directory: &Path, log_file: &str) -> Result<Vec<RequestRe
         return Err(Failure::usage(format!("{}: '{log_file}' is not a file name", directory.join(RUN).display())));
     }
     read_log(&directory.join(log_file)).map_err(unreadable)
+}
+
+/// Whether a directory holds a simulation and no run.
+pub fn is_simulation(directory: &Path) -> bool {
+    directory.join(SIMULATION).exists()
+}
+
+/// Reads a simulation and its requests.
+pub fn read_simulation(directory: &Path) -> Result<(Simulation, Vec<RequestRecord>), Failure> {
+    let simulation = Simulation::read(&directory.join(SIMULATION)).map_err(unreadable)?;
+    Ok((simulation, read_repetition(directory, SIMULATION_LOG)?))
+}
+
+/// Reads the device of a simulation.
+pub fn read_device(directory: &Path) -> Result<DeviceUsed, Failure> {
+    let path = directory.join(DEVICE);
+    let text = fs::read_to_string(&path)
+        .map_err(|error| Failure::usage(format!("{}: can't read: {error}", path.display())))?;
+    serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
 /// Keeps a simulation with its log.
@@ -113,11 +159,7 @@ pub struct Repetition {
 /// Reads a run or a simulation for a replay.
 pub fn read_replayable(directory: &Path) -> Result<Replayable, Failure> {
     if directory.join(SIMULATION).exists() {
-        let path: PathBuf = directory.join(DEVICE);
-        let text = fs::read_to_string(&path)
-            .map_err(|error| Failure::usage(format!("{}: can't read: {error}", path.display())))?;
-        let device =
-            serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        let device = read_device(directory)?;
         let records = read_repetition(directory, SIMULATION_LOG)?;
         let repetition = Repetition { records, end: None, seed: None };
         return Ok(Replayable { devices: vec![device], repetitions: vec![repetition] });

@@ -12,6 +12,7 @@ mod guest {
     mod endings;
     mod exact;
     mod file_systems;
+    mod regression;
     mod root;
     mod squash;
     mod stores;

@@ -6,7 +6,7 @@ use crate::schema::to_json;
 use crate::statistics::Estimate;
 use crate::summary::ratio;
 use crate::table::{Align, Table};
-use crate::{RepResult, RunResult};
+use crate::{Judgement, RepResult, RunResult};
 
 /// Name and version of [`Comparison`]'s form.
 pub const COMPARISON_SCHEMA: &str = "chronodisk.compare/1";
@@ -18,13 +18,18 @@ pub const COMPARISON_SCHEMA: &str = "chronodisk.compare/1";
 pub fn compare(runs: &[RunResult]) -> Comparison {
     let mut notes = Vec::new();
     let Some(baseline) = runs.first() else {
-        return Comparison { schema: COMPARISON_SCHEMA.into(), rows: Vec::new(), notes: vec!["no runs".into()] };
+        return Comparison {
+            schema: COMPARISON_SCHEMA.into(),
+            rows: Vec::new(),
+            notes: vec!["no runs".into()],
+            judgements: vec![],
+        };
     };
     for run in runs {
         note_oddities(baseline, run, &mut notes);
     }
     let rows = runs.iter().map(|run| ComparisonRow::new(baseline, run)).collect();
-    Comparison { schema: COMPARISON_SCHEMA.into(), rows, notes }
+    Comparison { schema: COMPARISON_SCHEMA.into(), rows, notes, judgements: Vec::new() }
 }
 
 /// The result of [`compare`].
@@ -36,6 +41,9 @@ pub struct Comparison {
     pub rows: Vec<ComparisonRow>,
     /// What makes the runs less comparable.
     pub notes: Vec<String>,
+    /// Whether the runs are worse than they may be, by the conditions that were given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judgements: Vec<Judgement>,
 }
 
 /// A run in a comparison. Means are over its repetitions.
@@ -157,6 +165,10 @@ impl Comparison {
         for note in &self.notes {
             text.push_str(&format!("note: {note}\n"));
         }
+        for Judgement { run_id, condition, failed, reason, .. } in &self.judgements {
+            let verdict = if *failed { "FAILED" } else { "passed" };
+            text.push_str(&format!("{verdict}: {run_id}: {condition}: {reason}\n"));
+        }
         text
     }
 
@@ -168,7 +180,7 @@ impl Comparison {
 }
 
 /// Repetitions of the baseline with those of the run that belong to them.
-fn pairs<'a>(baseline: &'a RunResult, run: &'a RunResult) -> Vec<(&'a RepResult, &'a RepResult)> {
+pub(crate) fn pairs<'a>(baseline: &'a RunResult, run: &'a RunResult) -> Vec<(&'a RepResult, &'a RepResult)> {
     let known = |run: &RunResult| run.reps.iter().all(|rep| rep.seed.is_some());
     if !known(baseline) || !known(run) {
         return baseline.reps.iter().zip(&run.reps).collect();

@@ -11,6 +11,7 @@
 //! - [`compare`](compare()) sets runs side by side, with paired differences.
 //! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
 //!   without colours; [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
+//! - [`render_report`] makes one HTML page of runs, with charts.
 //!
 //! Everything here is a pure function of its input, except for reading and writing the files.
 #![forbid(unsafe_code)]
@@ -20,6 +21,9 @@ mod compare;
 mod error;
 mod fidelity;
 mod files;
+mod html;
+mod judge;
+mod labels;
 mod log;
 mod plot;
 mod render;
@@ -38,6 +42,11 @@ pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
 pub use files::AtomicFile;
 pub use files::write_text;
+pub use html::{
+    ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, charted_window, render_report,
+};
+pub use judge::{Condition, Judgement, judge, render_junit, render_markdown};
+pub use labels::Labels;
 pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};

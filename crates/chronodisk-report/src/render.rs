@@ -265,7 +265,7 @@ fn push_distribution(table: &mut Table, name: &str, requests: u64, distribution:
 }
 
 /// A number of bytes with a binary unit that leaves up to four digits before the point.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

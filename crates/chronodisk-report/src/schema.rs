@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
-use crate::{Distribution, Fidelity, ReportError, Summary};
+use crate::{Distribution, Fidelity, Labels, ReportError, Summary};
 
 /// Name and version of [`RunResult`]'s form. The version changes when a reader of the old one
 /// would misread the new one; added fields don't change it.
@@ -27,6 +27,12 @@ pub struct RunResult {
     pub started_at: String,
     /// Version of the program that made it.
     pub chronodisk_version: String,
+    /// Commit that the program was built from, if it was built from a checkout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chronodisk_commit: Option<String>,
+    /// What the user calls it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The whole command line as it was given.
     pub command_line: Vec<String>,
     /// The program that ran in the guest, with its arguments.
@@ -472,22 +478,23 @@ impl RunResult {
     /// If the file can't be read, is not JSON (with line and column), has another schema, or
     /// lacks a field.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
-        let text = fs::read_to_string(path).map_err(|source| ReportError::Io {
-            path: path.to_owned(),
-            action: "read",
-            source,
-        })?;
-        let malformed =
-            |error: serde_json::Error| ReportError::Json { path: path.to_owned(), message: error.to_string() };
-        // The schema comes first: what another version lacks or adds is no mistake of the file's.
-        let value: serde_json::Value = serde_json::from_str(&text).map_err(malformed)?;
-        let found = value.get("schema").and_then(|schema| schema.as_str());
-        if found != Some(RUN_SCHEMA) {
-            let found = found.map(str::to_owned);
-            return Err(ReportError::Schema { path: path.to_owned(), found, expected: RUN_SCHEMA });
-        }
-        serde_json::from_str(&text).map_err(malformed)
+        read_json(path, RUN_SCHEMA)
     }
+}
+
+/// Reads a JSON file of one schema.
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, schema: &'static str) -> Result<T, ReportError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
+    let malformed = |error: serde_json::Error| ReportError::Json { path: path.to_owned(), message: error.to_string() };
+    // The schema comes first: what another version lacks or adds is no mistake of the file's.
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(malformed)?;
+    let found = value.get("schema").and_then(|schema| schema.as_str());
+    if found != Some(schema) {
+        let found = found.map(str::to_owned);
+        return Err(ReportError::Schema { path: path.to_owned(), found, expected: schema });
+    }
+    serde_json::from_str(&text).map_err(malformed)
 }
 
 /// Pretty JSON with a line break at the end.

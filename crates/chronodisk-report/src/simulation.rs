@@ -1,12 +1,13 @@
 //! The result of a simulation.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use chronodisk_sim::RequestRecord;
 use serde::{Deserialize, Serialize};
 
-use crate::schema::to_json;
-use crate::{Distribution, Summary};
+use crate::schema::{read_json, to_json};
+use crate::{Distribution, ReportError, Summary};
 
 /// Name and version of [`Simulation`]'s form.
 pub const SIMULATION_SCHEMA: &str = "chronodisk.simulate/1";
@@ -63,6 +64,14 @@ impl Simulation {
             latency_us: summary.service_time_us,
             summary,
         }
+    }
+
+    /// Reads what was kept as JSON.
+    ///
+    /// # Errors
+    /// If the file can't be read, is not JSON, has another schema, or lacks a field.
+    pub fn read(path: &Path) -> Result<Self, ReportError> {
+        read_json(path, SIMULATION_SCHEMA)
     }
 
     /// As JSON, with a line break at the end.

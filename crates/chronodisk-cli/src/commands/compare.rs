@@ -1,48 +1,95 @@
 //! `chronodisk compare`: runs side by side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use chronodisk_report::{PhaseName, PlotRun, RunResult, compare, plot_comparison, service_times};
+use chronodisk_report::{
+    Condition, PhaseName, PlotRun, RunResult, compare, judge, plot_comparison, render_junit, render_markdown,
+    service_times,
+};
 use chronodisk_sim::Nanos;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, runs, stored};
+use crate::labels::RunChoice;
+use crate::{output, stored};
 
 /// Compares runs in one table, with paired differences to the first
+///
+/// The first run is the baseline. It can also be the file result.json of a run, such as one that is committed beside a
+/// project's tests.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: chronodisk compare runs/null runs/first-disk --plot runs.svg")]
+#[command(
+    after_help = "Exit status: 1 if a condition of --fail-if holds, else 0.\n\nExample: chronodisk compare before after --plot runs.svg\n\
+    \x20        chronodisk compare baseline.json last --fail-if 'run_time > +5%'"
+)]
 pub struct Arguments {
-    /// Compares these runs: directories, ids, or `last`. The first is the baseline
-    #[arg(required = true, value_name = "RUN")]
-    runs: Vec<String>,
+    #[command(flatten)]
+    choice: RunChoice,
 
     /// Plots run times and distributions of service times to this file
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
-    /// Prints the result as JSON on standard output
-    #[arg(long)]
+    /// Fails (status 1) if a run differs from the baseline beyond this limit, such as 'run_time > +5%'. The whole 95 %
+    /// interval must be beyond; may be repeated. Metrics: run_time, requests, service_time_mean, service_time_p99,
+    /// bytes_written, flushes
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Condition>,
+
+    /// Selects the format of the result on standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+
+    /// Prints the result as JSON on standard output, as --output json does
+    #[arg(long, conflicts_with = "output")]
     json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+    /// XML that CI services show as tests
+    Junit,
+    /// A table for a comment on a pull request
+    Markdown,
 }
 
 /// Compares, and writes the table.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let directories = arguments.runs.iter().map(|run| runs::find(run)).collect::<Result<Vec<_>, _>>()?;
-    let results = directories.iter().map(|directory| stored::read_run(directory)).collect::<Result<Vec<_>, _>>()?;
-    let comparison = compare(&results);
-    if arguments.json {
-        output::data(&comparison.to_json())?;
-    } else {
-        output::data(&comparison.render())?;
+    arguments.plot.as_deref().map_or(Ok(()), output::expect_place)?;
+    let directories = arguments.choice.directories_or_files()?;
+    if let (Some(file), Some(_)) = (directories.iter().find(|path| path.is_file()), &arguments.plot) {
+        let failure = Failure::usage(format!("{}: a result without its requests can't be plotted", file.display()));
+        return Err(failure.help("name the run's directory"));
     }
+    if !arguments.fail_if.is_empty() && directories.len() < 2 {
+        return Err(Failure::usage("--fail-if needs a baseline and a run to be judged; only one run was named"));
+    }
+    let results = directories.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut comparison = compare(&results);
+    comparison.judgements = judge(&results, &arguments.fail_if);
+    output::data(&match arguments.output {
+        _ if arguments.json => comparison.to_json(),
+        Format::Text => comparison.render(),
+        Format::Json => comparison.to_json(),
+        Format::Junit => render_junit(&comparison),
+        Format::Markdown => render_markdown(&comparison),
+    })?;
     if let Some(path) = &arguments.plot {
         plot(path, &directories, &results)?;
     }
-    Ok(status::FINE)
+    let failed = comparison.judgements.iter().any(|judgement| judgement.failed);
+    Ok(if failed { status::CHECK_FAILED } else { status::FINE })
 }
 
-fn plot(path: &std::path::Path, directories: &[PathBuf], results: &[RunResult]) -> Result<(), Failure> {
+/// A result in a run's directory, or in a file of its own.
+fn read(path: &Path) -> Result<RunResult, Failure> {
+    if path.is_file() { RunResult::read(path).map_err(Failure::usage) } else { stored::read_run(path) }
+}
+
+/// Draws runs beside each other.
+pub fn plot(path: &Path, directories: &[PathBuf], results: &[RunResult]) -> Result<(), Failure> {
     let mut times: Vec<Vec<Nanos>> = Vec::new();
     for (directory, result) in directories.iter().zip(results) {
         let mut of_run = Vec::new();

@@ -1,12 +1,14 @@
 //! `chronodisk completions`: a completion script for a shell.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
+use clap_complete::env::Shells;
 
-use crate::cli::Cli;
-use crate::failure::{Outcome, status};
+use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
 /// Prints a shell completion script
+///
+/// The script asks the installed command, so that it completes names of profiles, runs, tags and file systems.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk completions bash > ~/.local/share/bash-completion/completions/chronodisk")]
 pub struct Arguments {
@@ -14,10 +16,18 @@ pub struct Arguments {
     shell: clap_complete::Shell,
 }
 
+/// The variable by which a script asks the command for completions.
+pub const VARIABLE: &str = "COMPLETE";
+
 /// Writes the script.
 pub fn execute(arguments: Arguments) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "chronodisk", &mut script);
+    let shells = Shells::builtins();
+    let shell = arguments.shell.to_string();
+    let completer = shells.completer(&shell).expect("the parser lets only known shells through");
+    completer
+        .write_registration(VARIABLE, "chronodisk", "chronodisk", "chronodisk", &mut script)
+        .map_err(|error| Failure::host(format!("can't write the script: {error}")))?;
     output::data(&String::from_utf8_lossy(&script))?;
     Ok(status::FINE)
 }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 
-use crate::cli::Cli;
+use crate::cli;
 use crate::failure::{Failure, Outcome, status};
 
 /// Writes the manual pages to a directory
@@ -21,6 +21,6 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let directory = &arguments.directory;
     let cannot = |error| Failure::host(format!("can't write the manual pages to {}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(cannot)?;
-    clap_mangen::generate_to(Cli::command(), directory).map_err(cannot)?;
+    clap_mangen::generate_to(cli::command(), directory).map_err(cannot)?;
     Ok(status::FINE)
 }

@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use super::serve::recording::Gathered;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
+use crate::labels::LabelArguments;
 use crate::native_result::{NativeRep, NativeSetting, native_repetition, native_result, settings_of};
 use crate::reps::Reps;
 use crate::run_result::host_memory_bytes;
@@ -98,6 +99,9 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
     ram_budget: Option<u64>,
 
+    #[command(flatten)]
+    labels: LabelArguments,
+
     /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -141,6 +145,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         mount_options: arguments.mount_options.as_deref().unwrap_or_default(),
         scheduler: &arguments.scheduler,
     });
+    result.labels = arguments.labels.labels();
     let run = Run { arguments: &arguments, device: &device, directory: &directory, place, interruption };
     let (status, failure) = run.repeat(&mut result);
     if result.reps.is_empty() {

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::{Failure, Outcome, status};
+use crate::labels::LabelArguments;
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::run_stores::{self, NewFiles};
@@ -195,6 +196,9 @@ pub struct GuestArguments {
     /// Checks the file system after it is unmounted; errors end the run with status 1
     #[arg(long)]
     check: bool,
+
+    #[command(flatten)]
+    labels: LabelArguments,
 
     /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
@@ -422,7 +426,8 @@ fn repeat(
     let all = all_options(arguments, options);
     let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
     let setting = Setting { directory, devices, options, options_given: options_given.collect(), all_options: all };
-    let result = run_result(&setting);
+    let mut result = run_result(&setting);
+    result.labels = arguments.labels.labels();
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
     for index in 0.. {
         if !arguments.reps.wants_more(&run.result) {

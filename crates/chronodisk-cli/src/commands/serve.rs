@@ -34,6 +34,7 @@ use super::mount;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
+use crate::labels::LabelArguments;
 use crate::native_result::settings_of;
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
@@ -185,6 +186,9 @@ pub struct Arguments {
     /// Writes the process id to this file once clients can connect, and removes it at the end
     #[arg(long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
+
+    #[command(flatten)]
+    labels: LabelArguments,
 
     /// Writes the result to this directory (default: a new one in ~/.local/state/chronodisk/runs)
     #[arg(long, short, value_name = "DIR")]
@@ -533,6 +537,7 @@ fn keep(
     });
     drop(state);
     (result.options_given, result.options) = (options_given, all);
+    result.labels = arguments.labels.labels();
     output::note(render_run_summary(&result).trim_end());
     let shown = if arguments.json { output::data(&result.to_json()) } else { Ok(()) };
     stored::write_run(directory, &result)?;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use chronodisk_report::{
-    ClockInfo, DeviceUsed, EndedBy, GuestInfo, HostInfo, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult, Summary,
+    ClockInfo, DeviceUsed, EndedBy, GuestInfo, HostInfo, Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult,
+    Summary,
 };
 use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
 
@@ -76,6 +77,8 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         run_id: run_id.into(),
         started_at: "2025-01-02T03:04:05Z".into(),
         chronodisk_version: "0.1.0".into(),
+        chronodisk_commit: None,
+        labels: Labels::default(),
         command_line: ["chronodisk", "run", "--device", device, "--", "postmark"].map(String::from).into(),
         command: vec!["postmark".into()],
         options_given: BTreeMap::from([("device".into(), device.into())]),

@@ -1,0 +1,72 @@
+//! `chronodisk report`: runs as one HTML page.
+
+use std::path::{Path, PathBuf};
+
+use chronodisk_report::{
+    ChartsBuilder, ReportRun, ReportSource, Resolution, charted_window, render_report, write_text,
+};
+use chronodisk_sim::Nanos;
+use clap::Args;
+
+use crate::failure::{Failure, Outcome, status};
+use crate::labels::RunChoice;
+use crate::{output, stored, version};
+
+/// Writes an HTML page with tables and charts of runs
+///
+/// The page needs no network: the library that draws is in it. The first run is the baseline of differences.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk report before after -o report.html")]
+pub struct Arguments {
+    #[command(flatten)]
+    choice: RunChoice,
+
+    /// Writes the page to this file, and replaces it if it exists
+    #[arg(long, short, value_name = "FILE.html", required = true)]
+    output: PathBuf,
+
+    /// Sets the page's title
+    #[arg(long, value_name = "TEXT", default_value = "Chronodisk report")]
+    title: String,
+}
+
+/// Reads one run after the other, so that memory holds the requests of one repetition only.
+pub fn execute(arguments: Arguments) -> Outcome {
+    output::expect_place(&arguments.output)?;
+    let directories = arguments.choice.directories()?;
+    let resolution = Resolution::for_runs(directories.len());
+    let progress = output::Progress::new(directories.len() as u64, "runs");
+    let mut runs = Vec::new();
+    for directory in &directories {
+        runs.push(read(directory, resolution)?);
+        progress.advance(1);
+    }
+    progress.finish();
+    let page = render_report(&arguments.title, &runs, &format!("chronodisk {}", version::long()));
+    write_text(&arguments.output, &page, true).map_err(Failure::host)?;
+    let size = output::size(page.len() as u64);
+    output::note(format_args!("report: {}, {size}", arguments.output.display()));
+    Ok(status::FINE)
+}
+
+fn read(directory: &Path, resolution: Resolution) -> Result<ReportRun, Failure> {
+    let mut charts = ChartsBuilder::new(resolution);
+    if stored::is_simulation(directory) {
+        let (simulation, records) = stored::read_simulation(directory)?;
+        let device = stored::read_device(directory)?;
+        let start = records.iter().map(|record| record.arrival).min().unwrap_or_default();
+        let end = records.iter().filter(|record| record.is_completed()).map(|record| record.completed).max();
+        charts.add(&records, &(start..end.unwrap_or(start).saturating_add(Nanos::from_nanos(1))));
+        let name = directory.file_name().unwrap_or(directory.as_os_str()).to_string_lossy().into_owned();
+        let source = ReportSource::Simulation { name, simulation: Box::new(simulation), device: Box::new(device) };
+        return Ok(ReportRun { source, charts: charts.finish() });
+    }
+    let result = stored::read_run(directory)?;
+    for rep in &result.reps {
+        let records = stored::read_repetition(directory, &rep.log_file)?;
+        let window = charted_window(rep);
+        let end = window.end.min(rep.end_ns.max(window.start));
+        charts.add(&records, &(window.start..end));
+    }
+    Ok(ReportRun { source: ReportSource::Run(Box::new(result)), charts: charts.finish() })
+}

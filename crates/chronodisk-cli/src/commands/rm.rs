@@ -1,0 +1,105 @@
+//! `chronodisk rm`: deletes kept runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::{Failure, Outcome, status};
+use crate::kept::{self, Kept};
+use crate::{output, quantity, runs, stored};
+
+/// Deletes kept runs
+///
+/// Deletes the files that Chronodisk wrote, and the run's directory if nothing else is in it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk rm --older-than 30d")]
+pub struct Arguments {
+    /// Deletes these runs: directories, ids, names (the newest of that name), or `last`
+    #[arg(required_unless_present_any = ["tags", "older_than"], value_name = "RUN")]
+    runs: Vec<String>,
+
+    /// Deletes the kept runs with this tag; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+
+    /// Deletes only runs that began longer ago than this, such as 30d; alone, of all kept runs
+    #[arg(long, value_name = "AGE", value_parser = quantity::age)]
+    older_than: Option<Duration>,
+
+    /// Says what would be deleted, and deletes nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Prints the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Name and version of the JSON form; added fields don't change it.
+const SCHEMA: &str = "chronodisk.rm/1";
+
+#[derive(Serialize)]
+struct Report {
+    schema: &'static str,
+    dry_run: bool,
+    bytes: u64,
+    deleted: Vec<PathBuf>,
+}
+
+/// Deletes what was chosen; all names are looked up before anything is deleted.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let mut chosen = Vec::new();
+    for name in &arguments.runs {
+        let directory = runs::find(name)?;
+        let kept = Kept::read(directory.clone());
+        chosen.push(kept.ok_or_else(|| Failure::usage(format!("{} holds no run", directory.display())))?);
+    }
+    for tag in &arguments.tags {
+        chosen.extend(runs::find_tagged(tag)?.into_iter().filter_map(Kept::read));
+    }
+    if arguments.runs.is_empty() && arguments.tags.is_empty() {
+        chosen = kept::list(&runs::folder()?);
+    }
+    chosen.retain(|kept| arguments.older_than.is_none_or(|least| kept.age() > least));
+    chosen.sort_by(|a, b| a.directory.cmp(&b.directory));
+    chosen.dedup_by(|a, b| a.directory == b.directory);
+
+    let mut report = Report { schema: SCHEMA, dry_run: arguments.dry_run, bytes: 0, deleted: Vec::new() };
+    for kept in chosen {
+        if !arguments.dry_run {
+            delete(&kept.directory)?;
+        }
+        let verb = if arguments.dry_run { "would delete" } else { "deleted" };
+        output::note(format_args!("{verb} {}, {}", kept.directory.display(), output::size(kept.bytes)));
+        report.bytes += kept.bytes;
+        report.deleted.push(kept.directory);
+    }
+    if let Ok(folder) = runs::folder() {
+        runs::forget_missing(&folder);
+    }
+    if report.deleted.is_empty() {
+        output::note("no run is that old");
+    } else if report.deleted.len() > 1 {
+        output::note(format_args!("{} runs, {}", report.deleted.len(), output::size(report.bytes)));
+    }
+    if arguments.json {
+        output::json(&report)?;
+    }
+    Ok(status::FINE)
+}
+
+/// Deletes a run's files. The result goes last: until then an interrupted deletion shows as a run.
+fn delete(directory: &Path) -> Result<(), Failure> {
+    let mut files = stored::files_of(directory);
+    files.sort_by_key(|file| file.ends_with(stored::RUN));
+    for file in files {
+        fs::remove_file(&file).map_err(|error| Failure::host(format!("{}: can't delete: {error}", file.display())))?;
+    }
+    if fs::remove_dir(directory).is_err() {
+        output::note(format_args!("{} is kept: it holds other files", directory.display()));
+    }
+    Ok(())
+}

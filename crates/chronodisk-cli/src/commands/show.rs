@@ -1,0 +1,68 @@
+//! `chronodisk show`: a kept result once more.
+
+use std::path::{Path, PathBuf};
+
+use chronodisk_report::{RunResult, render_run_summary, render_simulation};
+use clap::Args;
+
+use crate::commands::compare;
+use crate::failure::{Failure, Outcome, status};
+use crate::{output, runs, stored};
+
+/// Prints the summary of a kept run once more
+#[derive(Debug, Args)]
+#[command(after_help = "Example: chronodisk show last --plot")]
+pub struct Arguments {
+    /// Shows this run: a directory, an id, a name (the newest of that name), or `last`
+    #[arg(value_name = "RUN")]
+    run: String,
+
+    /// Plots run times and distribution of service times to this file (default: plot.svg beside the result)
+    #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
+    plot: Option<Option<PathBuf>>,
+
+    /// Prints the whole result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints what was kept.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let directory = runs::find(&arguments.run)?;
+    if stored::is_simulation(&directory) {
+        return show_simulation(&arguments, &directory);
+    }
+    let plot = arguments.plot.map(|file| file.unwrap_or_else(|| directory.join(stored::PLOT)));
+    plot.as_deref().map_or(Ok(()), output::expect_place)?;
+    let result = stored::read_run(&directory)?;
+    let text = if arguments.json { result.to_json() } else { head(&result) + &render_run_summary(&result) };
+    output::data(&text)?;
+    if let Some(file) = plot {
+        compare::plot(&file, std::slice::from_ref(&directory), std::slice::from_ref(&result))?;
+    }
+    Ok(status::FINE)
+}
+
+fn show_simulation(arguments: &Arguments, directory: &Path) -> Outcome {
+    if arguments.plot.is_some() {
+        let failure = Failure::usage(format!("{} holds a simulation; --plot draws runs", directory.display()));
+        return Err(failure.help("`chronodisk report` draws simulations, too"));
+    }
+    let (simulation, _) = stored::read_simulation(directory)?;
+    output::data(&if arguments.json { simulation.to_json() } else { render_simulation(&simulation) })?;
+    Ok(status::FINE)
+}
+
+/// What a summary says that does not follow its own run: when it was, and what the user called it.
+fn head(result: &RunResult) -> String {
+    let labels = &result.labels;
+    let commit = result.chronodisk_commit.as_ref().map_or(String::new(), |commit| format!(" ({commit})"));
+    let mut text = format!("started {} by chronodisk {}{commit}\n", result.started_at, result.chronodisk_version);
+    text.extend(labels.name.iter().map(|name| format!("name {name}\n")));
+    if !labels.tags.is_empty() {
+        text.push_str(&format!("tags {}\n", labels.tags.join(", ")));
+    }
+    text.extend(labels.note.iter().map(|note| format!("note {note}\n")));
+    text.push('\n');
+    text
+}

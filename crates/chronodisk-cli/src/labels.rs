@@ -1,0 +1,102 @@
+//! Flags by which a run gets its name, tags and note, and by which runs are chosen.
+
+use std::path::PathBuf;
+
+use chronodisk_report::Labels;
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::runs;
+
+/// Flags of every command that keeps a run.
+#[derive(Debug, Args)]
+pub struct LabelArguments {
+    /// Names the run, for `show`, `compare` and `report`
+    #[arg(long, value_name = "NAME", value_parser = word)]
+    name: Option<String>,
+
+    /// Tags the run, for `runs --tag` and `compare --tag`; may be repeated
+    #[arg(long = "tag", value_name = "TAG", value_parser = word)]
+    tags: Vec<String>,
+
+    /// Keeps this remark with the run
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+impl LabelArguments {
+    /// The labels that were given.
+    pub fn labels(&self) -> Labels {
+        let mut tags = self.tags.clone();
+        tags.sort();
+        tags.dedup();
+        Labels { name: self.name.clone(), tags, note: self.note.clone() }
+    }
+}
+
+/// Longest name or tag in characters.
+const WORD_MAX: usize = 80;
+
+/// A name or a tag: one word, which can't be taken for a path, an option or the newest run.
+pub fn word(text: &str) -> Result<String, String> {
+    let permitted = |character: char| character.is_alphanumeric() || "-_.+:@=".contains(character);
+    let is_word = text.chars().all(permitted) && text.starts_with(char::is_alphanumeric);
+    match text {
+        runs::LAST => Err("'last' stands for the newest run".into()),
+        _ if !is_word => Err("expected letters, digits and -_.+:@=, beginning with a letter or digit".into()),
+        _ if text.chars().count() > WORD_MAX => Err(format!("expected at most {WORD_MAX} characters")),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// Flags of every command that works on several runs.
+#[derive(Debug, Args)]
+pub struct RunChoice {
+    /// Selects these runs: directories, ids, names (the newest of that name), or `last`
+    #[arg(required_unless_present = "tags", value_name = "RUN")]
+    runs: Vec<String>,
+
+    /// Adds the kept runs with this tag, oldest first; may be repeated
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+}
+
+impl RunChoice {
+    /// The directories of the runs, in the order given.
+    pub fn directories(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.find(runs::find)
+    }
+
+    /// The same, but a file stands for itself: a result that is kept without its requests, as a baseline.
+    pub fn directories_or_files(&self) -> Result<Vec<PathBuf>, Failure> {
+        self.find(|run| match PathBuf::from(run) {
+            file if file.is_file() => Ok(file),
+            _ => runs::find(run),
+        })
+    }
+
+    fn find(&self, find: impl Fn(&str) -> Result<PathBuf, Failure>) -> Result<Vec<PathBuf>, Failure> {
+        let mut found = self.runs.iter().map(|run| find(run)).collect::<Result<Vec<_>, _>>()?;
+        for tag in &self.tags {
+            // A run beside itself is what somebody may want who names it twice, but not who gives two tags.
+            let new: Vec<PathBuf> = runs::find_tagged(tag)?.into_iter().filter(|run| !found.contains(run)).collect();
+            found.extend(new);
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_not_taken_for_anything_else() {
+        for text in ["nightly", "v1.2+rc", "commit=abc", "größe", "2025-01-01T10:00"] {
+            assert_eq!(word(text), Ok(text.to_owned()));
+        }
+        for text in ["", "last", "-x", "a/b", "a b", "..", "a,b", &"x".repeat(81)] {
+            assert!(word(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Version and commit of the command.
+
+/// Commit of the checkout that the command was built from; empty if it was none.
+const COMMIT: &str = env!("CHRONODISK_COMMIT");
+
+/// The commit, if the command was built from a checkout.
+pub fn commit() -> Option<String> {
+    (!COMMIT.is_empty()).then(|| COMMIT.to_owned())
+}
+
+/// What `--version` says after the command's name.
+pub fn long() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    commit().map_or(version.to_owned(), |commit| format!("{version} ({commit})"))
+}
