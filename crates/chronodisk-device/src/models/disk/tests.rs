@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
 use super::*;
-use crate::models::testing::{build, closed_loop, complete, counter, tangle};
+use crate::models::testing::{closed_loop, complete, counter, tangle};
 use crate::{DeviceInfo, DeviceModel, contract};
 
 /// A small drive: two zones, slips, a defect; 6,000 rpm, so that a turn takes 10 ms.
