@@ -29,6 +29,7 @@ mod cow_table;
 mod flat_table;
 mod footprint;
 pub mod importers;
+mod load;
 mod model;
 mod models;
 mod profile;
@@ -46,6 +47,8 @@ pub use models::ssd::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, FlashState, StateError,
     StateSource,
 };
-pub use profile::{BuildOptions, BuiltinProfile, MOST_IN_A_ROW, Profile, ProfileError, Published, Validation};
+pub use profile::{
+    BuildOptions, BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, ProfileError, Published, PublishedRate, Validation,
+};
 pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};

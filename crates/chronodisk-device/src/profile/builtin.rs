@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use super::error::nearest;
 use super::{Profile, ProfileError, Validation};
+use crate::load::Summary;
 
 /// A profile that comes with the program, as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct BuiltinProfile {
     pub description: String,
     /// How far it can be trusted.
     pub validation: Validation,
+    /// Its rates, as a test has measured them; `None` before the test has written them.
+    pub summary: Option<Summary>,
 }
 
 /// A file of the repository's `profiles` directory: its path from there and its text.
@@ -98,6 +101,15 @@ pub(super) fn profiles() -> &'static [Profile] {
     })
 }
 
+/// Rates of all built-in profiles: a name and a summary in each line. `tests/rates_of_profiles.rs` compares the file
+/// with the models, and writes it if `CHRONODISK_REGENERATE` is set.
+const RATES: &str = include_str!("../../../../profiles/rates.csv");
+
+fn rates_of(name: &str) -> Option<Summary> {
+    let line = RATES.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(','))?;
+    Summary::of_csv(line)
+}
+
 /// The listing.
 pub(super) fn listing() -> &'static [BuiltinProfile] {
     static LISTING: OnceLock<Vec<BuiltinProfile>> = OnceLock::new();
@@ -107,6 +119,7 @@ pub(super) fn listing() -> &'static [BuiltinProfile] {
             kind: profile.kind().to_owned(),
             description: profile.description().to_owned(),
             validation: profile.validation(),
+            summary: rates_of(profile.name()),
         };
         profiles().iter().map(entry).collect()
     })

@@ -11,6 +11,7 @@
 //! capacity = "8 GiB"             # a multiple of the logical block
 //! logical-block = "512 B"        # optional; a power of two from 512 B to 64 KiB
 //! physical-block = "4 KiB"       # optional; a power of two from the logical block on
+//! longest-stall = "500 ms"       # optional: the device may be busy with itself for so long
 //! time = "3 ms"                  # the kind's own
 //! ```
 //!
@@ -39,7 +40,7 @@ pub use builtin::BuiltinProfile;
 pub use error::ProfileError;
 pub(crate) use fields::Fields;
 pub(crate) use members::MemberProfiles;
-pub use published::Published;
+pub use published::{HeldOut, Published, PublishedRate};
 
 use crate::footprint;
 use crate::models::array;
@@ -121,6 +122,8 @@ struct Parsed {
     info: DeviceInfo,
     blueprint: Blueprint,
     published: Option<Published>,
+    held_out: Vec<HeldOut>,
+    longest_stall: Option<Nanos>,
     /// Most memory that the device takes, at the profile's capacity, in bytes.
     memory_bytes_max: u64,
 }
@@ -212,6 +215,12 @@ impl Profile {
         self.0.published.as_ref()
     }
 
+    /// Errors of its fit on rows that were left out; empty if it was not fitted.
+    #[must_use]
+    pub fn held_out(&self) -> &[HeldOut] {
+        &self.0.held_out
+    }
+
     /// The mean time to move the arm between two blocks anywhere, if the device is a drive with an arm; without head
     /// switches and rotation.
     #[must_use]
@@ -223,6 +232,13 @@ impl Profile {
     #[must_use]
     pub fn age_bound(&self) -> Option<Nanos> {
         self.0.blueprint.age_bound
+    }
+
+    /// The longest that a device without an age bound is busy with something else than its oldest request, if the
+    /// profile states it.
+    #[must_use]
+    pub fn longest_stall(&self) -> Option<Nanos> {
+        self.0.longest_stall
     }
 
     /// The TOML as it was read, byte for byte, and after it the profiles of the members that it names; parsed again,
@@ -504,6 +520,7 @@ impl Blueprint {
             physical_block_bytes: largest(|info| info.physical_block_bytes),
             rotational: members.clone().any(|member| member.0.info.rotational),
             host_queue: self.host_queue || members.clone().any(Profile::has_host_queue),
+            age_bound: self.age_bound.max(members.clone().filter_map(Profile::age_bound).max()),
             ..self
         }
     }
@@ -587,6 +604,8 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         );
     }
     let published = Published::read(fields)?;
+    let held_out = HeldOut::read(fields)?;
+    let longest_stall = if fields.has("longest-stall") { Some(fields.positive("longest-stall")?) } else { None };
     let (file, text) = (document.file.to_owned(), fields.complete_text());
     // Once for all: a profile may be a member many times over, and its members have members.
     let memory_bytes_max = (blueprint.memory)(&info);
@@ -600,6 +619,8 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         info,
         blueprint,
         published,
+        held_out,
+        longest_stall,
         memory_bytes_max,
     })
 }

@@ -9,13 +9,18 @@
 //! average-seek = "8 ms"                    # between two blocks anywhere
 //! random-read-4k-per-second = 79           # depth 1
 //! random-read-4k-depth-16-per-second = 168
+//! rates = [                                # all other loads, on a fresh device
+//!     { load = "random-write", size = "4 KiB", depth = 128, per-second = 175000 },
+//!     { load = "sequential-read", size = "128 KiB", depth = 32, rate = "3200 MB/s" },
+//! ]
 //! tolerance = 0.3                          # only with contradicted-by; 0.15 otherwise
 //! contradicted-by = "a measurement that differs from the data sheet"
 //! ```
 
 use super::{Fields, ProfileError};
-use crate::quantity::Rate;
-use chronodisk_sim::Nanos;
+use crate::load::Load;
+use crate::quantity::{Bytes, Rate};
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 /// What was published of a device, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +39,26 @@ pub struct Published {
     pub random_read_4k: Option<u32>,
     /// Random reads of 4 KiB a second at depth 16.
     pub random_read_4k_depth_16: Option<u32>,
+    other: Vec<PublishedRate>,
     /// The largest relative deviation that passes, in millionths.
     pub tolerance_millionths: u64,
     /// The source that allows more than 15 %.
     pub contradicted_by: Option<String>,
 }
+
+/// What was published of one load: requests a second, or bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishedRate {
+    /// The load.
+    pub load: Load,
+    /// Requests a second.
+    pub per_second: Option<u64>,
+    /// Bytes a second.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// Most entries of `rates`.
+const MOST_RATES: usize = 64;
 
 /// What passes where nothing contradicts the figures.
 const TOLERANCE_MILLIONTHS: u64 = 150_000;
@@ -64,10 +84,107 @@ impl Published {
             average_seek,
             random_read_4k: table.optional_count("random-read-4k-per-second", 1..=u32::MAX)?,
             random_read_4k_depth_16: table.optional_count("random-read-4k-depth-16-per-second", 1..=u32::MAX)?,
+            other: read_rates(&mut table)?,
             tolerance_millionths: tolerance.unwrap_or(TOLERANCE_MILLIONTHS),
             contradicted_by,
         };
         table.finish()?;
         Ok(Some(published))
+    }
+
+    /// All rates of loads that are neither sequential at any depth nor at the device's end.
+    pub fn rates(&self) -> impl Iterator<Item = PublishedRate> + '_ {
+        let reads = [(1, self.random_read_4k), (16, self.random_read_4k_depth_16)];
+        let reads = reads.into_iter().filter_map(|(depth, per_second)| {
+            let load = Load { sequential: false, write: false, bytes: 4_096, depth };
+            Some(PublishedRate { load, per_second: Some(u64::from(per_second?)), bytes_per_second: None })
+        });
+        reads.chain(self.other.iter().copied())
+    }
+}
+
+fn read_rates(table: &mut Fields<'_>) -> Result<Vec<PublishedRate>, ProfileError> {
+    const LOADS: [(&str, (bool, bool)); 4] = [
+        ("sequential-read", (true, false)),
+        ("sequential-write", (true, true)),
+        ("random-read", (false, false)),
+        ("random-write", (false, true)),
+    ];
+    let mut rates = Vec::new();
+    for mut entry in table.tables_or_none("rates", MOST_RATES)? {
+        let (sequential, write) = entry.choice("load", &LOADS)?;
+        let Bytes(bytes) = entry.positive("size")?;
+        if !bytes.is_multiple_of(SECTOR_BYTES) || bytes > 1 << 24 {
+            return Err(entry.error_at("size", "expected whole sectors, at most 16 MiB"));
+        }
+        let depth = entry.count("depth", 1..=1_024)?;
+        let per_second = entry.optional_count("per-second", 1..=u32::MAX)?.map(u64::from);
+        let bytes_per_second = match entry.has("rate") {
+            true => Some(entry.positive::<Rate>("rate")?.0),
+            false => None,
+        };
+        if per_second.is_some() == bytes_per_second.is_some() {
+            return Err(entry.error("expected either `per-second` or `rate`"));
+        }
+        entry.finish()?;
+        let load = Load { sequential, write, bytes: bytes as u32, depth };
+        rates.push(PublishedRate { load, per_second, bytes_per_second });
+    }
+    Ok(rates)
+}
+
+/// Errors of a fit on rows that it did not see: an entry of the array `[[held-out]]` of a profile.
+///
+/// ```toml
+/// [[held-out]]
+/// left-out = "128 KiB sequential reads"   # the rows that the constants were not fitted to
+/// rows = 8
+/// mean-error = 0.031                      # mean of the absolute relative errors of the mean latency
+/// p99-error = 0.22                        # and of the 99th percentile, if that was measured
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldOut {
+    /// The rows that the constants were not fitted to.
+    pub left_out: String,
+    /// Their number.
+    pub rows: u32,
+    /// Mean of the absolute relative errors of the mean latency, in millionths.
+    pub mean_error_millionths: u64,
+    /// The same of the 99th percentile.
+    pub p99_error_millionths: Option<u64>,
+}
+
+impl HeldOut {
+    pub(super) fn read(fields: &mut Fields<'_>) -> Result<Vec<HeldOut>, ProfileError> {
+        const MOST: usize = 64;
+        let mut all = Vec::new();
+        for mut entry in fields.tables_or_none("held-out", MOST)? {
+            let mean = entry.optional_millionths("mean-error")?;
+            all.push(HeldOut {
+                left_out: entry.text("left-out")?,
+                rows: entry.count("rows", 1..=1_000_000)?,
+                mean_error_millionths: mean.ok_or_else(|| entry.error("expected `mean-error`"))?,
+                p99_error_millionths: entry.optional_millionths("p99-error")?,
+            });
+            entry.finish()?;
+        }
+        Ok(all)
+    }
+
+    /// All rows as one: means weighted by their numbers, the 99th percentile's over the rows that have it.
+    #[must_use]
+    pub fn overall(all: &[HeldOut]) -> Option<HeldOut> {
+        let rows: u32 = all.iter().map(|it| it.rows).sum();
+        let weighted = |chosen: &mut dyn Iterator<Item = (u32, u64)>| {
+            let (mut rows, mut sum) = (0, 0);
+            for (of, error) in chosen {
+                rows += u64::from(of);
+                sum += u64::from(of) * error;
+            }
+            (rows > 0).then(|| sum / rows)
+        };
+        let mean = weighted(&mut all.iter().map(|it| (it.rows, it.mean_error_millionths)))?;
+        let p99 = weighted(&mut all.iter().filter_map(|it| Some((it.rows, it.p99_error_millionths?))));
+        Some(HeldOut { left_out: "all".to_owned(), rows, mean_error_millionths: mean, p99_error_millionths: p99 })
     }
 }

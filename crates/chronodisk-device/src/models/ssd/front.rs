@@ -30,6 +30,8 @@ pub(super) struct Command {
     pub(super) order: u64,
     /// How it ends.
     pub(super) status: Status,
+    /// Whether data of a read have entered the output stage.
+    pub(super) in_output: bool,
 }
 
 impl Command {
@@ -46,6 +48,7 @@ impl Command {
             since: Nanos::ZERO,
             order: 0,
             status: Status::Ok,
+            in_output: false,
         }
     }
 }
@@ -107,9 +110,16 @@ pub(super) struct Front {
     /// From the host and to the host; one for both if half-duplex.
     links: [Timeline; 2],
     processors: Vec<Nanos>,
-    /// Time that transfers waited for the link, and commands for a processor.
-    link_wait: u64,
-    processor_wait: u64,
+    output: Timeline,
+    waits: Waits,
+}
+
+/// Time that transfers waited for the link, commands for a processor, and data for the output stage.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Waits {
+    pub(super) link_ns: u64,
+    pub(super) processor_ns: u64,
+    pub(super) output_ns: u64,
 }
 
 /// Which way data go.
@@ -129,8 +139,8 @@ impl Front {
             burst_left: parameters.burst,
             links: [Timeline::new(), Timeline::new()],
             processors: vec![Nanos::ZERO; parameters.processors as usize],
-            link_wait: 0,
-            processor_wait: 0,
+            output: Timeline::new(),
+            waits: Waits::default(),
             parameters,
         }
     }
@@ -191,24 +201,47 @@ impl Front {
             begun = fetched.max(*first);
             *first = begun + Nanos::from_nanos(busy);
         }
-        self.processor_wait += (begun - fetched).as_nanos();
+        self.waits.processor_ns += (begun - fetched).as_nanos();
         begun + Nanos::from_nanos(busy) + latency
     }
 
     /// Sends bytes that are ready at `ready` over the link and returns when they have arrived.
     pub(super) fn transfer(&mut self, now: Nanos, ready: Nanos, bytes: u64, direction: Direction) -> Nanos {
+        let length = self.length_on_link(bytes);
+        let link = if self.parameters.half_duplex { 0 } else { direction as usize };
+        let begun = self.links[link].reserve(now, ready, length);
+        self.waits.link_ns += (begun - ready).as_nanos();
+        begun + length
+    }
+
+    /// What bytes take on the link.
+    pub(super) fn length_on_link(&self, bytes: u64) -> Nanos {
         let parameters = &self.parameters;
         let packets = bytes.div_ceil(u64::from(parameters.packet_bytes));
         let total = bytes + packets * u64::from(parameters.packet_overhead_bytes);
-        let length = (total * 1_000_000_000 + parameters.link_rate / 2) / parameters.link_rate;
-        let link = if parameters.half_duplex { 0 } else { direction as usize };
-        let begun = self.links[link].reserve(now, ready, Nanos::from_nanos(length));
-        self.link_wait += (begun - ready).as_nanos();
-        begun + Nanos::from_nanos(length)
+        Nanos::from_nanos((total * 1_000_000_000 + parameters.link_rate / 2) / parameters.link_rate)
     }
 
-    /// Waits for the link and for a processor, and what the link was busy for in each direction.
-    pub(super) fn statistics(&self) -> (u64, u64, [u64; 2]) {
-        (self.link_wait, self.processor_wait, [0, 1].map(|link: usize| self.links[link].busy().as_nanos()))
+    /// Passes units of a read, which are ready at `ready`, through the output stage: correction of errors and set-up of
+    /// the transfer, one after the other. Returns when the first and the last of them have passed.
+    pub(super) fn output(&mut self, now: Nanos, ready: Nanos, units: u32, first_of_command: bool) -> (Nanos, Nanos) {
+        let parameters = &self.parameters;
+        let command = if first_of_command { parameters.output_command } else { Nanos::ZERO };
+        let busy = command + Nanos::from_nanos(parameters.output_unit.as_nanos() * u64::from(units));
+        if busy == Nanos::ZERO {
+            return (ready, ready);
+        }
+        let begun = self.output.reserve(now, ready, busy);
+        self.waits.output_ns += (begun - ready).as_nanos();
+        (begun + command + parameters.output_unit, begun + busy)
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// What the link was busy for in each direction, and the output stage.
+    pub(super) fn busy_ns(&self) -> ([u64; 2], u64) {
+        ([0, 1].map(|link: usize| self.links[link].busy().as_nanos()), self.output.busy().as_nanos())
     }
 }

@@ -86,6 +86,9 @@ pub(crate) struct FrontParameters {
     pub(crate) read_processing: Nanos,
     pub(crate) write_processing: Nanos,
     pub(crate) unit_processing: Nanos,
+    /// What the stage between the flash's buses and the link is busy with a read, and with each mapping unit of it.
+    pub(crate) output_command: Nanos,
+    pub(crate) output_unit: Nanos,
     /// What reads and writes take besides, however many there are; flushes and discards take what a write does.
     pub(crate) read_latency: Nanos,
     pub(crate) write_latency: Nanos,

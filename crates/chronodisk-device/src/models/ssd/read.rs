@@ -221,9 +221,17 @@ impl Ssd {
 
     /// Data of a read are in the controller at `ready` and go to the host.
     pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32) {
+        let units = bytes.div_ceil(self.parameters.geometry().unit_bytes);
+        let first = !std::mem::replace(&mut self.commands[number].in_output, true);
+        let (ready, last_ready) = self.front.output(self.now, ready, units, first);
         let over = match self.parameters.front.whole_reads {
-            true => ready,
-            false => self.front.transfer(self.now, ready, u64::from(bytes), Direction::ToHost),
+            true => last_ready,
+            // Units cross the link while later ones are in the stage; the last one crosses it by itself.
+            false => {
+                let over = self.front.transfer(self.now, ready, u64::from(bytes), Direction::ToHost);
+                let last_bytes = u64::from(bytes / units.max(1));
+                over.max(last_ready + self.front.length_on_link(last_bytes))
+            }
         };
         let command = &mut self.commands[number];
         command.latest = command.latest.max(over);

@@ -175,23 +175,25 @@ impl Ssd {
         let share = |busy: u64, of: u32| 100.0 * busy as f64 / (elapsed * f64::from(of));
         sink.gauge("die-utilisation", "%", share(flash.die_busy, geometry.dies()));
         sink.gauge("bus-utilisation", "%", share(self.flash.bus_busy(), geometry.channels));
-        let (_, _, links) = self.front.statistics();
+        let (links, output) = self.front.busy_ns();
         sink.gauge("link-from-host-utilisation", "%", share(links[0], 1));
         sink.gauge("link-to-host-utilisation", "%", share(links[1], 1));
+        sink.gauge("output-utilisation", "%", share(output, 1));
     }
 
     /// What requests waited for, summed over all of them.
     fn tell_delays(&self, sink: &mut dyn Probe) {
         let flash = self.flash.statistics();
-        let (link_wait, processor_wait, _) = self.front.statistics();
+        let waits = self.front.waits();
         for (name, value) in [
             ("wait-for-die-ns", flash.die_wait),
             ("wait-for-collector-ns", flash.collector_wait),
             ("wait-for-bus-ns", flash.bus_wait),
             ("wait-for-mapping-ns", self.statistics.mapping_wait),
             ("wait-for-buffer-ns", self.statistics.buffer_wait),
-            ("wait-for-link-ns", link_wait),
-            ("wait-for-processor-ns", processor_wait),
+            ("wait-for-link-ns", waits.link_ns),
+            ("wait-for-processor-ns", waits.processor_ns),
+            ("wait-for-output-ns", waits.output_ns),
         ] {
             sink.counter(name, value);
         }

@@ -272,6 +272,26 @@ fn zones_over_and_over_take_what_the_flash_takes_and_erases_come_in_between() {
 }
 
 #[test]
+fn the_output_stage_takes_its_price_for_each_command_and_unit() {
+    let stage = "interface = \"nvme\"\noutput-command = \"300 us\"\noutput-unit = \"100 us\"";
+    let changes = [("interface = \"nvme\"", stage), ("\"zeros\"", "\"as-written\"")];
+    for (units, price_us) in [(1, 400), (2, 500), (4, 700)] {
+        let mut drive = build_text(&small(&changes), 0);
+        let drive = drive.as_mut();
+        let mut places = RandomStream::new(1, "ssd", "output");
+        let requests = 400;
+        let outcome = closed_loop(drive, 8, requests, |id| {
+            Request::new(id, Op::Read, places.below(5_000 / units) * units * 8, (units * 8) as u32)
+        });
+        // Nothing else takes as long: the stage is never idle but for the first read.
+        let idle_us = 400;
+        let [least, most] = [0, idle_us].map(|idle| Nanos::from_micros(requests * price_us + idle));
+        assert!(least <= outcome.last && outcome.last <= most, "{units} units: {}", outcome.last);
+        assert!(counter(drive, "wait-for-output-ns") > 0);
+    }
+}
+
+#[test]
 fn commands_after_data_are_refused_beside_what_says_otherwise() {
     for other in ["cache-register", "commands-wait-for-bus"] {
         let bus = format!("rate = \"400 MB/s\"\ncommand-after-data = true\n{other} = true");
@@ -622,6 +642,8 @@ drives_that_keep_the_contract! {
         &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommands-wait-for-bus = true\ncache-register = true")];
     commands_after_data: "ssd-commands-after-data", true,
         &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommand-after-data = true")];
+    an_output_stage: "ssd-output-stage", true,
+        &[("interface = \"nvme\"", "interface = \"nvme\"\noutput-command = \"3 us\"\noutput-unit = \"2 us\"")];
     logs: "ssd-logs", true, &[LOG_BLOCKS];
     zones: "ssd-zones", false, &[ZONES, PROTECTED];
     zones_of_two_dies_to_the_last_block: "ssd-zones-small", false,

@@ -261,6 +261,8 @@ fn read_front(mut fields: Fields<'_>) -> Outcome<FrontParameters> {
         read_processing: fields.quantity_or("read-processing", Nanos::ZERO)?,
         write_processing: fields.quantity_or("write-processing", Nanos::ZERO)?,
         unit_processing: fields.quantity_or("unit-processing", Nanos::ZERO)?,
+        output_command: fields.quantity_or("output-command", Nanos::ZERO)?,
+        output_unit: fields.quantity_or("output-unit", Nanos::ZERO)?,
         read_latency: fields.quantity_or("read-latency", Nanos::ZERO)?,
         write_latency: fields.quantity_or("write-latency", Nanos::ZERO)?,
         write_jitter: fields.quantity_or("write-jitter", Nanos::ZERO)?,

@@ -160,7 +160,8 @@ mod tests {
                     dirty.remove(first, end);
                     (first..end).for_each(|block| { blocks.remove(&block); });
                 }
-                let held = dirty.ranges().iter().flat_map(|range| (range.first..range.end).map(|block| (block, range.epoch)));
+                let held = dirty.ranges().iter();
+                let held = held.flat_map(|range| (range.first..range.end).map(|block| (block, range.epoch)));
                 prop_assert!(held.eq(blocks.iter().map(|(&block, &epoch)| (block, epoch))));
                 prop_assert_eq!(dirty.blocks(), blocks.len() as u64);
                 prop_assert_eq!(dirty.oldest_epoch(), blocks.values().copied().min().unwrap_or(u64::MAX));

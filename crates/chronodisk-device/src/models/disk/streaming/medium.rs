@@ -11,6 +11,10 @@ pub(super) struct Segment {
     pub(super) end: u64,
     /// Where reading on ends.
     limit: u64,
+    /// The end of the last read of it.
+    asked: u64,
+    /// Whether a read has begun where the one before ended.
+    sequential: bool,
     /// Order of use.
     used: u64,
 }
@@ -31,6 +35,8 @@ pub(super) struct Arm {
     finished: (u64, Ticks),
     /// When the pass under way began.
     pass_since: Ticks,
+    /// Since when it has read and not written, or the other way round.
+    turn_since: Ticks,
 }
 
 /// Blocks of one track that pass one after the other.
@@ -102,20 +108,24 @@ impl StreamingDisk {
         segment.start = segment.start.max(reached.saturating_sub(self.parameters.segment_blocks));
     }
 
-    /// A read that ends at a block uses a segment.
-    pub(super) fn use_segment(&mut self, index: usize, end: u64) {
+    /// A read uses a segment.
+    pub(super) fn use_segment(&mut self, index: usize, first: u64, end: u64) {
         self.uses += 1;
         let limit = (end + self.parameters.read_ahead_blocks).min(self.drive.capacity_blocks());
         let segment = &mut self.segments[index];
         segment.used = self.uses;
         segment.limit = segment.limit.max(limit);
+        segment.sequential |= first == segment.asked;
+        segment.asked = end;
     }
 
     /// A segment for a read that finds nothing: the one that was not used for the longest time.
     fn new_segment(&mut self, first: u64, end: u64) -> usize {
         let oldest = (0..self.segments.len()).min_by_key(|&index| self.segments[index].used).unwrap_or(0);
-        self.segments[oldest] = Segment { start: first, end: first, limit: 0, used: 0 };
-        self.use_segment(oldest, end);
+        // A stream whose segment has run out goes on being one.
+        let sequential = self.segments.iter().any(|segment| segment.asked == first);
+        self.segments[oldest] = Segment { start: first, end: first, limit: 0, used: 0, asked: end, sequential };
+        self.use_segment(oldest, first, end);
         oldest
     }
 
@@ -146,7 +156,8 @@ impl StreamingDisk {
                 return;
             }
             let elsewhere = !self.reads.is_empty() || self.writes_are_urgent();
-            if attached || !elsewhere {
+            let reached = run.first + self.passed(&run);
+            if attached || !elsewhere || self.streams_on(reached) {
                 return self.plan_again(run);
             }
             self.leave(run);
@@ -157,8 +168,10 @@ impl StreamingDisk {
     }
 
     fn writes_are_urgent(&self) -> bool {
-        !self.dirty.is_empty()
-            && (self.somebody_waits_for_writes() || self.dirty.blocks() * 2 > self.parameters.write_buffer_blocks)
+        // Before a write is refused, or the arm would come back for a single range at a time.
+        let many = self.dirty.ranges().len() * 4 > self.parameters.write_ranges as usize * 3;
+        let full = many || self.dirty.blocks() * 2 > self.parameters.write_buffer_blocks;
+        !self.dirty.is_empty() && (full || self.somebody_waits_for_writes())
     }
 
     /// Gives up reading on.
@@ -175,6 +188,24 @@ impl StreamingDisk {
         let crossing = self.writes.front().map(|front| first(&front.command));
         let uncommitted = self.uncommitted.iter().map(first).min();
         read.into_iter().chain(crossing).chain(uncommitted).min()
+    }
+
+    /// Whether the oldest request has waited for longer than the bound.
+    fn somebody_is_aged(&self) -> bool {
+        self.oldest().is_some_and(|(since, _)| self.clock.saturating_sub(since) > self.parameters.age_bound)
+    }
+
+    /// Whether reading on from a block is worth more than what waits elsewhere: the stream will ask for half of what
+    /// may be read ahead, and coming back for it costs a seek.
+    fn streams_on(&self, reached: u64) -> bool {
+        let Some(index) = self.arm.filling else { return false };
+        let segment = &self.segments[index];
+        segment.sequential && reached < self.least_limit(segment) && !self.somebody_is_aged()
+    }
+
+    /// Where a stream is read ahead to while others wait.
+    fn least_limit(&self, segment: &Segment) -> u64 {
+        segment.limit.saturating_sub(self.parameters.read_ahead_blocks / 2)
     }
 
     fn next_target(&mut self, attached: bool) -> Option<Target> {
@@ -202,14 +233,21 @@ impl StreamingDisk {
         if goes_on && (urgent || self.reads.is_empty()) {
             return Some(Target::Write(self.arm.finished.0));
         }
-        let best = self.nearest(urgent);
+        if !self.arm.wrote && self.arm.filling.is_some_and(|index| self.moves_at(index)) {
+            let end = self.arm.finished.0;
+            if self.streams_on(end) {
+                return Some(Target::ReadOn);
+            }
+        }
+        let (reads, writes) = self.turn();
+        let best = self.nearest(reads, writes && urgent);
         if best.is_some() {
             return best;
         }
         if self.may_read_on() {
             return Some(Target::ReadOn);
         }
-        self.nearest(true)
+        self.nearest(false, true)
     }
 
     fn oldest_read(&self) -> Option<Target> {
@@ -231,8 +269,8 @@ impl StreamingDisk {
         Some(Target::Write(if inside { self.arm.finished.0 } else { range.first }))
     }
 
-    /// What has the shortest positioning time: a read, or with `writes` a dirty range.
-    fn nearest(&self, writes: bool) -> Option<Target> {
+    /// What has the shortest positioning time of the reads, the dirty ranges, or both.
+    fn nearest(&self, reads: bool, writes: bool) -> Option<Target> {
         let from = self.clock.max(self.arm.free_from);
         let mut best: Option<(Ticks, Target)> = None;
         let mut consider = |cost: Ticks, target: Target| {
@@ -240,7 +278,8 @@ impl StreamingDisk {
                 best = Some((cost, target));
             }
         };
-        for (index, read) in self.reads.iter().enumerate() {
+        let heads = self.reads.iter().enumerate().filter(|(_, read)| reads && !self.follows_another(read));
+        for (index, read) in heads {
             consider(self.positioning(from, read.next, false), Target::Read(index));
         }
         let ranges = if writes { self.dirty.ranges() } else { &[] };
@@ -249,6 +288,29 @@ impl StreamingDisk {
             consider(self.positioning(from, range.first, true), Target::Write(range.first));
         }
         best.map(|(_, target)| target)
+    }
+
+    /// Whether reads and writes may go next. Writes that only make room take turns with reads that wait. A turn lasts
+    /// for an eighth of the longest pass: shorter ones spend their time on seeks between places of reads and of writes.
+    fn turn(&self) -> (bool, bool) {
+        let waited_for = !self.uncommitted.is_empty() || !self.flushes.is_empty();
+        if waited_for || self.reads.is_empty() || !self.writes_are_urgent() {
+            return (true, true);
+        }
+        let over = self.clock.saturating_sub(self.arm.turn_since) >= self.parameters.longest_pass / 8;
+        let writes = self.arm.wrote != over;
+        (!writes, writes)
+    }
+
+    /// Whether a read continues another one that waits: a pass from the middle of a stream on leaves the rest behind.
+    fn follows_another(&self, read: &super::Reading) -> bool {
+        const LOOKED_AT: usize = 64;
+        self.reads.iter().take(LOOKED_AT).any(|other| other.command.end() == read.command.first())
+    }
+
+    /// Whether the heads have just come to the end of a segment.
+    fn moves_at(&self, index: usize) -> bool {
+        self.arm.finished == (self.segments[index].end, self.clock)
     }
 
     fn positioning(&self, from: Ticks, block: u64, write: bool) -> Ticks {
@@ -262,8 +324,7 @@ impl StreamingDisk {
             let segment = &self.segments[index];
             let left = segment.limit.saturating_sub(segment.end);
             // An arm that has stopped starts again for no less than half of what it may read on.
-            let moves = self.arm.finished == (segment.end, self.clock);
-            left > 0 && (moves || left * 2 >= self.parameters.read_ahead_blocks)
+            left > 0 && (self.moves_at(index) || left * 2 >= self.parameters.read_ahead_blocks)
         })
     }
 
@@ -295,6 +356,9 @@ impl StreamingDisk {
         if !continues {
             self.arm.pass_since = self.clock;
         }
+        if write != self.arm.wrote {
+            self.arm.turn_since = self.clock;
+        }
         let wanted = if write { self.write_end(next) } else { self.read_end(next) };
         if wanted > next {
             self.begin_run(next, wanted, write);
@@ -304,7 +368,11 @@ impl StreamingDisk {
     /// Where a run for reading that begins with a block ends, if the track does not end before.
     fn read_end(&self, next: u64) -> u64 {
         let wanted = self.reads.iter().filter(|read| read.attached).map(|read| read.command.end());
-        let limit = self.arm.filling.map_or(next, |index| self.segments[index].limit);
+        let elsewhere = self.reads.iter().any(|read| !read.attached) || self.writes_are_urgent();
+        let limit = self.arm.filling.map_or(next, |index| match &self.segments[index] {
+            segment if elsewhere && segment.sequential => self.least_limit(segment).max(next),
+            segment => segment.limit,
+        });
         wanted.filter(|&end| end > next).min().unwrap_or(limit)
     }
 
@@ -394,7 +462,7 @@ impl StreamingDisk {
             let read = *read;
             if read.next == read.command.end() {
                 self.reads.remove(index);
-                self.use_segment(segment, read.command.end());
+                self.use_segment(segment, read.command.first(), read.command.end());
                 let sectors = u64::from(read.command.request.sectors);
                 let passing = self.drive.mechanics.spindle().blocks(sectors, run.blocks_per_track);
                 self.deliver(read.command, passing);

@@ -9,13 +9,16 @@
 //!   the drive; others wait outside in order of arrival.
 //! - *Reads* come from the buffer if it has all their blocks. Others wait for the arm. Reads that continue each other
 //!   are served in one pass of the arm: each completes when its last block has passed and crossed the interface. Then
-//!   the arm reads on, until the segment holds `read-ahead` that nobody asked for, or until other work waits.
+//!   the arm reads on, until the segment holds `read-ahead` that nobody asked for, or until other work waits. A stream,
+//!   whose reads begin where the ones before ended, is read on for half of `read-ahead` before other work.
 //! - *Writes* cross the interface into the buffer, where neighbours become one range. With `write-cache` a write
 //!   completes there; without, or with FUA, when its blocks are on the medium. A range is written in one pass, to
 //!   which blocks that arrive in time are added. A full buffer makes writes wait for room.
 //! - *Order*: a pass goes on with what continues it. Else the shortest positioning time is next: reads, and writes
 //!   that somebody waits for. Ranges for which nobody waits are written when no read waits and nothing is to be read
-//!   on, or when half of the buffer is full.
+//!   on, or when half of the buffer is full or three quarters of its ranges are in use; then both take turns.
+//!   Of reads that continue each other the first one counts, or a pass would begin in the middle of a stream and leave
+//!   the rest behind.
 //! - *Age*: a request that has waited for `age-bound` goes before all younger ones. A pass that has lasted
 //!   `longest-pass` ends unless the oldest request continues it. So a request waits at most `age-bound` and the
 //!   service of the requests before it (Seltzer, Chen, Ousterhout, "Disk Scheduling Revisited", 1990, show what
@@ -289,7 +292,7 @@ impl StreamingDisk {
         self.update_segment();
         let hit = self.segments.iter().position(|segment| segment.start <= first && end <= segment.end && first < end);
         if let Some(index) = hit {
-            self.use_segment(index, end);
+            self.use_segment(index, first, end);
         }
         if hit.is_some() || self.dirty.covers(first, end) {
             self.statistics.buffer_hits += 1;

@@ -3,7 +3,7 @@
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
 use crate::models::testing::{build, build_text, complete, counter, tangle};
-use crate::rates::{Load, measure};
+use crate::rates::{Load, Loop, Ops, Pattern, measure, measure_together};
 use crate::{DeviceModel, contract};
 
 /// 6,000 rpm, so that a turn takes 10 ms; 100 blocks a track, 512 tracks, skews that hide the switches.
@@ -135,4 +135,55 @@ fn writes_that_continue_each_other_are_one_pass() {
         device.step(event, &mut completed);
     }
     assert!(device.now() <= Nanos::from_millis(21), "a turn to the beginning and a turn over it: {}", device.now());
+}
+
+/// A loop over the first or the second half of a drive.
+fn half(device: &dyn DeviceModel, second: bool, pattern: Pattern, ops: Ops, bytes: u32, depth: u32) -> Loop {
+    let sectors = device.info().capacity_sectors / 2 / 4_096 * 4_096;
+    Loop { pattern, ops, bytes, depth, first_sector: if second { sectors } else { 0 }, sectors }
+}
+
+#[test]
+fn two_streams_share_the_arm_and_seek_seldom() {
+    for (name, least) in
+        [("nearline-20tb", 60_000_000), ("cheetah-9lp", 6_000_000), ("hitachi-hds721010kla330", 25_000_000)]
+    {
+        for (ops, depth) in [(Ops::Read, 1), (Ops::Read, 4), (Ops::Write, 1), (Ops::Write, 4)] {
+            let mut device = build(name, 1);
+            let loops =
+                [false, true].map(|second| half(device.as_ref(), second, Pattern::Sequential, ops, 128 << 10, depth));
+            let measured = measure_together(device.as_mut(), &loops, Nanos::from_secs(4), 1);
+            let [one, two] = [0, 1].map(|index| measured[index].bytes_per_second);
+            assert!(one + two >= least, "{name}, {ops:?} at depth {depth}: {one} and {two} B/s");
+            assert!(one <= 2 * two && two <= 2 * one, "{name}, {ops:?} at depth {depth}: {one} and {two} B/s");
+        }
+    }
+}
+
+#[test]
+fn nobody_starves_beside_a_stream() {
+    let time = Nanos::from_secs(6);
+    for name in ["nearline-20tb", "cheetah-9lp", "barracuda", "cheetah-x15"] {
+        for (stream, other) in
+            [(Ops::Read, Ops::Read), (Ops::Read, Ops::Write), (Ops::Write, Ops::Read), (Ops::Write, Ops::Write)]
+        {
+            for (depth, beside) in [(1, 1), (4, 8), (32, 1)] {
+                let mut device = build(name, 1);
+                let loops = [
+                    half(device.as_ref(), false, Pattern::Sequential, stream, 128 << 10, depth),
+                    half(device.as_ref(), true, Pattern::Random, other, 4 << 10, beside),
+                ];
+                let measured = measure_together(device.as_mut(), &loops, time, 1);
+                let done: u64 = measured.iter().map(|it| it.requests_per_kilosecond * 6 / 1_000).sum();
+                let each = time.as_nanos() / done.max(1);
+                // What is refused room in a full buffer waits for as many passes as there are ranges before it.
+                let bound = Nanos::from_millis(1_500) + Nanos::from_nanos(4 * u64::from(depth + beside) * each);
+                for (it, what) in measured.iter().zip(["stream", "beside"]) {
+                    let case = format!("{name}, {stream:?} at {depth} beside {other:?} at {beside}, {what}: {it:?}");
+                    assert!(it.longest_wait <= bound, "{case}, bound {bound}");
+                    assert!(it.requests_per_kilosecond >= 1_000, "{case}");
+                }
+            }
+        }
+    }
 }

@@ -1,35 +1,18 @@
 //! Throughput and longest wait of a device under closed loops: the figures that data sheets state.
 //!
 //! A closed loop keeps `depth` requests outstanding. Reads count from the end of the first eighth, when the drive
-//! streams; writes count from the first arrival to the end of a flush, so that a write cache hides nothing.
+//! streams; writes count from the first arrival to the end of a flush, so that a write cache hides nothing. Where the
+//! cache is not volatile, writes count as reads do.
+
+mod check;
+mod together;
 
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, SECTOR_BYTES};
 
 use crate::DeviceModel;
-
-/// A closed loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// Whether each request begins where the one before ends; else it is anywhere on the device.
-    pub sequential: bool,
-    /// Whether it writes.
-    pub write: bool,
-    /// Bytes of a request, a multiple of 512.
-    pub bytes: u32,
-    /// Requests outstanding.
-    pub depth: u32,
-}
-
-impl Load {
-    /// Requests of a measurement: 32 to 64 MiB of sequential data for short requests, as many as show a steady state.
-    #[must_use]
-    pub fn requests(&self) -> u64 {
-        match (self.sequential, u64::from(self.bytes)) {
-            (true, bytes) => ((64 << 20) / bytes).clamp(128, 8_192),
-            (false, bytes) => ((256 << 20) / bytes).clamp(256, 1_024),
-        }
-    }
-}
+pub use crate::load::{Load, Summary};
+pub use check::{AVERAGE_SEEK, Check, Effort, Figure, Row, Verdict, check, summarise};
+pub use together::{Loop, Ops, Pattern, measure_together};
 
 /// What a closed loop measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +30,22 @@ pub struct Measured {
 /// # Panics
 /// If the device has not room for one request behind `first_sector`, or breaks the contract of [`DeviceModel`].
 pub fn measure(device: &mut dyn DeviceModel, load: Load, first_sector: u64, seed: u64) -> Measured {
-    let (requests, sectors) = (load.requests(), load.bytes / SECTOR_BYTES as u32);
+    let requests = load.requests(device.info().rotational);
+    measure_requests(device, load, requests, first_sector, seed)
+}
+
+/// As [`measure`], with another number of requests.
+///
+/// # Panics
+/// As [`measure`].
+pub fn measure_requests(
+    device: &mut dyn DeviceModel,
+    load: Load,
+    requests: u64,
+    first_sector: u64,
+    seed: u64,
+) -> Measured {
+    let sectors = load.bytes / SECTOR_BYTES as u32;
     let room = (device.info().capacity_sectors - first_sector) / u64::from(sectors);
     assert!(room > 0, "a request of {} B does not fit behind sector {first_sector}", load.bytes);
     let mut stream = RandomStream::new(seed, "rates", "positions");
@@ -58,7 +56,9 @@ pub fn measure(device: &mut dyn DeviceModel, load: Load, first_sector: u64, seed
     let op = if load.write { Op::Write } else { Op::Read };
     let (mut arrivals, mut completed): (Vec<Nanos>, Vec<Completion>) = (Vec::new(), Vec::new());
     let (mut done, mut longest, mut from, mut last) = (0, Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-    let warm = if load.write { 0 } else { requests / 8 };
+    // A buffer that keeps its data has nothing to flush: what fills it is not counted.
+    let keeps = !device.info().volatile_cache && !device.info().rotational;
+    let warm = if load.write && !keeps { 0 } else { requests / 8 };
     while done < requests {
         while u64::from(device.outstanding()) < u64::from(load.depth) && (arrivals.len() as u64) < requests {
             let id = arrivals.len() as u64;
