@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     age, calibrate, compare, completions, devices, doctor, emulator_server, fit, help, image, kernel, man, mount,
-    report, rm, run, runs, serve, show, simulate, trace, validate, verify,
+    report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify,
 };
 use crate::failure::Outcome;
 use crate::{completion, version};
@@ -35,6 +35,7 @@ enum Command {
     Serve(serve::Arguments),
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
+    Sweep(sweep::Arguments),
     Trace(trace::Arguments),
     Age(age::Arguments),
     Validate(validate::Arguments),
@@ -69,6 +70,7 @@ impl Cli {
             Command::Serve(arguments) => serve::execute(arguments, given),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
+            Command::Sweep(arguments) => sweep::execute(&arguments),
             Command::Trace(arguments) => trace::execute(arguments, given),
             Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),

@@ -131,7 +131,7 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
         ),
         (vec!["bad.csv"], ["bad.csv: line 2: field 3, offset: \"x\"", "expected a whole number"]),
         (vec!["absent"], ["no run 'absent'", ""]),
-        (vec![&msr, "--arrivals", "depth=0"], ["expected open, closed or depth=N", ""]),
+        (vec![&msr, "--arrivals", "depth=0"], ["expected open, closed or depth=N", "poisson"]),
     ] {
         let told = refused(folder, &[&disk[..], &arguments, &["-o", "out"]].concat());
         assert!(expected.iter().all(|part| told.contains(part)), "{arguments:?}: {told}");
@@ -178,4 +178,132 @@ fn blkparse_prints_our_events() {
             assert_eq!((read.arrival + begin, read.completed + begin), (made.arrival, made.completed), "{name}");
         }
     }
+}
+
+#[test]
+fn traces_are_cut_scaled_and_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let load = ["--workload", "random-mixed", "--requests", "300", "--think-max", "2ms", "-o", "made"];
+    done(folder, &[&["simulate", "--device", "constant-1ms"][..], &load].concat());
+    let made = log(folder, "made");
+    let parquet = |name: &str| read_log(&folder.join(name)).unwrap();
+
+    let cut = ["--from-time", "100ms", "--to-time", "200ms", "-o", "cut.parquet"];
+    done(folder, &[&["trace", "cut", "made"][..], &cut].concat());
+    let since = |record: &RequestRecord| (record.arrival - made[0].arrival).as_nanos() / 1_000_000;
+    let expected: Vec<_> = made.iter().filter(|record| (100..200).contains(&since(record))).copied().collect();
+    assert!(expected.len() > 20 && parquet("cut.parquet") == expected);
+
+    done(folder, &["trace", "scale", "made", "--time", "3", "-o", "slow.parquet"]);
+    for (slow, made_one) in parquet("slow.parquet").iter().zip(&made) {
+        let since = made_one.arrival - made[0].arrival;
+        assert_eq!(slow.arrival, made[0].arrival + since + since + since);
+        assert_eq!(slow.completed - slow.arrival, made_one.completed - made_one.arrival);
+    }
+
+    done(folder, &["trace", "merge", "made", "slow.parquet", "-o", "both.parquet"]);
+    let both = parquet("both.parquet");
+    assert_eq!(both.len(), 600);
+    assert!(both.windows(2).all(|pair| pair[0].arrival <= pair[1].arrival));
+    let info = LogReader::open(&folder.join("both.parquet")).unwrap().info().clone();
+    assert_eq!(info.volumes, ["1/0", "2/0"]);
+    done(folder, &["trace", "convert", "both.parquet", "--volume", "2/0", "-o", "again.parquet"]);
+    let again = parquet("again.parquet");
+    assert!(again.iter().map(|record| record.arrival).eq(parquet("slow.parquet").iter().map(|record| record.arrival)));
+
+    let msr = sample("msr.csv").display().to_string();
+    let told = refused(folder, &["trace", "merge", "made", &msr, "-o", "wrong.parquet"]);
+    assert!(told.contains("made has no calendar") && told.contains("--align first"), "{told}");
+    assert!(!folder.join("wrong.parquet").exists());
+    done(folder, &["trace", "merge", "made", &msr, "--align", "first", "-o", "aligned.parquet"]);
+    assert_eq!(parquet("aligned.parquet")[0].arrival, Nanos::ZERO);
+    let told = refused(folder, &["trace", "cut", "made", "--from-time", "2s", "--to-time", "1s", "-o", "x.parquet"]);
+    assert!(told.contains("is not before --to-time"), "{told}");
+}
+
+#[test]
+fn traces_are_described_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let load = ["--workload", "random-small", "--requests", "2000", "-o", "made"];
+    done(folder, &[&["simulate", "--device", "cheetah-9lp"][..], &load].concat());
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = chronodisk(folder, arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let stats = json(&["trace", "stats", "made", "--json", "--block", "500ms", "--plot", "made.svg"]);
+    assert_eq!(stats["schema"], "chronodisk.trace-statistics/1");
+    assert_eq!(stats["requests"], 2000);
+    // A closed loop at depth 1 is never idle.
+    assert_eq!(stats["idle_share"], 0.0);
+    let simulated: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("made/simulation.json")).unwrap()).unwrap();
+    assert_eq!(stats["response_time_us"], simulated["latency_us"]);
+    let interval = &stats["intervals"];
+    assert!(interval["elements"].as_u64().unwrap() >= 20, "{interval}");
+    let mean = stats["response_time_us"]["mean"].as_f64().unwrap();
+    let ends = &interval["figures"][0]["bca_95"];
+    assert!(ends[0].as_f64().unwrap() < mean && mean < ends[1].as_f64().unwrap(), "{interval}");
+    assert!(std::fs::read_to_string(folder.join("made.svg")).unwrap().contains("LRU cache of 4 KiB blocks"));
+    let told = refused(folder, &["trace", "stats", &sample("spc.csv").display().to_string(), "--block", "requests"]);
+    assert!(told.contains("the trace has no completions"), "{told}");
+
+    let again = ["simulate", "--device", "constant-1ms", "--capacity", "10GB", "--trace", "made", "-o", "again"];
+    done(folder, &again);
+    let compared = json(&["trace", "compare", "made", "again", "--json", "--times", "--min-match", "1"]);
+    assert_eq!(compared["requests"]["both"], 2000);
+    assert_eq!(compared["times"]["arrival_difference_us"]["max"], 0.0);
+    assert_eq!(compared["times"]["response_b_us"]["max"], 1000.0);
+    done(folder, &["trace", "cut", "made", "--to-time", "1s", "-o", "part.parquet"]);
+    let output = chronodisk(folder, &["trace", "compare", "made", "part.parquet", "--min-match", "0.9"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("expected at least 0.9"));
+}
+
+/// An open loop arrives by its process, whatever the device does.
+#[test]
+fn generated_open_loops_have_their_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let common = ["--workload", "random-read", "--requests", "3000", "--addresses", "zipf=1.1"];
+    let open = ["--arrivals", "poisson", "--rate", "2000/s"];
+    for device in ["constant-1ms", "constant-10ms"] {
+        done(folder, &[&["simulate", "--device", device][..], &common, &open, &["-o", device]].concat());
+    }
+    let [fast, slow] = ["constant-1ms", "constant-10ms"].map(|name| log(folder, name));
+    assert!(fast.iter().map(|record| record.arrival).eq(slow.iter().map(|record| record.arrival)));
+    let seconds = fast[2999].arrival.as_secs_f64();
+    assert!((1.3..1.7).contains(&seconds), "{seconds}");
+    let mut places: Vec<u64> = fast.iter().map(|record| record.lba.0).collect();
+    places.sort_unstable();
+    let most = places.chunk_by(|one, other| one == other).map(<[u64]>::len).max().unwrap();
+    assert!(most > 200, "the most frequent of all addresses came {most} times");
+    let bursts = ["--arrivals", "on-off", "--rate", "5000/s", "--on", "10ms", "--off", "90ms", "-o", "bursts"];
+    done(folder, &[&["simulate", "--device", "null"][..], &common, &bursts].concat());
+    let seconds = log(folder, "bursts")[2999].arrival.as_secs_f64();
+    assert!(seconds > 3.0, "{seconds}");
+
+    let simulate = ["simulate", "--device", "null", "--workload", "random-read"];
+    for (options, expected) in [
+        (&["--arrivals", "poisson"][..], "--rate 5000/s"),
+        (&["--rate", "5/s"], "--rate needs --arrivals poisson"),
+        (&["--arrivals", "on-off", "--rate", "5/s"], "--on 100ms --off 900ms"),
+        (&["--arrivals", "regular", "--rate", "5/s", "--on", "1s"], "--on and --off need --arrivals on-off"),
+        (&["--arrivals", "regular", "--rate", "5/s", "--depth", "2"], "--depth is of closed loops"),
+        (&["--arrivals", "poisson", "--rate", "5"], "such as 5000/s"),
+        (&["--arrivals", "open"], "needs --trace"),
+        (&["--addresses", "zipf"], "zipf=EXPONENT"),
+    ] {
+        let told = refused(folder, &[&simulate[..], options].concat());
+        assert!(told.contains(expected), "{options:?}: {told}");
+    }
+    let told = refused(folder, &["simulate", "--device", "null", "--workload", "seq-read", "--addresses", "zipf=1"]);
+    assert!(told.contains("is sequential"), "{told}");
+    let told = refused(
+        folder,
+        &["simulate", "--device", "null", "--trace", "bursts", "--arrivals", "poisson", "--rate", "5/s"],
+    );
+    assert!(told.contains("need --workload"), "{told}");
 }

@@ -8,6 +8,7 @@
 //! - [`Simulation`] is the result of a simulation without a guest.
 //! - [`Fidelity`] sets a model beside a measured drive.
 //! - [`SweepFit`] sets a model beside a measured sweep, and says what fitting its constants gave.
+//! - [`TraceStatistics`] describes a block trace, [`TraceComparison`] sets two side by side.
 //! - [`compare`](compare()) sets runs side by side, with paired differences.
 //! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
 //!   without colours; [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
@@ -18,6 +19,7 @@
 
 mod calls;
 mod compare;
+mod curve_plot;
 mod error;
 mod fidelity;
 mod files;
@@ -35,9 +37,13 @@ mod summary;
 mod sweep_fit;
 mod sweep_plot;
 mod table;
+mod trace_comparison;
+mod trace_plot;
+mod trace_statistics;
 
 pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
+pub use curve_plot::{Curve, CurvePoint, plot_curves};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
 pub use files::AtomicFile;
@@ -61,3 +67,11 @@ pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_
 pub use sweep_fit::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
 pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table};
+pub use trace_comparison::{
+    Matched, OpComparison, Remainder, TRACE_COMPARISON_SCHEMA, TimeComparison, TraceComparison, compare_traces,
+};
+pub use trace_plot::plot_trace_statistics;
+pub use trace_statistics::{
+    Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, SizeDistribution, StatisticsGatherer,
+    TRACE_STATISTICS_SCHEMA, TraceSeries, TraceStatistics,
+};

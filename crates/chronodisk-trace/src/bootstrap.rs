@@ -79,8 +79,8 @@ pub const ELEMENTS_FEW: u64 = 30;
 /// Draws unless others are asked for. With one more, the ranks of the 2.5th and 97.5th percentile are whole.
 pub const DRAWS: u32 = 1_999;
 
-/// Statistics of the jackknife at most: beyond that, groups of elements are left out instead of single ones, which gives
-/// the same acceleration in expectation.
+/// Statistics of the jackknife at most: beyond that, groups of elements are left out instead of single ones, which
+/// gives the same acceleration in expectation.
 const JACKKNIFE_MAX: usize = 1_000;
 
 impl Interval {

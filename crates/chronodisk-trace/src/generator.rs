@@ -2,7 +2,7 @@
 
 use chronodisk_sim::{Lba, Nanos, Op, RandomStream, Request, RequestId, SECTOR_BYTES};
 
-use crate::Workload;
+use crate::{Addresses, Workload};
 
 /// Makes the requests of a workload, one after the other.
 ///
@@ -63,6 +63,8 @@ pub struct GeneratorOptions {
     pub align_sectors: u32,
     /// Think times are uniform integer nanoseconds from zero to this, both included.
     pub think_max: Nanos,
+    /// Where random starts are.
+    pub addresses: Addresses,
     /// Zones of the device, if it has such.
     pub zones: Option<Zones>,
 }
@@ -93,6 +95,7 @@ impl GeneratorOptions {
             requests,
             align_sectors: 1,
             think_max: Nanos::ZERO,
+            addresses: Addresses::Uniform,
             zones: None,
         }
     }
@@ -284,9 +287,9 @@ impl Generator {
         })
     }
 
-    /// Any multiple of `unit` up to `last_start` with equal probability.
+    /// Any multiple of `unit` up to `last_start`, with equal probability unless the addresses are others.
     fn anywhere(&mut self, unit: u64, last_start: u64) -> u64 {
-        unit * self.positions.below(last_start / unit + 1)
+        unit * self.options.addresses.choose(last_start / unit + 1, &mut self.positions)
     }
 
     fn op(&mut self) -> Op {

@@ -20,6 +20,7 @@ pub mod runs;
 pub mod serve;
 pub mod show;
 pub mod simulate;
+pub mod sweep;
 pub mod trace;
 pub mod validate;
 pub mod verify;

@@ -1,5 +1,6 @@
 //! `chronodisk simulate`: a generated workload or a block trace on a device model, without a guest.
 
+mod arrivals;
 mod traced;
 
 use std::collections::BTreeMap;
@@ -12,15 +13,16 @@ use std::time::Instant;
 use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
-use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at};
+use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at, open_loop_streaming_at};
 use chronodisk_report::{SIMULATION_SCHEMA, Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
-use chronodisk_trace::{GeneratedRequest, Generator, GeneratorOptions, Workload, Zones};
+use chronodisk_trace::{Addresses, ArrivalTimes, GeneratedRequest, Generator, GeneratorOptions, Workload, Zones};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
-use self::traced::{ReplayArguments, Replayed};
+use self::arrivals::{ReplayArguments, process_options};
+use self::traced::Replayed;
 use crate::block_trace::{BlockTrace, TraceOptions};
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
@@ -30,8 +32,8 @@ use crate::{output, quantity, runs, stored};
 /// Runs a generated workload or a block trace on a device model, without a guest
 ///
 /// A generated workload is a closed loop: --depth requests are outstanding at any time, and each completion starts the
-/// next request. A trace is replayed by its time stamps, by its pauses, or at a constant depth (--arrivals). Equal
-/// options give identical results.
+/// next request. With --arrivals poisson, regular or on-off it is an open loop. A trace is replayed by its time stamps,
+/// by its pauses, or at a constant depth (--arrivals). Equal options give identical results.
 #[derive(Debug, Args)]
 #[command(after_help = "Ctrl-C ends the simulation with the results so far and exit status 130.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
@@ -49,7 +51,7 @@ pub struct Arguments {
     workload: Option<Workload>,
 
     /// Replays this block trace: a run, a log in Parquet, or a file of another tool (`chronodisk trace convert --help`)
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["workload", "requests", "block_size", "depth", "read_share", "think_max"])]
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["workload", "requests", "block_size", "depth", "read_share", "think_max", "addresses"])]
     trace: Option<String>,
 
     #[command(flatten)]
@@ -81,6 +83,11 @@ pub struct Arguments {
     /// Pauses before each request for a random time, uniform from zero to this
     #[arg(long, value_name = "DURATION", default_value = "0ns", value_parser = quantity::duration)]
     think_max: Nanos,
+
+    /// Selects the addresses of random requests: uniform; zipf=EXPONENT, scattered over the device; or
+    /// hot-cold=REQUESTS:SPACE, where hot-cold=0.9:0.1 sends 90 % of the requests to the first 10 % of the device
+    #[arg(long, value_name = "ADDRESSES", default_value = "uniform")]
+    addresses: Addresses,
 
     /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
@@ -173,6 +180,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
 /// What the device is to do.
 enum Load {
     Generated { generator: Box<Generator>, depth: u32 },
+    Open { generator: Box<Generator>, times: Box<ArrivalTimes> },
     Traced(Box<Replayed>),
 }
 
@@ -180,7 +188,7 @@ impl Load {
     /// How many requests there are, if that is known.
     fn requests(&self) -> Option<u64> {
         match self {
-            Load::Generated { generator, .. } => Some(generator.options().requests),
+            Load::Generated { generator, .. } | Load::Open { generator, .. } => Some(generator.options().requests),
             Load::Traced(_) => None,
         }
     }
@@ -189,14 +197,26 @@ impl Load {
 /// The load, its name, and all options as they took effect.
 fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
     if let Some(workload) = arguments.workload {
-        if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given()) {
+        if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given_of_trace()) {
             return Err(Failure::usage(format!("{option} needs --trace")));
         }
         let generator = generator(arguments, workload, device)?;
-        let options = generated_options(arguments, workload, generator.options());
-        let load = Load::Generated { generator: Box::new(generator), depth: arguments.depth };
-        return Ok((load, workload.name().to_owned(), options));
+        let mut options = generated_options(arguments, workload, generator.options());
+        let generator = Box::new(generator);
+        let Some(process) = arguments.replay.process()? else {
+            let load = Load::Generated { generator, depth: arguments.depth };
+            return Ok((load, workload.name().to_owned(), options));
+        };
+        if arguments.depth != 1 || arguments.think_max > Nanos::ZERO {
+            let option = if arguments.depth != 1 { "--depth" } else { "--think-max" };
+            return Err(Failure::usage(format!("{option} is of closed loops; --arrivals says when requests arrive")));
+        }
+        options.retain(|name, _| name != "depth" && name != "think_max_ns");
+        options.extend(process_options(process).into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let times = Box::new(ArrivalTimes::new(process, arguments.seed));
+        return Ok((Load::Open { generator, times }, workload.name().to_owned(), options));
     }
+    arguments.replay.expect_for_trace()?;
     let name = arguments.trace.as_deref().unwrap_or_default();
     let trace = BlockTrace::open(name, &arguments.trace_options)?;
     let mut options = common_options(arguments, device.info().capacity_sectors);
@@ -230,6 +250,9 @@ fn generator(arguments: &Arguments, workload: Workload, device: &Device) -> Resu
         ))
         .help("for a mix of reads and writes, use random-mixed"));
     }
+    if arguments.addresses != Addresses::Uniform && is_sequential(workload) {
+        return Err(Failure::usage(format!("workload {workload} is sequential; --addresses can't be used")));
+    }
     let info = device.info();
     let defaults = GeneratorOptions::new(workload, info.capacity_sectors, arguments.seed, arguments.requests);
     let options = GeneratorOptions {
@@ -237,6 +260,7 @@ fn generator(arguments: &Arguments, workload: Workload, device: &Device) -> Resu
         read_share: arguments.read_share.unwrap_or(defaults.read_share),
         align_sectors: info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32,
         think_max: arguments.think_max,
+        addresses: arguments.addresses,
         zones: info.zones.map(|zones| Zones {
             size_sectors: zones.size_sectors,
             capacity_sectors: zones.capacity_sectors,
@@ -245,6 +269,10 @@ fn generator(arguments: &Arguments, workload: Workload, device: &Device) -> Resu
         ..defaults
     };
     Generator::new(options).map_err(Failure::usage)
+}
+
+fn is_sequential(workload: Workload) -> bool {
+    matches!(workload, Workload::SequentialRead | Workload::SequentialWrite | Workload::ZoneAppend)
 }
 
 fn reads_and_writes(workload: Workload) -> bool {
@@ -267,6 +295,9 @@ fn generated_options(
     }
     if reads_and_writes(workload) {
         options.insert("read_share".to_owned(), generator.read_share.into());
+    }
+    if arguments.addresses != Addresses::Uniform {
+        options.insert("addresses".to_owned(), arguments.addresses.to_string().into());
     }
     if workload.uses_block_bytes() {
         options.insert("block_size_bytes".to_owned(), generator.block_bytes.into());
@@ -348,6 +379,11 @@ fn simulate(arguments: &Arguments, device: &Device, load: Load) -> Result<Simula
             let id = chronodisk_sim::RequestId(0);
             let issue = |generated: GeneratedRequest| Issue { request: generated.request(id), think: generated.think };
             closed_loop_streaming_at(&mut port, generator.map(issue), depth, &mut seen)
+        }
+        Load::Open { generator, times } => {
+            let id = chronodisk_sim::RequestId(0);
+            let requests = times.zip(generator).map(|(at, generated)| (at, generated.request(id)));
+            open_loop_streaming_at(&mut port, requests, &mut seen)
         }
         Load::Traced(mut replayed) => {
             let done = traced::replay(&mut port, &mut replayed, &mut seen);

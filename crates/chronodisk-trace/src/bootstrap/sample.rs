@@ -66,7 +66,8 @@ impl Sample {
         sum / self.values_of(copies) as f64
     }
 
-    /// The smallest value that at least this share of the values in a draw does not exceed; not a number if it has none.
+    /// The smallest value that at least this share of the values in a draw does not exceed; not a number if it has
+    /// none.
     #[must_use]
     pub fn quantile(&self, copies: &[u32], share: f64) -> f64 {
         let count = self.values_of(copies);

@@ -2,6 +2,10 @@
 
 use std::ops::ControlFlow;
 
+use super::arrivals::{Arrivals, Beyond, ReplayArguments};
+use crate::block_trace::BlockTrace;
+use crate::failure::Failure;
+use crate::output;
 use chronodisk_device::DeviceInfo;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::sim::{
@@ -9,75 +13,6 @@ use chronodisk_engine::sim::{
 };
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestRecord};
 use chronodisk_trace::block::dependences;
-use clap::{Args, ValueEnum};
-use serde_json::Value;
-
-use crate::block_trace::BlockTrace;
-use crate::failure::Failure;
-use crate::{output, quantity};
-
-/// How a trace is replayed.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct ReplayArguments {
-    /// Lets requests arrive: open, at the trace's time stamps; closed, a pause after the completion that the same
-    /// process saw last, as in the trace; depth=N, so that N are outstanding
-    #[arg(long, value_name = "ARRIVALS", default_value = "open", value_parser = arrivals)]
-    arrivals: Arrivals,
-
-    /// Divides the times between arrivals by this factor
-    #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = quantity::cpu_speed)]
-    speed: f64,
-
-    /// Refuses requests beyond the end of the device, or wraps them around to its beginning
-    #[arg(long, value_name = "WHAT", default_value = "refuse")]
-    beyond: Beyond,
-}
-
-impl ReplayArguments {
-    /// The name of an option that was given, for a simulation without a trace.
-    pub fn given(&self) -> Option<&'static str> {
-        let given = [
-            (self.arrivals != Arrivals::Open, "--arrivals"),
-            (self.speed != 1.0, "--speed"),
-            (self.beyond != Beyond::Refuse, "--beyond"),
-        ];
-        given.into_iter().find_map(|(given, name)| given.then_some(name))
-    }
-
-    /// The options as they took effect, for the result.
-    pub fn options(&self) -> [(&'static str, Value); 3] {
-        let arrivals = match self.arrivals {
-            Arrivals::Open => "open".to_owned(),
-            Arrivals::Closed => "closed".to_owned(),
-            Arrivals::Depth(depth) => format!("depth={depth}"),
-        };
-        let beyond = if self.beyond == Beyond::Wrap { "wrap" } else { "refuse" };
-        [("arrivals", arrivals.into()), ("arrival_speed", self.speed.into()), ("beyond", beyond.into())]
-    }
-}
-
-/// When the requests of a trace arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrivals {
-    Open,
-    Closed,
-    Depth(u32),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Beyond {
-    Refuse,
-    Wrap,
-}
-
-fn arrivals(text: &str) -> Result<Arrivals, String> {
-    let depth = |text: &str| text.strip_prefix("depth=")?.parse().ok().filter(|depth| (1..=1_000_000).contains(depth));
-    match text {
-        "open" => Ok(Arrivals::Open),
-        "closed" => Ok(Arrivals::Closed),
-        text => depth(text).map(Arrivals::Depth).ok_or_else(|| "expected open, closed or depth=N".to_owned()),
-    }
-}
 
 /// A trace's requests as the device gets them.
 pub struct Replayed {
@@ -195,8 +130,9 @@ pub fn replay(
     replayed: &mut Replayed,
     seen: &mut impl FnMut(&RequestRecord) -> ControlFlow<()>,
 ) -> Result<Result<(), SimulationError>, Failure> {
-    match replayed.how.arrivals {
-        Arrivals::Open => {
+    match replayed.how.arrivals.unwrap_or(Arrivals::Open) {
+        // Other processes of arrivals are refused before.
+        Arrivals::Open | Arrivals::Generated(_) => {
             let requests = std::iter::from_fn(|| replayed.next_record());
             let requests = requests.map(|record| (record.arrival, request_of(&record)));
             Ok(open_loop_streaming_at(port, requests, seen))

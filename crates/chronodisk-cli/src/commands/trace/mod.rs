@@ -1,10 +1,15 @@
 //! `chronodisk trace`: traces of block requests and of system calls.
 
 mod bootstrap;
+mod compare;
 mod convert;
+mod cut;
 mod groups;
 mod import;
+mod merge;
 mod replay;
+mod stats;
+mod written;
 
 use std::path::Path;
 
@@ -14,7 +19,8 @@ use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
 
-/// Converts traces of block requests; imports, examines, draws and replays traces of system calls
+/// Converts, cuts, merges, describes and compares traces of block requests; imports, examines, draws and replays traces
+/// of system calls
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -25,6 +31,11 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Convert(convert::Arguments),
+    Cut(cut::CutArguments),
+    Merge(merge::Arguments),
+    Scale(cut::ScaleArguments),
+    Stats(stats::Arguments),
+    Compare(compare::Arguments),
     Import(import::Arguments),
     Groups(groups::Arguments),
     Bootstrap(bootstrap::Arguments),
@@ -34,7 +45,12 @@ enum Command {
 /// Does what was asked.
 pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     match arguments.command {
-        Command::Convert(arguments) => convert::execute(arguments),
+        Command::Convert(arguments) => convert::execute(&arguments),
+        Command::Cut(arguments) => cut::cut(&arguments),
+        Command::Merge(arguments) => merge::execute(&arguments),
+        Command::Scale(arguments) => cut::scale(&arguments),
+        Command::Stats(arguments) => stats::execute(&arguments),
+        Command::Compare(arguments) => compare::execute(&arguments),
         Command::Import(arguments) => import::execute(&arguments),
         Command::Groups(arguments) => groups::execute(&arguments),
         Command::Bootstrap(arguments) => bootstrap::execute(&arguments),

@@ -1,7 +1,7 @@
 //! DiskSim's default ASCII trace: arrival, device, block, size, flags, with blanks between them.
 //!
-//! As the reference manual of DiskSim 4.0 says (section 5.1.4): arrival in milliseconds with decimals, block and size in
-//! blocks of 512 bytes, flags in hexadecimal digits whose lowest bit is set for a read.
+//! As the reference manual of DiskSim 4.0 says (section 5.1.4): arrival in milliseconds with decimals, block and size
+//! in blocks of 512 bytes, flags in hexadecimal digits whose lowest bit is set for a read.
 
 use std::io::Write;
 

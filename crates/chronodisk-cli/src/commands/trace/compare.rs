@@ -1,0 +1,71 @@
+//! `chronodisk trace compare`: two block traces side by side.
+
+use chronodisk_report::compare_traces;
+use chronodisk_sim::RequestRecord;
+use clap::Args;
+
+use crate::block_trace::{BlockTrace, TraceOptions};
+use crate::failure::{Failure, Outcome, status};
+use crate::{output, quantity};
+
+/// Compares the requests of two block traces, whatever their order
+///
+/// Requests are equal if their operation, first sector and length are. Accesses to blocks of 4 KiB are compared, too,
+/// because one trace may have two requests where the other one has a merged one. A share is that of the longer trace.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status 1 if a share is below --min-match.\n\n\
+    Example: chronodisk trace compare recorded.parquet last --min-match 0.99 --times")]
+pub struct Arguments {
+    /// Compares this trace
+    #[arg(value_name = "A")]
+    a: String,
+
+    /// Compares it with this trace
+    #[arg(value_name = "B")]
+    b: String,
+
+    /// Fails if the share of equal requests is below this, from 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
+    min_match: Option<f64>,
+
+    /// Compares arrivals and response times of equal requests, too
+    #[arg(long)]
+    times: bool,
+
+    /// Prints the result as JSON on standard output
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    options: TraceOptions,
+}
+
+/// Compares.
+pub fn execute(arguments: &Arguments) -> Outcome {
+    let a = read(&arguments.a, &arguments.options)?;
+    let b = read(&arguments.b, &arguments.options)?;
+    let comparison = compare_traces(&a, &b, arguments.times);
+    output::data(&if arguments.json { comparison.to_json() } else { comparison.render() })?;
+    let share = comparison.requests.share;
+    match arguments.min_match {
+        Some(least) if share < least => {
+            output::note(format_args!("{:.4} of the requests are equal; expected at least {least}", share));
+            Ok(status::CHECK_FAILED)
+        }
+        _ => Ok(status::FINE),
+    }
+}
+
+/// All requests of a trace with one volume.
+fn read(name: &str, options: &TraceOptions) -> Result<Vec<RequestRecord>, Failure> {
+    let mut trace = BlockTrace::open(name, options)?;
+    let mut records = Vec::new();
+    while let Some(record) = trace.next()? {
+        trace.expect_one_volume(
+            records.first().map_or(record.device, |first: &RequestRecord| first.device),
+            record.device,
+        )?;
+        records.push(record);
+    }
+    Ok(records)
+}

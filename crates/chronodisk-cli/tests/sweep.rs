@@ -1,0 +1,139 @@
+//! Sweeps as a user has them: killed, resumed, with the command's own cells.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn chronodisk(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    command.env("NO_COLOR", "1").env("XDG_STATE_HOME", folder).current_dir(folder).args(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+const SWEEP: &str = "command = 'simulate'\nseeds = 2\n[options]\nrequests = 400\nworkload = 'random-mixed'\n[axes]\n\
+    device = ['cheetah-9lp', 'constant-1ms']\ndepth = [1, 3, 9]\nread_share = [0.2, 0.8]\n";
+
+fn cells(folder: &Path, sweep: &str) -> usize {
+    let entries = fs::read_dir(folder.join(sweep).join("cells")).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "json")).count()
+}
+
+/// Killed at two places, it goes on, and its results are those of one that nothing disturbed.
+#[test]
+fn a_sweep_that_was_killed_twice_gives_equal_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), SWEEP).unwrap();
+    assert!(chronodisk(folder, &["sweep", "s.toml", "-o", "whole"]).output().unwrap().status.success());
+    assert_eq!(cells(folder, "whole"), 24);
+    for least in [3, 9] {
+        let mut child = chronodisk(folder, &["sweep", "s.toml", "-o", "parts", "--jobs", "1"]).spawn().unwrap();
+        while cells(folder, "parts") < least {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!folder.join("parts/sweep.json").exists());
+    }
+    let before = cells(folder, "parts");
+    assert!((9..24).contains(&before), "{before}");
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "parts"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains(&format!("24 cells, {before} of them from earlier")), "{told}");
+    for file in ["sweep.json", "sweep.parquet"] {
+        let read = |sweep: &str| fs::read(folder.join(sweep).join(file)).unwrap();
+        assert!(read("whole") == read("parts"), "{file}");
+    }
+}
+
+/// A cell has the figures that the command alone prints; plots and the table are there.
+#[test]
+fn a_cell_is_what_the_command_alone_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), SWEEP).unwrap();
+    let arguments =
+        ["sweep", "s.toml", "-o", "out", "--json", "--plot", "depth,latency_us.p99", "--plot", "iops,time_s"];
+    let output = chronodisk(folder, &arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sweep: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(fs::read(folder.join("out/sweep.json")).unwrap(), output.stdout);
+    let alone = |seed: &str| -> serde_json::Value {
+        let load =
+            ["--requests=400", "--workload=random-mixed", "--depth=3", "--read-share=0.8", "--json", "--seed", seed];
+        let simulate = [&["simulate", "--device=cheetah-9lp"][..], &load].concat();
+        serde_json::from_slice(&chronodisk(folder, &simulate).output().unwrap().stdout).unwrap()
+    };
+    let (first, second) = (alone("1"), alone("2"));
+    let group = sweep["groups"].as_array().unwrap().iter().find(|group| {
+        group["axes"]["device"] == "cheetah-9lp" && group["axes"]["depth"] == 3 && group["axes"]["read_share"] == 0.8
+    });
+    let figures = group.unwrap()["figures"].as_array().unwrap();
+    for (name, at) in [("iops", "/iops"), ("latency_us.p99", "/latency_us/p99"), ("time_s", "/simulated_s")] {
+        let figure = figures.iter().find(|figure| figure["name"] == name).unwrap();
+        let [one, other] = [&first, &second].map(|result| result.pointer(at).unwrap().as_f64().unwrap());
+        assert!((figure["value"].as_f64().unwrap() - (one + other) / 2.0).abs() < 1e-9, "{name}: {figure}");
+    }
+    for file in ["depth-latency_us.p99.svg", "iops-time_s.svg", "sweep.provenance.json"] {
+        assert!(folder.join("out").join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+fn wrong_sweeps_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (text, expected) in [
+        (
+            "command = 'simulate'\n[axes]\ndpeth = [1]\n",
+            "unknown axis dpeth; expected an option of `chronodisk simulate`",
+        ),
+        ("command = 'simulate'\n[options]\nworkload = 'seq-read'\n[axes]\ndevice = ['no-such']\n", "no-such"),
+        (
+            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'cheetah-9lp'\n[axes]\n'profile.x' = [1]\n",
+            "profile of cheetah-9lp, changed",
+        ),
+        ("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\ndepth = [1]\n", "ended with status 2"),
+        ("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\ndepth = 1\n", "axes.depth: 1; expected a list"),
+    ] {
+        fs::write(folder.join("wrong.toml"), text).unwrap();
+        let output = chronodisk(folder, &["sweep", "wrong.toml", "-o", "out"]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{text}: {told}");
+        assert!(told.contains(expected), "{text}: {told}");
+        assert!(!folder.join("out/sweep.json").exists());
+    }
+    let output = chronodisk(folder, &["sweep", "absent.toml", "-o", "out"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Programs in guests are cells, too; on the exact clock with no CPU time they would repeat to the nanosecond.
+#[test]
+fn guests_are_cells() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = "command = 'run'\n[options]\ncmd = 'dd if=/dev/zero of=/mnt/file bs=4k count=64 conv=fsync'\n\
+        [axes]\ndevice = ['constant-100us', 'constant-10ms']\n";
+    fs::write(folder.join("s.toml"), text).unwrap();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "out", "--json", "--jobs", "1"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    let cell = fs::read_dir(folder.join("out/cells")).into_iter().flatten().flatten().next();
+    let cell = cell.map(|cell| fs::read_to_string(cell.path()).unwrap()).unwrap_or_default();
+    if cell.contains("\"status\": 3") {
+        println!("SKIPPED: no guest here: {cell}");
+        return;
+    }
+    assert!(output.status.success(), "{told} {cell}");
+    let sweep: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let time = |group: usize| {
+        let figures = sweep["groups"][group]["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == "time_s").unwrap()["value"].as_f64().unwrap()
+    };
+    assert!(time(0) < time(1), "{} {}", time(0), time(1));
+    let runs: Vec<_> = fs::read_dir(folder.join("out/runs")).unwrap().flatten().collect();
+    assert_eq!(runs.len(), 2);
+    assert!(runs.iter().all(|run| run.path().join("result.json").exists()));
+}

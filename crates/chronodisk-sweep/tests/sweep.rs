@@ -1,0 +1,223 @@
+//! Sweeps whose cells are a small program instead of the command.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use chronodisk_report::HostInfo;
+use chronodisk_sweep::{Command, Done, Results, Runner, Sweep, SweepError, Value, run, write_results};
+
+fn options(_: Command) -> Vec<String> {
+    ["device", "depth", "requests", "workload", "seed", "trace", "capacity", "json"].map(str::to_owned).to_vec()
+}
+
+/// Latency is ten times the depth and a bit of the seed; each call leaves a line in `calls`.
+fn program(folder: &Path, body: &str) -> PathBuf {
+    let path = folder.join("program");
+    let text = format!(
+        "#!/bin/sh\necho \"$*\" >> {calls}\nfor word; do case $word in\n\
+         --depth=*) depth=${{word#--depth=}};;\n--seed=*) seed=${{word#--seed=}};;\nesac; done\n{body}\n",
+        calls = folder.join("calls").display()
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+const RESULT: &str = r#"echo "{\"simulated_s\": 2, \"summary\": {\"iops\": $((1000 / depth)), \
+\"service_time_us\": {\"mean\": $((10 * depth + seed)), \"p99\": 5}, \"model_time_us\": {\"mean\": $$}}}""#;
+
+fn runner(executable: PathBuf, directory: PathBuf) -> Runner {
+    Runner { executable, version: "1".to_owned(), directory, jobs: 2 }
+}
+
+fn calls(folder: &Path) -> Vec<String> {
+    fs::read_to_string(folder.join("calls")).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn done(sweep: &Sweep, runner: &Runner) -> Results {
+    let cells = sweep.cells();
+    let found = run(sweep, &cells, runner, &AtomicBool::new(false), &|_| {}).unwrap();
+    let found: Vec<Done> = found.into_iter().map(Option::unwrap).collect();
+    let host = HostInfo { cpu_model: "x".to_owned(), cores: 1, kernel: "y".to_owned() };
+    write_results(sweep, &cells, &found, runner, &host).unwrap()
+}
+
+const FILE: &str = "command = 'simulate'\nseeds = 3\n[options]\nrequests = 10\n\
+    [axes]\ndevice = ['constant-1ms', 'null']\ndepth = [1, 2, 4]\n";
+
+#[test]
+fn each_combination_is_done_with_each_seed_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = Sweep::parse(FILE, "x.toml", options).unwrap();
+    let runner = runner(program(folder.path(), RESULT), folder.path().join("out"));
+    let results = done(&sweep, &runner);
+    let mut expected = Vec::new();
+    for device in ["constant-1ms", "null"] {
+        for depth in [1, 2, 4] {
+            expected.extend(
+                (1..=3).map(|seed| {
+                    format!("simulate --depth={depth} --device={device} --requests=10 --seed={seed} --json")
+                }),
+            );
+        }
+    }
+    let mut called = calls(folder.path());
+    called.sort();
+    expected.sort();
+    assert_eq!(called, expected);
+    let files = ["sweep.json", "sweep.parquet"].map(|name| fs::read(runner.directory.join(name)).unwrap());
+    assert!(runner.directory.join("sweep.provenance.json").exists());
+
+    let figure = |results: &Results, group: usize, name: &str| {
+        results.groups[group].figures.iter().find(|figure| figure.name == name).unwrap().clone()
+    };
+    assert_eq!(results.groups.len(), 6);
+    assert_eq!(results.groups[0].axes["depth"], Value::Integer(1));
+    let mean = figure(&results, 4, "latency_us.mean");
+    assert_eq!((results.groups[4].axes["depth"].clone(), mean.value), (Value::Integer(4), 42.0));
+    let [low, high] = mean.percentile_95.unwrap();
+    assert!((41.0..=42.0).contains(&low) && (42.0..=43.0).contains(&high), "{mean:?}");
+    assert!(results.warnings[0].contains("fewer than 30"), "{:?}", results.warnings);
+    assert!(!results.figures().iter().any(|name| name.contains("model_time")), "it is of the host");
+    // 10, 20 and 40 are 23.33 on average; the device changes nothing.
+    let effect = |axis: &str, value: &Value| {
+        let effects = &results.effects;
+        let found = effects.iter().find(|e| e.figure == "latency_us.mean" && e.axis == axis && e.value == *value);
+        found.unwrap().clone()
+    };
+    let depth_4 = effect("depth", &Value::Integer(4));
+    assert!((depth_4.effect.value - 50.0 / 3.0).abs() < 1e-9 && (depth_4.explained - 1.0).abs() < 1e-9, "{depth_4:?}");
+    let null = effect("device", &Value::Text("null".to_owned()));
+    assert!(null.effect.value.abs() < 1e-9 && null.explained.abs() < 1e-9, "{null:?}");
+    let curves = results.curves("depth", "latency_us.mean").unwrap();
+    assert_eq!(curves.len(), 2);
+    assert_eq!(curves[0].1.iter().map(|point| point.1).collect::<Vec<_>>(), [12.0, 22.0, 42.0]);
+    assert!(results.curves("device", "iops").unwrap_err().contains("'device' is no axis with numbers"));
+
+    // Once more: nothing is called, and the bytes are equal.
+    done(&sweep, &runner);
+    assert_eq!(calls(folder.path()).len(), 18);
+    let again = ["sweep.json", "sweep.parquet"].map(|name| fs::read(runner.directory.join(name)).unwrap());
+    assert!(files == again);
+    // Another version, or another program, does all again.
+    done(&sweep, &Runner { version: "2".to_owned(), ..runner.clone() });
+    assert_eq!(calls(folder.path()).len(), 36);
+    program(folder.path(), &format!("{RESULT} # other"));
+    done(&sweep, &runner);
+    assert_eq!(calls(folder.path()).len(), 54);
+}
+
+#[test]
+fn a_sweep_that_was_stopped_does_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = Sweep::parse(FILE, "x.toml", options).unwrap();
+    let executable = program(folder.path(), RESULT);
+    let whole = runner(executable.clone(), folder.path().join("whole"));
+    done(&sweep, &whole);
+    let parts = runner(executable, folder.path().join("parts"));
+    let before = calls(folder.path()).len();
+    for limit in [4, 9] {
+        let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let seen = |_: &Done| {
+            if count.fetch_add(1, Ordering::SeqCst) + 1 >= limit {
+                stop.store(true, Ordering::SeqCst);
+            }
+        };
+        let found = run(&sweep, &sweep.cells(), &parts, &stop, &seen).unwrap();
+        assert!(found.iter().any(Option::is_none));
+    }
+    done(&sweep, &parts);
+    // A cell that was under way when the sweep stopped is done again.
+    let repeated = calls(folder.path()).len() - before - 18;
+    assert!(repeated <= 2 * parts.jobs, "{repeated}");
+    for name in ["sweep.json", "sweep.parquet"] {
+        assert!(
+            fs::read(whole.directory.join(name)).unwrap() == fs::read(parts.directory.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn files_and_profiles_are_known_by_their_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.csv");
+    fs::write(&trace, "one").unwrap();
+    let text = format!(
+        "command = 'simulate'\n[options]\ntrace = '{}'\ndevice = 'constant-1ms'\n[axes]\ndepth = [1]\n\
+         'profile.time' = ['1 ms', '2 ms']\n",
+        trace.display()
+    );
+    let sweep = Sweep::parse(&text, "x.toml", options).unwrap();
+    let runner = runner(program(folder.path(), RESULT), folder.path().join("out"));
+    let outcome = run(&sweep, &sweep.cells(), &runner, &AtomicBool::new(false), &|_| {});
+    if let Err(error) = &outcome {
+        // The profile says itself what it lacks.
+        panic!("{error}");
+    }
+    let first = calls(folder.path());
+    assert_eq!(first.len(), 2);
+    let profiles: Vec<_> = fs::read_dir(runner.directory.join("profiles")).unwrap().flatten().collect();
+    assert_eq!(profiles.len(), 2);
+    fs::write(&trace, "two").unwrap();
+    run(&sweep, &sweep.cells(), &runner, &AtomicBool::new(false), &|_| {}).unwrap();
+    assert_eq!(calls(folder.path()).len(), 4);
+    fs::write(&trace, "one").unwrap();
+    run(&sweep, &sweep.cells(), &runner, &AtomicBool::new(false), &|_| {}).unwrap();
+    assert_eq!(calls(folder.path()).len(), 4, "both are there");
+}
+
+#[test]
+fn what_fails_is_told_and_done_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = Sweep::parse(FILE, "x.toml", options).unwrap();
+    let body = format!("if [ $depth = 2 ]; then echo broken >&2; exit 7; fi\n{RESULT}");
+    let runner = runner(program(folder.path(), &body), folder.path().join("out"));
+    let results = done(&sweep, &runner);
+    assert_eq!(results.failed, 6);
+    assert_eq!(results.groups[2].failures, ["broken"; 3]);
+    assert!(results.groups[2].figures.is_empty() && results.effects.is_empty());
+    assert!(results.render().contains("failed: depth=2 device=constant-1ms: broken"), "{}", results.render());
+    done(&sweep, &runner);
+    assert_eq!(calls(folder.path()).len(), 18 + 6);
+
+    let usage = Runner { executable: program(folder.path(), "echo 'error: no' >&2; exit 2"), ..runner };
+    let error = run(&sweep, &sweep.cells(), &usage, &AtomicBool::new(false), &|_| {}).unwrap_err();
+    assert!(error.to_string().contains("status 2: error: no"), "{error}");
+}
+
+#[test]
+fn wrong_files_are_refused_with_what_was_expected() {
+    for (text, expected) in [
+        ("command = ", "x.toml:1: "),
+        ("", "command is missing; expected simulate, run, mount or replay"),
+        ("command = 'fly'", "command: \"fly\"; expected simulate, run"),
+        ("command = 'simulate'\nseed = 3", "unknown key seed; expected one of command, seeds"),
+        ("command = 'simulate'\nseeds = 0", "seeds: 0; expected 1 to 10000"),
+        (
+            "command = 'simulate'\n[axes]\ndpeth = [1]",
+            "unknown axis dpeth; expected an option of `chronodisk simulate`",
+        ),
+        ("command = 'simulate'\n[axes]\ndepth = 1", "axes.depth: 1; expected a list"),
+        ("command = 'simulate'\n[axes]\ndepth = []", "axes.depth has no values"),
+        ("command = 'simulate'\n[axes]\ndepth = [1, 2, 1]", "axes.depth has 1 twice"),
+        ("command = 'simulate'\n[axes]\nseed = [1]", "axes.seed can't be set: seeds = N"),
+        ("command = 'simulate'\n[options]\ndepth = 1\n[axes]\ndepth = [1]", "depth is in options and in axes"),
+        ("command = 'run'\n[axes]\ndepth = [1]", "cmd is missing in options and axes; run needs it"),
+        ("command = 'simulate'\n[options]\n'profile.x' = 1", "profile.KEY needs device"),
+        ("command = 'simulate'\n[options]\ndepth = 1979-05-27", "expected a text, a number"),
+    ] {
+        let error = Sweep::parse(text, "x.toml", options).unwrap_err();
+        assert!(error.to_string().contains(expected) && matches!(error, SweepError::Usage(_)), "{text}: {error}");
+    }
+    let wide: String = (0..7).map(|axis| format!("'profile.{axis}' = {:?}\n", (0..20).collect::<Vec<_>>())).collect();
+    let text = format!("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\n{wide}");
+    assert!(Sweep::parse(&text, "x.toml", options).unwrap_err().to_string().contains("more than 1000000 cells"));
+    let programs = "command = 'run'\n[axes]\ncmd = ['sync', ['ls', '-l']]\n";
+    let sweep = Sweep::parse(programs, "x.toml", options).unwrap();
+    let expected: BTreeMap<_, _> = [("cmd".to_owned(), Value::Text("sync".to_owned()))].into();
+    assert_eq!(sweep.cells()[0].axes, expected);
+}
