@@ -1,5 +1,5 @@
-//! Watches a command while it runs, predicts how long it would take on a faster device, and freezes it meanwhile so that
-//! it gets no further than it would there.
+//! Watches a command while it runs, predicts how long it would take on a faster device, and freezes it meanwhile so
+//! that it gets no further than it would there.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Records the system calls of the guest's programs, which the guest's clock sees anyway (`shim/record.c`).
 //!
-//! The clock notes them in memory of the launcher's, as they are: numbers, registers, paths. [`Recording::take`] makes a
-//! trace of that. Recording takes no virtual time. What has happened is kept even if the guest is killed.
+//! The clock notes them in memory of the launcher's, as they are: numbers, registers, paths. [`Recording::take`] makes
+//! a trace of that. Recording takes no virtual time. What has happened is kept even if the guest is killed.
 
 mod decode;
 mod names;

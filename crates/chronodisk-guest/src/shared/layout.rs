@@ -269,15 +269,15 @@ shared_enum! {
     /// Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
     /// number in the order of entries.
     pub(crate) enum RecordedEvent = "CHRONODISK_EVENT" {
-        /// A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments, two
-        /// paths.
+        /// A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments,
+        /// two paths.
         Call = 1,
         /// Its return: instant, result, flags, pair of descriptors, two paths that could not be read at its entry.
         Return = 2,
         /// Kernel CPU time in it.
         KernelTime = 3,
-        /// A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last call,
-        /// address, and 1 if the program wrote.
+        /// A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
+        /// call, address, and 1 if the program wrote.
         Fault = 4,
         /// The first path of a call that executed a program, which was read later.
         Name = 5,

@@ -80,8 +80,8 @@ pub fn keep_faults_of_device(trace: &mut CallTrace) {
     trace.records = records;
 }
 
-/// Counts what makes the trace incomplete: calls that can't be replayed, paths whose directory is not known, programs on
-/// the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the device.
+/// Counts what makes the trace incomplete: calls that can't be replayed, paths whose directory is not known, programs
+/// on the device, which the kernel maps by itself, and, unless the recorder `sees_faults`, mapped files of the device.
 /// Returns whether a call uses a file below the mount point.
 pub fn assess(trace: &mut CallTrace, sees_faults: bool) -> bool {
     let mount = trace.header.mount.clone();

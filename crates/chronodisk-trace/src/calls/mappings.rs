@@ -151,8 +151,8 @@ impl Mappings {
         }
     }
 
-    /// What any call does to the life's addresses, or to those of the life that it `made`. Returns the mapping that a call
-    /// of `mmap` makes, if its file is `of_device`.
+    /// What any call does to the life's addresses, or to those of the life that it `made`. Returns the mapping that a
+    /// call of `mmap` makes, if its file is `of_device`.
     pub fn follow(&mut self, life: usize, record: &CallRecord, of_device: bool, made: Option<usize>) -> Option<u32> {
         let known = signature(record.call.name()).map(|known| known.effect);
         match (record.call.name(), known) {

@@ -10,7 +10,8 @@ use crate::{output, snapshot};
 /// Keeps the metadata of a file system in a sparse image
 ///
 /// SOURCE is an unmounted block device, an image, or the file of --store. `chronodisk run` and `chronodisk trace
-/// replay` begin with the snapshot instead of a new file system if --snapshot names it. Contents of files read as zeros.
+/// replay` begin with the snapshot instead of a new file system if --snapshot names it. Contents of files read as
+/// zeros.
 #[derive(Debug, Args)]
 #[command(after_help = "Snapshots are of ext2, ext3 and ext4 (by e2image) and of XFS (by xfs_metadump).\n\n\
     Example: chronodisk trace snapshot /dev/sdb1 -o project.snapshot")]

@@ -1,9 +1,9 @@
 //! fio's I/O logs, as its documentation has them ("Trace file format") and fio 3.33 writes them.
 //!
 //! Version 2: `FILE add|open|close` and `FILE ACTION OFFSET LENGTH`, actions `read`, `write`, `sync`, `datasync`,
-//! `trim` and `wait`, whose offset is a pause in microseconds since the last `wait`. Version 3: a time stamp in microseconds
-//! (the documentation says milliseconds; fio writes microseconds) before each of them, and no `wait`. Offset and length
-//! are in bytes.
+//! `trim` and `wait`, whose offset is a pause in microseconds since the last `wait`. Version 3: a time stamp in
+//! microseconds (the documentation says milliseconds; fio writes microseconds) before each of them, and no `wait`.
+//! Offset and length are in bytes.
 
 use std::io::Write;
 

@@ -14,8 +14,8 @@ use super::{Action, Planner};
 const PROTECTION: u64 = 3;
 const PROT_READ: u64 = 1;
 const MAP_SHARED: u64 = 1;
-/// `MAP_SHARED`, `MAP_PRIVATE`, `MAP_SHARED_VALIDATE`, `MAP_POPULATE` and `MAP_NONBLOCK`: neither fixed addresses nor what
-/// says where and how large memory is.
+/// `MAP_SHARED`, `MAP_PRIVATE`, `MAP_SHARED_VALIDATE`, `MAP_POPULATE` and `MAP_NONBLOCK`: neither fixed addresses nor
+/// what says where and how large memory is.
 const FLAGS: u64 = 0x3 | 0x8000 | 0x1_0000;
 const MAP_ANONYMOUS: u64 = 0x20;
 
