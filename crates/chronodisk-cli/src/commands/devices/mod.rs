@@ -230,14 +230,17 @@ fn list(json: bool) -> Result<(), Failure> {
             let p99 = it.p99_error_millionths.map_or_else(String::new, |p99| format!(", p99 {}", percent(p99)));
             format!("{}{p99}", percent(it.mean_error_millionths))
         });
+        // All requests of these devices overlap, so the rates are those of the load's depth.
+        let is_unlimited = matches!(profile.kind(), "null" | "constant");
+        let limited = |rate: String| if is_unlimited { "no limit".to_owned() } else { rate };
         table.row([
             profile.name().to_owned(),
             profile.kind().to_owned(),
             decimal(profile.capacity_bytes()),
-            mega(summary.sequential_read),
-            mega(summary.sequential_write),
-            count(summary.random_read),
-            count(summary.random_write),
+            limited(mega(summary.sequential_read)),
+            limited(mega(summary.sequential_write)),
+            limited(count(summary.random_read)),
+            limited(count(summary.random_write)),
             profile.validation().name().to_owned(),
             held_out,
             profile.description().to_owned(),
