@@ -1,6 +1,7 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package demo test soak faults squash-soak bench ageing fuzz advisories
+.PHONY: help build install uninstall package demo test soak faults squash-soak bench devices-check ageing fuzz \
+	advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
@@ -13,6 +14,7 @@ help:
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
+	@echo "make devices-check  every profile under plain loads, beside what was published of its device"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
@@ -56,6 +58,9 @@ squash-soak:
 
 bench:
 	scripts/bench
+
+devices-check:
+	cargo run --locked --release --package chronodisk-cli -- devices check
 
 ageing:
 	for test in drawn_16_gb drive_of_1_tb drive_of_4_tb that_mqsim_gives_up; do \

@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 9] = [
     "shim/clock.c",
     "shim/calendar.c",
     "shim/time.c",
@@ -13,6 +13,8 @@ const SOURCES: [&str; 7] = [
     "shim/processes.c",
     "shim/files.c",
     "shim/feed.c",
+    "shim/tasks.c",
+    "shim/record.c",
 ];
 const TRAPPING: [&str; 2] = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
 /// Set to make `shim/page.h` anew, which the sources may not fit before.

@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,32 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def provenance() -> dict[str, Any]:
+    """Say of which commit, when, where, under which load and by which command a result was made."""
+    git = ["git", "-C", str(ROOT)]
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    changes = subprocess.run([*git, "status", "--porcelain", "crates"], capture_output=True, text=True, check=False)
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    module = Path(sys.argv[0])
+    return {
+        "commit": commit or "unknown",
+        "changed": bool(changes.stdout.strip()),
+        "date": datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        "host": {
+            "cpu_model": models[0] if models else "unknown",
+            "cores": os.cpu_count(),
+            "kernel": os.uname().release,
+        },
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "command": " ".join(["python", "-m", f"{module.parent.name}.{module.stem}", *sys.argv[1:]]),
+    }
+
+
 def keep(name: str, result: dict[str, Any]) -> Path:
-    """Write a result as JSON, whole or not at all."""
+    """Write a result as JSON with its provenance, whole or not at all."""
     RESULTS.mkdir(parents=True, exist_ok=True)
+    result = {**result, "provenance": result.get("provenance", provenance())}
     path = RESULTS / f"{name}.json"
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json_lines(result) + "\n")

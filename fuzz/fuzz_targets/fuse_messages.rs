@@ -1,7 +1,7 @@
 //! Any kernel: served, refused or not answered; and what the session says is what Linux takes.
 //!
-//! The input begins with a byte that chooses the file. Then come records: a kind, a length (16 bits, little-endian), and
-//! as many bytes.
+//! The input begins with a byte that chooses the file. Then come records: a kind, a length (16 bits, little-endian),
+//! and as many bytes.
 #![no_main]
 
 use chronodisk_front::fuse::mock::{MockKernel, message};

@@ -4,9 +4,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     age, calibrate, compare, completions, devices, doctor, emulator_server, fit, help, image, kernel, man, mount,
-    report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify,
+    report, rm, run, runs, serve, show, simulate, sweep, trace, validate, verify, whatif,
 };
 use crate::failure::Outcome;
+use crate::options::CommandOptions;
 use crate::{completion, version};
 
 /// Runs real programs on emulated storage devices with accurate timing.
@@ -20,7 +21,7 @@ use crate::{completion, version};
     disable_help_subcommand = true,
     after_help = "Data is written to standard output, messages to standard error.\n\n\
         Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 this host lacks something.\n\
-        `run`, `mount` and `serve --run` end with the status of their program.\n\n\
+        `run`, `mount`, `whatif` and `serve --run` end with the status of their program.\n\n\
         Example: chronodisk run --device first-disk -- cp -r /usr/include /mnt"
 )]
 pub struct Cli {
@@ -32,6 +33,7 @@ pub struct Cli {
 enum Command {
     Run(run::Arguments),
     Mount(mount::Arguments),
+    Whatif(whatif::Arguments),
     Serve(serve::Arguments),
     EmulatorServer(emulator_server::Arguments),
     Simulate(simulate::Arguments),
@@ -62,16 +64,17 @@ pub fn command() -> clap::Command {
 }
 
 impl Cli {
-    /// Does what was asked; `given` says whether a flag of the command was on the command line.
-    pub fn execute(self, given: &dyn Fn(&str) -> bool) -> Outcome {
+    /// Does what was asked; a command that keeps a result records its `options`.
+    pub fn execute(self, options: CommandOptions) -> Outcome {
         match self.command {
-            Command::Run(arguments) => run::execute(arguments, given),
-            Command::Mount(arguments) => mount::execute(arguments, given),
-            Command::Serve(arguments) => serve::execute(arguments, given),
+            Command::Run(arguments) => run::execute(arguments, options),
+            Command::Mount(arguments) => mount::execute(arguments, options),
+            Command::Whatif(arguments) => whatif::execute(arguments),
+            Command::Serve(arguments) => serve::execute(arguments, &options),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
             Command::Sweep(arguments) => sweep::execute(&arguments),
-            Command::Trace(arguments) => trace::execute(arguments, given),
+            Command::Trace(arguments) => trace::execute(arguments, options),
             Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
             Command::Fit(arguments) => fit::execute(arguments),

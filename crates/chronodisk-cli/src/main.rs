@@ -7,18 +7,22 @@ mod cli;
 mod commands;
 mod completion;
 mod device;
+mod draws;
 mod elsewhere;
 mod failure;
 mod http;
 mod kept;
 mod labels;
 mod native_result;
+mod native_run;
+mod options;
 mod output;
 mod quantity;
 mod reps;
 mod run_result;
 mod run_stores;
 mod runs;
+mod snapshot;
 mod squash;
 mod stages;
 mod stored;
@@ -30,7 +34,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::FromArgMatches;
-use clap::parser::ValueSource;
 use clap_complete::env::CompleteEnv;
 
 use crate::commands::completions;
@@ -57,16 +60,10 @@ fn main() -> ExitCode {
     CompleteEnv::with_factory(cli::command).var(completions::VARIABLE).complete();
     output::set_up_rendering();
     // clap ends with status 2 on wrong usage by itself.
-    let matches = cli::command().get_matches();
-    let given = |flag: &str| {
-        // Of the innermost command: `trace replay`.
-        let innermost = std::iter::successors(Some(&matches), |matches| Some(matches.subcommand()?.1)).last();
-        innermost.is_some_and(|matches| {
-            let id = flag.replace('-', "_");
-            matches.try_contains_id(&id).is_ok() && matches.value_source(&id) == Some(ValueSource::CommandLine)
-        })
-    };
-    match cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).execute(&given) {
+    let command = cli::command();
+    let matches = command.clone().get_matches();
+    let options = options::CommandOptions::innermost(&command, &matches);
+    match cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).execute(options) {
         Ok(status) => ExitCode::from(status),
         Err(failure) => {
             let status = failure.status();

@@ -10,13 +10,13 @@ use chronodisk_front::server::ServerOutcome;
 use chronodisk_guest::FileSystem;
 use chronodisk_native::Attachment;
 use chronodisk_report::{
-    ClockInfo, Distribution, EndedBy, GuestInfo, Labels, NativeResult, Phase, RUN_SCHEMA, RepResult, RunResult,
-    ServerResult, Summary,
+    ClockInfo, Distribution, DroppedFiles, EndedBy, GuestInfo, Labels, NativeResult, Phase, RUN_SCHEMA, RepResult,
+    RunResult, ServerResult, Summary, Verdict,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
-use serde_json::Value;
 
 use crate::device::Device;
+use crate::options::CommandOptions;
 use crate::run_result::{host_info, server_result, server_warnings};
 use crate::{runs, stored, version};
 
@@ -25,8 +25,7 @@ pub struct NativeSetting<'a> {
     pub directory: &'a Path,
     pub device: &'a Device,
     pub command: &'a [OsString],
-    pub options_given: BTreeMap<String, Value>,
-    pub options: BTreeMap<String, Value>,
+    pub recorded: &'a CommandOptions,
     pub file_system: FileSystem,
     pub mkfs_options: &'a str,
     pub mount_options: &'a str,
@@ -47,8 +46,8 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
         labels: Labels::default(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(setting.command),
-        options_given: setting.options_given.clone(),
-        options: setting.options.clone(),
+        options_given: setting.recorded.given(),
+        options: setting.recorded.all(),
         device: setting.device.used(),
         further_devices: Vec::new(),
         clock: ClockInfo {
@@ -56,6 +55,7 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
             cpu: "wall".to_owned(),
             kernel_scale: None,
             kernel_costs: None,
+            calibrated: None,
             cpu_speed: None,
         },
         guest: GuestInfo {
@@ -69,6 +69,7 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
         },
         host,
         reps: Vec::new(),
+        pilot: None,
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
         replay: None,
@@ -139,7 +140,12 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
         native: Some(native),
         shadow: None,
         summary: Summary::of(rep.records, rep.window),
+        summaries_by_device: Vec::new(),
+        verdict: None,
+        dropped_files: DroppedFiles::default(),
     });
+    let rep = result.reps.last_mut().expect("it was just added");
+    rep.verdict = Some(Verdict::of_served(rep));
     let warnings = server_warnings(outcome).into_iter();
     result.warnings.extend(warnings.map(|warning| format!("repetition {}: {warning}", rep.index)));
 }

@@ -1,6 +1,7 @@
 //! Values of flags that are more than a word: sizes and durations carry a unit, as in profiles.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chronodisk_device::{Speed, parse_capacity, parse_duration};
@@ -18,6 +19,15 @@ pub fn sector_bytes(text: &str) -> Result<u64, String> {
         Ok(size)
     } else {
         Err(format!("{size} bytes are not a multiple of {SECTOR_BYTES} bytes, the size of a sector"))
+    }
+}
+
+/// A file for a plot, which is always SVG.
+pub fn svg_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension() {
+        Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),
+        _ => Err("expected a name that ends in .svg, the only format of plots".into()),
     }
 }
 

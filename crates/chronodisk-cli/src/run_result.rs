@@ -2,23 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
 use chronodisk_front::server::{Address, ServerOutcome};
 use chronodisk_guest::{
-    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Stage,
-    Work, WorkCost,
+    CPU_SPEED_DEFAULT, ClockCounters, GuestTime, KernelCosts, ReplayOutcome, RunOptions, RunOutcome, Sample, Settled,
+    Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, Labels, Phase,
-    PhaseName, RUN_SCHEMA, RepResult, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
+    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost,
+    Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary,
+    TransportResult, Verdict,
 };
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::calls::Plan;
 use serde_json::Value;
 
 use crate::device::Device;
+use crate::options::CommandOptions;
 use crate::{runs, stored, version};
 
 /// What a run is made of before it begins.
@@ -27,8 +30,7 @@ pub struct Setting<'a> {
     /// At least one.
     pub devices: &'a [Device],
     pub options: &'a RunOptions,
-    pub options_given: BTreeMap<String, Value>,
-    pub all_options: BTreeMap<String, Value>,
+    pub recorded: &'a CommandOptions,
 }
 
 /// A result without repetitions.
@@ -45,8 +47,8 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         labels: Labels::default(),
         command_line: text(&std::env::args_os().collect::<Vec<_>>()),
         command: text(&options.command),
-        options_given: setting.options_given.clone(),
-        options: setting.all_options.clone(),
+        options_given: setting.recorded.given(),
+        options: setting.recorded.all(),
         device: setting.devices[0].used(),
         further_devices: setting.devices[1..].iter().map(Device::used).collect(),
         clock: clock_info(&options.time),
@@ -61,6 +63,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
         },
         host: host_info(),
         reps: Vec::new(),
+        pilot: None,
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
         replay: None,
@@ -77,6 +80,7 @@ fn clock_info(time: &GuestTime) -> ClockInfo {
         cpu: time.cpu_name().to_owned(),
         kernel_scale: costs.map(|costs| costs.other_scale),
         kernel_costs: costs.filter(|costs| costs.uniform_scale().is_none()).map(|costs| by_name(&costs)),
+        calibrated: costs.filter(|costs| costs.uniform_scale().is_none()).map(|costs| costs != KernelCosts::default()),
         cpu_speed: cpu.map(|cpu| cpu.speed).filter(|speed| *speed != CPU_SPEED_DEFAULT),
     }
 }
@@ -108,7 +112,14 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
         native: None,
         shadow: None,
         summary: Summary::of(&outcome.records, begun..ended),
+        summaries_by_device: summaries_by_device(&outcome.records, options.devices.len(), begun..ended),
+        verdict: None,
+        dropped_files: DroppedFiles { count: outcome.dropped.count, first: outcome.dropped.first.clone() },
     });
+    let rep = result.reps.last_mut().expect("it was just added");
+    let issuers = RequestIssuers::of(&outcome.records, begun..ended);
+    let settled = outcome.settled != Settled::StillBusy;
+    rep.verdict = Some(Verdict::of_guest(rep, &result.clock, issuers, settled));
     if let (Some(counts), Some(replay)) = (&outcome.replay, &options.replay) {
         add_replay(result, counts, &replay.plan);
     }
@@ -118,6 +129,16 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
     for warning in warnings(outcome).into_iter().chain(too_fast).chain(not_confined) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
+}
+
+/// Summaries of the requests of each device, if there are several.
+fn summaries_by_device(records: &[RequestRecord], devices: usize, window: Range<Nanos>) -> Vec<Summary> {
+    let of_device = |device: usize| {
+        let own: Vec<RequestRecord> =
+            records.iter().filter(|record| usize::from(record.device) == device).cloned().collect();
+        Summary::of(&own, window.clone())
+    };
+    if devices > 1 { (0..devices).map(of_device).collect() } else { Vec::new() }
 }
 
 /// Adds what came of the replay in a repetition.
@@ -154,7 +175,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
     let nodes = served.block_device.iter().map(|path| path.display().to_string());
     let addresses = served.addresses.iter().map(Address::to_string).chain(nodes).collect();
     let driver = if served.shadow.is_some() { "shadow" } else { "real" };
-    let rep = RepResult {
+    let mut rep = RepResult {
         index: 0,
         seed: None,
         exit_status: i32::from(served.status),
@@ -174,7 +195,11 @@ pub fn served(served: &Served<'_>) -> RunResult {
         native: None,
         shadow: served.shadow.clone(),
         summary: served.summary.clone(),
+        summaries_by_device: Vec::new(),
+        verdict: None,
+        dropped_files: DroppedFiles::default(),
     };
+    rep.verdict = served.shadow.is_none().then(|| Verdict::of_served(&rep));
     let name = directory.file_name().unwrap_or(directory.as_os_str());
     RunResult {
         schema: RUN_SCHEMA.to_owned(),
@@ -194,6 +219,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
             cpu: "wall".to_owned(),
             kernel_scale: None,
             kernel_costs: None,
+            calibrated: None,
             cpu_speed: None,
         },
         guest: GuestInfo {
@@ -207,6 +233,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         },
         host: host_info(),
         reps: vec![rep],
+        pilot: None,
         warnings: server_warnings(outcome),
         ended_by: EndedBy::Command,
         replay: None,
@@ -236,6 +263,7 @@ fn by_name(costs: &KernelCosts) -> BTreeMap<String, KernelCost> {
         taken_off_ns: Nanos::from_nanos(cost.taken_off_nanos),
         added_ns: Nanos::from_nanos(cost.added_nanos),
         scale: cost.scale,
+        bound_ns: cost.bound_nanos.map(Nanos::from_nanos),
     };
     Work::ALL.into_iter().zip(&costs.works).map(|(work, of_work)| (work.name().to_owned(), cost(of_work))).collect()
 }
@@ -344,6 +372,7 @@ fn phases(outcome: &RunOutcome) -> Vec<Phase> {
             Stage::Boot => PhaseName::Boot,
             Stage::Mkfs => PhaseName::Mkfs,
             Stage::Mount => PhaseName::Mount,
+            Stage::Settle => PhaseName::Settle,
             Stage::Command => PhaseName::Command,
             Stage::Unmount => PhaseName::Unmount,
             // A check is ours, not the program's.
@@ -385,7 +414,7 @@ const NOT_CONFINED: &str = "this host's kernel has no Landlock, so root in the g
 
 /// Whether the guest was to write to the host's tree.
 fn host_writes(result: &RunResult) -> bool {
-    result.options.get("host-writes").and_then(Value::as_bool).unwrap_or(false)
+    result.options.get("host_writes").and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// Why a repetition whose command has ended is a failure of Chronodisk's own, if it is.

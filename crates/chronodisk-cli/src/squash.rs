@@ -1,13 +1,11 @@
 //! The flags that make a device's store a squashing one.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 
 use chronodisk_squash::{ContentKind, Glob, GlobError, ImageInfo, NameRule, SquashMode, SquashOptions, Treatment};
 use chronodisk_store::Durability;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::quantity;
@@ -145,20 +143,5 @@ impl SquashArguments {
     /// Whether a file may read as something else than what was written to it.
     pub fn makes_up_contents(&self) -> bool {
         matches!(self.squash, Some(Mode::Classified))
-    }
-
-    /// The flags as they took effect, for a result.
-    pub fn all_options(&self, options: &mut BTreeMap<String, Value>) {
-        let squashed = self.options(0, Durability::default());
-        options.insert("squash".to_owned(), json!(squashed.as_ref().map(|options| options.mode.name())));
-        options.insert("content".to_owned(), json!(squashed.as_ref().map(|options| options.content.name())));
-        let budget = squashed.as_ref().map(|options| options.unclassified_bytes);
-        options.insert("unclassified-budget".to_owned(), json!(budget));
-        options.insert("ignore-journal".to_owned(), json!(squashed.as_ref().map(|options| options.ignore_journal)));
-        options.insert("notices".to_owned(), json!(squashed.as_ref().map(|options| options.notices)));
-        let keep: Vec<String> = self.keep.iter().map(Glob::to_string).collect();
-        options.insert("keep".to_owned(), json!(squashed.as_ref().map(|_| keep)));
-        let made_up: Vec<String> = self.made_up().map(NameRule::to_string).collect();
-        options.insert("content-by-name".to_owned(), json!(squashed.map(|_| made_up)));
     }
 }

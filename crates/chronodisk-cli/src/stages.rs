@@ -26,7 +26,8 @@ impl StageLine {
     /// A stage has ended: says what comes next.
     pub fn ended(&mut self, stage: Stage) {
         match (stage, self.file_system) {
-            (Stage::Boot, FileSystem::None) | (Stage::Mount, _) => self.say("starting the command"),
+            (Stage::Mount, _) => self.say("waiting for the file system's own work"),
+            (Stage::Boot, FileSystem::None) | (Stage::Settle, _) => self.say("starting the command"),
             (Stage::Boot, FileSystem::Existing) => {}
             (Stage::Mkfs, FileSystem::Existing) => self.say("mounting the file system"),
             (Stage::Boot, file_system) => self.say(&format!("making {file_system}")),

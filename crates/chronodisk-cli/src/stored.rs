@@ -54,6 +54,12 @@ pub fn files_of(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Removes the log of a repetition that is no part of the result.
+pub fn remove_repetition(directory: &Path, repetition: u32) {
+    // It is written anew by one that counts, and no result names it before.
+    let _ = fs::remove_file(directory.join(log_name(repetition)));
+}
+
 /// Keeps the log of a repetition.
 pub fn write_repetition(directory: &Path, repetition: u32, records: &[RequestRecord]) -> Result<(), Failure> {
     write_log(&directory.join(log_name(repetition)), records).map_err(Failure::host)

@@ -6,12 +6,14 @@
 mod guest {
     mod accuracy;
     mod calibration;
+    mod call_traces;
     mod clocks;
     mod confined;
     mod elsewhere;
     mod endings;
     mod exact;
     mod file_systems;
+    mod recorded;
     mod regression;
     mod root;
     mod squash;
@@ -19,5 +21,6 @@ mod guest {
     mod support;
     mod twins;
     mod user;
+    mod verdict;
     mod xfs_log;
 }

@@ -1,5 +1,5 @@
-//! What is done with kept runs: listed, shown, compared, deleted, completed. The results are written by hand: no guest is
-//! needed.
+//! What is done with kept runs: listed, shown, compared, deleted, completed. The results are written by hand: no guest
+//! is needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

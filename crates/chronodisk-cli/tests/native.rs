@@ -106,7 +106,7 @@ fn the_device_has_the_capacity_the_queue_and_the_speed_that_were_asked_for() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(fs::read_to_string(&size).unwrap().trim(), (5 << 11).to_string());
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&result["device"]["speed"], &result["options"]["device-speed"]), (&json!(4.0), &json!(4.0)));
+    assert_eq!((&result["device"]["speed"], &result["options"]["device_speed"]), (&json!(4.0), &json!(4.0)));
     let reads = &result["reps"][0]["summary"]["by_op"]["read"];
     assert_eq!((&reads["requests"], &reads["service_time_us"]["p50"]), (&json!(20), &json!(2_500.0)));
     native.verify();

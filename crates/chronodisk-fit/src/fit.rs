@@ -1,5 +1,7 @@
 //! From a profile and a measured sweep to the profile whose model comes nearest.
 
+mod cross_validation;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use chronodisk_device::{BuildOptions, FlashState, Profile, ProfileError};
@@ -11,6 +13,8 @@ use crate::optimiser::{Evaluation, Search, Space, minimise, refine};
 use crate::simulate::{Conditions, simulate};
 use crate::sweep::{Point, Selector, not_monotone};
 use crate::template::{Constant, Template};
+
+pub use cross_validation::{CrossValidation, DEEP, LARGE_BYTES};
 
 /// Weights of the errors in the objective, a sum over the logarithms of modelled over measured: 4 % of the mean count
 /// as much as 10 % of the 99th percentile and 20 % of the median and of the 99.9th.
@@ -167,7 +171,8 @@ pub struct Progress<'a> {
 pub struct Method<'a> {
     /// How long to search.
     pub search: Search,
-    /// Whether each set is also left out once, to see how well the others tell it.
+    /// Whether parts of the points are also left out once, to see how well the others tell them
+    /// ([`Problem::cross_validate`]).
     pub cross_validate: bool,
     /// Does the simulations.
     pub run: &'a Runner<'a>,
@@ -209,20 +214,10 @@ impl Problem {
         let values = search.values.unwrap_or_else(|| start.clone());
         let mut evaluations = search.evaluations;
         let mut cross_validation = Vec::new();
-        let sets = self.fitted_sets();
-        for set in sets.iter().filter(|_| method.cross_validate && sets.len() > 1) {
-            if (method.stop)() {
-                break;
-            }
-            let others = |point: &(Point, PointUse)| all(point) && point.0.set != *set;
-            let without = self.search(method, set, &others);
-            evaluations += without.evaluations;
-            let Some(values) = without.values else { break };
-            let of_set: Vec<Point> =
-                self.points.iter().filter(|point| all(point) && point.0.set == *set).map(|it| it.0.clone()).collect();
-            let figures = self.figures(&values, &of_set, method.run)?;
-            let pairs: Vec<_> = of_set.iter().map(measured).zip(figures).collect();
-            cross_validation.extend(SetError::of(set, &pairs));
+        if method.cross_validate {
+            let left_out = self.cross_validate(method)?;
+            evaluations += left_out.evaluations;
+            cross_validation = left_out.errors;
         }
         let after = self.all_points(&values, method.run)?;
         let mut fit = self.report(&values, before, Some(after));
@@ -269,13 +264,6 @@ impl Problem {
 
     fn start(&self) -> Vec<f64> {
         self.template.constants().iter().map(|constant| constant.start).collect()
-    }
-
-    /// Names of the sets that have fitted points, in the order of their first.
-    fn fitted_sets(&self) -> Vec<&str> {
-        let mut seen = BTreeSet::new();
-        let fitted = self.points.iter().filter(|point| point.1 == PointUse::Fitted);
-        fitted.map(|point| point.0.set.as_str()).filter(|set| seen.insert(*set)).collect()
     }
 
     /// One search over some of the points.
@@ -418,6 +406,7 @@ impl Problem {
             constants: constants.collect(),
             points: points.collect(),
             cross_validation: Vec::new(),
+            structures: Vec::new(),
         }
     }
 }

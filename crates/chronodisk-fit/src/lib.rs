@@ -17,7 +17,7 @@ mod sweep;
 mod template;
 
 pub use error::FitError;
-pub use fit::{Fitted, InUse, Method, Problem, Progress, Runner, Task, uses};
+pub use fit::{CrossValidation, DEEP, Fitted, InUse, LARGE_BYTES, Method, Problem, Progress, Runner, Task, uses};
 pub use optimiser::Search;
 pub use simulate::{Conditions, simulate};
 pub use sweep::{

@@ -13,8 +13,9 @@
 //! the file, comments included, stays as it is.
 
 use chronodisk_device::{Bytes, Quantity, Rate, Rotation};
+use chronodisk_report::SetError;
 use chronodisk_sim::Nanos;
-use toml_edit::{DocumentMut, Item, RawString, Value};
+use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, Value, value};
 
 use crate::FitError;
 
@@ -129,13 +130,15 @@ impl Template {
         self.with_values(values).to_string()
     }
 
-    /// As [`text`](Self::text), with a note at the top, and behind each value what it was fitted to and was before.
+    /// As [`text`](Self::text), with a note at the top, behind each value what it was fitted to and was before, and at
+    /// the end the errors on points that were left out; those of an earlier fit are gone.
     ///
     /// # Panics
     /// Unless there is a value for each constant.
     #[must_use]
-    pub fn documented(&self, values: &[f64], data: &str, note: &[String]) -> String {
+    pub fn documented(&self, values: &[f64], data: &str, note: &[String], held_out: &[SetError]) -> String {
         let mut document = self.with_values(values);
+        state_held_out(&mut document, held_out);
         let mut uncommented = Vec::new();
         for constant in &self.constants {
             let was = format!("{FITTED}{data}, before {}", constant.spelled(constant.start));
@@ -297,6 +300,27 @@ impl Constant {
             true => format!("{range} by {}", self.spelled(self.step)),
             false => range,
         }
+    }
+}
+
+/// Writes `[[held-out]]`, which every fitted profile has if it was cross-validated.
+fn state_held_out(document: &mut DocumentMut, held_out: &[SetError]) {
+    document.remove("held-out");
+    let share = |percent: f64| (percent * 10.0).round() / 1_000.0;
+    let mut tables = ArrayOfTables::new();
+    for error in held_out {
+        let Some(mean) = error.mean_percent else { continue };
+        let mut table = Table::new();
+        table["left-out"] = value(error.name.replace(['"', '\\'], " "));
+        table["rows"] = value(error.points as i64);
+        table["mean-error"] = value(share(mean));
+        if let Some(p99) = error.p99_percent {
+            table["p99-error"] = value(share(p99));
+        }
+        tables.push(table);
+    }
+    if !tables.is_empty() {
+        document.insert("held-out", Item::ArrayOfTables(tables));
     }
 }
 
@@ -491,7 +515,7 @@ mod tests {
     #[test]
     fn a_fitted_profile_says_so_and_can_be_fitted_again() {
         let note = ["mean 2 %".to_owned()];
-        let once = template(&[]).documented(&[45.0, 6.0, 1.5, 2.0], "sweep.csv", &note);
+        let once = template(&[]).documented(&[45.0, 6.0, 1.5, 2.0], "sweep.csv", &note, &[]);
         assert!(
             once.starts_with("# Fitted by `chronodisk fit` to sweep.csv.\n# mean 2 %\n#\n# A profile.\n"),
             "{once}"
@@ -501,7 +525,7 @@ mod tests {
         let buffer = "buffer = \"2 MiB\"  # fit: 0.25 MiB..4 MiB by 0.125 MiB; fitted to sweep.csv, before 1 MiB\n";
         assert!(once.contains(buffer), "{once}");
         let again = Template::new(&once, "p.toml", &[], false).unwrap();
-        let twice = again.documented(&[44.0, 6.0, 1.5, 2.0], "other.csv", &note);
+        let twice = again.documented(&[44.0, 6.0, 1.5, 2.0], "other.csv", &note, &[]);
         assert!(twice.contains("# fit: 40 us..60 us; fitted to other.csv, before 45 us; data sheet\n"), "{twice}");
         assert_eq!(twice.matches("Fitted by").count(), 1);
         assert_eq!(twice.matches("# A profile.").count(), 1);
@@ -510,7 +534,7 @@ mod tests {
     #[test]
     fn an_entry_of_an_array_is_documented_at_the_top() {
         let named = ["flash.reads.0=40 us..50 us".parse().unwrap()];
-        let text = Template::new(PROFILE, "p.toml", &named, true).unwrap().documented(&[44.0], "s.csv", &[]);
+        let text = Template::new(PROFILE, "p.toml", &named, true).unwrap().documented(&[44.0], "s.csv", &[], &[]);
         let note =
             "# Fitted by `chronodisk fit` to s.csv.\n# flash.reads.0: 40 us..50 us; fitted to s.csv, before 45 us\n#\n";
         assert!(text.starts_with(note), "{text}");

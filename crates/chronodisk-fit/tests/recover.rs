@@ -76,7 +76,7 @@ fn known_constants_are_recovered() {
     assert!(before.mean_percent > Some(10.0) && after.mean_percent < Some(1.0), "{before:?} {after:?}");
     let [_, held_out] = fitted.fit.errors(PointUse::HeldOut).unwrap();
     assert!(held_out.points == 1 && held_out.mean_percent < Some(4.0), "{held_out:?}");
-    let documented = problem(&truth, &csv, &[], conditions).template.documented(&fitted.values, "sweep.csv", &[]);
+    let documented = problem(&truth, &csv, &[], conditions).template.documented(&fitted.values, "sweep.csv", &[], &[]);
     assert!(Profile::parse(&documented, "p.toml").is_ok(), "{documented}");
 }
 

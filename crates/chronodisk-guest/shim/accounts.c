@@ -60,6 +60,25 @@ void accounts_look(struct accounts *a, uint64_t kernel_cpu)
 	look_at_host_part(a, kernel_cpu);
 }
 
+/* What the kernel computes while its clock stands still is the emulation's work, and so the host's part: nearly all of
+ * it, whatever calls were noted meanwhile. */
+void accounts_begin_stop(struct accounts *a, uint64_t kernel_cpu)
+{
+	a->stopped_at_cpu = kernel_cpu;
+	a->stopped_at_host_part = a->host_part_nanos;
+}
+
+void accounts_end_stop(struct accounts *a, uint64_t kernel_cpu)
+{
+	if (a->running_pid)
+		return;
+	uint64_t passed = less(kernel_cpu, a->stopped_at_cpu);
+	a->host_part_nanos = a->stopped_at_host_part + passed - passed / OWN_SHARE;
+	look_at_host_part(a, kernel_cpu);
+	if (a->page->other_bound_nanos != CHRONODISK_NEVER)
+		a->stops++;
+}
+
 /* ---- What work counts ----------------------------------------------------------------------------- */
 
 /* No processor reads its time stamp counter in less. */
@@ -73,15 +92,67 @@ static uint64_t scale_of_work(const struct accounts *a)
 						: a->page->costs[a->work].scale_millionths;
 }
 
+/* Entering and leaving a User Mode Linux takes a multiple of what it takes natively; the work in between, compressing
+ * or drawing random numbers, takes as long, because it is the same code. So CPU time counts by the scale of its kind up
+ * to a bound, and in full beyond. What pieces take varies with the host's caches and its other load, by several times
+ * their mean in one of a hundred: what a piece leaves of its bound is spare for later ones of its kind, up to so many
+ * bounds. */
+#define SPARE_BOUNDS 16
+
+static uint64_t bound_of_work(const struct accounts *a)
+{
+	return a->work == CHRONODISK_WORK_OTHER ? a->page->other_bound_nanos : a->page->costs[a->work].bound_nanos;
+}
+
+/* A stop of the clock for a request or a completion is an entry of its own: the host's signals and sockets are around
+ * it, and the device's process has had the processor's caches. */
+static uint64_t bound_of_piece(const struct accounts *a)
+{
+	return bound_of_work(a) + a->stops * a->page->other_bound_nanos;
+}
+
+/* CPU time that may go into copying what system calls transfer. */
+static uint64_t cpu_of_copying(const struct accounts *a)
+{
+	return (uint64_t)((unsigned __int128)a->asked_bytes * a->page->copy_nanos_per_mib >> 20);
+}
+
+/* How the CPU time of a piece of work is divided. */
+struct division {
+	uint64_t within; /* the bound and what is spare of those before */
+	uint64_t copying;
+	uint64_t in_full;
+};
+
+static struct division division_of(const struct accounts *a, uint64_t cpu)
+{
+	if (!a->booted || bound_of_work(a) == CHRONODISK_NEVER)
+		return (struct division){ .within = cpu };
+	uint64_t within = smaller(cpu, bound_of_piece(a) + a->spare_nanos[a->work]);
+	uint64_t copying = smaller(cpu - within, cpu_of_copying(a));
+	return (struct division){ within, copying, cpu - within - copying };
+}
+
+/* Takes note of what is spare after a piece of work. */
+static void note_spare(struct accounts *a, uint64_t within)
+{
+	uint64_t bound = bound_of_work(a);
+	if (a->booted && bound != CHRONODISK_NEVER)
+		a->spare_nanos[a->work] =
+			smaller(bound_of_piece(a) + a->spare_nanos[a->work] - within, SPARE_BOUNDS * bound);
+}
+
 static uint64_t charge_for_work(const struct accounts *a, uint64_t cpu)
 {
 	uint64_t least = cpu / WORK_SHARE_MIN;
-	uint64_t charge;
+	struct division parts = division_of(a, cpu);
+	uint64_t charge = parts.in_full + millionths(parts.copying, a->page->copy_scale_millionths);
 	if (!a->booted || a->work == CHRONODISK_WORK_OTHER) {
-		charge = millionths(cpu, scale_of_work(a));
+		charge += millionths(parts.within, scale_of_work(a));
 	} else {
 		const struct chronodisk_cost *cost = &a->page->costs[a->work];
-		charge = cost->added_nanos + millionths(less(cpu, cost->taken_off_nanos), cost->scale_millionths);
+		charge += cost->added_nanos +
+			  millionths(less(parts.within, cost->taken_off_nanos), cost->scale_millionths);
 		least = least > WORK_NANOS_MIN ? least : WORK_NANOS_MIN;
 	}
 	return charge > least ? charge : least;
@@ -324,9 +395,13 @@ void accounts_leave_handler(struct accounts *a, uint64_t kernel_cpu)
 	a->handler_depth--;
 }
 
-/* The kernel has turned to another program than the one that returned. */
+static void end_transfer(struct accounts *a, pid_t pid);
+
+/* A process is about to run; the kernel may have turned to another program than the one that returned. */
 void accounts_note_switch(struct accounts *a, pid_t pid, int user_code)
 {
+	if (user_code)
+		end_transfer(a, pid);
 	if (user_code && pid != a->returned_pid && (a->work == CHRONODISK_WORK_CALL || a->work == CHRONODISK_WORK_COPY))
 		a->work = CHRONODISK_WORK_SWITCH;
 }
@@ -421,13 +496,57 @@ void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chrono
 {
 	uint64_t kernel = kernel_in_all(a, now);
 	uint64_t cpu = less(kernel, a->work_since_cpu);
+	struct division parts = division_of(a, cpu);
 	a->charged_work_nanos += charge_for_work(a, cpu);
+	a->page->kernel_in_full_nanos += a->booted ? parts.in_full : 0;
+	note_spare(a, parts.within);
+	a->page->kernel_work_nanos = kernel;
+	a->page->kernel_counted_nanos = a->charged_work_nanos;
 	if (a->work != CHRONODISK_WORK_OTHER) {
 		a->page->worked[a->work].count++;
 		a->page->worked[a->work].cpu_nanos += cpu;
 	}
 	a->work = next;
 	a->work_since_cpu = kernel;
+	a->asked_bytes = 0;
+	a->stops = 0;
+}
+
+/* Bytes that a system call is to transfer; 0 where the call does not say it in a register. */
+static uint64_t bytes_to_transfer(const struct user_regs_struct *registers)
+{
+	switch ((long)registers->orig_rax) {
+	case SYS_read: case SYS_write: case SYS_pread64: case SYS_pwrite64: case SYS_sendto: case SYS_recvfrom:
+		return registers->rdx;
+	case SYS_sendfile:
+		return registers->r10;
+	case SYS_copy_file_range:
+		return registers->r8;
+	default:
+		return 0;
+	}
+}
+
+/* More would overflow nothing, but no call transfers it. */
+#define TRANSFER_BYTES_MAX 0x7ffff000ull
+
+static void note_transfer(struct accounts *a, const struct user_regs_struct *registers)
+{
+	uint64_t bytes = smaller(bytes_to_transfer(registers), TRANSFER_BYTES_MAX);
+	a->asked_bytes = bytes;
+	a->transfers[a->returned_pid % TRANSFERS_MAX].pid = a->returned_pid;
+	a->transfers[a->returned_pid % TRANSFERS_MAX].bytes = bytes;
+}
+
+/* A program goes on. If others ran or the kernel idled since its call, the call's bytes are copied by the work that
+ * ends now. */
+static void end_transfer(struct accounts *a, pid_t pid)
+{
+	if (a->transfers[pid % TRANSFERS_MAX].pid != pid)
+		return;
+	if (a->work == CHRONODISK_WORK_OTHER || pid != a->returned_pid)
+		a->asked_bytes += a->transfers[pid % TRANSFERS_MAX].bytes;
+	a->transfers[pid % TRANSFERS_MAX].pid = 0;
 }
 
 /* An open that makes or empties a file. */
@@ -460,6 +579,7 @@ void accounts_note_call(struct accounts *a, const struct user_regs_struct *regis
 	case SYS_sendto: case SYS_recvfrom: case SYS_sendmsg: case SYS_recvmsg:
 	case SYS_sendfile: case SYS_copy_file_range:
 		a->work = CHRONODISK_WORK_COPY;
+		note_transfer(a, registers);
 		break;
 	case SYS_mmap: case SYS_munmap: case SYS_mprotect: case SYS_mremap: case SYS_brk: case SYS_madvise:
 		a->work = CHRONODISK_WORK_MAP;

@@ -24,6 +24,9 @@
 /* A program that has computed for so long without coming back is taken to spin. */
 #define SPIN_CPU_NANOS 2000000000ull
 
+/* Programs whose system call transfers bytes, at once. */
+#define TRANSFERS_MAX 64
+
 /* What clocks of CPU time show. */
 struct cpu_reading {
 	uint64_t kernel;  /* of the guest's kernel, if accounts_need_kernel_cpu() */
@@ -82,6 +85,8 @@ struct accounts {
 	uint64_t host_part_nanos;
 	uint64_t looked_at_cpu;
 	uint64_t looked_at_host_part;
+	uint64_t stopped_at_cpu; /* when the clock stopped last */
+	uint64_t stopped_at_host_part;
 	uint64_t clock_read_nanos;     /* what reading the host's clock takes, and */
 	uint64_t cpu_clock_read_nanos; /* one of CPU time */
 
@@ -91,6 +96,15 @@ struct accounts {
 	uint64_t work_since_cpu;     /* the kernel's CPU time when this work began */
 	uint64_t charged_work_nanos; /* for all work before */
 	pid_t returned_pid;          /* the program that returned last */
+	/* What pieces of each kind have left of their bounds, for later ones. */
+	uint64_t spare_nanos[CHRONODISK_WORKS + 1];
+	uint64_t stops; /* of the clock in this piece of work */
+	/* Bytes that system calls transfer in this piece of work, and by process those of its last call. */
+	uint64_t asked_bytes;
+	struct {
+		pid_t pid;
+		uint64_t bytes;
+	} transfers[TRANSFERS_MAX];
 
 	/* What a stop takes of a program's CPU time, and how that was found. */
 	uint64_t trap_nanos;
@@ -125,6 +139,8 @@ int accounts_need_kernel_cpu(const struct accounts *a);
 void accounts_note_host_call(struct accounts *a, uint64_t took_nanos);
 void accounts_note_cpu_clock_read(struct accounts *a);
 void accounts_look(struct accounts *a, uint64_t kernel_cpu);
+void accounts_begin_stop(struct accounts *a, uint64_t kernel_cpu);
+void accounts_end_stop(struct accounts *a, uint64_t kernel_cpu);
 
 /* V. */
 uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now);

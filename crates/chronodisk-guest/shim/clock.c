@@ -533,6 +533,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 		stop_clock();
 		close_accounts();
 		account_for_first_use();
+		page->issuer = issuer_of_request();
 		page->kicks++;
 		acknowledgement_left = ACKNOWLEDGEMENT_BYTES;
 		kicked_fd = fd;
@@ -643,6 +644,8 @@ __attribute__((constructor)) static void start(void)
 	inherit_devices(getenv(VHOST_VARIABLE));
 	if (getenv(FEED_VARIABLE))
 		start_feed(descriptor_from_environment(FEED_VARIABLE));
+	if (getenv(RECORDING_VARIABLE))
+		start_recording(descriptor_from_environment(RECORDING_VARIABLE));
 	serial_out_fd = descriptor_from_environment(SERIAL_OUT_VARIABLE);
 	if (page_fd < 0)
 		return;

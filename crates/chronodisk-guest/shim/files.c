@@ -16,9 +16,23 @@ static int (*real_unlink)(const char *);
 static ssize_t (*real_pread64)(int, void *, size_t, off64_t);
 static ssize_t (*real_pwrite64)(int, const void *, size_t, off64_t);
 
+/* What the host's file system does for its tree is not the guest's work. */
+static uint64_t instant_of_host_tree_call(void)
+{
+	return page && page->computing == CHRONODISK_COMPUTING_MEASURED && is_guest_kernel() ? host_nanos() : 0;
+}
+
+static void account_for_host_tree_call(uint64_t since_host)
+{
+	if (since_host)
+		account_for_host_call(since_host);
+}
+
 ssize_t pread64(int fd, void *buffer, size_t len_bytes, off64_t at)
 {
+	uint64_t since = instant_of_host_tree_call();
 	ssize_t got = real_pread64(fd, buffer, len_bytes, at);
+	account_for_host_tree_call(since);
 	if (got > 0 && page)
 		page->host_tree_read_bytes += (uint64_t)got;
 	return got;
@@ -26,7 +40,9 @@ ssize_t pread64(int fd, void *buffer, size_t len_bytes, off64_t at)
 
 ssize_t pwrite64(int fd, const void *buffer, size_t len_bytes, off64_t at)
 {
+	uint64_t since = instant_of_host_tree_call();
 	ssize_t put = real_pwrite64(fd, buffer, len_bytes, at);
+	account_for_host_tree_call(since);
 	if (put > 0 && page)
 		page->host_tree_written_bytes += (uint64_t)put;
 	return put;

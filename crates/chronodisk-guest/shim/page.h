@@ -13,7 +13,7 @@
 #define PAGE_BYTES 4096
 
 /* "chrono" and the size of struct chronodisk_page, so that two builds can't be mixed unnoticed. */
-#define PAGE_MAGIC 0x6368726f6e6f0258ull
+#define PAGE_MAGIC 0x6368726f6e6f02c8ull
 
 /* The instant of nothing. */
 #define CHRONODISK_NEVER 0xffffffffffffffffull
@@ -48,12 +48,31 @@
 #define FEED_REPORT_OFFSET 64
 #define FEED_REPORT_BYTES 2048
 
+/* First argument of the system calls that are for the recorder, and the second. */
+#define RECORD_MARK 0x7265636f7264ull
+#define RECORD_LEARN 1
+#define RECORD_BEGIN 2
+#define RECORD_END 3
+
+/* A recording: numbers of system calls are less than the first; its events begin at the second; the third is the
+ * number of words in an event's first; the fourth the length of a path that is not there; the others are flags of a
+ * return. */
+#define RECORD_CALLS 512
+#define RECORD_EVENTS_OFFSET 8192
+#define RECORD_WORDS_SHIFT 32
+#define RECORD_NO_PATH 0xffffffffffffffffull
+#define RECORD_RESTARTED 1
+#define RECORD_DROPPED 2
+#define RECORD_UNREADABLE 4
+#define RECORD_HAS_PAIR 8
+
 /* Variables of the environment that name descriptors. */
 #define PAGE_VARIABLE "CHRONODISK_PAGE_FD"
 #define EXCHANGE_VARIABLE "CHRONODISK_EXCHANGE_FD"
 #define VHOST_VARIABLE "CHRONODISK_VHOST_FDS"
 #define SERIAL_OUT_VARIABLE "CHRONODISK_SERIAL_OUT_FD"
 #define FEED_VARIABLE "CHRONODISK_FEED_FD"
+#define RECORDING_VARIABLE "CHRONODISK_RECORDING_FD"
 
 /* Names by which the guest's kernel connects to its devices, before the device's own, and to the calendar. */
 #define DEVICE_SOCKET_PREFIX "chronodisk-"
@@ -93,24 +112,35 @@ enum chronodisk_work {
 	CHRONODISK_WORK_OTHER = 7, /* What is none of them, as after an idle time. */
 };
 
+/* For whom the guest's kernel makes a request. */
+enum chronodisk_issuer {
+	CHRONODISK_ISSUER_UNKNOWN = 0, /* An interrupt, or a kernel whose tasks are not known. */
+	CHRONODISK_ISSUER_PROGRAM = 1, /* A program, during its system call or page fault. */
+	/* The kernel itself: write-back, a journal, read-ahead of a file system's own. */
+	CHRONODISK_ISSUER_KERNEL = 2,
+};
+
 /* Why the guest stands still and its clock asks the backend over the exchange socket. */
 enum chronodisk_ask {
 	CHRONODISK_ASK_IDLE = 1, /* Nothing runs until the first completion or the guest's timer. */
 	CHRONODISK_ASK_INTERRUPT = 2, /* The completion bound has passed while the guest ran. */
 };
 
-/* What a piece of work with CPU time c counts: added + scale * (c less what is taken off), but WORK_NANOS_MIN and c
- * / WORK_SHARE_MIN at least. */
+/* What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all of
+ * c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least. */
 struct chronodisk_cost {
 	const uint64_t taken_off_nanos;
 	const uint64_t added_nanos;
 	const uint64_t scale_millionths;
+	/* What a piece takes that does no work beyond being one; NEVER if all counts by the scale. */
+	const uint64_t bound_nanos;
 };
 
 _Static_assert(offsetof(struct chronodisk_cost, taken_off_nanos) == 0, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_cost, added_nanos) == 8, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_cost, scale_millionths) == 16, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_cost) == 24, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_cost, bound_nanos) == 24, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_cost) == 32, "src/shared/layout.rs");
 
 /* How much there was of a kind of work. */
 struct chronodisk_worked {
@@ -130,6 +160,11 @@ struct chronodisk_page {
 	const uint64_t computing; /* An enum chronodisk_computing. */
 	/* Share of the kernel's CPU time that counts where it is none of the kinds of work. */
 	const uint64_t kernel_scale_millionths;
+	const uint64_t other_bound_nanos; /* Its bound, as that of a kind of work. */
+	/* CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
+	 * scale of its own. */
+	const uint64_t copy_nanos_per_mib;
+	const uint64_t copy_scale_millionths;
 	const uint64_t cpu_speed_millionths; /* Speed of the guest's processor, against this host's. */
 	struct chronodisk_cost costs[7]; /* By enum chronodisk_work. */
 	/* Taken off the CPU time of every return to the kernel, until the clock has measured it. */
@@ -161,6 +196,7 @@ struct chronodisk_page {
 	/* Written by the guest's clock. */
 	volatile uint64_t virtual_now; /* The clock when it last stopped. */
 	volatile uint64_t kicks; /* Kicks during which the guest stood still. */
+	volatile uint64_t issuer; /* For whom the kick was, an enum chronodisk_issuer. */
 	volatile uint64_t idle_exchanges; /* Times that an idle guest waited for the device. */
 	volatile uint64_t interrupts; /* Times that a running guest was interrupted for a completion. */
 	volatile uint64_t jumps;
@@ -169,6 +205,10 @@ struct chronodisk_page {
 	volatile uint64_t tsc_reads; /* Emulated reads of the time stamp counter. */
 	volatile uint64_t traps; /* Returns of user code to the kernel. */
 	volatile uint64_t kernel_cpu_nanos; /* CPU time of the guest's kernel, unscaled. */
+	/* CPU time of the kernel's finished work, without what its host took to run programs, */
+	volatile uint64_t kernel_work_nanos;
+	volatile uint64_t kernel_counted_nanos; /* what it counted, */
+	volatile uint64_t kernel_in_full_nanos; /* and the part of it that counted in full. */
 	volatile uint64_t user_cpu_nanos; /* CPU time of the guest's programs, traps taken off. */
 	volatile uint64_t host_tree_read_bytes;
 	volatile uint64_t host_tree_written_bytes;
@@ -187,45 +227,52 @@ _Static_assert(offsetof(struct chronodisk_page, magic) == 0, "src/shared/layout.
 _Static_assert(offsetof(struct chronodisk_page, clock) == 8, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, computing) == 16, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, kernel_scale_millionths) == 24, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cpu_speed_millionths) == 32, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, costs) == 40, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 208, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 216, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 224, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_fault_extra_nanos) == 232, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 240, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 248, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 256, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 264, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, seed) == 272, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 280, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idling) == 288, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 296, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 304, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 312, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, outstanding) == 320, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 328, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kicks) == 336, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 344, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupts) == 352, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumps) == 360, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 368, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 376, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 384, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, traps) == 392, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 400, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 408, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 416, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 424, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, alarms) == 432, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 440, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, spins) == 448, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 456, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_faults) == 464, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, worked) == 472, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 584, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 592, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_page) == 600, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, other_bound_nanos) == 32, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, copy_nanos_per_mib) == 40, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, copy_scale_millionths) == 48, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cpu_speed_millionths) == 56, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, costs) == 64, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_nanos_unmeasured) == 288, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupt_nanos) == 296, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, fault_extra_nanos) == 304, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_fault_extra_nanos) == 312, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_extra_nanos) == 320, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_hertz) == 328, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, realtime_start_nanos) == 336, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_origin_nanos) == 344, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, seed) == 352, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, disturbance_nanos_max) == 360, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idling) == 368, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 376, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, input_awaited) == 384, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, completion_bound) == 392, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, outstanding) == 400, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 408, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kicks) == 416, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, issuer) == 424, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 432, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupts) == 440, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumps) == 448, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 456, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 464, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 472, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, traps) == 480, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 488, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 496, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 504, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 512, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 520, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 528, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 536, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, alarms) == 544, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 552, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, spins) == 560, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 568, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_faults) == 576, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, worked) == 584, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 696, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 704, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_page) == 712, "src/shared/layout.rs");
 
 /* What the guest's clock asks; the guest stands still until the answer. */
 struct chronodisk_question {
@@ -248,5 +295,50 @@ struct chronodisk_answer {
 _Static_assert(offsetof(struct chronodisk_answer, virtual_now) == 0, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_answer, completed) == 8, "src/shared/layout.rs");
 _Static_assert(sizeof(struct chronodisk_answer) == 16, "src/shared/layout.rs");
+
+/* How far a recording of system calls is. */
+enum chronodisk_recorder {
+	CHRONODISK_RECORDER_NOT_BEGUN = 0,
+	CHRONODISK_RECORDER_BEGUN = 1,
+	CHRONODISK_RECORDER_ENDED = 2,
+	CHRONODISK_RECORDER_IMPOSSIBLE = 3, /* Where the guest's kernel keeps a task's ids could not be found. */
+};
+
+/* Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
+ * number in the order of entries. */
+enum chronodisk_event {
+	/* A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments,
+	 * two paths. */
+	CHRONODISK_EVENT_CALL = 1,
+	/* Its return: instant, result, flags, pair of descriptors, two paths that could not be read at its entry. */
+	CHRONODISK_EVENT_RETURN = 2,
+	CHRONODISK_EVENT_KERNEL_TIME = 3, /* Kernel CPU time in it. */
+	/* A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
+	 * call, address, and 1 if the program wrote. */
+	CHRONODISK_EVENT_FAULT = 4,
+	CHRONODISK_EVENT_NAME = 5, /* The first path of a call that executed a program, which was read later. */
+};
+
+/* What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none. */
+enum chronodisk_listed {
+	CHRONODISK_LISTED_PATH = 0,
+	CHRONODISK_LISTED_SECOND_PATH = 4,
+	CHRONODISK_LISTED_PAIR = 8, /* It gets two descriptors. */
+	CHRONODISK_LISTED_STRUCTURE = 12, /* It points to a structure that begins with flags. */
+};
+
+/* The beginning of a recording. */
+struct chronodisk_recording {
+	const uint64_t calls[512]; /* By number of the system call, with an enum chronodisk_listed's four bits. */
+	volatile uint64_t state; /* An enum chronodisk_recorder. */
+	volatile uint64_t events_bytes;
+	volatile uint64_t lost; /* Events that are missing. */
+};
+
+_Static_assert(offsetof(struct chronodisk_recording, calls) == 0, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, state) == 4096, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, events_bytes) == 4104, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, lost) == 4112, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_recording) == 4120, "src/shared/layout.rs");
 
 #endif

@@ -23,6 +23,7 @@ static long (*real_ptrace)(int, ...);
 
 static long last_resume = PTRACE_CONT;
 static pid_t stopped_at_call_pid; /* the process whose last stop was a system call */
+static struct user_regs_struct registers_set; /* last */
 
 /* User processes that are in a read of descriptor 0. */
 #define READERS_MAX 64
@@ -45,6 +46,7 @@ static void note_reader(pid_t pid, const struct user_regs_struct *registers)
 		account_for_probe();
 	if (is_feed_call(registers))
 		answer_feed_call(pid, registers);
+	record_call(pid, registers);
 }
 
 /* Whether the program waits for standard input that is open and empty. */
@@ -324,8 +326,12 @@ static long trace(int request, pid_t pid, void *address, void *data)
 	case PTRACE_SYSEMU_SINGLESTEP:
 	case PTRACE_SYSCALL:
 	case PTRACE_CONT:
-		if (request != PTRACE_CONT)
+		if (request != PTRACE_CONT) {
 			forget_reader(pid);
+			record_return(pid, &registers_set);
+		} else if ((uintptr_t)data == SIGSEGV) {
+			record_fault_question(pid);
+		}
 		last_resume = request;
 		disturb();
 		account_for_resume(pid, request != PTRACE_CONT);
@@ -342,6 +348,9 @@ static long trace(int request, pid_t pid, void *address, void *data)
 		note_new_process(pid);
 		/* The guest's programs must never outlive its kernel: they would run on as host programs. */
 		return real_ptrace(PTRACE_SETOPTIONS, pid, address, (void *)((uintptr_t)data | PTRACE_O_EXITKILL));
+	case PTRACE_SETREGS:
+		registers_set = *(const struct user_regs_struct *)data;
+		break;
 	case PTRACE_SETREGSET:
 		if ((uintptr_t)address == NT_X86_XSTATE)
 			return set_extended_registers(pid, data);
@@ -367,6 +376,13 @@ long ptrace(enum __ptrace_request request, ...)
 	if (result < 0 && errno == ESRCH)
 		expect_process(pid);
 	return result;
+}
+
+/* The stack pointer of a process that is stopped, or 0. */
+uint64_t stack_of_process(pid_t pid)
+{
+	struct user_regs_struct registers;
+	return real_ptrace(PTRACE_GETREGS, pid, NULL, &registers) == 0 ? registers.rsp : 0;
 }
 
 /* The bytes at an address of the process, as far as they can be read; the word that holds the first
@@ -490,6 +506,10 @@ pid_t waitpid(pid_t pid, int *status, int options)
 		account_for_stop(stopped_pid, signal == SIGALRM ? page->interrupt_nanos : nanos_of_trap() + extra_nanos,
 				 at_call ? CHRONODISK_WORK_CALL : fault ? CHRONODISK_WORK_FAULT : CHRONODISK_WORK_OTHER);
 		close_accounts();
+		if (faulted && !read_tsc)
+			record_fault((uintptr_t)information.si_addr);
+		if (signal == SIGTRAP)
+			record_fault_answer(stopped_pid);
 		if (hosts_job_control) {
 			account_for_resume(stopped_pid, was_user_code);
 			real_ptrace((int)last_resume, stopped_pid, NULL, NULL);

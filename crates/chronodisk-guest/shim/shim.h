@@ -5,7 +5,9 @@
  * time.c   virtual time: clocks and the host's timer
  * accounts.c  what virtual time is made of, as functions that call nothing; see accounts.h
  * processes.c  the guest's programs, which are the host's traced processes
+ * tasks.c  for whom the guest's kernel works
  * feed.c  what a replayer in the guest asks for
+ * record.c  records the programs' system calls
  * files.c  the host's tree and the guest's memory */
 #ifndef CHRONODISK_SHIM_H
 #define CHRONODISK_SHIM_H
@@ -100,6 +102,7 @@ pid_t running_program(void);
 /* What a stop takes of a program's CPU time. */
 uint64_t nanos_of_trap(void);
 uint64_t uncharged_nanos(void);
+uint64_t nanos_of_programs(void);
 void charge_later(uint64_t nanos);
 int on_alarm_of_exact_kernel(void);
 void start_time(void);
@@ -110,12 +113,25 @@ void stop_reading_the_counter(void);
 int carry_out_counter_read(void *context);
 int fault_is_new(pid_t pid, uint64_t address);
 int input_is_awaited(void);
+uint64_t stack_of_process(pid_t pid);
 void start_processes(void);
+
+/* tasks.c */
+enum chronodisk_issuer issuer_of_request(void);
 
 /* feed.c */
 int is_feed_call(const struct user_regs_struct *registers);
 void answer_feed_call(pid_t pid, const struct user_regs_struct *registers);
 void start_feed(int fd);
+
+/* record.c */
+void record_call(pid_t pid, const struct user_regs_struct *registers);
+void record_return(pid_t pid, const struct user_regs_struct *registers);
+void record_fault(uint64_t address);
+void record_fault_question(pid_t pid);
+void record_fault_answer(pid_t pid);
+void record_work(enum chronodisk_work work, uint64_t counted_nanos);
+void start_recording(int fd);
 
 /* files.c */
 void start_files(void);

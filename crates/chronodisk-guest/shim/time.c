@@ -208,7 +208,9 @@ void stop_clock(void)
 	end_kernel_stretch();
 	page->virtual_now = virtual_nanos();
 	accounts.uncharged_at_stop_nanos = is_exact() ? uncharged_nanos() : 0;
-	page->kernel_cpu_nanos = kernel_cpu_nanos() + accounts.stub_kernel_cpu_nanos;
+	uint64_t kernel_cpu = kernel_cpu_nanos();
+	page->kernel_cpu_nanos = kernel_cpu + accounts.stub_kernel_cpu_nanos;
+	accounts_begin_stop(&accounts, kernel_cpu);
 	page->user_cpu_nanos = accounts.user_cpu_nanos;
 	stopped_since_host = host_nanos();
 	stopped = 1;
@@ -237,6 +239,8 @@ void start_clock(uint64_t from)
 	}
 	if (accounts.latest_nanos > page->virtual_now)
 		page->virtual_now = accounts.latest_nanos;
+	if (page->computing == CHRONODISK_COMPUTING_MEASURED)
+		accounts_end_stop(&accounts, kernel_cpu_nanos());
 	accounts_go_on(&accounts, base());
 	stopped = 0;
 	accounts_begin_cold_stretches(&accounts, stopped_nanos);
@@ -392,10 +396,33 @@ void account_for_probe(void)
 	accounts_note_probe(&accounts);
 }
 
+/* So much CPU time as it counts. */
+static uint64_t counted(uint64_t nanos)
+{
+	if (page->computing == CHRONODISK_COMPUTING_ZERO)
+		return 0;
+	return (uint64_t)((unsigned __int128)nanos * 1000000u / page->cpu_speed_millionths);
+}
+
+/* What programs have computed, as it counts. */
+uint64_t nanos_of_programs(void)
+{
+	return page->computing == CHRONODISK_COMPUTING_ZERO ? accounts_free_base(&accounts)
+							    : counted(accounts.user_cpu_nanos);
+}
+
+static void begin_work(enum chronodisk_work next)
+{
+	enum chronodisk_work work = accounts.work;
+	uint64_t charged_nanos = accounts.charged_work_nanos;
+	accounts_begin_work(&accounts, cpu_reading(), next);
+	record_work(work, counted(accounts.charged_work_nanos - charged_nanos));
+}
+
 /* What comes after an idle time is not the work of whoever idled. */
 void account_for_idling(void)
 {
-	accounts_begin_work(&accounts, cpu_reading(), CHRONODISK_WORK_OTHER);
+	begin_work(CHRONODISK_WORK_OTHER);
 }
 
 void begin_handler(void)
@@ -449,7 +476,7 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work n
 	begin_kernel_stretch();
 	if (user_code) {
 		page->user_cpu_nanos = accounts.user_cpu_nanos;
-		accounts_begin_work(&accounts, cpu_reading(), next);
+		begin_work(next);
 		accounts.returned_pid = pid;
 	}
 }

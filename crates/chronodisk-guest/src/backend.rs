@@ -279,7 +279,8 @@ impl VirtualTime {
 }
 
 impl RequestHandler for Arrivals<'_> {
-    fn arrived(&mut self, arrival: Arrival) {
+    fn arrived(&mut self, mut arrival: Arrival) {
+        arrival.request.issuer = self.time.page.issuer();
         self.time.clock.kick(self.time.page.virtual_now());
         self.time.clock.arrive(self.device, arrival.request, arrival.bytes());
     }

@@ -29,8 +29,8 @@ use seccompiler::{
 /// Lets `command` begin confined, for good and with all its children; false where the host's kernel has no Landlock,
 /// and the guest's root may write to the user's files.
 ///
-/// If it `writes_programs`, the guest's clock may write to the memory of the guest's programs, and of no other: Landlock
-/// keeps it from processes that are not its own.
+/// If it `writes_programs`, the guest's clock may write to the memory of the guest's programs, and of no other:
+/// Landlock keeps it from processes that are not its own.
 ///
 /// # Errors
 /// When the host's kernel refuses what it claims to have.

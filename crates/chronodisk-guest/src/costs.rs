@@ -77,26 +77,37 @@ pub(crate) const WORK_NANOS_MIN: u64 = 50;
 /// come.
 pub(crate) const WORK_SHARE_MIN: u64 = 256;
 
-/// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c - taken off), of which
-/// the difference is not below zero, but 50 ns at least.
+/// What one piece of work counts that took the guest's kernel CPU time `c`: added + scale × (c up to the bound - taken
+/// off) + (c - bound), of which no difference is below zero, but 50 ns at least.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkCost {
     /// Nanoseconds of CPU time that count nothing.
     pub taken_off_nanos: u64,
     /// Nanoseconds that count anyway.
     pub added_nanos: u64,
-    /// Share of the rest that counts.
+    /// Share of the rest that counts,
     pub scale: f64,
+    /// up to a bound; what is beyond counts in full, because it is work that takes a native kernel as long. No bound is
+    /// for kinds whose work is the emulation's alone, such as changes of address spaces.
+    #[serde(default)]
+    pub bound_nanos: Option<u64>,
 }
 
 impl WorkCost {
+    /// What counts nothing.
+    pub(crate) const fn free() -> Self {
+        WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0, bound_nanos: None }
+    }
+
     /// What pieces of work count together if each is like their mean, in nanoseconds.
     #[must_use]
     pub fn counts_nanos(&self, worked: Worked) -> f64 {
         let count = worked.count as f64;
-        let rest = (worked.cpu_nanos as f64 - count * self.taken_off_nanos as f64).max(0.0);
+        let cpu = worked.cpu_nanos as f64;
+        let within = self.bound_nanos.map_or(cpu, |bound_nanos| cpu.min(count * bound_nanos as f64));
+        let rest = (within - count * self.taken_off_nanos as f64).max(0.0);
         let least = (count * WORK_NANOS_MIN as f64).max(worked.cpu_nanos as f64 / WORK_SHARE_MIN as f64);
-        (count * self.added_nanos as f64 + rest * self.scale).max(least)
+        (count * self.added_nanos as f64 + rest * self.scale + cpu - within).max(least)
     }
 }
 
@@ -114,8 +125,18 @@ pub struct KernelCosts {
     pub new_fault_extra_nanos: u64,
     /// The same for a stretch that ends at an emulated read of the time stamp counter.
     pub tsc_extra_nanos: u64,
-    /// Share that counts of what is none of the kinds of work.
+    /// Share that counts of what is none of the kinds of work,
     pub other_scale: f64,
+    /// up to this bound.
+    #[serde(default)]
+    pub other_bound_nanos: Option<u64>,
+    /// Nanoseconds of CPU time beyond the bound that go into copying a MiB for a system call; they count by
+    /// `copy_scale`.
+    #[serde(default)]
+    pub copy_nanos_per_mib: u64,
+    /// Share of that copying that counts.
+    #[serde(default)]
+    pub copy_scale: f64,
     /// Those of each kind of work, in the order of [`Work::ALL`].
     pub works: [WorkCost; Work::COUNT],
 }
@@ -124,12 +145,15 @@ impl KernelCosts {
     /// One factor on everything.
     #[must_use]
     pub fn uniform(scale: f64) -> Self {
-        let cost = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale };
+        let cost = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale, bound_nanos: None };
         KernelCosts {
             fault_extra_nanos: 0,
             new_fault_extra_nanos: 0,
             tsc_extra_nanos: TSC_EXTRA_NANOS_DEFAULT,
             other_scale: scale,
+            other_bound_nanos: None,
+            copy_nanos_per_mib: 0,
+            copy_scale: 0.0,
             works: [cost; Work::COUNT],
         }
     }
@@ -143,9 +167,41 @@ impl KernelCosts {
 
 impl Default for KernelCosts {
     fn default() -> Self {
-        KernelCosts::uniform(KERNEL_SCALE_DEFAULT)
+        let cost = |taken_off_nanos, added_nanos, scale, bound_nanos| WorkCost {
+            taken_off_nanos,
+            added_nanos,
+            scale,
+            bound_nanos,
+        };
+        let mut works = [WorkCost::free(); Work::COUNT];
+        works[Work::Call as usize] = cost(3_000, 0, 0.22, Some(CALL_BOUND_NANOS));
+        works[Work::Copy as usize] = cost(8_000, 300, 0.7, Some(COPY_BOUND_NANOS));
+        works[Work::Fault as usize] = cost(0, 0, 0.11, None);
+        works[Work::Map as usize] = cost(0, 0, 0.08, None);
+        works[Work::Process as usize] = cost(0, 0, 0.065, None);
+        works[Work::Switch as usize] = cost(0, 0, 0.2, Some(SWITCH_BOUND_NANOS));
+        works[Work::LookUp as usize] = cost(0, 800, 0.02, None);
+        KernelCosts {
+            fault_extra_nanos: FAULT_EXTRA_NANOS_DEFAULT,
+            other_bound_nanos: Some(OTHER_BOUND_NANOS),
+            works,
+            ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT)
+        }
     }
 }
+
+/// CPU time of a program that a page fault takes beyond what any stop takes, where nothing has been calibrated.
+pub(crate) const FAULT_EXTRA_NANOS_DEFAULT: u64 = 5_000;
+
+/// What a piece of work takes of the guest's kernel that is nothing but entering it, finding its way and leaving it.
+/// Kinds without a bound change address spaces or ask the host's tree, which takes a User Mode Linux a multiple of what
+/// it takes natively however long it lasts.
+const CALL_BOUND_NANOS: u64 = 30_000;
+const COPY_BOUND_NANOS: u64 = 15_000;
+const SWITCH_BOUND_NANOS: u64 = 40_000;
+
+/// The same of what follows an idle time: an interrupt and the way to whom it is for.
+pub(crate) const OTHER_BOUND_NANOS: u64 = 60_000;
 
 /// How much there was of a kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,7 +229,7 @@ mod tests {
 
     #[test]
     fn whatever_is_taken_off_time_passes() {
-        let nothing = WorkCost { taken_off_nanos: 1_000_000_000, added_nanos: 0, scale: 0.0 };
+        let nothing = WorkCost { taken_off_nanos: 1_000_000_000, added_nanos: 0, scale: 0.0, bound_nanos: None };
         assert!((nothing.counts_nanos(Worked { count: 10, cpu_nanos: 100_000 }) - 500.0).abs() < 1e-9);
         assert!((nothing.counts_nanos(Worked { count: 1, cpu_nanos: 256_000_000 }) - 1e6).abs() < 1e-6);
     }

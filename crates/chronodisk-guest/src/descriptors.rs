@@ -29,7 +29,9 @@ pub(crate) const EXECUTABLE: RawFd = 39;
 const VHOST_FURTHER: RawFd = 40;
 /// What a replayer in the guest is fed with.
 pub(crate) const FEED: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd;
-const HIGHEST: RawFd = FEED;
+/// Where the guest's system calls are recorded.
+pub(crate) const RECORDING: RawFd = FEED + 1;
+const HIGHEST: RawFd = RECORDING;
 
 /// Most devices of a guest; the guest's clock has a table of as many.
 pub const DEVICES_MAX: usize = 8;

@@ -18,11 +18,14 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use rustix::process::{Gid, Pid, Signal, Uid, WaitOptions};
 use rustix::system::{RebootCommand, reboot};
 
+use crate::dropped::UpperLayer;
 use crate::filesystem::FileSystem;
 use crate::kernel_log::KernelLog;
 use crate::modules::{self, Modules};
+use crate::recording;
 use crate::relay::{self, Serial};
 use crate::root::{self, RootChoice};
+use crate::settle::{Settled, settle};
 use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
 use crate::trap_probe;
 
@@ -76,16 +79,24 @@ impl<T, E: std::fmt::Display> At<T> for Result<T, E> {
 
 fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let spec = serial.receive_hello().at(Stage::Boot, || "no instructions came from the launcher".into())?;
-    let host_tree = prepare(&spec)?;
+    let Prepared { host_tree, upper } = prepare(&spec)?;
     mark(serial, Stage::Boot);
 
     make_file_system(&spec)?;
     mark(serial, Stage::Mkfs);
     let folders_made = mount_file_system(&spec, &host_tree)?;
     mark(serial, Stage::Mount);
+    let settled = match spec.settles {
+        true => settle(spec.devices).at(Stage::Settle, || "waiting for the file system".into())?,
+        false => Settled::NotAwaited,
+    };
+    mark(serial, Stage::Settle);
     find_working_directory(&spec)?;
     let mut log = KernelLog::from_now();
     trap_probe::run();
+    if spec.records {
+        recording::learn_ids();
+    }
     if spec.drop_caches || spec.root != RootChoice::Host {
         drop_caches()?;
     }
@@ -103,7 +114,8 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let check = check_file_system(&spec)?;
     mark(serial, Stage::Check);
     let kernel_release = rustix::system::uname().release().to_string_lossy().into_owned();
-    Ok(Ending::Exited { status, kernel_release, check, kernel_warnings: log.warnings() })
+    let dropped = upper.filter(|_| spec.root == RootChoice::Host).map(|upper| upper.files()).unwrap_or_default();
+    Ok(Ending::Exited { status, kernel_release, check, kernel_warnings: log.warnings(), settled, dropped })
 }
 
 fn mark(serial: &mut Serial, stage: Stage) {
@@ -113,8 +125,16 @@ fn mark(serial: &mut Serial, stage: Stage) {
     serial.send_mark(&Mark { stage, time_stamp_counter });
 }
 
-/// The host's tree, the kernel's own file systems, the device. Returns the tree as it is below the overlay.
-fn prepare(spec: &GuestSpec) -> Result<OwnedFd, Failure> {
+/// What is prepared before anything is mounted.
+struct Prepared {
+    /// The host's tree as it is below the overlay.
+    host_tree: OwnedFd,
+    /// What the guest writes to that tree, unless it writes there itself.
+    upper: Option<UpperLayer>,
+}
+
+/// The host's tree, the kernel's own file systems, the device.
+fn prepare(spec: &GuestSpec) -> Result<Prepared, Failure> {
     let host_tree = root::open_host_tree().at(Stage::Boot, || "the host's tree".into())?;
     let modules = match &spec.modules {
         Some(folder) => Modules::open(Path::new(folder)).at(Stage::Boot, || folder.clone())?,
@@ -144,9 +164,10 @@ fn prepare(spec: &GuestSpec) -> Result<OwnedFd, Failure> {
             load(level)?;
         }
     }
+    let mut upper = None;
     if !spec.host_writes {
         load("overlay")?;
-        enter_overlay().at(Stage::Boot, || "an overlay over the host's tree".into())?;
+        upper = Some(enter_overlay().at(Stage::Boot, || "an overlay over the host's tree".into())?);
     }
     mount_kernel_file_systems();
     bring_loopback_up();
@@ -159,11 +180,11 @@ fn prepare(spec: &GuestSpec) -> Result<OwnedFd, Failure> {
         }
     }
     own_bare_devices(spec)?;
-    Ok(host_tree)
+    Ok(Prepared { host_tree, upper })
 }
 
 /// Makes a writable copy of the tree whose changes stay in the guest's memory, and moves there.
-fn enter_overlay() -> io::Result<()> {
+fn enter_overlay() -> io::Result<UpperLayer> {
     let below = ["/tmp", "/mnt", "/run"]
         .into_iter()
         .find(|folder| Path::new(folder).is_dir())
@@ -173,6 +194,7 @@ fn enter_overlay() -> io::Result<()> {
     for name in ["upper", "work", "root"] {
         fs::create_dir(folder(name))?;
     }
+    let upper = UpperLayer::open(&folder("upper"))?;
     let options = format!("lowerdir=/,upperdir={},workdir={}", folder("upper"), folder("work"));
     let options = std::ffi::CString::new(options).expect("no zero byte");
     mount("overlay", folder("root"), "overlay", MountFlags::empty(), options.as_c_str())?;
@@ -180,7 +202,7 @@ fn enter_overlay() -> io::Result<()> {
     mount_move(".", "/")?;
     rustix::process::chroot(".")?;
     rustix::process::chdir("/")?;
-    Ok(())
+    Ok(upper)
 }
 
 /// Those that a tree lacks a folder for are left out, as on a host without them.

@@ -19,10 +19,10 @@ use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use serde::{Deserialize, Serialize};
 
 use crate::costs::{Work, Worked};
 use crate::descriptors::DEVICES_MAX;
+pub use crate::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, CounterReading, HostCpu, UserModeLinux};
@@ -31,6 +31,7 @@ pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
 use crate::processes::{Backend, Guest, Inheritance, describe};
+use crate::recording::Recording;
 use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
@@ -82,6 +83,9 @@ pub struct RunOptions {
     pub host_writes: bool,
     /// Where the command's root is; not on the device if the guest writes to the host's tree itself.
     pub root: RootChoice,
+    /// Whether the command waits until the file system has done its own work, in the guest's time: it does not in the
+    /// host's.
+    pub settle: bool,
     /// Whether the guest's caches are emptied before the command; they are for a root on the device.
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
@@ -93,6 +97,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
     /// What is replayed in place of a command.
     pub replay: Option<ReplayOptions>,
+    /// Where the command's system calls are recorded, if they are.
+    pub recording: Option<Recording>,
     /// Whether the command's standard output goes to our standard error.
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
@@ -106,93 +112,6 @@ pub struct ReplayOptions {
     pub plan: Arc<Plan>,
     /// How recorded CPU time becomes the guest's.
     pub think: ThinkTime,
-}
-
-/// A device of a guest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceOptions {
-    /// Its timing.
-    pub model: ModelChoice,
-    /// How many times as fast as its profile it is; 1 for a model that is elsewhere.
-    pub speed: f64,
-    /// Capacity in bytes instead of the model's own.
-    pub capacity_bytes: Option<u64>,
-    /// File with the state that it begins in, for a model that is here.
-    pub state_file: Option<PathBuf>,
-    /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
-    pub store: StoreChoice,
-    /// What the device keeps survives a power cut of the host, too.
-    pub durable: bool,
-    /// A new file for everything that is done to the store.
-    pub store_recording: Option<PathBuf>,
-    /// Bytes that the store reads or writes in a second of the host's time at most; the guest must not notice.
-    pub store_rate: Option<u64>,
-}
-
-/// Where a device's model is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ModelChoice {
-    /// Here.
-    Profile {
-        /// Text of the profile.
-        text: String,
-        /// Name under which errors mention it.
-        label: String,
-    },
-    /// At an emulator server.
-    Server {
-        /// `HOST:PORT` or `unix:PATH`.
-        address: String,
-        /// File with the token that the server has as well.
-        token: Option<PathBuf>,
-        /// Directory with certificates for TLS.
-        tls_certificates: Option<PathBuf>,
-        /// Text of the profile; nothing for a device of the server's own.
-        text: String,
-        /// Name under which errors mention the profile, or of the server's device.
-        label: String,
-        /// Whether the server may run ahead of the guest.
-        speculate: bool,
-    },
-    /// In another program.
-    Program {
-        /// As a shell takes it.
-        command: String,
-    },
-}
-
-/// Where a device's bytes are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoreChoice {
-    /// In memory, at most so many bytes.
-    Ram {
-        /// Bytes that may be kept.
-        budget_bytes: u64,
-    },
-    /// In a file, made if it does not exist.
-    File {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// The metadata of file systems alone, or everything compressed.
-    Squashed {
-        /// The image, made if it does not exist; `None` for memory.
-        image: Option<PathBuf>,
-        /// Bytes that may be kept in memory.
-        budget_bytes: u64,
-        /// Everything is kept, compressed.
-        exact: bool,
-        /// Name of the content that is made up.
-        content: String,
-        /// Bytes that may wait in memory until they are told apart.
-        unclassified_bytes: u64,
-        /// Journals are kept, but not read.
-        ignore_journal: bool,
-        /// Files that are treated in another way because of their names, each as `GLOB=TREATMENT`.
-        names: Vec<String>,
-        /// Notices of programs are heard.
-        notices: bool,
-    },
 }
 
 /// Runs the command in a guest on the emulated device.
@@ -211,9 +130,6 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
     let counter = CounterReading::first();
     let mut clock = clock_options(options);
     let page = ClockPage::create(&clock).doing("making the clock's page")?;
-    if options.time.follows_typing() && host::terminals()[0] && is_shell(&options.command) {
-        page.follow_host();
-    }
     let (exchange_guest, exchange_backend) = UnixStream::pair().doing("making a socket pair")?;
     let devices = options.devices.len();
     assert!((1..=DEVICES_MAX).contains(&devices), "a guest with {devices} devices");
@@ -245,6 +161,7 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         exchange: exchange_guest.into(),
         vhost: vhost_guest,
         feed: feed_again.doing("sharing what is to be replayed")?,
+        recording: options.recording.as_ref().map(Recording::share).transpose().doing("sharing the recording")?,
     };
     let guest = Guest::start(options, cpu, &kernel, inherited)?;
     let mut run = Run {
@@ -283,15 +200,6 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
         seed: options.seed,
         disturbance_max: options.clock_disturbance,
     }
-}
-
-/// The replayer as a command: this executable, which takes on the user by itself.
-fn replayer(identity: &host::Identity) -> Vec<Vec<u8>> {
-    let mut words = vec!["/proc/self/exe".to_owned(), replay::COMMAND.to_owned()];
-    words.extend(
-        [identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()),
-    );
-    words.into_iter().map(String::into_bytes).collect()
 }
 
 /// Whether the command is a shell that a person will type into.
@@ -356,10 +264,11 @@ impl Run<'_> {
         let bytes = |text: &OsString| text.as_bytes().to_vec();
         let spec = GuestSpec {
             command: match &options.replay {
-                Some(_) => replayer(&identity),
+                Some(_) => replay::command(&identity),
                 None => options.command.iter().map(bytes).collect(),
             },
             replays: options.replay.is_some(),
+            records: options.recording.is_some(),
             environment: std::env::vars_os()
                 .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
                 .collect(),
@@ -385,6 +294,7 @@ impl Run<'_> {
             seed: options.seed,
             host_writes: options.host_writes,
             root: options.root.clone(),
+            settles: options.settle && options.time.skips_idle_time(),
             drop_caches: options.drop_caches,
             check: options.check,
             modules: kernel.modules.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
@@ -570,14 +480,21 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The guest's time at a reading of its time stamp counter.
+    fn instant_of(&self, ticks: u64) -> Nanos {
+        Nanos::from_nanos((u128::from(ticks) * 1_000_000_000 / u128::from(self.clock.tsc_hertz)) as u64)
+    }
+
     fn take_mark(&mut self, mark: &Mark) {
-        let nanos = u128::from(mark.time_stamp_counter) * 1_000_000_000 / u128::from(self.clock.tsc_hertz);
-        let guest = Nanos::from_nanos(nanos as u64);
+        let guest = self.instant_of(mark.time_stamp_counter);
         self.stages.insert(mark.stage, guest);
         let edge = Edge { guest, host: Instant::now(), counters: self.page.counters(), worked: self.page.worked() };
         match (mark.stage, self.command_began) {
             (Stage::Command, None) => {
                 self.command_began = Some(edge);
+                if self.options.time.follows_typing() && host::terminals()[0] && is_shell(&self.options.command) {
+                    self.page.follow_host();
+                }
                 if host::terminals()[0] && host::owns_terminal() {
                     self.terminal = TerminalGuard::raw();
                 }
@@ -726,12 +643,12 @@ impl Run<'_> {
     fn collect(mut self) -> Result<RunOutcome, RunError> {
         let host_total = self.guest.started.elapsed();
         let counters = self.page.counters();
-        let (status, kernel_release, check, kernel_warnings) = match self.ending.take() {
-            Some(Ending::Exited { status, kernel_release, check, kernel_warnings }) => {
-                (status, kernel_release, check, kernel_warnings)
+        let ending = self.ending.take().expect("the relay ends without error only with an ending");
+        let (status, kernel_release, check, kernel_warnings, settled, dropped) = match ending {
+            Ending::Exited { status, kernel_release, check, kernel_warnings, settled, dropped } => {
+                (status, kernel_release, check, kernel_warnings, settled, dropped)
             }
-            Some(Ending::Failed { stage, message }) => return Err(RunError::Stage(stage, message)),
-            None => unreachable!("the relay ends without error only with an ending"),
+            Ending::Failed { stage, message } => return Err(RunError::Stage(stage, message)),
         };
         let backend = self.backend.report()?;
         let records = crate::records::read(&mut self.log).doing("reading the request log")?;
@@ -742,7 +659,7 @@ impl Run<'_> {
         Ok(RunOutcome {
             exit_status: status,
             stages: self.stages.clone(),
-            command: (began.guest, ended.guest),
+            command: (replay.as_ref().map_or(began.guest, |replay| self.instant_of(replay.began_ticks)), ended.guest),
             host_total,
             host_command: ended.host - began.host,
             records,
@@ -756,6 +673,8 @@ impl Run<'_> {
             check,
             kernel_warnings,
             host_cpu: self.host_cpu.number,
+            settled,
+            dropped,
             confined: self.guest.is_confined,
             file_system: self.file_system,
             output_failure: self.output_failure.take(),

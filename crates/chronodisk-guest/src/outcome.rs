@@ -12,7 +12,8 @@ use crate::filesystem::FileSystem;
 use crate::host::HostLacks;
 use crate::page::{ClockCounters, ClockOptions};
 use crate::replay::ReplayOutcome;
-use crate::spec::{CheckResult, Stage};
+use crate::settle::Settled;
+use crate::spec::{CheckResult, DroppedFiles, Stage};
 
 /// What happened in a run whose command was run.
 #[derive(Clone, Debug)]
@@ -53,6 +54,10 @@ pub struct RunOutcome {
     pub file_system: FileSystem,
     /// Why not all of the command's output could be written, if so.
     pub output_failure: Option<String>,
+    /// Whether the file system had done its own work when the command began.
+    pub settled: Settled,
+    /// What the guest wrote to its view of the host's tree, and what ended with it.
+    pub dropped: DroppedFiles,
     /// Whether the host's kernel kept the guest, its root included, from writing to the host's files.
     pub confined: bool,
 }

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::costs::{KernelCosts, TRAP_NANOS_UNMEASURED, Work, Worked};
 use crate::shared::layout::{
-    AnswerWords, Ask, Backend, Clock, Computing, Idling, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC, Page, QuestionWords,
+    AnswerWords, Ask, Backend, Clock, Computing, Idling, Issuer, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC, Page,
+    QuestionWords,
 };
 use crate::time::{CPU_SPEED_DEFAULT, ExactCpu, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
@@ -62,6 +63,15 @@ pub struct ClockCounters {
     pub traps: u64,
     /// CPU nanoseconds of the guest's kernel, unscaled.
     pub kernel_cpu_nanos: u64,
+    /// CPU nanoseconds of the work of the guest's kernel, without what its host took to run programs,
+    #[serde(default)]
+    pub kernel_work_nanos: u64,
+    /// what they counted, in virtual nanoseconds,
+    #[serde(default)]
+    pub kernel_counted_nanos: u64,
+    /// and the part of it that counted in full, because it was beyond what a call's emulation takes.
+    #[serde(default)]
+    pub kernel_in_full_nanos: u64,
     /// CPU nanoseconds of the guest's programs, traps taken off.
     pub user_cpu_nanos: u64,
     /// Bytes that the guest read from the host's tree, untimed.
@@ -115,7 +125,11 @@ impl ClockPage<Launcher> {
             words.taken_off_nanos.set(launcher, cost.taken_off_nanos);
             words.added_nanos.set(launcher, cost.added_nanos);
             words.scale_millionths.set(launcher, millionths(cost.scale));
+            words.bound_nanos.set(launcher, cost.bound_nanos.unwrap_or(NEVER));
         }
+        words.other_bound_nanos.set(launcher, costs.other_bound_nanos.unwrap_or(NEVER));
+        words.copy_nanos_per_mib.set(launcher, costs.copy_nanos_per_mib);
+        words.copy_scale_millionths.set(launcher, millionths(costs.copy_scale));
         words.trap_nanos_unmeasured.set(launcher, TRAP_NANOS_UNMEASURED);
         words.interrupt_nanos.set(launcher, options.interrupt_nanos);
         words.fault_extra_nanos.set(launcher, costs.fault_extra_nanos);
@@ -167,6 +181,9 @@ impl ClockPage<Launcher> {
             tsc_reads: words.tsc_reads.get(),
             traps: words.traps.get(),
             kernel_cpu_nanos: words.kernel_cpu_nanos.get(),
+            kernel_work_nanos: words.kernel_work_nanos.get(),
+            kernel_counted_nanos: words.kernel_counted_nanos.get(),
+            kernel_in_full_nanos: words.kernel_in_full_nanos.get(),
             user_cpu_nanos: words.user_cpu_nanos.get(),
             host_tree_read_bytes: words.host_tree_read_bytes.get(),
             host_tree_written_bytes: words.host_tree_written_bytes.get(),
@@ -222,6 +239,14 @@ impl ClockPage<Backend> {
     #[must_use]
     pub fn virtual_now(&self) -> Nanos {
         Nanos::from_nanos(self.words().virtual_now.get())
+    }
+
+    /// For whom the guest's kernel made the requests of the last kick: [`RequestRecord::issuer`] of them.
+    #[must_use]
+    pub fn issuer(&self) -> u32 {
+        let said = self.words().issuer.get();
+        let known = [Issuer::Program, Issuer::Kernel].into_iter().find(|issuer| *issuer as u64 == said);
+        known.unwrap_or(Issuer::Unknown) as u32
     }
 
     /// The guest's clock now, if its time is the host's ([`GuestTime::Real`]): what has passed since

@@ -20,8 +20,8 @@ use crate::init::device_name;
 use crate::launch::RunOptions;
 use crate::outcome::{Doing, RunError};
 use crate::shared::layout::{
-    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, SERIAL_OUT_VARIABLE,
-    VHOST_VARIABLE,
+    CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, RECORDING_VARIABLE,
+    SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
 };
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;
@@ -171,6 +171,8 @@ pub(crate) struct Inheritance {
     pub vhost: Vec<OwnedFd>,
     /// What is replayed.
     pub feed: Option<OwnedFd>,
+    /// Where system calls are recorded.
+    pub recording: Option<OwnedFd>,
 }
 
 impl Guest {
@@ -180,7 +182,7 @@ impl Guest {
         kernel: &UserModeLinux,
         inherited: Inheritance,
     ) -> Result<Self, RunError> {
-        let Inheritance { page, exchange, vhost, feed } = inherited;
+        let Inheritance { page, exchange, vhost, feed, recording } = inherited;
         let (line, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let also_theirs = theirs.try_clone().doing("sharing a socket")?;
         line.set_nonblocking(true).doing("preparing the guest's line")?;
@@ -242,6 +244,10 @@ impl Guest {
         if let Some(feed) = feed {
             command.env(FEED_VARIABLE, descriptors::FEED.to_string());
             bequest.push((feed, descriptors::FEED));
+        }
+        if let Some(recording) = recording {
+            command.env(RECORDING_VARIABLE, descriptors::RECORDING.to_string());
+            bequest.push((recording, descriptors::RECORDING));
         }
         descriptors::bequeath(&mut command, Some(cpu), bequest);
         place_by_no_chance(&mut command);

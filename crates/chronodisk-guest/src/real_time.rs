@@ -199,6 +199,7 @@ impl RequestHandler for Arrivals<'_> {
         let time = &mut *self.time;
         let mut request = arrival.request;
         let (transport, connection) = (time.transport, u32::from(self.device.0));
+        request.issuer = time.page.issuer();
         request.id = RealId { transport, connection, slot: time.names.take(request.id) }.pack();
         time.clock.arrive(time.page.virtual_now(), Found::Busy, self.device, request, arrival.bytes());
     }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::frames::{self, Decoder, Kind};
 use crate::init::{command_of, pid_of};
+use crate::recording;
 use crate::root::{ROOT, RootChoice};
 use crate::spec::{Ending, GuestSpec, Mark};
 
@@ -155,6 +156,9 @@ pub(crate) fn run_command(
     serial.send(Kind::Credit, &STDIN_WINDOW_BYTES.to_le_bytes());
     let pid = pid_of(&child);
     let status = relay(serial, &mut streams, &child_signals, pid)?;
+    if spec.records {
+        recording::end();
+    }
     at_edge(serial);
     streams.drain(serial);
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
@@ -162,7 +166,7 @@ pub(crate) fn run_command(
 
 /// Rights, folder and session of the calling user.
 fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal: bool) {
-    let GuestSpec { uid, gid, umask, replays, .. } = *spec;
+    let GuestSpec { uid, gid, umask, replays, records, .. } = *spec;
     let groups = spec.groups.clone();
     let folder = std::ffi::CString::new(spec.working_directory.clone()).unwrap_or_default();
     let root = match spec.root {
@@ -195,7 +199,12 @@ fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal
                 check(libc::setuid(uid))?;
             }
             // After the change of user, as the caller could enter it.
-            check(libc::chdir(folder.as_ptr()))
+            check(libc::chdir(folder.as_ptr()))?;
+            if records {
+                recording::learn_ids();
+                recording::begin();
+            }
+            Ok(())
         });
     }
 }

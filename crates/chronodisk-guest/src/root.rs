@@ -434,6 +434,7 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
         GuestSpec {
             replays: false,
+            records: false,
             makes_file_system: true,
             command: words(command),
             environment: words(&["PATH=/usr/local/bin:/usr/bin:/bin"]),
@@ -454,6 +455,7 @@ mod tests {
             seed: 1,
             host_writes: false,
             root: RootChoice::Device { files: Vec::new() },
+            settles: false,
             drop_caches: false,
             check: false,
             modules: None,

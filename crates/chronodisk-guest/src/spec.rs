@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::filesystem::FileSystem;
 use crate::root::RootChoice;
+use crate::settle::Settled;
 
 /// Bytes that need not be UTF-8: arguments, paths, the environment.
 pub(crate) type Bytes = Vec<u8>;
@@ -15,6 +16,8 @@ pub(crate) struct GuestSpec {
     pub command: Vec<Bytes>,
     /// Whether the command is this executable, which replays system calls as the calling user by itself.
     pub replays: bool,
+    /// Whether the command's system calls are recorded.
+    pub records: bool,
     /// `NAME=VALUE` of each variable.
     pub environment: Vec<Bytes>,
     pub working_directory: Bytes,
@@ -43,6 +46,8 @@ pub(crate) struct GuestSpec {
     pub host_writes: bool,
     /// Where the command's root is.
     pub root: RootChoice,
+    /// Whether to wait until the file system has done its own work.
+    pub settles: bool,
     /// Whether to empty the caches before the command.
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
@@ -70,6 +75,8 @@ pub enum Stage {
     Mkfs,
     /// It was mounted.
     Mount,
+    /// It has done its own work.
+    Settle,
     /// The command ran.
     Command,
     /// The file system was unmounted.
@@ -83,9 +90,25 @@ pub enum Stage {
 pub(crate) enum Ending {
     /// The command ran and exited with this status, or 128 + the signal that killed it; 127 if it
     /// was not found, 126 if it could not be executed.
-    Exited { status: i32, kernel_release: String, check: Option<CheckResult>, kernel_warnings: Vec<String> },
+    Exited {
+        status: i32,
+        kernel_release: String,
+        check: Option<CheckResult>,
+        kernel_warnings: Vec<String>,
+        settled: Settled,
+        dropped: DroppedFiles,
+    },
     /// Something before or after the command failed.
     Failed { stage: Stage, message: String },
+}
+
+/// Files that the guest wrote to its view of the host's tree, and that end with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedFiles {
+    /// Their number.
+    pub count: u64,
+    /// Path of the first, in the order of their names.
+    pub first: Option<String>,
 }
 
 /// What the file system's own checker said.

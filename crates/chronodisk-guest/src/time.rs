@@ -103,6 +103,14 @@ impl GuestTime {
         }
     }
 
+    /// Whether idle time takes none of the host's when the command begins.
+    pub(crate) fn skips_idle_time(&self) -> bool {
+        match self {
+            GuestTime::Stopping { idle, .. } | GuestTime::Exact { idle, .. } => *idle != IdlePace::Host,
+            GuestTime::Real => false,
+        }
+    }
+
     /// Whether the guest's idle time passes with the host's once somebody types.
     pub(crate) fn follows_typing(&self) -> bool {
         match self {

@@ -38,8 +38,11 @@ static void begin(void)
 	SET(kernel_scale_millionths, 100000);
 	SET(cpu_speed_millionths, 1000000);
 	SET(trap_nanos_unmeasured, TRAP_NANOS);
-	for (int work = 0; work < CHRONODISK_WORKS; work++)
+	for (int work = 0; work < CHRONODISK_WORKS; work++) {
 		SET(costs[work].scale_millionths, 100000);
+		SET(costs[work].bound_nanos, CHRONODISK_NEVER);
+	}
+	SET(other_bound_nanos, CHRONODISK_NEVER);
 	accounts_begin(&accounts, page);
 	accounts.booted = 1;
 }
@@ -105,6 +108,95 @@ static void work_counts_by_its_kind(void)
 	EXPECT(accounts.charged_work_nanos, 4000 + 700 + 3000);
 	EXPECT(page->worked[CHRONODISK_WORK_COPY].count, 1);
 	EXPECT(page->worked[CHRONODISK_WORK_COPY].cpu_nanos, 16000);
+}
+
+/* A piece of work of this kind that takes so much. */
+static void work(uint64_t *kernel, enum chronodisk_work kind, uint64_t cpu_nanos)
+{
+	accounts_begin_work(&accounts, reading(*kernel, 0), kind);
+	*kernel += cpu_nanos;
+	accounts_begin_work(&accounts, reading(*kernel, 0), CHRONODISK_WORK_OTHER);
+}
+
+static void work_beyond_the_bound_counts_in_full(void)
+{
+	uint64_t kernel = 0;
+	begin();
+	SET(costs[CHRONODISK_WORK_CALL].bound_nanos, 10000);
+	work(&kernel, CHRONODISK_WORK_CALL, 8000);
+	EXPECT(accounts.charged_work_nanos, 800);
+	EXPECT(page->kernel_in_full_nanos, 0);
+	/* The first has left 2000 of its bound. */
+	work(&kernel, CHRONODISK_WORK_CALL, 1000000);
+	EXPECT(accounts.charged_work_nanos, 800 + 1200 + 988000);
+	EXPECT(page->kernel_in_full_nanos, 988000);
+	EXPECT(page->kernel_counted_nanos, accounts.charged_work_nanos);
+	EXPECT(page->kernel_work_nanos, kernel);
+	/* Kinds without a bound count by their scale. */
+	work(&kernel, CHRONODISK_WORK_FAULT, 1000000);
+	EXPECT(page->kernel_in_full_nanos, 988000);
+	/* What was spare is bounded itself. */
+	for (int piece = 0; piece < 1000; piece++)
+		work(&kernel, CHRONODISK_WORK_CALL, 0);
+	uint64_t charged = accounts.charged_work_nanos;
+	work(&kernel, CHRONODISK_WORK_CALL, 1170000);
+	EXPECT(accounts.charged_work_nanos - charged, 17000 + 1000000);
+	/* Time that runs counts in the same way, and goes on at its end. */
+	accounts_begin_work(&accounts, reading(kernel, 0), CHRONODISK_WORK_CALL);
+	uint64_t before = accounts_measured_base(&accounts, reading(kernel, 0));
+	EXPECT(accounts_measured_base(&accounts, reading(kernel + 30000, 0)) - before, 1000 + 20000 - WORK_NANOS_MIN);
+}
+
+static void a_stop_of_the_clock_has_a_bound_of_its_own(void)
+{
+	begin();
+	SET(costs[CHRONODISK_WORK_CALL].bound_nanos, 10000);
+	SET(other_bound_nanos, 50000);
+	accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
+	accounts_begin_stop(&accounts, 20000);
+	accounts_end_stop(&accounts, 20000);
+	accounts_begin_work(&accounts, reading(100000, 0), CHRONODISK_WORK_CALL);
+	EXPECT(accounts.charged_work_nanos, 6000 + 40000);
+	accounts_begin_work(&accounts, reading(200000, 0), CHRONODISK_WORK_CALL);
+	EXPECT(accounts.charged_work_nanos, 46000 + 1000 + 90000);
+}
+
+static void copying_counts_by_a_scale_of_its_own(void)
+{
+	struct user_regs_struct registers = { .orig_rax = SYS_read, .rdx = 1 << 20 };
+	begin();
+	SET(costs[CHRONODISK_WORK_COPY].bound_nanos, 10000);
+	SET(copy_nanos_per_mib, 200000);
+	SET(copy_scale_millionths, 500000);
+	accounts.returned_pid = PROGRAM;
+	accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
+	accounts_note_call(&accounts, &registers);
+	accounts_note_switch(&accounts, PROGRAM, 1);
+	accounts_begin_work(&accounts, reading(310000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 1000 + 100000 + 100000);
+	/* A call whose program waited is copied for by the work after the wait. */
+	SET(other_bound_nanos, 10000);
+	accounts_begin_work(&accounts, reading(310000, 0), CHRONODISK_WORK_CALL);
+	accounts_note_call(&accounts, &registers);
+	accounts_begin_work(&accounts, reading(310000, 0), CHRONODISK_WORK_OTHER);
+	uint64_t charged = accounts.charged_work_nanos;
+	accounts_note_switch(&accounts, PROGRAM, 1);
+	accounts_begin_work(&accounts, reading(310000 + 110000, 0), CHRONODISK_WORK_CALL);
+	/* The wait that ended at once has left its bound. */
+	EXPECT(accounts.charged_work_nanos - charged, 2000 + 45000);
+}
+
+static void what_the_kernel_does_while_its_clock_stands_still_is_the_hosts(void)
+{
+	begin();
+	accounts_begin_stop(&accounts, 10000);
+	accounts_note_host_call(&accounts, 700); /* is part of it */
+	accounts_end_stop(&accounts, 10000 + 160000);
+	EXPECT(accounts.host_part_nanos, 150000);
+	accounts_look(&accounts, 170000);
+	EXPECT(accounts.host_part_nanos, 150000);
+	accounts_begin_work(&accounts, reading(190000, 0), CHRONODISK_WORK_OTHER);
+	EXPECT(accounts.charged_work_nanos, 4000);
 }
 
 static void work_counts_something_whatever_is_taken_off(void)
@@ -387,6 +479,10 @@ int main(void)
 	what_a_short_stretch_can_not_give_the_next_one_owes();
 	work_counts_by_its_kind();
 	work_counts_something_whatever_is_taken_off();
+	work_beyond_the_bound_counts_in_full();
+	a_stop_of_the_clock_has_a_bound_of_its_own();
+	copying_counts_by_a_scale_of_its_own();
+	what_the_kernel_does_while_its_clock_stands_still_is_the_hosts();
 	calls_are_told_apart();
 	another_program_makes_a_call_a_switch();
 	what_the_host_takes_of_the_kernel_is_bounded();

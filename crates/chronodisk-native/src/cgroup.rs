@@ -75,6 +75,16 @@ impl Cgroup {
             .doing("opening the list of the cgroup's processes")
     }
 
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// The switch that stops all of its processes.
+    pub fn freezer(&self) -> Result<OwnedFd, NativeError> {
+        openat(&self.directory, "cgroup.freeze", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .doing("opening the cgroup's freezer")
+    }
+
     /// Ends all of its processes; says whether they have gone.
     pub fn end(&self) -> bool {
         end(self.directory.as_fd())

@@ -16,6 +16,14 @@ pub enum NativeError {
         /// What the user can do about it.
         help: String,
     },
+    /// What was named can't be used for this.
+    #[error("{what}")]
+    Unsuitable {
+        /// What, and why.
+        what: String,
+        /// What the user can name instead.
+        help: String,
+    },
     /// The system refused something.
     #[error("{doing}: {source}")]
     System {

@@ -13,25 +13,37 @@
 //! - The *attacher* ([`native_attacher`]) makes the block device and keeps it. Nobody who serves a device may wait for
 //!   it.
 //!
-//! All of it needs Linux and `CAP_SYS_ADMIN`.
+//! - [`Watch`] observes the command by BPF, predicts how long it would take on a faster device, and freezes it
+//!   meanwhile.
+//!
+//! All of that needs Linux and `CAP_SYS_ADMIN`.
+//!
+//! [`record()`] records the system calls of a program on this host. It needs no privilege, and no emulated device.
 
 mod attacher;
 mod attachment;
 mod cgroup;
+mod disk;
 mod error;
 mod file_system;
 mod helper;
 mod loop_device;
+mod observer;
 mod place;
 mod program;
 mod queue;
+mod record;
+mod watch;
 mod watchdog;
 
 pub use attacher::native_attacher;
 pub use attachment::{Attachment, attach};
+pub use disk::Disk;
 pub use error::NativeError;
 pub use file_system::{make, mount, run_setup, unmount};
 pub use place::Place;
 pub use program::{Ended, Program, Start};
 pub use queue::QueueSettings;
+pub use record::{Recorded, Recording, Statistics, record};
+pub use watch::{Observation, Watch, Watching};
 pub use watchdog::native_watchdog;

@@ -12,7 +12,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::attachment::Attachment;
 use crate::error::{Doing, NativeError};
 use crate::place::Place;
 
@@ -87,6 +86,8 @@ impl<'a> Program<'a> {
                 rustix::io::write(&processes, b"0")?;
                 // It is killed with this process at the latest by the watchdog; this is sooner.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                // Who observes the cgroup sees a process when it begins to wait or to run.
+                let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 1_000 });
                 let nanos = monotonic().as_nanos() as u64;
                 rustix::io::write(&tell_time, &nanos.to_ne_bytes())?;
                 Ok(())
@@ -120,20 +121,21 @@ impl<'a> Program<'a> {
         self.began
     }
 
-    /// Waits until the command or a process that helps (the watchdog, that of `attachment`) has ended, something can be
+    /// Waits until the command or a process that helps (the watchdog, `helper`) has ended, something can be
     /// read from `watched`, or this time is over, which is `None`.
     ///
     /// # Errors
     /// What the system says.
     pub fn wait(
         &mut self,
-        attachment: &Attachment,
+        helper: Option<BorrowedFd<'_>>,
         watched: BorrowedFd<'_>,
         most: Option<Duration>,
     ) -> Result<Option<Ended>, NativeError> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
         let watchdog = self.place.watchdog.pidfd();
-        let mut events = [self.pidfd.as_fd(), watchdog, attachment.pidfd(), watched]
+        // In place of one that is not there, the watchdog is watched twice.
+        let mut events = [self.pidfd.as_fd(), watchdog, helper.unwrap_or(watchdog), watched]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut events, most.as_ref()) {
             Ok(0) => return Ok(None),
@@ -141,13 +143,13 @@ impl<'a> Program<'a> {
             Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(errno) => return Err(errno).doing("waiting for the command"),
         }
-        let [command, watchdog, attacher, _] = events.map(|event| !event.revents().is_empty());
+        let [command, watchdog, helper, _] = events.map(|event| !event.revents().is_empty());
         if command {
             let at = monotonic();
             let status = self.child.wait().doing("waiting for the command")?;
             return Ok(Some(Ended::Command { status: shell_status(status), at }));
         }
-        Ok(Some(if watchdog || attacher { Ended::Helper } else { Ended::Readable }))
+        Ok(Some(if watchdog || helper { Ended::Helper } else { Ended::Readable }))
     }
 
     /// Passes a signal on to the command.

@@ -110,7 +110,7 @@
   }
 
   const wide = (rows) => rows.every((row) => row.low > 0) &&
-    Math.max(...rows.map((row) => row.mean)) > 30 * Math.min(...rows.map((row) => row.mean));
+    Math.max(...rows.map((row) => row.mean)) > 10 * Math.min(...rows.map((row) => row.mean));
 
   // Means with their 95 % intervals.
   function intervals(title, name, rows) {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::render::decimals_of;
 use crate::schema::to_json;
 use crate::statistics::Estimate;
 use crate::summary::ratio;
@@ -124,13 +125,16 @@ impl Comparison {
             ("p99 µs", Right),
             ("busy", Right),
         ]);
+        // As many decimals as the shortest run needs, in all rows.
+        let run_times = self.rows.iter().filter_map(|row| row.run_time_s).map(|estimate| estimate.mean);
+        let decimals_s = run_times.map(decimals_of).max().unwrap_or(3);
         for (index, row) in self.rows.iter().enumerate() {
             let mean = |estimate: Option<Estimate>, decimals: usize| {
                 estimate.map_or("-".to_owned(), |estimate| format!("{:.decimals$}", estimate.mean))
             };
             let half_width = |estimate: Option<Estimate>| {
                 let half_width = estimate.and_then(|estimate| estimate.half_width_95);
-                half_width.map_or("-".to_owned(), |half_width| format!("{half_width:.3}"))
+                half_width.map_or("-".to_owned(), |half_width| format!("{half_width:.decimals_s$}"))
             };
             // A baseline's difference from itself would only be noise to read.
             let difference = row.difference_s.filter(|_| index > 0);
@@ -138,9 +142,9 @@ impl Comparison {
                 row.run_id.clone(),
                 row.device.clone(),
                 row.run_time_s.map_or(0, |estimate| estimate.count).to_string(),
-                mean(row.run_time_s, 3),
+                mean(row.run_time_s, decimals_s),
                 half_width(row.run_time_s),
-                difference.map_or("-".to_owned(), |estimate| format!("{:+.3}", estimate.mean)),
+                difference.map_or("-".to_owned(), |estimate| format!("{:+.decimals_s$}", estimate.mean)),
                 half_width(difference),
                 row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
                 mean(row.requests, 0),

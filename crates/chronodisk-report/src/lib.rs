@@ -40,6 +40,7 @@ mod table;
 mod trace_comparison;
 mod trace_plot;
 mod trace_statistics;
+mod verdict;
 
 pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
@@ -57,14 +58,17 @@ pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_run_summary, render_simulation};
 pub use schema::{
-    ClockInfo, ComponentSample, DeviceUsed, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost, NativeResult, Phase,
-    PhaseName, RUN_SCHEMA, RepResult, ReplayResult, RunResult, ServerResult, ShadowResult, TransportResult,
+    BootstrapResult, BootstrapStatistic, ClockInfo, ComponentSample, DeviceUsed, DroppedFiles, EndedBy, GuestInfo,
+    HostInfo, HostSample, KernelCost, NativeResult, Phase, PhaseName, PilotResult, RUN_SCHEMA, RepResult, ReplayResult,
+    RunResult, ServerResult, ShadowResult, TransportResult,
 };
 pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
-pub use sweep_fit::{FIT_SCHEMA, FittedConstant, PointUse, SetError, SweepFigures, SweepFit, SweepPoint};
+pub use sweep_fit::{
+    FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
+};
 pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table};
 pub use trace_comparison::{
@@ -75,3 +79,4 @@ pub use trace_statistics::{
     Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, SizeDistribution, StatisticsGatherer,
     TRACE_STATISTICS_SCHEMA, TraceSeries, TraceStatistics,
 };
+pub use verdict::{Doubt, Figure, KernelCpu, Limit, RequestIssuers, Verdict};

@@ -113,9 +113,18 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
         .collect();
     let top = |estimate: &Estimate| estimate.mean + estimate.half_width_95.unwrap_or(0.0);
     let highest = estimates.iter().flatten().map(top).fold(0.0, f64::max);
-    let highest = if highest > 0.0 { highest * 1.15 } else { 1.0 };
+    let lowest = estimates.iter().flatten().map(|estimate| estimate.mean).filter(|mean| *mean > 0.0);
+    let lowest = lowest.fold(f64::INFINITY, f64::min);
+    let is_logarithmic = highest > LINEAR_RANGE_MAX * lowest;
+    // A bar on a logarithmic axis begins at the decade below the shortest.
+    let place = |seconds: f64| if is_logarithmic { (seconds / lowest).max(1.0).log10() + 1.0 } else { seconds };
+    let highest = if highest > 0.0 { place(highest) * 1.15 } else { 1.0 };
     // About ten labels, each told from its neighbours.
     let decimals = (1.0 - highest.log10().floor()).clamp(0.0, 9.0) as usize;
+    let at = |place: f64| match is_logarithmic {
+        true => short(lowest * 10f64.powf(place - 1.0)),
+        false => format!("{place:.decimals$}"),
+    };
     let mut chart = ChartBuilder::on(area)
         .caption("Run time in the guest", (FONT, 18))
         .margin(MARGIN_PX)
@@ -128,18 +137,19 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
         .light_line_style(TRANSPARENT)
         .bold_line_style(RGBColor(225, 225, 225))
         .x_labels(0)
-        .y_desc("run time (s)")
-        .y_label_formatter(&|value| format!("{value:.decimals$}"))
+        .y_desc(if is_logarithmic { "run time (s), logarithmic" } else { "run time (s)" })
+        .y_label_formatter(&|value| at(*value))
         .axis_desc_style((FONT, 14))
         .label_style((FONT, 13))
         .draw()?;
     for (index, estimate) in estimates.iter().enumerate() {
         let Some(estimate) = estimate else { continue };
         let x = index as f64;
-        let bar = Rectangle::new([(x - 0.3, 0.0), (x + 0.3, estimate.mean)], colour(index).mix(0.85).filled());
+        let bar = Rectangle::new([(x - 0.3, 0.0), (x + 0.3, place(estimate.mean))], colour(index).mix(0.85).filled());
         chart.draw_series([bar])?;
         if let Some(half_width) = estimate.half_width_95 {
-            let (low, high) = ((estimate.mean - half_width).max(0.0), estimate.mean + half_width);
+            let low = place((estimate.mean - half_width).max(0.0));
+            let high = place(estimate.mean + half_width);
             let whisker = |from, to| PathElement::new(vec![from, to], BLACK.stroke_width(2));
             chart.draw_series([
                 whisker((x, low), (x, high)),
@@ -148,7 +158,7 @@ fn draw_run_times(area: &Area<'_>, runs: &[PlotRun<'_>], labels: &[String]) -> R
             ])?;
         }
         let above = TextStyle::from((FONT, 13)).pos(Pos::new(HPos::Center, VPos::Bottom));
-        chart.draw_series([Text::new(short(estimate.mean), (x, top(estimate) + highest * 0.012), above)])?;
+        chart.draw_series([Text::new(short(estimate.mean), (x, place(top(estimate)) + highest * 0.012), above)])?;
     }
     let plot = chart.plotting_area();
     let below = TextStyle::from((FONT, 13)).pos(Pos::new(HPos::Center, VPos::Top));
@@ -237,6 +247,9 @@ fn draw_legend(area: &Area<'_>, labels: &[String]) -> Result<u32, Box<dyn std::e
     }
     Ok((LINE_PX * lines) as u32)
 }
+
+/// A linear axis shows ranges up to this, from the shortest run to the longest.
+const LINEAR_RANGE_MAX: f64 = 50.0;
 
 /// Smallest service time that is drawn, because a logarithm has no zero.
 const SHORTEST_US: f64 = 0.001;

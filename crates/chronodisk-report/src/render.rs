@@ -3,10 +3,11 @@
 use chronodisk_sim::{Nanos, Op};
 
 use crate::Simulation;
-use crate::schema::{PhaseName, RepResult, RunResult, ServerResult, ShadowResult};
+use crate::schema::{BootstrapResult, PhaseName, RepResult, RunResult, ServerResult, ShadowResult};
 use crate::statistics::Estimate;
 use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
+use crate::verdict::{Figure, Verdict};
 
 /// The summary that follows a run.
 #[must_use]
@@ -29,23 +30,65 @@ pub fn render_run_summary(run: &RunResult) -> String {
         }
     }
     text.push_str(&facts.render());
-    for rep in &run.reps {
+    let bootstrap = run.replay.as_ref().and_then(|replay| replay.bootstrap.as_ref());
+    if let Some(bootstrap) = bootstrap {
+        text.push('\n');
+        text.push_str(&render_bootstrap(bootstrap));
+    }
+    // The runs of a bootstrap are in the result: they are too many to be read.
+    let shown = if bootstrap.is_some() { &[] } else { &run.reps[..] };
+    for rep in shown {
         text.push('\n');
         if run.reps.len() > 1 {
             text.push_str(&format!("repetition {} of {}\n", rep.index + 1, run.reps.len()));
         }
-        text.push_str(&render_rep(rep));
+        text.push_str(&render_rep(run, rep));
     }
-    let run_times: Vec<f64> = run.reps.iter().map(|rep| rep.run_time_ns.as_secs_f64()).collect();
+    let run_times: Vec<f64> = shown.iter().map(|rep| rep.run_time_ns.as_secs_f64()).collect();
     if let Some(Estimate { mean, half_width_95: Some(half_width), count }) = Estimate::of(&run_times) {
+        let decimals = decimals_of(mean);
         text.push_str(&format!(
-            "\nrun time over {count} repetitions: {mean:.3} s ± {half_width:.3} s (95 % confidence, Student's t)\n"
+            "\nrun time over {count} repetitions: {mean:.decimals$} s ± {half_width:.decimals$} s (95 % confidence, \
+             Student's t)\n"
         ));
     }
     for warning in &run.warnings {
         text.push_str(&format!("warning: {warning}\n"));
     }
     text
+}
+
+/// Figures over drawn workloads.
+fn render_bootstrap(bootstrap: &BootstrapResult) -> String {
+    let BootstrapResult { elements, draws, seed, .. } = bootstrap;
+    let mut columns = vec![("figure", Align::Left)];
+    columns.extend(["trace", "mean", "deviation", "95 % percentile interval"].map(|name| (name, Align::Right)));
+    if bootstrap.jackknife {
+        columns.push(("95 % BCa interval", Align::Right));
+    }
+    let mut table = Table::new(columns);
+    let interval = |ends: Option<[f64; 2]>| {
+        ends.map_or_else(|| "none".to_owned(), |[low, high]| format!("{} to {}", figure(low), figure(high)))
+    };
+    for of in &bootstrap.statistics {
+        let mut cells = vec![of.name.replace('_', " "), figure(of.value), figure(of.mean), figure(of.deviation)];
+        cells.push(interval(of.percentile_95));
+        if bootstrap.jackknife {
+            cells.push(interval(of.bca_95));
+        }
+        table.row(cells);
+    }
+    format!("bootstrap: N = {elements} groups, B = {draws} draws, seed {seed}\n{}", table.render())
+}
+
+/// Four digits or more.
+fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        100.0.. => 1,
+        1.0.. => 3,
+        _ => 6,
+    };
+    format!("{value:.decimals$}")
 }
 
 /// The summary that follows a simulation.
@@ -65,12 +108,12 @@ pub fn render_simulation(simulation: &Simulation) -> String {
     text.push('\n');
     let summary = &simulation.summary;
     let mut distributions = distribution_table();
-    push_service_times(&mut distributions, summary);
+    push_service_times(&mut distributions, "service time", summary);
     text.push_str(&distributions.render());
     text
 }
 
-fn render_rep(rep: &RepResult) -> String {
+fn render_rep(run: &RunResult, rep: &RepResult) -> String {
     if let Some(shadow) = &rep.shadow {
         return render_shadow(rep, shadow);
     }
@@ -84,9 +127,10 @@ fn render_rep(rep: &RepResult) -> String {
         Some(server) => push_server(&mut facts, server),
         None => {
             let host = format!("{} in the guest, {} on the host in all", rep.run_time_ns, rep.host_time_ns);
-            facts.row(["run time", &host]);
+            facts.row(["run time", &marked(host, rep, Figure::RunTime)]);
         }
     }
+    push_verdict(&mut facts, rep);
     facts.row(["exit status", &rep.exit_status.to_string()]);
     let around: Vec<String> = rep
         .phases
@@ -97,10 +141,18 @@ fn render_rep(rep: &RepResult) -> String {
     if !around.is_empty() {
         facts.row(["before and after", &around.join(", ")]);
     }
-    push_rates(&mut facts, &rep.summary);
+    push_requests(&mut facts, &rep.summary);
+    if let Some(line) = rep.verdict.as_ref().and_then(Verdict::issuers_line) {
+        facts.row(["not the command's", &line]);
+    }
+    push_rate(&mut facts, &rep.summary, |rate| marked(rate, rep, Figure::Rate));
     let untimed = format!("{} read, {} written", size(rep.untimed_read_bytes), size(rep.untimed_written_bytes));
     if rep.server.is_none() {
         facts.row(["untimed host files", &untimed]);
+    }
+    if let Some(first) = &rep.dropped_files.first {
+        let dropped = format!("{}, {first} first: --host-writes keeps them", rep.dropped_files.count);
+        facts.row(["dropped files", &dropped]);
     }
     let late = format!(
         "{:.2} % of the requests by more than 1 % of their service time and {:.0} µs",
@@ -111,7 +163,11 @@ fn render_rep(rep: &RepResult) -> String {
     let mut text = facts.render();
     text.push('\n');
     let mut distributions = distribution_table();
-    push_service_times(&mut distributions, &rep.summary);
+    push_service_times(&mut distributions, &marked("service time".to_owned(), rep, Figure::ServiceTime), &rep.summary);
+    for (index, of_device) in rep.summaries_by_device.iter().enumerate() {
+        let completed = of_device.requests - of_device.unfinished;
+        push_distribution(&mut distributions, &device_name(run, index), completed, of_device.service_time_us);
+    }
     push_distribution(
         &mut distributions,
         "lateness",
@@ -123,7 +179,54 @@ fn render_rep(rep: &RepResult) -> String {
         push_distribution(&mut distributions, "lateness, CPU not stolen", others, server.lateness_unstolen_us);
     }
     text.push_str(&distributions.render());
+    if !rep.summaries_by_device.is_empty() {
+        text.push('\n');
+        text.push_str(&render_devices(run, &rep.summaries_by_device));
+    }
     text
+}
+
+/// A row for each device.
+fn render_devices(run: &RunResult, summaries: &[Summary]) -> String {
+    use Align::{Left, Right};
+    let heads = [("device", Left), ("requests", Right), ("requests/s", Right), ("MB/s", Right), ("busy", Right)];
+    let mut table = Table::new(heads);
+    for (index, summary) in summaries.iter().enumerate() {
+        table.row([
+            device_name(run, index),
+            summary.requests.to_string(),
+            format!("{:.1}", summary.iops),
+            format!("{:.2}", summary.mb_per_s),
+            format!("{:.1} %", summary.utilisation * 100.0),
+        ]);
+    }
+    table.render()
+}
+
+/// The guest's name for a device, and its profile.
+fn device_name(run: &RunResult, index: usize) -> String {
+    let used = index.checked_sub(1).map_or(Some(&run.device), |further| run.further_devices.get(further));
+    let profile = used.map_or("", |used| used.profile.as_str());
+    format!("vd{} {profile}", char::from(b'a' + (index % 26) as u8))
+}
+
+/// A figure with a mark if it is not to be believed.
+fn marked(figure: String, rep: &RepResult, which: Figure) -> String {
+    match rep.verdict.as_ref().is_some_and(|verdict| verdict.doubts(which)) {
+        true => format!("{figure} (doubtful)"),
+        false => figure,
+    }
+}
+
+fn push_verdict(facts: &mut Table, rep: &RepResult) {
+    let Some(verdict) = &rep.verdict else { return };
+    facts.row(["verdict", &verdict.sentence()]);
+    for doubt in &verdict.doubts {
+        facts.row(["doubtful", &format!("{}: {}", doubt.figure.name(), doubt.reason)]);
+    }
+    if let Some(line) = verdict.kernel_line() {
+        facts.row(["kernel CPU", &line]);
+    }
 }
 
 fn render_shadow(rep: &RepResult, shadow: &ShadowResult) -> String {
@@ -192,6 +295,7 @@ fn guest_line(run: &RunResult) -> String {
 fn clock_line(run: &RunResult) -> String {
     let clock = &run.clock;
     let scale = match (&clock.kernel_costs, clock.kernel_scale) {
+        (Some(_), _) if clock.calibrated == Some(false) => ", kernel time by built-in costs".to_owned(),
         (Some(_), _) => ", kernel time as calibrated".to_owned(),
         (None, scale) => scale.map_or(String::new(), |scale| format!(", kernel time × {scale}")),
     };
@@ -200,6 +304,11 @@ fn clock_line(run: &RunResult) -> String {
 }
 
 fn push_rates(facts: &mut Table, summary: &Summary) {
+    push_requests(facts, summary);
+    push_rate(facts, summary, |rate| rate);
+}
+
+fn push_requests(facts: &mut Table, summary: &Summary) {
     let mut kinds = Vec::new();
     for op in Op::ALL {
         let of_op = summary.op(op);
@@ -220,7 +329,10 @@ fn push_rates(facts: &mut Table, summary: &Summary) {
     if summary.failed > 0 {
         facts.row(["failed", &summary.failed.to_string()]);
     }
-    facts.row(["rate", &format!("{:.1} requests/s, {:.2} MB/s", summary.iops, summary.mb_per_s)]);
+}
+
+fn push_rate(facts: &mut Table, summary: &Summary, mark: impl FnOnce(String) -> String) {
+    facts.row(["rate", &mark(format!("{:.1} requests/s, {:.2} MB/s", summary.iops, summary.mb_per_s))]);
     let busy = format!(
         "{:.1} % of the time, {:.2} requests outstanding on average",
         summary.utilisation * 100.0,
@@ -248,9 +360,9 @@ fn distribution_table() -> Table {
     ])
 }
 
-fn push_service_times(table: &mut Table, summary: &Summary) {
+fn push_service_times(table: &mut Table, name: &str, summary: &Summary) {
     let completed = summary.requests - summary.unfinished;
-    push_distribution(table, "service time", completed, summary.service_time_us);
+    push_distribution(table, name, completed, summary.service_time_us);
     if summary.by_op.len() > 1 {
         for (name, of_op) in &summary.by_op {
             push_distribution(table, &format!("  {name}"), of_op.requests, of_op.service_time_us);
@@ -262,6 +374,11 @@ fn push_distribution(table: &mut Table, name: &str, requests: u64, distribution:
     let Distribution { mean, p50, p90, p99, p999, p9999, max } = distribution;
     let figures = [mean, p50, p90, p99, p999, p9999, max].map(|micros| format!("{micros:.1}"));
     table.row([name.to_owned(), requests.to_string()].into_iter().chain(figures));
+}
+
+/// Decimals with which seconds show at least four significant digits; three for a second and more.
+pub(crate) fn decimals_of(seconds: f64) -> usize {
+    if seconds > 0.0 { (3.0 - seconds.log10().floor()).clamp(3.0, 9.0) as usize } else { 3 }
 }
 
 /// A number of bytes with a binary unit that leaves up to four digits before the point.

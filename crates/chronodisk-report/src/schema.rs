@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
-use crate::{Distribution, Fidelity, Labels, ReportError, Summary};
+use crate::{Distribution, Fidelity, Labels, ReportError, Summary, Verdict};
 
 /// Name and version of [`RunResult`]'s form. The version changes when a reader of the old one
 /// would misread the new one; added fields don't change it.
@@ -37,9 +37,9 @@ pub struct RunResult {
     pub command_line: Vec<String>,
     /// The program that ran in the guest, with its arguments.
     pub command: Vec<String>,
-    /// Options as they were given, by name.
+    /// Options as the user typed them, by name. A number with a dimension has the unit in its name.
     pub options_given: BTreeMap<String, serde_json::Value>,
-    /// All options as they took effect, by name, defaults included.
+    /// All options by name, with their defaults.
     pub options: BTreeMap<String, serde_json::Value>,
     /// The emulated device; the first of several.
     pub device: DeviceUsed,
@@ -54,6 +54,9 @@ pub struct RunResult {
     pub host: HostInfo,
     /// The repetitions, in order.
     pub reps: Vec<RepResult>,
+    /// The pilot that decided how many there are, if one did. Its repetitions are not among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot: Option<PilotResult>,
     /// What a reader of the figures should know.
     pub warnings: Vec<String>,
     /// What was made of a trace of system calls, if one was replayed.
@@ -67,8 +70,17 @@ pub struct RunResult {
     pub failure: Option<String>,
 }
 
+/// Repetitions that were run first, with seeds of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PilotResult {
+    /// Their run times.
+    pub run_times_s: Vec<f64>,
+    /// How many repetitions they say are needed.
+    pub repetitions: u32,
+}
+
 /// A replayed trace of system calls, over all repetitions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplayResult {
     /// System calls that were made. A transfer through a pipe may take several.
     pub calls_made: u64,
@@ -83,6 +95,44 @@ pub struct ReplayResult {
     pub ids_taken: u64,
     /// Waits for other tasks that were given up.
     pub waits_abandoned: u64,
+    /// Statistics over drawn workloads, if the trace's groups were drawn with replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapResult>,
+}
+
+/// Statistics over workloads that were drawn from a trace.
+///
+/// The first repetition replays the trace itself, the next `draws` ones replay drawn workloads. With `jackknife`, the
+/// last ones replay the trace without one of its groups each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BootstrapResult {
+    /// Seed of the draws.
+    pub seed: u64,
+    /// Groups of the trace (N). They determine the width of the intervals.
+    pub elements: u64,
+    /// Replayed draws (B). They reduce the Monte-Carlo error only.
+    pub draws: u32,
+    /// Whether the trace was replayed without each of its groups.
+    pub jackknife: bool,
+    /// One for each figure.
+    pub statistics: Vec<BootstrapStatistic>,
+}
+
+/// A figure of a run over drawn workloads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BootstrapStatistic {
+    /// The figure, with its unit at the end.
+    pub name: String,
+    /// That of the trace itself.
+    pub value: f64,
+    /// Mean over the draws.
+    pub mean: f64,
+    /// Standard deviation over the draws.
+    pub deviation: f64,
+    /// 95 % interval between percentiles of the draws.
+    pub percentile_95: Option<[f64; 2]>,
+    /// 95 % interval, bias-corrected and accelerated; needs the jackknife.
+    pub bca_95: Option<[f64; 2]>,
 }
 
 /// What ends a run.
@@ -132,9 +182,13 @@ pub struct ClockInfo {
     pub cpu: String,
     /// Factor on processor time in the guest's kernel, under `measured`.
     pub kernel_scale: Option<f64>,
-    /// What each kind of the kernel's work counts, by name, if that was calibrated; the rest has `kernel_scale`.
+    /// What each kind of the kernel's work counts, by name, if not all counts by one factor; the rest has
+    /// `kernel_scale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_costs: Option<BTreeMap<String, KernelCost>>,
+    /// Whether they were calibrated on this host, or are built in; results that don't say it had calibrated ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<bool>,
     /// How many times as fast as the host's processor the guest's was; once, if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_speed: Option<f64>,
@@ -149,6 +203,9 @@ pub struct KernelCost {
     pub added_ns: Nanos,
     /// Share of the rest that counts.
     pub scale: f64,
+    /// Processor time up to which it does; what is beyond counts in full. All counts by the share if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_ns: Option<Nanos>,
 }
 
 /// The guest.
@@ -230,8 +287,26 @@ pub struct RepResult {
     /// much longer than the model that one took.
     #[serde(default)]
     pub shadow: Option<ShadowResult>,
-    /// The device's requests during the program's run.
+    /// The devices' requests during the program's run, together.
     pub summary: Summary,
+    /// Those of each device, if there are several, in the order of the log's numbers for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub summaries_by_device: Vec<Summary>,
+    /// What limited the run, and which figures are not to be believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// Files that the guest wrote to its view of the host's tree and that were dropped with it.
+    #[serde(default)]
+    pub dropped_files: DroppedFiles,
+}
+
+/// Files that were dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedFiles {
+    /// Their number.
+    pub count: u64,
+    /// Path of the first, in the order of their names.
+    pub first: Option<String>,
 }
 
 /// What the emulation took of the host until an instant of the guest's time.
@@ -412,6 +487,8 @@ pub enum PhaseName {
     Mkfs,
     /// Mounts it.
     Mount,
+    /// Waits until the file system has done its own work.
+    Settle,
     /// Runs the commands of `--setup`.
     Setup,
     /// Runs the program.
@@ -428,6 +505,7 @@ impl PhaseName {
             PhaseName::Boot => "boot",
             PhaseName::Mkfs => "mkfs",
             PhaseName::Mount => "mount",
+            PhaseName::Settle => "settle",
             PhaseName::Setup => "setup",
             PhaseName::Command => "command",
             PhaseName::Unmount => "unmount",

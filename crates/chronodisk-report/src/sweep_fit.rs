@@ -151,6 +151,18 @@ impl SetError {
     }
 }
 
+/// A profile that was considered, and how it was found by fits that did not see a part of the points.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StructureErrors {
+    /// The profile as the user named it.
+    pub profile: String,
+    /// Errors of the left-out rows in units of what is aimed at, 4 % of the mean latency and 10 % of the 99th
+    /// percentile.
+    pub score: Option<f64>,
+    /// Errors of each part that was left out.
+    pub errors: Vec<SetError>,
+}
+
 /// How much the modelled figure is above the measured one.
 fn percent(measured: Option<f64>, modelled: Option<f64>) -> Option<f64> {
     let (measured, modelled) = (measured?, modelled?);
@@ -182,6 +194,9 @@ pub struct SweepFit {
     pub points: Vec<SweepPoint>,
     /// Errors of each set when the constants were fitted to the others alone; empty unless that was asked for.
     pub cross_validation: Vec<SetError>,
+    /// All profiles that were considered, if there were several; the one with the smallest score was fitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub structures: Vec<StructureErrors>,
 }
 
 impl SweepFit {
@@ -235,6 +250,9 @@ impl SweepFit {
             text.push_str(&format!("{}\n", self.constants_table()));
         }
         text.push_str(&self.errors_table());
+        if !self.structures.is_empty() {
+            text.push_str(&format!("\n{}", self.structures_table()));
+        }
         text
     }
 
@@ -300,6 +318,37 @@ impl SweepFit {
                 constant.unit.clone(),
                 bound.to_owned(),
             ]);
+        }
+        table.render()
+    }
+
+    /// A line for each profile and part that was left out.
+    fn structures_table(&self) -> String {
+        use Align::{Left, Right};
+        let mut table = Table::new([
+            ("structure", Left),
+            ("left out", Left),
+            ("points", Right),
+            ("mean", Right),
+            ("p99", Right),
+            ("score", Right),
+        ]);
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} %"));
+        for structure in &self.structures {
+            for error in &structure.errors {
+                table.row([
+                    structure.profile.clone(),
+                    error.name.clone(),
+                    error.points.to_string(),
+                    cell(error.mean_percent),
+                    cell(error.p99_percent),
+                    String::new(),
+                ]);
+            }
+            let points: u64 = structure.errors.iter().map(|error| error.points).sum();
+            let score = structure.score.map_or("-".to_owned(), |score| format!("{score:.3}"));
+            let [name, all] = [structure.profile.clone(), "all".to_owned()];
+            table.row([name, all, points.to_string(), String::new(), String::new(), score]);
         }
         table.render()
     }
@@ -412,6 +461,7 @@ mod tests {
                 point(64, PointUse::HeldOut, 200.0, 200.0, Some(202.0)),
             ],
             cross_validation: Vec::new(),
+            structures: Vec::new(),
         }
     }
 

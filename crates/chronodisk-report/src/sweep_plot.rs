@@ -169,6 +169,7 @@ mod tests {
                 point("second set", 8, PointUse::Excluded),
             ],
             cross_validation: Vec::new(),
+            structures: Vec::new(),
         };
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plot.svg");

@@ -71,3 +71,39 @@ fn lognormal_values_are_covered() {
     let value = |random: &mut RandomStream| normal(random).exp();
     check(&Population { name: "lognormal", value, truth: [0.5_f64.exp(), 1.0, Z_90.exp()] });
 }
+
+/// Tasks of a user have the user's own level in common: half of their variance. Intervals over users hold; those that
+/// take each task for an element of its own do not.
+#[test]
+fn groups_of_dependent_elements_are_covered_and_single_ones_are_not() {
+    const GROUPS: usize = 200;
+    const MEMBERS: usize = 5;
+    const GROUPED_TRIALS: u64 = 1_000;
+    let levels: [(&str, fn(&mut RandomStream) -> f64); 2] =
+        [("normal", normal), ("exponential", |random| -(1.0 - random.unit()).ln() - 1.0)];
+    for (name, level) in levels {
+        let mut random = RandomStream::new(1, "grouped coverage", name);
+        let (mut percentile, mut bca, mut naive) = (0_u32, 0_u32, 0_u32);
+        for trial in 0..GROUPED_TRIALS {
+            let groups: Vec<[f64; MEMBERS]> = (0..GROUPS)
+                .map(|_| {
+                    let common = level(&mut random);
+                    std::array::from_fn(|_| common + normal(&mut random))
+                })
+                .collect();
+            let bootstrap = Bootstrap { draws: DRAWS, level: 0.95, seed: trial };
+            let grouped = Sample::of_blocks(groups.iter().map(<[f64; MEMBERS]>::as_slice));
+            let found = bootstrap.estimate(GROUPS, |copies| grouped.mean(copies));
+            percentile += u32::from(found.percentile.unwrap().contains(0.0));
+            bca += u32::from(found.bca.unwrap().contains(0.0));
+            let single = Sample::of_values(groups.as_flattened());
+            let found = bootstrap.estimate(GROUPS * MEMBERS, |copies| single.mean(copies));
+            naive += u32::from(found.percentile.unwrap().contains(0.0));
+        }
+        let share = |hits: u32| f64::from(hits) / GROUPED_TRIALS as f64;
+        let (percentile, bca, naive) = (share(percentile), share(bca), share(naive));
+        println!("{name}: grouped {percentile} (percentile), {bca} (BCa), naive {naive}");
+        assert!((0.93..=0.97).contains(&percentile) && (0.93..=0.97).contains(&bca), "{name}: {percentile}, {bca}");
+        assert!(naive < 0.8, "{name}: {naive}");
+    }
+}

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::RunChoice;
-use crate::{output, stored};
+use crate::{output, quantity, stored};
 
 /// Compares runs in one table, with paired differences to the first
 ///
@@ -27,7 +27,7 @@ pub struct Arguments {
     choice: RunChoice,
 
     /// Plots run times and distributions of service times to this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Fails (status 1) if a run differs from the baseline beyond this limit, such as 'run_time > +5%'. The whole 95 %

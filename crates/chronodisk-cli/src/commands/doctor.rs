@@ -192,10 +192,12 @@ fn guest_kernel() -> Check {
 const INSTALL_GUEST: &str = "apt-get install user-mode-linux (as root; other distributions: build an exact kernel, see \
     `chronodisk help kernel build`)";
 
-/// A program that makes a file system: its name, what needs it, and its package.
+/// A program that makes or mounts a file system: its name, what needs it, and its package.
 struct Maker(&'static str, &'static str, &'static str);
 
-const MAKERS: [Maker; 3] = [
+/// What the default file system needs comes first.
+const MAKERS: [Maker; 4] = [
+    Maker("mount", "run with any file system", "mount"),
     Maker("mkfs.ext4", "run --fs ext4, the default", "e2fsprogs"),
     Maker("mkfs.xfs", "run --fs xfs", "xfsprogs"),
     Maker("mkfs.btrfs", "run --fs btrfs", "btrfs-progs"),
@@ -206,7 +208,7 @@ fn maker(Maker(program, needed_for, package): &Maker) -> Check {
     match folders.iter().map(|folder| Path::new(folder).join(program)).find(|path| path.exists()) {
         Some(path) => fine(program, needed_for, path.display().to_string()),
         None => {
-            let state = if *program == "mkfs.ext4" { State::Missing } else { State::Optional };
+            let state = if ["mount", "mkfs.ext4"].contains(program) { State::Missing } else { State::Optional };
             fine(program, needed_for, "not installed").lacks(state, format!("apt-get install {package} (as root)"))
         }
     }

@@ -16,7 +16,7 @@ use chronodisk_fit::{
     Access, Conditions, FitError, Fitted, Free, InUse, Method, Override, Point, Problem, Progress, Search, Selector,
     Task, Template, read_sweep, uses,
 };
-use chronodisk_report::{PointUse, SweepFigures, SweepFit, plot_sweeps, write_text};
+use chronodisk_report::{PointUse, StructureErrors, SweepFigures, SweepFit, plot_sweeps, write_text};
 use chronodisk_trace::Workload;
 use clap::Args;
 
@@ -71,9 +71,14 @@ pub struct Arguments {
     #[arg(long, value_name = "CONDITION")]
     hold_out: Vec<Selector>,
 
-    /// Also fits once without each set, and reports the errors of that set
+    /// Also fits without each set, without requests of 32 KiB and more, and without depths of 32 and more, and reports
+    /// the errors of each part that was left out; the fitted profile states them
     #[arg(long)]
     cross_validate: bool,
+
+    /// Also cross-validates this profile, and fits the one whose left-out errors are smaller; may be repeated
+    #[arg(long, value_name = "PROFILE", requires = "cross_validate")]
+    alternative: Vec<String>,
 
     /// Sets the workload of all sets, or of sets whose name contains SET, if the file does not state it correctly: a
     /// workload of `simulate` with one request size
@@ -123,7 +128,7 @@ pub struct Arguments {
     threads: u8,
 
     /// Plots measured points and modelled curves to this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Prints the result as JSON on standard output
@@ -140,15 +145,6 @@ fn workload_override(text: &str) -> Result<Override, String> {
 
 /// Fits, and writes the figures and the profile.
 pub fn execute(arguments: Arguments) -> Outcome {
-    let profile = device::find(&arguments.profile)?;
-    let named_only = arguments.only_free || arguments.check;
-    let template = Template::new(profile.text(), &arguments.profile, &arguments.free, named_only).map_err(failure)?;
-    if template.constants().is_empty() && !arguments.check {
-        return Err(Failure::usage(format!("{}: no constant is free", arguments.profile)).help(
-            "name one with --free KEY=LOW..HIGH, or add the comment `fit: LOW..HIGH` after its value in the profile; \
-             --check compares without fitting",
-        ));
-    }
     if let Some(path) = arguments.output.as_ref().filter(|path| path.exists() && !arguments.force) {
         let message = format!("{} already exists", path.display());
         return Err(Failure::usage(message).help("choose another name, or add --force to replace it"));
@@ -158,28 +154,13 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     let points = points(&arguments)?;
     tell(&points);
-    let problem = Problem {
-        template,
-        profile_file: arguments.profile.clone(),
-        points: uses(points, &arguments.hold_out),
-        conditions: Conditions {
-            requests: arguments.requests,
-            seed: arguments.seed,
-            region_bytes: arguments.region,
-            zone_bytes: arguments.zone,
-        },
-        capacity_bytes: arguments.capacity,
-        in_use: in_use(&arguments, &profile)?,
-    };
-    if !arguments.check && !problem.points.iter().any(|point| point.1 == PointUse::Fitted) {
-        return Err(Failure::usage("--hold-out leaves no point to fit to")
-            .help("check the conditions of --only and --hold-out"));
-    }
-    let fitted = fit(&arguments, &problem)?;
-    let fit = &fitted.fit;
+    let names = [&arguments.profile].into_iter().chain(&arguments.alternative);
+    let problems: Vec<Problem> = names.map(|name| problem(&arguments, name, &points)).collect::<Result<_, _>>()?;
+    let (chosen, fitted) = fit(&arguments, &problems)?;
+    let (problem, fit) = (&problems[chosen], &fitted.fit);
     if let Some(path) = &arguments.output {
         let data = fit.data.join(", ");
-        let text = problem.template.documented(&fitted.values, &data, &note(fit));
+        let text = problem.template.documented(&fitted.values, &data, &note(fit), &fit.cross_validation);
         write_text(path, &text, arguments.force).map_err(Failure::host)?;
     }
     if let Some(path) = &arguments.plot {
@@ -194,6 +175,37 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return Ok(status::INTERRUPTED);
     }
     Ok(status::FINE)
+}
+
+/// What a profile is to be fitted to.
+fn problem(arguments: &Arguments, name: &str, points: &[Point]) -> Result<Problem, Failure> {
+    let profile = device::find(name)?;
+    let named_only = arguments.only_free || arguments.check;
+    let template = Template::new(profile.text(), name, &arguments.free, named_only).map_err(failure)?;
+    if template.constants().is_empty() && !arguments.check {
+        return Err(Failure::usage(format!("{name}: no constant is free")).help(
+            "name one with --free KEY=LOW..HIGH, or add the comment `fit: LOW..HIGH` after its value in the profile; \
+             --check compares without fitting",
+        ));
+    }
+    let problem = Problem {
+        template,
+        profile_file: name.to_owned(),
+        points: uses(points.to_vec(), &arguments.hold_out),
+        conditions: Conditions {
+            requests: arguments.requests,
+            seed: arguments.seed,
+            region_bytes: arguments.region,
+            zone_bytes: arguments.zone,
+        },
+        capacity_bytes: arguments.capacity,
+        in_use: in_use(arguments, &profile)?,
+    };
+    if !arguments.check && !problem.points.iter().any(|point| point.1 == PointUse::Fitted) {
+        return Err(Failure::usage("--hold-out leaves no point to fit to")
+            .help("check the conditions of --only and --hold-out"));
+    }
+    Ok(problem)
 }
 
 /// The drive in use, if some points are simulated on one.
@@ -251,10 +263,12 @@ fn tell(points: &[Point]) {
     }
 }
 
-fn fit(arguments: &Arguments, problem: &Problem) -> Result<Fitted, Failure> {
+/// Fits the first profile, or the one of several whose left-out errors are smallest, and says which.
+fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), Failure> {
     let threads = usize::from(arguments.threads);
     if arguments.check {
-        return problem.compare(&|tasks| in_parallel(tasks, threads, &|| false)).map_err(failure);
+        let compared = problems[0].compare(&|tasks| in_parallel(tasks, threads, &|| false)).map_err(failure)?;
+        return Ok((0, compared));
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     // A second Ctrl-C ends the process at once, should the first not get through.
@@ -278,12 +292,27 @@ fn fit(arguments: &Arguments, problem: &Problem) -> Result<Fitted, Failure> {
     };
     let method = Method {
         search: Search { evaluations: arguments.evaluations, restarts: arguments.restarts, seed: arguments.seed },
-        cross_validate: arguments.cross_validate,
+        cross_validate: arguments.cross_validate && problems.len() == 1,
         run: &|tasks| in_parallel(tasks, threads, &stop),
         stop: &stop,
         progress: &progress,
     };
-    problem.fit(&method).map_err(failure)
+    if let [problem] = problems {
+        return Ok((0, problem.fit(&method).map_err(failure)?));
+    }
+    let mut structures = Vec::new();
+    for problem in problems {
+        let found = problem.cross_validate(&method).map_err(failure)?;
+        let profile = problem.profile_file.clone();
+        structures.push(StructureErrors { profile, score: found.score(), errors: found.errors });
+    }
+    let score = |index: &usize| structures[*index].score.unwrap_or(f64::INFINITY);
+    let chosen = (0..problems.len()).min_by(|a, b| score(a).total_cmp(&score(b))).unwrap_or(0);
+    output::note(format_args!("the smallest errors on what was left out has {}", problems[chosen].profile_file));
+    let mut fitted = problems[chosen].fit(&method).map_err(failure)?;
+    fitted.fit.cross_validation = structures[chosen].errors.clone();
+    fitted.fit.structures = structures;
+    Ok((chosen, fitted))
 }
 
 /// Between two lines of progress.

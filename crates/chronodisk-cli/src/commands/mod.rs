@@ -24,3 +24,4 @@ pub mod sweep;
 pub mod trace;
 pub mod validate;
 pub mod verify;
+pub mod whatif;

@@ -1,30 +1,30 @@
 //! `chronodisk run`: a program in a guest, on an emulated device.
 
-use std::collections::BTreeMap;
+mod options;
+mod recorded;
+mod vary;
+
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chronodisk_device::Speed;
-use chronodisk_guest::{
-    CPU_SPEED_DEFAULT, DEVICES_MAX, DeviceOptions, ExactCpu, FileSystem, GuestTime, IdlePace, KernelCosts, MeasuredCpu,
-    ReplayOptions, RootChoice, RunError, RunOptions, RunOutcome, Stage, StoppingCpu, StoreChoice, ThinkTime,
-    calibration,
-};
+use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, Recording, RunError, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{EndedBy, RunResult, render_run_summary};
 use chronodisk_sim::Nanos;
-use chronodisk_squash::{NameRule, SquashMode, SquashOptions};
-use chronodisk_store::Durability;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 
+use self::options::{guest_time, real_time_is_possible, record_what_took_effect, run_options};
+use self::recorded::RecordedCalls;
+use self::vary::Vary;
 use crate::device::{self, Device};
-use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
+use crate::draws::Draws;
+use crate::elsewhere::Elsewhere;
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::LabelArguments;
+use crate::options::CommandOptions;
 use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::run_stores::{self, NewFiles};
@@ -47,6 +47,11 @@ use crate::{output, quantity, runs, stored};
 pub struct Arguments {
     #[command(flatten)]
     guest: GuestArguments,
+
+    /// Records the system calls of CMD and its children to this file, for `chronodisk trace`; an existing file is
+    /// replaced. Recording takes no guest time
+    #[arg(long, value_name = "FILE")]
+    record_calls: Option<PathBuf>,
 
     /// Runs this program with these arguments in the guest
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
@@ -72,6 +77,11 @@ pub struct GuestArguments {
     /// Makes the file system even if the store holds something
     #[arg(long)]
     overwrite: bool,
+
+    /// Begins with the file system of this snapshot, made by `chronodisk trace snapshot`, instead of a new one. The
+    /// snapshot itself stays as it is
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "mkfs_options", "overwrite"])]
+    snapshot: Option<PathBuf>,
 
     /// Sets the capacity of each device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated
@@ -119,8 +129,8 @@ pub struct GuestArguments {
     #[arg(long, value_name = "NAME", default_value = "none")]
     scheduler: Scheduler,
 
-    /// Repeats the run N times, each on a fresh device and with the next seed. With auto, repeats at least 10 times
-    /// and until the 95 % confidence interval of the run time is within 5 % of its mean
+    /// Repeats the run N times, each on a fresh device and with the next seed. With auto, a pilot of 5 decides on 10 to
+    /// 100 further repetitions, for a 95 % confidence interval of the run time within 5 % of its mean
     #[arg(long, value_name = "N|auto", default_value = "1")]
     reps: Reps,
 
@@ -141,7 +151,8 @@ pub struct GuestArguments {
     #[arg(long = "module", value_name = "FILE")]
     modules: Vec<PathBuf>,
 
-    /// Multiplies the CPU time of the guest's kernel by F under --cpu measured (default: as calibrated, else 0.1)
+    /// Multiplies all CPU time of the guest's kernel by F under --cpu measured (default: by kind of work, with
+    /// calibrated or built-in costs)
     #[arg(long, value_name = "F", value_parser = quantity::kernel_scale)]
     kernel_scale: Option<f64>,
 
@@ -188,6 +199,11 @@ pub struct GuestArguments {
     /// Keeps the guest's changes to this host's files instead of discarding them
     #[arg(long)]
     host_writes: bool,
+
+    /// Runs CMD at once after the file system is mounted, instead of waiting until it has done its own work, such as
+    /// reading its bitmaps ahead. The wait is in the guest's time, at most an hour
+    #[arg(long)]
+    no_settle: bool,
 
     /// Empties the guest's page cache before CMD runs
     #[arg(long)]
@@ -291,35 +307,59 @@ fn interval(text: &str) -> Result<Nanos, String> {
 const MEMORY_MIN_BYTES: u64 = 64 << 20;
 
 /// What a guest is to do.
-pub enum Work {
-    /// Runs a program.
-    Command(Vec<OsString>),
+pub enum Work<'a> {
+    /// Runs a program, and records its system calls if there is a recording.
+    Command(Vec<OsString>, Option<Recording>),
     /// Replays system calls.
     Replay(Arc<Plan>),
+    /// Replays other calls in each repetition.
+    Draws(&'a Draws),
+}
+
+impl Work<'_> {
+    fn replays(&self) -> bool {
+        !matches!(self, Work::Command(..))
+    }
 }
 
 /// Runs the command as often as asked, and keeps the result.
-pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
-    work(&arguments.guest, Work::Command(arguments.command), given)
+pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
+    let guest = &arguments.guest;
+    let Some(file) = arguments.record_calls else {
+        return work(guest, Work::Command(arguments.command, None), options);
+    };
+    let recorded = RecordedCalls::prepare(file, guest)?;
+    let outcome = work(guest, Work::Command(arguments.command, Some(recorded.recording())), options);
+    recorded.keep(outcome)
 }
 
 /// Does the work as often as asked, and keeps the result.
-pub fn work(arguments: &GuestArguments, work: Work, given: &dyn Fn(&str) -> bool) -> Outcome {
-    let time = guest_time(arguments, matches!(work, Work::Replay(_)))?;
+pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOptions) -> Outcome {
+    let time = guest_time(arguments, work.replays())?;
     if time == GuestTime::Real {
-        if matches!(work, Work::Replay(_)) {
+        if work.replays() {
             return Err(Failure::usage("--clock real can't be used with a trace, whose CPU time is not this host's"));
         }
         real_time_is_possible(arguments)?;
     }
     let devices = load_devices(arguments)?;
-    let options = run_options(arguments, time, &devices, work)?;
+    let draws = if let Work::Draws(draws) = work { Some(draws) } else { None };
+    let mut options = run_options(arguments, time, &devices, work)?;
+    let snapshot = arguments.begin_with_snapshot(&devices, &mut options)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
     runs::expect_place(&directory)?;
-    let typed_seed = given("seed").then_some(arguments.seed);
+    let typed_seed = recorded.is_given("seed").then_some(arguments.seed);
     run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
     let new_files = NewFiles::of(&options.devices);
-    let run = repeat(arguments, given, &devices, &options, &directory);
+    record_what_took_effect(&mut recorded, &options);
+    let vary = Vary { draws, snapshot };
+    let mut run = repeat(arguments, &recorded, &devices, &options, &directory, &vary);
+    if let Some(draws) = draws.filter(|_| run.is_kept && run.failure.is_none()) {
+        draws.aggregate(&mut run.result);
+        if let Err(failure) = stored::write_run(&directory, &run.result) {
+            run.fails(failure);
+        }
+    }
     if !run.command_began {
         new_files.remove();
         return run.failure.map_or(Ok(run.status), Err);
@@ -370,6 +410,19 @@ fn load_devices(arguments: &GuestArguments) -> Result<Vec<Device>, Failure> {
 }
 
 impl GuestArguments {
+    /// So many repetitions, if a number was given.
+    pub fn repetitions(&self) -> Result<u32, Failure> {
+        match self.reps {
+            Reps::Fixed(count) => Ok(count),
+            Reps::Auto => Err(Failure::usage("--reps auto can't be used with --bootstrap; expected a number of draws")),
+        }
+    }
+
+    /// Another number of repetitions than was given.
+    pub fn repeat(&mut self, count: u32) {
+        self.reps = Reps::Fixed(count);
+    }
+
     /// Whether the guest makes or mounts a file system, and the host's tree is its root.
     pub fn expect_mounted(&self) -> Result<(), Failure> {
         if self.fs == FileSystem::None {
@@ -418,29 +471,30 @@ impl Run {
 /// Repeats until done, interrupted, or something fails; what was done until then counts.
 fn repeat(
     arguments: &GuestArguments,
-    given: &dyn Fn(&str) -> bool,
+    recorded: &CommandOptions,
     devices: &[Device],
     options: &RunOptions,
     directory: &Path,
+    vary: &Vary<'_>,
 ) -> Run {
-    let all = all_options(arguments, options);
-    let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
-    let setting = Setting { directory, devices, options, options_given: options_given.collect(), all_options: all };
+    let setting = Setting { directory, devices, options, recorded };
     let mut result = run_result(&setting);
     result.labels = arguments.labels.labels();
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
-    for index in 0.. {
-        if !arguments.reps.wants_more(&run.result) {
-            break;
-        }
+    while arguments.reps.wants_more(&run.result) {
         if arguments.reps != Reps::Fixed(1) {
-            output::note(arguments.reps.of(index));
+            output::note(arguments.reps.of(&run.result));
         }
-        let seed = arguments.seed.wrapping_add(u64::from(index));
+        let (index, seeds_before) = arguments.reps.next(&run.result);
+        let seed = arguments.seed.wrapping_add(seeds_before);
         let mut line = StageLine::new(options.file_system);
         // The first made the file system that the next replace.
-        let overwrite = options.overwrite || index > 0;
-        let options = RunOptions { seed, overwrite, ..options.clone() };
+        let overwrite = options.overwrite || seeds_before > 0;
+        let mut options = RunOptions { seed, overwrite, ..options.clone() };
+        if let Err(failure) = vary.prepare(index, &mut options) {
+            run.fails(failure);
+            return run;
+        }
         let outcome = chronodisk_guest::run(&options, &mut |stage| {
             run.command_began |= stage == Stage::Command;
             line.ended(stage);
@@ -483,6 +537,9 @@ fn repeat(
         if run.status != status::FINE || run.failure.is_some() {
             return run;
         }
+        if let Some(count) = arguments.reps.end_pilot(&mut run.result) {
+            (0..count).for_each(|index| stored::remove_repetition(directory, index));
+        }
     }
     run
 }
@@ -501,323 +558,6 @@ fn keep(directory: &Path, index: u32, result: &RunResult, outcome: &RunOutcome) 
         }
     }
     kept
-}
-
-fn run_options(
-    arguments: &GuestArguments,
-    time: GuestTime,
-    devices: &[Device],
-    work: Work,
-) -> Result<RunOptions, Failure> {
-    if !arguments.mount.starts_with('/') || arguments.mount == "/" {
-        return Err(Failure::usage(format!("--mount {}: expected an absolute path other than /", arguments.mount)));
-    }
-    let for_mount = arguments.mount_options.is_some() || arguments.mount_type.is_some();
-    file_system_fits(arguments)?;
-    if arguments.fs == FileSystem::None && (arguments.mkfs_options.is_some() || for_mount) {
-        return Err(Failure::usage(
-            "--mkfs-options, --mount-options and --mount-type can't be used with --fs none, which makes no file system",
-        ));
-    }
-    let modules: Vec<PathBuf> =
-        arguments.modules.iter().map(|file| existing_file("--module", file)).collect::<Result<_, _>>()?;
-    let kernel = arguments.kernel.as_deref().map(|file| existing_file("--kernel", file)).transpose()?;
-    let words = arguments.mkfs_options.as_deref().unwrap_or_default().split_whitespace();
-    let patience = arguments.elsewhere.patience();
-    let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
-    let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
-    let (command, replay) = match work {
-        Work::Command(command) => (command, None),
-        Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think })),
-    };
-    Ok(RunOptions {
-        devices: device_options(arguments, devices)?,
-        answer_patience: patience.answer,
-        reconnect_patience: patience.reconnect,
-        model_delay: arguments.model_delay.clone().unwrap_or(Nanos::ZERO..=Nanos::ZERO),
-        clock_disturbance: arguments.clock_disturbance.unwrap_or(Nanos::ZERO),
-        seed: arguments.seed,
-        file_system: arguments.fs,
-        overwrite: arguments.overwrite,
-        mkfs_options: words.map(str::to_owned).collect(),
-        mount_options: arguments.mount_options.clone(),
-        mount_type: arguments.mount_type.clone(),
-        mount_point: arguments.mount.clone(),
-        scheduler: Some(value_name(arguments.scheduler)),
-        memory_bytes: arguments.memory,
-        time,
-        kernel,
-        modules,
-        start_time: arguments.start_time.map(Duration::from_secs),
-        host_writes: arguments.host_writes,
-        root: root(arguments)?,
-        drop_caches: arguments.drop_caches,
-        check: arguments.check,
-        command,
-        replay,
-        sample_every: arguments.sample_every,
-        stdout_to_stderr: arguments.json,
-        ends_by_signal: false,
-    })
-}
-
-/// Whether what is asked for goes with a file system that is there, or with a new one.
-fn file_system_fits(arguments: &GuestArguments) -> Result<(), Failure> {
-    let makes = !matches!(arguments.fs, FileSystem::None | FileSystem::Existing);
-    if arguments.overwrite && !makes {
-        return Err(Failure::usage(format!("--fs {} makes nothing; it takes no --overwrite", arguments.fs)));
-    }
-    if arguments.fs != FileSystem::Existing {
-        return Ok(());
-    }
-    if arguments.mkfs_options.is_some() {
-        return Err(Failure::usage("--fs existing makes nothing; it takes no --mkfs-options"));
-    }
-    if arguments.root == Root::Device {
-        return Err(Failure::usage("--root device wants a new file system; --fs existing makes none"));
-    }
-    if arguments.store == "ram" && arguments.elsewhere.server.is_none() {
-        return Err(Failure::usage("--fs existing mounts what a store holds; --store ram begins empty")
-            .help("name the file or image with --store FILE"));
-    }
-    if arguments.store != "ram" && !Path::new(&arguments.store).exists() && arguments.device.len() < 2 {
-        return Err(Failure::usage(format!("--fs existing: there is no {}", arguments.store.to_string_lossy())));
-    }
-    Ok(())
-}
-
-/// Where the command's root is, if it can be there.
-fn root(arguments: &GuestArguments) -> Result<RootChoice, Failure> {
-    if arguments.root == Root::Host {
-        return match arguments.root_files.is_empty() {
-            true => Ok(RootChoice::Host),
-            false => Err(Failure::usage("--root-files needs --root device")),
-        };
-    }
-    if arguments.fs == FileSystem::None {
-        return Err(Failure::usage("--root device needs a file system; it can't be used with --fs none"));
-    }
-    if arguments.host_writes {
-        return Err(Failure::usage("--root device can't be used with --host-writes: CMD's writes go to the device"));
-    }
-    if arguments.squash.makes_up_contents() {
-        return Err(Failure::usage(
-            "--root device can't be used with --squash, which does not store the contents of files",
-        )
-        .help("--squash=exact stores everything, compressed"));
-    }
-    let files = arguments.root_files.iter().map(|path| {
-        // Links are put there as they are, so the path is not resolved.
-        let absolute = std::path::absolute(path);
-        absolute
-            .and_then(|absolute| std::fs::symlink_metadata(&absolute).map(|_| absolute))
-            .map_err(|error| Failure::usage(format!("--root-files {}: {error}", path.display())))
-    });
-    Ok(RootChoice::Device { files: files.collect::<Result<_, _>>()? })
-}
-
-/// Each device with its share of the memory for bytes, or its file.
-fn device_options(arguments: &GuestArguments, devices: &[Device]) -> Result<Vec<DeviceOptions>, Failure> {
-    let in_memory = arguments.store == "ram";
-    if !in_memory && arguments.ram_budget.is_some() {
-        return Err(Failure::usage("--ram-budget needs --store ram; a file has no memory limit"));
-    }
-    if in_memory && arguments.durable {
-        return Err(
-            Failure::usage("--durable needs a file; memory does not survive anything").help("name one with --store")
-        );
-    }
-    if !in_memory && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage("--store FILE can't be used with --server, which keeps the bytes (its --store)"));
-    }
-    // A server decides by itself unless it is told.
-    let budget_bytes = match (arguments.ram_budget, &arguments.elsewhere.server) {
-        (Some(budget), _) => budget / devices.len() as u64,
-        (None, Some(_)) => 0,
-        (None, None) => host_memory_bytes() / 2 / devices.len() as u64,
-    };
-    let squashed = arguments.squash.options(arguments.seed, Durability::default());
-    let path_of = |index: usize| {
-        let mut path = arguments.store.clone();
-        path.push(format!(".vd{}", char::from(b'a' + index as u8)));
-        PathBuf::from(path)
-    };
-    // An image of each device by itself, as they were made before there were images of several, stays that.
-    let together = devices.len() == 1 || squashed.is_some() && !path_of(0).exists();
-    let store = |index: usize| match (in_memory, together) {
-        (true, _) => StoreChoice::Ram { budget_bytes },
-        (false, true) => StoreChoice::File { path: PathBuf::from(&arguments.store) },
-        (false, false) => StoreChoice::File { path: path_of(index) },
-    };
-    if squashed.is_some() && arguments.elsewhere.server.is_some() {
-        return Err(Failure::usage("--squash can't be used with --server, which keeps the bytes (its --store)"));
-    }
-    if arguments.record_store.is_some() && devices.len() > 1 {
-        return Err(Failure::usage("--record-store works with one device only"));
-    }
-    let options = |(index, device): (usize, &Device)| DeviceOptions {
-        model: device.choice(&arguments.elsewhere),
-        speed: device.speed().factor(),
-        capacity_bytes: arguments.capacity,
-        state_file: device.state_file().map(Path::to_owned),
-        store: squashed.as_ref().map_or_else(|| store(index), |options| squash(store(index), options)),
-        durable: arguments.durable,
-        store_recording: arguments.record_store.clone(),
-        store_rate: arguments.store_rate,
-    };
-    Ok(devices.iter().enumerate().map(options).collect())
-}
-
-/// The guest's time, from --clock, --cpu, --idle, --kernel-scale and --cpu-speed; refuses what does not go together.
-fn guest_time(arguments: &GuestArguments, replays: bool) -> Result<GuestTime, Failure> {
-    let idle = match arguments.idle {
-        Some(Idle::Jump) => IdlePace::Jump,
-        Some(Idle::Host) => IdlePace::Host,
-        None => IdlePace::JumpUntilTyping,
-    };
-    let measured = |costs: KernelCosts| MeasuredCpu {
-        costs: arguments.kernel_scale.map_or(costs, KernelCosts::uniform),
-        speed: arguments.cpu_speed,
-    };
-    let time = match (arguments.clock, arguments.cpu) {
-        (Clock::Guest, None | Some(Cpu::Measured)) => {
-            // What `chronodisk calibrate` has found for this clock on this machine.
-            let costs = calibration::kept().map(|kept| kept.costs).unwrap_or_default();
-            GuestTime::Stopping { cpu: StoppingCpu::Measured(measured(costs)), idle }
-        }
-        (Clock::Guest, Some(Cpu::Wall)) => GuestTime::Stopping { cpu: StoppingCpu::Wall, idle },
-        (Clock::Guest, Some(Cpu::Zero)) => return Err(Failure::usage("--cpu zero needs --clock exact")),
-        (Clock::Exact, Some(Cpu::Measured)) => {
-            GuestTime::Exact { cpu: ExactCpu::Measured(measured(KernelCosts::default())), idle }
-        }
-        (Clock::Exact, None | Some(Cpu::Zero)) => GuestTime::Exact { cpu: ExactCpu::Zero, idle },
-        (Clock::Exact, Some(Cpu::Wall)) => {
-            return Err(Failure::usage(
-                "--cpu wall can't be used with --clock exact, which does not read the host's time",
-            ));
-        }
-        (Clock::Real, None | Some(Cpu::Wall)) if arguments.idle.is_some() => {
-            return Err(Failure::usage("--idle can't be used with --clock real, which does not skip idle time"));
-        }
-        (Clock::Real, None | Some(Cpu::Wall)) => GuestTime::Real,
-        (Clock::Real, Some(Cpu::Measured | Cpu::Zero)) => {
-            return Err(Failure::usage("--clock real works with --cpu wall only"));
-        }
-    };
-    let is_measured = time.measured_cpu().is_some();
-    let needs_measured =
-        |flag: &str| Err(Failure::usage(format!("{flag} needs --cpu measured, but --cpu is {}", time.cpu_name())));
-    match (arguments.kernel_scale, arguments.cpu_speed == CPU_SPEED_DEFAULT) {
-        (Some(_), _) if !is_measured => needs_measured("--kernel-scale"),
-        // What is replayed has its own CPU time.
-        (_, false) if !is_measured && !replays => needs_measured("--cpu-speed"),
-        _ => Ok(time),
-    }
-}
-
-/// Whether what else is asked for can be had in the host's time.
-fn real_time_is_possible(arguments: &GuestArguments) -> Result<(), Failure> {
-    if arguments.sample_every.is_some() {
-        return Err(Failure::usage("--sample-every can't be used with --clock real"));
-    }
-    let is_program = |name: &String| name.starts_with(PROGRAM_PREFIX);
-    if arguments.elsewhere.server.is_some() || arguments.device.iter().any(is_program) {
-        return Err(Failure::usage("--clock real can't be used with --server or exec: models")
-            .help("waiting for their answers takes time, which only --clock guest and exact hide from the guest"));
-    }
-    Ok(())
-}
-
-/// The file's absolute path: the guest has another working directory when it needs it.
-fn existing_file(flag: &str, file: &Path) -> Result<PathBuf, Failure> {
-    file.canonicalize().map_err(|error| Failure::usage(format!("{flag} {}: {error}", file.display())))
-}
-
-/// The same place, with a squashing store in it.
-fn squash(store: StoreChoice, options: &SquashOptions) -> StoreChoice {
-    let (image, budget_bytes) = match store {
-        StoreChoice::Ram { budget_bytes } => (None, budget_bytes),
-        StoreChoice::File { path } => (Some(path), 0),
-        squashed @ StoreChoice::Squashed { .. } => return squashed,
-    };
-    StoreChoice::Squashed {
-        image,
-        budget_bytes,
-        exact: options.mode == SquashMode::Exact,
-        content: options.content.name().to_owned(),
-        unclassified_bytes: options.unclassified_bytes,
-        ignore_journal: options.ignore_journal,
-        names: options.names.iter().map(NameRule::to_string).collect(),
-        notices: options.notices,
-    }
-}
-
-/// All options as they took effect, by the names of their flags.
-fn all_options(arguments: &GuestArguments, options: &RunOptions) -> BTreeMap<String, Value> {
-    let idle = arguments.idle.map(value_name);
-    let reps = match arguments.reps {
-        Reps::Fixed(count) => json!(count),
-        Reps::Auto => json!("auto"),
-    };
-    let device = match arguments.device.as_slice() {
-        [one] => json!(one),
-        several => json!(several),
-    };
-    let entries: [(&str, Value); 37] = [
-        ("device", device),
-        ("server", json!(arguments.elsewhere.server)),
-        ("no-speculation", json!(arguments.elsewhere.no_speculation)),
-        ("fs", json!(arguments.fs.name())),
-        ("overwrite", json!(arguments.overwrite)),
-        ("capacity", json!(arguments.capacity)),
-        ("state", json!(arguments.state)),
-        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
-        ("mount", json!(arguments.mount)),
-        ("root", json!(value_name(arguments.root))),
-        ("root-files", json!(arguments.root_files)),
-        ("memory", json!(arguments.memory)),
-        ("mkfs-options", json!(arguments.mkfs_options)),
-        ("mount-options", json!(arguments.mount_options)),
-        ("mount-type", json!(arguments.mount_type)),
-        ("scheduler", json!(options.scheduler)),
-        ("reps", reps),
-        ("clock", json!(value_name(arguments.clock))),
-        ("cpu", json!(options.time.cpu_name())),
-        ("kernel", json!(arguments.kernel)),
-        ("module", json!(arguments.modules)),
-        ("kernel-scale", json!(options.time.measured_cpu().map(|cpu| cpu.costs.other_scale))),
-        ("cpu-speed", json!(arguments.cpu_speed)),
-        ("idle", json!(idle)),
-        ("seed", json!(arguments.seed)),
-        ("start-time", json!(arguments.start_time)),
-        ("store", json!(arguments.store.to_string_lossy())),
-        ("durable", json!(arguments.durable)),
-        (
-            "ram-budget",
-            json!(match options.devices[0].store {
-                StoreChoice::Ram { budget_bytes } => Some(budget_bytes * options.devices.len() as u64),
-                StoreChoice::Squashed { image: None, budget_bytes, .. } => {
-                    Some(budget_bytes * options.devices.len() as u64)
-                }
-                StoreChoice::File { .. } | StoreChoice::Squashed { .. } => None,
-            }),
-        ),
-        ("sample-every", json!(arguments.sample_every.map(Nanos::as_nanos))),
-        ("host-writes", json!(arguments.host_writes)),
-        ("drop-caches", json!(arguments.drop_caches)),
-        ("check", json!(arguments.check)),
-        ("model-delay", json!([options.model_delay.start().as_nanos(), options.model_delay.end().as_nanos()])),
-        ("store-rate", json!(arguments.store_rate)),
-        ("clock-disturbance", json!(options.clock_disturbance.as_nanos())),
-        ("json", json!(arguments.json)),
-    ];
-    let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();
-    arguments.squash.all_options(&mut all);
-    all
-}
-
-fn value_name(value: impl ValueEnum) -> String {
-    value.to_possible_value().expect("no value is skipped").get_name().to_owned()
 }
 
 /// A run's error as the user sees it.

@@ -7,7 +7,6 @@ pub mod recording;
 mod shadow;
 mod store;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,19 +22,19 @@ use chronodisk_native::Attachment;
 use chronodisk_report::{ShadowResult, render_run_summary};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 
 use self::before::NewStore;
 use self::ending::PidFile;
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
-use super::mount;
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::labels::LabelArguments;
 use crate::native_result::settings_of;
+use crate::native_run;
+use crate::options::CommandOptions;
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
 use crate::{output, quantity, runs, stored};
@@ -101,7 +100,7 @@ pub struct Arguments {
     shadow_depth: u32,
 
     /// Plots the distributions of measured and modelled service times to this file
-    #[arg(long, value_name = "FILE.svg", requires = "shadow")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file, requires = "shadow")]
     plot: Option<PathBuf>,
 
     /// Limits the host memory for the device's bytes (default: half of the host's memory)
@@ -251,7 +250,7 @@ impl Arguments {
 }
 
 /// Serves until a signal comes or the program of `--run` has ended, and keeps the result.
-pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     let started_at = runs::now_rfc3339();
     before::check_exposure(&arguments)?;
     let target = arguments.shadow.as_deref().map(|path| shadow::open(&arguments, path)).transpose()?;
@@ -260,7 +259,9 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         None => device::load(&arguments.device, arguments.capacity, arguments.seed)?.without_zones()?,
     };
     let device = device.begin_in(arguments.state.as_deref())?.with_speed(arguments.device_speed);
-    arguments.squash.refuse_contradiction(Path::new(&arguments.store), given("seed").then_some(arguments.seed))?;
+    arguments
+        .squash
+        .refuse_contradiction(Path::new(&arguments.store), recorded.is_given("seed").then_some(arguments.seed))?;
     let described =
         target.as_ref().map(|target| shadow::Described { name: target.name.clone(), direct: target.store.is_direct() });
     let directory = runs::plan(arguments.output.as_deref(), device.name())?;
@@ -314,7 +315,7 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
     };
     let keeping = Keeping {
         arguments: &arguments,
-        given,
+        recorded,
         device: &device,
         block_device: block_device.as_deref(),
         directory: &directory,
@@ -483,7 +484,7 @@ fn attach(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
     let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
     let info = device.info();
     let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let attachment = chronodisk_native::attach(server, info, file, "none").map_err(mount::failure)?;
+    let attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_run::failure)?;
     output::note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
 }
@@ -501,7 +502,7 @@ fn blk_config(info: &DeviceInfo, read_only: bool) -> Result<BlkConfig, Failure> 
 /// What is known before serving begins.
 struct Keeping<'a> {
     arguments: &'a Arguments,
-    given: &'a dyn Fn(&str) -> bool,
+    recorded: &'a CommandOptions,
     device: &'a Device,
     block_device: Option<&'a Path>,
     directory: &'a Path,
@@ -516,10 +517,7 @@ fn keep(
     gathered: &Gathered,
     status: u8,
 ) -> Result<(), Failure> {
-    let Keeping { arguments, given, device, block_device, directory, started_at, shadow } = keeping;
-    let all = all_options(arguments);
-    let options_given = all.iter().filter(|(name, _)| given(name)).map(|(name, value)| (name.clone(), value.clone()));
-    let options_given = options_given.collect();
+    let Keeping { arguments, recorded, device, block_device, directory, started_at, shadow } = keeping;
     let command = arguments.run.iter().map(|command| command.to_string_lossy().into_owned()).collect();
     let state = gathered.state();
     let mut result = served(&Served {
@@ -536,7 +534,7 @@ fn keep(
         shadow,
     });
     drop(state);
-    (result.options_given, result.options) = (options_given, all);
+    (result.options_given, result.options) = (recorded.given(), recorded.all());
     result.labels = arguments.labels.labels();
     output::note(render_run_summary(&result).trim_end());
     let shown = if arguments.json { output::data(&result.to_json()) } else { Ok(()) };
@@ -544,51 +542,4 @@ fn keep(
     runs::remember(directory);
     output::note(format_args!("result: {}", directory.display()));
     shown
-}
-
-/// All options as they took effect, by the names of their flags.
-fn all_options(arguments: &Arguments) -> BTreeMap<String, Value> {
-    let tracked = |tracked: Tracked| match tracked {
-        Tracked::Auto => json!("auto"),
-        Tracked::Fixed(duration) => json!(duration.as_nanos()),
-    };
-    let nbd: Vec<String> = arguments.nbd.iter().map(Address::to_string).collect();
-    let tls = arguments.tls_certificates.is_some().then(|| arguments.tls.unwrap_or(TlsChoice::Require));
-    let tls = tls.and_then(|choice| choice.to_possible_value());
-    let entries: [(&str, Value); 31] = [
-        ("device", json!(arguments.device)),
-        ("nbd", json!(nbd)),
-        ("vhost-user", json!(arguments.vhost_user)),
-        ("attach", json!(arguments.attach.and_then(|way| Some(way.to_possible_value()?.get_name().to_owned())))),
-        ("capacity", json!(arguments.capacity)),
-        ("state", json!(arguments.state)),
-        ("device-speed", json!(arguments.device_speed.unwrap_or_default().factor())),
-        ("seed", json!(arguments.seed)),
-        ("store", json!(arguments.store.to_string_lossy())),
-        ("ram-budget", json!(arguments.ram_budget)),
-        ("preload", json!(arguments.preload)),
-        ("shadow", json!(arguments.shadow)),
-        ("shadow-depth", json!(arguments.shadow.is_some().then_some(arguments.shadow_depth))),
-        ("plot", json!(arguments.plot)),
-        ("durable", json!(arguments.durable)),
-        ("read-only", json!(arguments.read_only)),
-        ("lock-memory", json!(arguments.lock_memory)),
-        ("connections", json!(arguments.connections)),
-        ("client-memory", json!(arguments.client_memory)),
-        ("arrival-skew", tracked(arguments.arrival_skew)),
-        ("completion-lead", tracked(arguments.completion_lead)),
-        ("no-realtime", json!(arguments.no_realtime)),
-        ("cpu", json!(arguments.cpu)),
-        ("tls", json!(tls.map(|choice| choice.get_name().to_owned()))),
-        ("tls-certificates", json!(arguments.tls_certificates)),
-        ("tls-verify-peer", json!(arguments.tls_verify_peer)),
-        ("insecure", json!(arguments.insecure)),
-        ("stats", json!(arguments.stats)),
-        ("metrics", json!(arguments.metrics.as_ref().map(Address::to_string))),
-        ("run", json!(arguments.run.as_ref().map(|command| command.to_string_lossy()))),
-        ("json", json!(arguments.json)),
-    ];
-    let mut all = entries.map(|(name, value)| (name.to_owned(), value)).into();
-    arguments.squash.all_options(&mut all);
-    all
 }

@@ -15,7 +15,7 @@ use clap::Args;
 
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
+use crate::{output, quantity};
 
 /// Compares a device model with the trace of a measured drive
 ///
@@ -47,7 +47,7 @@ pub struct Arguments {
     max_demerit: Option<f64>,
 
     /// Plots both distributions to this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Writes both times of each request, and the model's counters for it, to this CSV file

@@ -113,7 +113,7 @@ fn verify_repetition(
 }
 
 fn render(report: &Report) -> String {
-    let mut text = String::new();
+    let mut text = format!("{}\n", report.run);
     for rep in &report.reps {
         let verdict = match rep.differences {
             0 => "identical".to_owned(),

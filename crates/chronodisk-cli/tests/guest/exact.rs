@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::support::{Chronodisk, counter_reader, example, text};
 
-fn exact() -> Option<Chronodisk> {
+pub fn exact() -> Option<Chronodisk> {
     let chronodisk = Chronodisk::new()?;
     let answer = chronodisk.command(&["kernel", "path"]).output().unwrap();
     if !answer.status.success() {
@@ -20,7 +20,7 @@ fn exact() -> Option<Chronodisk> {
     Some(chronodisk)
 }
 
-fn run_time_ns(result: &Value) -> u64 {
+pub fn run_time_ns(result: &Value) -> u64 {
     result["reps"][0]["run_time_ns"].as_u64().unwrap()
 }
 

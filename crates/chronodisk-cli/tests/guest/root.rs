@@ -104,7 +104,7 @@ fn listed_files_are_on_the_device_and_writes_go_there() {
     let result: Value = serde_json::from_slice(&std::fs::read(output.join("result.json")).unwrap()).unwrap();
     assert!(counted(&result, "read").1 > 2 << 20, "{result}");
     assert!(counted(&result, "write").1 > 5_000_000, "{result}");
-    assert_eq!((&result["options"]["root"], &result["options"]["root-files"][0]), (&"device".into(), &folder.into()));
+    assert_eq!((&result["options"]["root"], &result["options"]["root_files"][0]), (&"device".into(), &folder.into()));
 }
 
 #[test]

@@ -60,6 +60,11 @@ pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> V
     scored.into_iter().map(|entry| entry.1).take(3).collect()
 }
 
+/// Whether a name differs from another by one or two letters.
+pub(crate) fn is_slip_of(name: &str, of: &str) -> bool {
+    name.len().abs_diff(of.len()) <= 2 && edit_distance(name, of) <= 2
+}
+
 /// Longer names are compared by their beginning, so that a hostile one costs little.
 const LONGEST_COMPARED: usize = 64;
 

@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ProfileError, nearest};
+use super::error::{ProfileError, is_slip_of, nearest};
 use super::members::Origin;
 use crate::quantity::{Quantity, parse_decimal};
 
@@ -398,7 +398,19 @@ impl<'a> Fields<'a> {
     }
 
     fn required(&mut self, key: &'static str, expected: &str) -> Result<&'a Spanned<DeValue<'a>>, ProfileError> {
-        self.optional(key)?.ok_or_else(|| self.error(format!("`{key}` is missing; expected {expected}")))
+        self.optional(key)?.ok_or_else(|| self.missing(key, expected))
+    }
+
+    /// A key that is missing, with one that is there and looks like it: keys that nobody has asked for yet are among
+    /// them, so only a slip of the finger counts.
+    fn missing(&self, key: &str, expected: &str) -> ProfileError {
+        let error = self.error(format!("`{key}` is missing; expected {expected}"));
+        let names = self.table.keys().map(|name| name.get_ref().as_ref());
+        let mut misspelt = names.filter(|name| !self.known.contains(name) && is_slip_of(name, key));
+        match misspelt.next() {
+            Some(name) => error.with_help(format!("is `{name}` a misspelt `{key}`?")),
+            None => error,
+        }
     }
 
     fn read_quantity<T: Quantity>(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Result<T, ProfileError> {

@@ -10,7 +10,8 @@
 //! too much of fork and exec is taken off the first page faults of new address spaces.
 
 use super::Measured;
-use crate::costs::{KernelCosts, Work, WorkCost, Worked};
+use super::probes::{LARGE_COPY_BYTES, SMALL_COPY_BYTES};
+use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, WorkCost, Worked};
 
 /// How often kinds of work that occur together are solved again with each other's result.
 const ROUNDS: u32 = 20;
@@ -21,8 +22,8 @@ const WELL_EXPRESSED: f64 = 1.01;
 /// The costs that make each probe count what it took natively.
 pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
     let of = |name: &str| measured.iter().find(|probe| probe.name == name).expect("all probes were measured");
-    let free = WorkCost { taken_off_nanos: 0, added_nanos: 0, scale: 0.0 };
-    let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::default() };
+    let free = WorkCost::free();
+    let mut costs = KernelCosts { works: [free; Work::COUNT], ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
     // What a probe's own code takes in reading a counter and touching memory is the host's part of it.
     let (read, fault) = (of("time-stamp"), of("fault"));
     costs.tsc_extra_nanos = (read.guest_user_nanos / read.guest_tsc_reads.max(1) as f64) as u64;
@@ -51,7 +52,36 @@ pub(super) fn fit(measured: &[Measured]) -> KernelCosts {
         costs.works[Work::Process as usize] = share(&points);
     }
     costs.works[Work::Switch as usize] = share(&[point(of("switch"), Work::Switch, &costs)]);
+    set_bounds(&mut costs, &of);
     costs
+}
+
+/// A piece of a kind with a bound takes no more than so many times what its probe's mean piece does, unless the kernel
+/// works in it. The probes' own pieces vary by less in all but one of a hundred.
+const BOUND_OF_CALL: f64 = 2.5;
+const BOUND_OF_COPY: f64 = 2.0;
+const BOUND_OF_SWITCH: f64 = 4.0;
+/// The same of what follows an idle time, which no probe measures: an interrupt, and a way through the kernel as long
+/// as that of making a file.
+const BOUND_OF_OTHER: f64 = 5.0;
+/// Copying from or to memory that no cache holds takes so many times what the probe takes, which repeats itself.
+const COPY_IN_CACHE: f64 = 2.0;
+
+/// What is the emulation's, from the probes' pieces: the rest is the kernel's own work.
+fn set_bounds<'a>(costs: &mut KernelCosts, of: &impl Fn(&str) -> &'a Measured) {
+    let mean = |name: &str, work: Work| {
+        let Worked { count, cpu_nanos } = of(name).guest_worked[work as usize];
+        cpu_nanos as f64 / count.max(1) as f64
+    };
+    let (call, copy) = (mean("create-unlink", Work::Call), mean("copy-4k", Work::Copy));
+    let switch = mean("switch", Work::Switch);
+    costs.works[Work::Call as usize].bound_nanos = Some((BOUND_OF_CALL * call) as u64);
+    costs.works[Work::Copy as usize].bound_nanos = Some((BOUND_OF_COPY * copy) as u64);
+    costs.works[Work::Switch as usize].bound_nanos = Some((BOUND_OF_SWITCH * switch) as u64);
+    costs.other_bound_nanos = Some((BOUND_OF_OTHER * call) as u64);
+    let copying = (mean("copy-256k", Work::Copy) - copy).max(0.0) / f64::from(LARGE_COPY_BYTES - SMALL_COPY_BYTES);
+    costs.copy_nanos_per_mib = (COPY_IN_CACHE * copying * f64::from(1 << 20)) as u64;
+    costs.copy_scale = costs.works[Work::Copy as usize].scale;
 }
 
 /// A mean piece of work in a probe: the CPU time that it took, and what it should count.
@@ -64,8 +94,7 @@ struct Point {
 
 fn point(probe: &Measured, work: Work, costs: &KernelCosts) -> Point {
     let others = Work::ALL.into_iter().filter(|&other| other != work);
-    let counted: f64 =
-        others.map(|other| costs.works[other as usize].counts_nanos(probe.guest_worked[other as usize])).sum();
+    let counted: f64 = others.map(|other| counted(probe, other, costs)).sum();
     let Worked { count, cpu_nanos } = probe.guest_worked[work as usize];
     let pieces = count.max(1) as f64;
     let target = probe.native_nanos - user_nanos(probe, costs) - counted;
@@ -95,9 +124,14 @@ fn faults(probe: &Measured) -> f64 {
 
 /// What a probe counts in a guest with these costs, in nanoseconds.
 pub(super) fn charged(probe: &Measured, costs: &KernelCosts) -> f64 {
-    let works =
-        Work::ALL.into_iter().map(|work| costs.works[work as usize].counts_nanos(probe.guest_worked[work as usize]));
-    user_nanos(probe, costs) + works.sum::<f64>()
+    user_nanos(probe, costs) + Work::ALL.into_iter().map(|work| counted(probe, work, costs)).sum::<f64>()
+}
+
+/// What work of a kind counts in a probe. The kernel works in none of them, so there is nothing beyond the bounds but
+/// copying, which has the scale of its kind.
+fn counted(probe: &Measured, work: Work, costs: &KernelCosts) -> f64 {
+    let cost = WorkCost { bound_nanos: None, ..costs.works[work as usize] };
+    cost.counts_nanos(probe.guest_worked[work as usize])
 }
 
 /// The line through a small piece and a large one.
@@ -110,11 +144,16 @@ fn line([small, large]: [Point; 2]) -> WorkCost {
     if large.target_nanos <= small.target_nanos {
         let target_nanos = small.count * small.target_nanos + large.count * large.target_nanos;
         let added_nanos = (target_nanos / (small.count + large.count)) as u64;
-        return WorkCost { taken_off_nanos: 0, added_nanos, scale: 0.0 };
+        return WorkCost { added_nanos, ..WorkCost::free() };
     }
     let scale = (large.target_nanos - small.target_nanos) / grows;
     let at_zero = small.target_nanos - scale * small.cpu_nanos;
-    WorkCost { taken_off_nanos: (-at_zero / scale).max(0.0) as u64, added_nanos: at_zero.max(0.0) as u64, scale }
+    WorkCost {
+        taken_off_nanos: (-at_zero / scale).max(0.0) as u64,
+        added_nanos: at_zero.max(0.0) as u64,
+        scale,
+        bound_nanos: None,
+    }
 }
 
 /// One share for all pieces.
@@ -122,7 +161,7 @@ fn share(points: &[Point]) -> WorkCost {
     let sum = |of: fn(&Point) -> f64| points.iter().map(|point| point.count * of(point)).sum::<f64>();
     let cpu_nanos = sum(|point| point.cpu_nanos);
     let scale = if cpu_nanos > 0.0 { sum(|point| point.target_nanos) / cpu_nanos } else { 0.0 };
-    WorkCost { taken_off_nanos: 0, added_nanos: 0, scale }
+    WorkCost { scale, ..WorkCost::free() }
 }
 
 #[cfg(test)]
@@ -167,7 +206,8 @@ mod tests {
 
     #[test]
     fn costs_are_found_again() {
-        let cost = |taken_off_nanos, added_nanos, scale| WorkCost { taken_off_nanos, added_nanos, scale };
+        let cost =
+            |taken_off_nanos, added_nanos, scale| WorkCost { taken_off_nanos, added_nanos, scale, bound_nanos: None };
         let mut works = [
             cost(7_000, 0, 0.25),
             cost(0, 150, 0.8),
@@ -179,7 +219,7 @@ mod tests {
         ];
         for (new_fault_extra_nanos, look_up_scale) in [(0, 0.02), (1_400, 0.0)] {
             works[Work::LookUp as usize].scale = look_up_scale;
-            let extras = KernelCosts { fault_extra_nanos: 3_300, tsc_extra_nanos: 2_100, ..KernelCosts::default() };
+            let extras = KernelCosts { fault_extra_nanos: 3_300, tsc_extra_nanos: 2_100, ..KernelCosts::uniform(0.1) };
             costs_are_those(&KernelCosts { new_fault_extra_nanos, works, ..extras });
         }
     }
@@ -203,15 +243,28 @@ mod tests {
     }
 
     #[test]
+    fn bounds_are_multiples_of_what_probes_took() {
+        let found = fit(&made_up(&KernelCosts::uniform(0.1)));
+        let bound = |work: Work| found.works[work as usize].bound_nanos;
+        // The pieces of `made_up` take 9 us and one more for each probe before.
+        assert_eq!([bound(Work::Call), bound(Work::Copy)], [Some(27_500), Some(28_000)]);
+        assert_eq!([bound(Work::Fault), bound(Work::Map), bound(Work::Process), bound(Work::LookUp)], [None; 4]);
+        assert_eq!(found.other_bound_nanos, Some(55_000));
+        // Twice the 46 us that 252 KiB take beyond the small copy.
+        assert_eq!(found.copy_nanos_per_mib, 373_841);
+        assert!((found.copy_scale - 0.1).abs() < 1e-3, "{found:?}");
+    }
+
+    #[test]
     fn what_takes_a_guest_longer_but_no_native_kernel_counts_the_same() {
         let point = |cpu_nanos, target_nanos, count| Point { cpu_nanos, target_nanos, count };
         let cost = line([point(10_000.0, 1_000.0, 1.0), point(30_000.0, 800.0, 3.0)]);
-        assert_eq!(cost, WorkCost { taken_off_nanos: 0, added_nanos: 850, scale: 0.0 });
+        assert_eq!(cost, WorkCost { added_nanos: 850, ..WorkCost::free() });
     }
 
     #[test]
     fn a_new_process_takes_no_more_off_than_its_own_code_took() {
-        let mut measured = made_up(&KernelCosts::default());
+        let mut measured = made_up(&KernelCosts::uniform(0.1));
         let exec = measured.iter_mut().find(|probe| probe.name == "exec").unwrap();
         exec.native_nanos = 0.0;
         let own = exec.guest_user_nanos;
@@ -221,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_is_faster_than_native_counts_nothing_rather_than_less() {
-        let mut measured = made_up(&KernelCosts::default());
+        let mut measured = made_up(&KernelCosts::uniform(0.1));
         for probe in &mut measured {
             probe.native_nanos = 0.0;
         }

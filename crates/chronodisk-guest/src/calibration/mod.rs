@@ -18,17 +18,17 @@ use std::time::Duration;
 use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
-pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, native_run};
+pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, kernel_threads_cpu, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
-use crate::costs::{KernelCosts, Work, Worked};
+use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};
 use crate::exact_kernel::cache_folder;
 use crate::launch::{RunError, RunOptions, RunOutcome};
 use crate::spec::Stage;
 use crate::time::{CPU_SPEED_DEFAULT, GuestTime, IdlePace, MeasuredCpu, StoppingCpu};
 
 /// Version of the file.
-pub const SCHEMA: &str = "chronodisk.calibration/4";
+pub const SCHEMA: &str = "chronodisk.calibration/5";
 
 /// What was found, and for which machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,7 +154,7 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
             let took = native_run(&mut command, Processors::One)?;
             native = native.min(took.cpu());
             // Without anything taken off but what any stop takes, so that the rest is seen.
-            let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::default() };
+            let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
             let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
             let time = GuestTime::Stopping { cpu, idle: IdlePace::Jump };
             let run = RunOptions { command: words(probe), time, ..options.clone() };

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -49,11 +50,22 @@ impl NativeFolder {
     /// # Errors
     /// When there can't be a folder in memory.
     pub fn make() -> io::Result<Self> {
-        let path = PathBuf::from(format!("/dev/shm/chronodisk-native-{}", std::process::id()));
+        NativeFolder::make_with(FileSystem::Ext4, None)
+    }
+
+    /// Makes one on another file system, mounted with these options.
+    ///
+    /// # Errors
+    /// When there can't be a folder in memory.
+    pub fn make_with(file_system: FileSystem, options: Option<&str>) -> io::Result<Self> {
+        // There may be several at once.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("/dev/shm/chronodisk-native-{}-{made}", std::process::id()));
         fs::create_dir(&path)?;
         let mut folder = NativeFolder { path, file_system: FileSystem::None };
-        if folder.mount().is_ok() {
-            folder.file_system = FileSystem::Ext4;
+        if folder.mount(file_system, options).is_ok() {
+            folder.file_system = file_system;
         }
         Ok(folder)
     }
@@ -64,17 +76,17 @@ impl NativeFolder {
         &self.path
     }
 
-    /// What it is on: [`FileSystem::Ext4`], or [`FileSystem::None`] for the host's tmpfs.
+    /// What it is on: the one that was asked for, or [`FileSystem::None`] for the host's tmpfs.
     #[must_use]
     pub fn file_system(&self) -> FileSystem {
         self.file_system
     }
 
-    fn mount(&self) -> io::Result<()> {
+    fn mount(&self, file_system: FileSystem, options: Option<&str>) -> io::Result<()> {
         // SAFETY: descriptors stay shared; only the mounts become this thread's own.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         let image = self.path.with_extension("image");
-        let made = self.mount_image(&image);
+        let made = self.mount_image(&image, file_system, options);
         // A mounted file lives on without its name.
         if let Err(error) = fs::remove_file(&image)
             && error.kind() != io::ErrorKind::NotFound
@@ -84,11 +96,15 @@ impl NativeFolder {
         made
     }
 
-    fn mount_image(&self, image: &Path) -> io::Result<()> {
+    fn mount_image(&self, image: &Path, file_system: FileSystem, options: Option<&str>) -> io::Result<()> {
+        let (maker, _) = file_system.maker().ok_or(io::ErrorKind::Unsupported)?;
+        // mkfs.ext4 asks before it takes a file, unless forced.
+        let force = if file_system == FileSystem::Ext4 { "-F" } else { "-f" };
+        let options = ["loop"].into_iter().chain(options).collect::<Vec<_>>().join(",");
         fs::File::create_new(image)?.set_len(IMAGE_BYTES)?;
         quietly(Command::new("mount").args(["--make-rprivate", "/"]))?;
-        quietly(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image))?;
-        quietly(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&self.path))
+        quietly(Command::new(maker).args(["-q", force]).arg(image))?;
+        quietly(Command::new("mount").args(["-t", file_system.name(), "-o", &options]).arg(image).arg(&self.path))
     }
 }
 
@@ -103,12 +119,36 @@ fn quietly(command: &mut Command) -> io::Result<()> {
 impl Drop for NativeFolder {
     fn drop(&mut self) {
         // What fails here leaves at worst an empty folder in memory: the mount goes with this process.
-        if self.file_system == FileSystem::Ext4 {
+        if self.file_system != FileSystem::None {
             // Lazily, because a killed program's processes may not be gone yet.
             let _ = quietly(Command::new("umount").arg("-l").arg(&self.path));
         }
         let _ = fs::remove_dir_all(&self.path);
     }
+}
+
+/// CPU time so far of all threads of the host's kernel that do file systems' work: write-back, journals, compression.
+/// Loop devices' are not among them, which copy to the file that stands for a device.
+///
+/// # Errors
+/// When /proc can't be read.
+pub fn kernel_threads_cpu() -> io::Result<Duration> {
+    const NAMES: [&str; 4] = ["kworker", "btrfs", "jbd2", "xfs"];
+    let mut sum = Duration::ZERO;
+    for process in fs::read_dir("/proc")? {
+        let path = process?.path();
+        // A thread that ends meanwhile has no files.
+        let (Ok(name), Ok(times)) = (fs::read_to_string(path.join("comm")), fs::read_to_string(path.join("schedstat")))
+        else {
+            continue;
+        };
+        let is_kernels = fs::read(path.join("cmdline")).is_ok_and(|words| words.is_empty());
+        if is_kernels && NAMES.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("loop") {
+            let nanos = times.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0);
+            sum += Duration::from_nanos(nanos);
+        }
+    }
+    Ok(sum)
 }
 
 /// What a program took on this host.

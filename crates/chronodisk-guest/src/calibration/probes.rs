@@ -150,12 +150,15 @@ fn path_look_ups(times: u32) -> io::Result<()> {
     Ok(())
 }
 
+pub(super) const SMALL_COPY_BYTES: u32 = 4 << 10;
+pub(super) const LARGE_COPY_BYTES: u32 = 256 << 10;
+
 fn small_copies(times: u32) -> io::Result<()> {
-    copies(times, 4 << 10)
+    copies(times, SMALL_COPY_BYTES as usize)
 }
 
 fn large_copies(times: u32) -> io::Result<()> {
-    copies(times, 256 << 10)
+    copies(times, LARGE_COPY_BYTES as usize)
 }
 
 fn copies(times: u32, len_bytes: usize) -> io::Result<()> {

@@ -14,9 +14,9 @@ use super::player::{DIFFERENCES_MAX, Difference, Report};
 use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_BYTES, FEED_REPORT_OFFSET};
 
 /// "feed" and the version of its form.
-pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0001;
-/// Words of the header: magic, number of tasks.
-pub(super) const HEADER_WORDS: usize = 2;
+pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0002;
+/// Words of the header: magic, numbers of tasks and of mappings.
+pub(super) const HEADER_WORDS: usize = 3;
 /// Where the index begins.
 pub(super) const INDEX_OFFSET: usize = FEED_REPORT_OFFSET + FEED_REPORT_BYTES;
 /// Words of a task in the index: offset and bytes of its steps, and its id, with [`FIRST`].
@@ -55,6 +55,14 @@ pub(super) mod kind {
     pub const SLEEP: u64 = 7;
     /// Descriptor; offset; bytes.
     pub const TOUCH: u64 = 8;
+    /// Mapping; descriptor; offset; bytes; protection; flags.
+    pub const MAP: u64 = 9;
+    /// Mapping; offset; whether it is written to.
+    pub const FAULT: u64 = 10;
+    /// Mapping; offset; bytes; flags.
+    pub const FLUSH: u64 = 11;
+    /// Mapping; bytes.
+    pub const UNMAP: u64 = 12;
 }
 
 /// Kinds of expectations.
@@ -107,7 +115,7 @@ pub(crate) fn write_feed(plan: &Plan, think: ThinkTime) -> io::Result<File> {
         offset += bytes;
     }
     file.seek(SeekFrom::Start(0))?;
-    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64]))?;
+    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64, plan.mappings.into()]))?;
     file.seek(SeekFrom::Start(INDEX_OFFSET as u64))?;
     file.write_all(&bytes_of(&index))?;
     Ok(file)
@@ -166,6 +174,22 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
             words.push(time.as_nanos());
             kind::SLEEP
         }
+        Action::Map { mapping, descriptor, offset, bytes, protection, flags } => {
+            words.extend([u64::from(*mapping), *descriptor as u64, *offset, *bytes, *protection, *flags]);
+            kind::MAP
+        }
+        Action::Fault { mapping, offset, writes } => {
+            words.extend([u64::from(*mapping), *offset, u64::from(*writes)]);
+            kind::FAULT
+        }
+        Action::Flush { mapping, offset, bytes, flags } => {
+            words.extend([u64::from(*mapping), *offset, *bytes, *flags]);
+            kind::FLUSH
+        }
+        Action::Unmap { mapping, bytes } => {
+            words.extend([u64::from(*mapping), *bytes]);
+            kind::UNMAP
+        }
         Action::Touch { descriptor, offset, bytes } => {
             words.extend([*descriptor as u64, *offset, *bytes]);
             kind::TOUCH
@@ -214,6 +238,8 @@ pub struct ReplayOutcome {
     pub waits_abandoned: u64,
     /// Whether all tasks ended.
     pub is_whole: bool,
+    /// The guest's time stamp counter when the first task was about to begin. What comes before is the replayer's own.
+    pub began_ticks: u64,
     /// The first calls that differed: indices of records, with what came of them now.
     pub differences: Vec<(usize, i64)>,
 }
@@ -225,15 +251,18 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
     feed.read_exact(&mut bytes)?;
     let words: Vec<u64> =
         bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect();
-    let [calls_made, differed, ids_taken, waits_abandoned, is_whole] = words[..5] else { unreachable!("more words") };
+    let [calls_made, differed, ids_taken, waits_abandoned, is_whole, began_ticks] = words[..6] else {
+        unreachable!("more words")
+    };
     let kept = differed.min(DIFFERENCES_MAX as u64) as usize;
-    let differences = words[5..].chunks_exact(size_of::<Difference>() / 8);
+    let differences = words[6..].chunks_exact(size_of::<Difference>() / 8);
     Ok(ReplayOutcome {
         calls_made,
         differed,
         ids_taken,
         waits_abandoned,
         is_whole: is_whole == 1,
+        began_ticks,
         differences: differences.take(kept).map(|difference| (difference[0] as usize, difference[1] as i64)).collect(),
     })
 }

@@ -40,6 +40,8 @@ pub(super) struct Report {
     ids_taken: AtomicU64,
     waits_abandoned: AtomicU64,
     is_whole: AtomicU64,
+    /// The time stamp counter when the first step was about to begin.
+    began_ticks: AtomicU64,
     differences: [Difference; DIFFERENCES_MAX],
 }
 
@@ -49,6 +51,7 @@ static REPORT: Report = Report {
     ids_taken: AtomicU64::new(0),
     waits_abandoned: AtomicU64::new(0),
     is_whole: AtomicU64::new(0),
+    began_ticks: AtomicU64::new(0),
     differences: [const { Difference { record: AtomicU64::new(0), got: AtomicU64::new(0) } }; DIFFERENCES_MAX],
 };
 
@@ -80,6 +83,9 @@ struct Stage {
     areas: AtomicU64,
     data: AtomicU64,
     scratch: AtomicU64,
+    /// Addresses of mappings, by their numbers; zero for those that are not there.
+    mappings: AtomicU64,
+    mapping_count: AtomicU64,
 }
 
 static STAGE: Stage = Stage {
@@ -88,6 +94,8 @@ static STAGE: Stage = Stage {
     areas: AtomicU64::new(0),
     data: AtomicU64::new(0),
     scratch: AtomicU64::new(0),
+    mappings: AtomicU64::new(0),
+    mapping_count: AtomicU64::new(0),
 };
 
 /// Tasks that have ended.
@@ -138,6 +146,8 @@ fn prepare() -> Result<(), String> {
     STAGE.data.store(map(DATA_BYTES as u64)?, Ordering::Relaxed);
     STAGE.scratch.store(map(DATA_BYTES as u64)?, Ordering::Relaxed);
     STAGE.count.store(count, Ordering::Relaxed);
+    STAGE.mappings.store(map(header[3] * size_of::<AtomicU64>() as u64)?, Ordering::Relaxed);
+    STAGE.mapping_count.store(header[3], Ordering::Relaxed);
     read_index()?;
     fill_data();
     // SAFETY: nothing else runs in this process yet.
@@ -220,6 +230,8 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 /// it did when the trace was recorded.
 fn run() -> ExitCode {
     let own = call(libc::SYS_gettid, [0; 6]) as u64;
+    // SAFETY: the instruction has no effect but its result, which the clock answers in virtual time.
+    REPORT.began_ticks.store(unsafe { core::arch::x86_64::_rdtsc() }, Ordering::Relaxed);
     let mut mine = None;
     let controller = begin(CONTROLLER_ID, (libc::CLONE_FILES | libc::CLONE_FS) as u64, u32::MAX);
     if controller < 0 {
@@ -252,7 +264,8 @@ fn memory(bytes: u64) -> i64 {
     call(libc::SYS_mmap, [0, bytes.max(1), protection, flags, u64::MAX, 0])
 }
 
-/// Asks the clock for the part of the feed at `offset`, which goes behind the buffer's first word, and returns its bytes.
+/// Asks the clock for the part of the feed at `offset`, which goes behind the buffer's first word. Returns its
+/// length in bytes.
 fn part(buffer: &mut [u64], offset: usize) -> usize {
     loop {
         // Touched, so that it is there for the clock to write.
@@ -452,6 +465,18 @@ fn act(what: u64, step: &[u64], words: &[u64]) {
             let time = [words[0] / 1_000_000_000, words[0] % 1_000_000_000];
             call(libc::SYS_nanosleep, [time.as_ptr() as u64, 0, 0, 0, 0, 0]);
         }
+        kind::MAP => map_file(step, words),
+        kind::FAULT => on_mapping(step, words[0], words[1], |at| {
+            let advice = if words[2] == 1 { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };
+            call(libc::SYS_madvise, [at & !(PAGE_BYTES - 1), PAGE_BYTES, advice, 0, 0, 0])
+        }),
+        kind::FLUSH => {
+            on_mapping(step, words[0], words[1], |at| call(libc::SYS_msync, [at, words[2], words[3], 0, 0, 0]))
+        }
+        kind::UNMAP => {
+            on_mapping(step, words[0], 0, |at| call(libc::SYS_munmap, [at, words[1].max(1), 0, 0, 0, 0]));
+            mapping(words[0]).store(0, Ordering::Relaxed);
+        }
         kind::TOUCH => touch(step, words[0], words[1], words[2]),
         _ => {}
     }
@@ -598,9 +623,44 @@ fn send(step: &[u64], descriptor: u64, bytes: u64) {
     }
 }
 
+/// `asm-generic/mman-common.h`: meets the page faults of a range, and fails where a program would get a signal.
+const MADV_POPULATE_READ: u64 = 22;
+const MADV_POPULATE_WRITE: u64 = 23;
+const PAGE_BYTES: u64 = 4096;
+
+fn mapping(number: u64) -> &'static AtomicU64 {
+    let (address, count) = (STAGE.mappings.load(Ordering::Relaxed), STAGE.mapping_count.load(Ordering::Relaxed));
+    // SAFETY: the memory was mapped for so many, is never given back, and zeros are words.
+    let mappings = unsafe { core::slice::from_raw_parts(address as *const AtomicU64, count as usize) };
+    &mappings[number as usize]
+}
+
+fn map_file(step: &[u64], words: &[u64]) {
+    let [number, descriptor, offset, bytes, protection, flags] = *words else { return };
+    let got = call(libc::SYS_mmap, [0, bytes.max(1), protection, flags, descriptor, offset]);
+    made();
+    match got {
+        address @ 1.. => mapping(number).store(address as u64, Ordering::Relaxed),
+        error => differs(step, error),
+    }
+}
+
+/// Does something at a byte of a mapping.
+fn on_mapping(step: &[u64], number: u64, offset: u64, act: impl Fn(u64) -> i64) {
+    let address = mapping(number).load(Ordering::Relaxed);
+    // That it is not there was counted when it was not made.
+    if address == 0 {
+        return;
+    }
+    let got = act(address + offset);
+    made();
+    if got < 0 {
+        differs(step, got);
+    }
+}
+
 /// Maps a part of a file and reads a byte of each page, up to the file's end.
 fn touch(step: &[u64], descriptor: u64, offset: u64, bytes: u64) {
-    const PAGE_BYTES: u64 = 4096;
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     let got = call(libc::SYS_fstat, [descriptor, status.as_mut_ptr() as u64, 0, 0, 0, 0]);
     made();

@@ -7,9 +7,11 @@ use std::process::Command;
 use super::layout::{
     AnswerWords, Ask, Backend, CALENDAR_SOCKET, Clock, Computing, Cost, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE,
     EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT,
-    FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Launcher, NEVER, PAGE_BYTES, PAGE_MAGIC,
-    PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word,
-    WorkedWords,
+    FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Issuer, Launcher, Listed, NEVER, PAGE_BYTES,
+    PAGE_MAGIC, PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, RECORD_BEGIN, RECORD_CALLS, RECORD_DROPPED,
+    RECORD_END, RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LEARN, RECORD_MARK, RECORD_NO_PATH, RECORD_RESTARTED,
+    RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent, RecorderState, RecordingWords,
+    SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
 };
 use super::{InC, SharedEnum, SharedStruct};
 use crate::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
@@ -69,6 +71,14 @@ impl<const N: usize> InC for [Cost; N] {
     }
 }
 
+impl<const N: usize> InC for [Setting; N] {
+    const WRITER: &'static str = Setting::WRITER;
+
+    fn declaration(name: &str) -> String {
+        format!("const uint64_t {name}[{N}]")
+    }
+}
+
 impl<const N: usize> InC for [WorkedWords; N] {
     const WRITER: &'static str = Word::<Shim>::WRITER;
 
@@ -99,12 +109,17 @@ fn header() -> String {
     let other =
         format!("\tCHRONODISK_WORK_OTHER = {}, /* What is none of them, as after an idle time. */\n", Work::COUNT);
     text += &enumeration::<Work>(&[&other]);
+    text += &enumeration::<Issuer>(&[]);
     text += &enumeration::<Ask>(&[]);
     text += &structure::<Cost>();
     text += &structure::<WorkedWords>();
     text += &structure::<Page>();
     text += &structure::<QuestionWords>();
     text += &structure::<AnswerWords>();
+    text += &enumeration::<RecorderState>(&[]);
+    text += &enumeration::<RecordedEvent>(&[]);
+    text += &enumeration::<Listed>(&[]);
+    text += &structure::<RecordingWords>();
     text + "\n#endif\n"
 }
 
@@ -157,11 +172,36 @@ fn constants() -> Vec<(Definitions, &'static str)> {
         ),
         (
             vec![
+                ("RECORD_MARK", format!("{RECORD_MARK:#x}ull")),
+                ("RECORD_LEARN", RECORD_LEARN.to_string()),
+                ("RECORD_BEGIN", RECORD_BEGIN.to_string()),
+                ("RECORD_END", RECORD_END.to_string()),
+            ],
+            "First argument of the system calls that are for the recorder, and the second.",
+        ),
+        (
+            vec![
+                ("RECORD_CALLS", RECORD_CALLS.to_string()),
+                ("RECORD_EVENTS_OFFSET", RECORD_EVENTS_OFFSET.to_string()),
+                ("RECORD_WORDS_SHIFT", RECORD_WORDS_SHIFT.to_string()),
+                ("RECORD_NO_PATH", format!("{RECORD_NO_PATH:#x}ull")),
+                ("RECORD_RESTARTED", RECORD_RESTARTED.to_string()),
+                ("RECORD_DROPPED", RECORD_DROPPED.to_string()),
+                ("RECORD_UNREADABLE", RECORD_UNREADABLE.to_string()),
+                ("RECORD_HAS_PAIR", RECORD_HAS_PAIR.to_string()),
+            ],
+            "A recording: numbers of system calls are less than the first; its events begin at the second; the third is \
+             the number of words in an event's first; the fourth the length of a path that is not there; the others are \
+             flags of a return.",
+        ),
+        (
+            vec![
                 ("PAGE_VARIABLE", quoted(PAGE_VARIABLE)),
                 ("EXCHANGE_VARIABLE", quoted(EXCHANGE_VARIABLE)),
                 ("VHOST_VARIABLE", quoted(VHOST_VARIABLE)),
                 ("SERIAL_OUT_VARIABLE", quoted(SERIAL_OUT_VARIABLE)),
                 ("FEED_VARIABLE", quoted(FEED_VARIABLE)),
+                ("RECORDING_VARIABLE", quoted(RECORDING_VARIABLE)),
             ],
             "Variables of the environment that name descriptors.",
         ),

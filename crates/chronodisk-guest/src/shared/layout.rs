@@ -88,6 +88,18 @@ shared_enum! {
 }
 
 shared_enum! {
+    /// For whom the guest's kernel makes a request.
+    pub(crate) enum Issuer = "CHRONODISK_ISSUER" {
+        /// An interrupt, or a kernel whose tasks are not known.
+        Unknown = 0,
+        /// A program, during its system call or page fault.
+        Program = 1,
+        /// The kernel itself: write-back, a journal, read-ahead of a file system's own.
+        Kernel = 2,
+    }
+}
+
+shared_enum! {
     /// Why the guest stands still and its clock asks the backend over the exchange socket.
     pub(crate) enum Ask = "CHRONODISK_ASK" {
         /// Nothing runs until the first completion or the guest's timer.
@@ -98,12 +110,14 @@ shared_enum! {
 }
 
 shared_struct! {
-    /// What a piece of work with CPU time c counts: added + scale * (c less what is taken off), but WORK_NANOS_MIN and
-    /// c / WORK_SHARE_MIN at least.
+    /// What a piece of work with CPU time c counts: added + scale * (c up to the bound, less what is taken off) + all
+    /// of c beyond, but WORK_NANOS_MIN and c / WORK_SHARE_MIN at least.
     pub(crate) struct Cost = "chronodisk_cost" {
         taken_off_nanos: Setting,
         added_nanos: Setting,
         scale_millionths: Setting,
+        /// What a piece takes that does no work beyond being one; NEVER if all counts by the scale.
+        bound_nanos: Setting,
     }
 }
 
@@ -127,6 +141,12 @@ shared_struct! {
         computing: Setting,
         /// Share of the kernel's CPU time that counts where it is none of the kinds of work.
         kernel_scale_millionths: Setting,
+        /// Its bound, as that of a kind of work.
+        other_bound_nanos: Setting,
+        /// CPU time of copying a MiB that a system call transfers, within which CPU time beyond the bound counts by a
+        /// scale of its own.
+        copy_nanos_per_mib: Setting,
+        copy_scale_millionths: Setting,
         /// Speed of the guest's processor, against this host's.
         cpu_speed_millionths: Setting,
         /// By enum chronodisk_work.
@@ -168,6 +188,8 @@ shared_struct! {
         virtual_now: Word<Shim>,
         /// Kicks during which the guest stood still.
         kicks: Word<Shim>,
+        /// For whom the kick was, an enum chronodisk_issuer.
+        issuer: Word<Shim>,
         /// Times that an idle guest waited for the device.
         idle_exchanges: Word<Shim>,
         /// Times that a running guest was interrupted for a completion.
@@ -182,6 +204,12 @@ shared_struct! {
         traps: Word<Shim>,
         /// CPU time of the guest's kernel, unscaled.
         kernel_cpu_nanos: Word<Shim>,
+        /// CPU time of the kernel's finished work, without what its host took to run programs,
+        kernel_work_nanos: Word<Shim>,
+        /// what it counted,
+        kernel_counted_nanos: Word<Shim>,
+        /// and the part of it that counted in full.
+        kernel_in_full_nanos: Word<Shim>,
         /// CPU time of the guest's programs, traps taken off.
         user_cpu_nanos: Word<Shim>,
         host_tree_read_bytes: Word<Shim>,
@@ -226,6 +254,61 @@ shared_struct! {
     }
 }
 
+shared_enum! {
+    /// How far a recording of system calls is.
+    pub(crate) enum RecorderState = "CHRONODISK_RECORDER" {
+        NotBegun = 0,
+        Begun = 1,
+        Ended = 2,
+        /// Where the guest's kernel keeps a task's ids could not be found.
+        Impossible = 3,
+    }
+}
+
+shared_enum! {
+    /// Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
+    /// number in the order of entries.
+    pub(crate) enum RecordedEvent = "CHRONODISK_EVENT" {
+        /// A call: task and group, the call's number, entry, user CPU time since the task's last one, six arguments,
+        /// two paths.
+        Call = 1,
+        /// Its return: instant, result, flags, pair of descriptors, two paths that could not be read at its entry.
+        Return = 2,
+        /// Kernel CPU time in it.
+        KernelTime = 3,
+        /// A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
+        /// call, address, and 1 if the program wrote.
+        Fault = 4,
+        /// The first path of a call that executed a program, which was read later.
+        Name = 5,
+    }
+}
+
+shared_enum! {
+    /// What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none.
+    pub(crate) enum Listed = "CHRONODISK_LISTED" {
+        Path = 0,
+        SecondPath = 4,
+        /// It gets two descriptors.
+        Pair = 8,
+        /// It points to a structure that begins with flags.
+        Structure = 12,
+    }
+}
+
+shared_struct! {
+    /// The beginning of a recording.
+    pub(crate) struct RecordingWords = "chronodisk_recording" {
+        /// By number of the system call, with an enum chronodisk_listed's four bits.
+        calls: [Setting; RECORD_CALLS],
+        /// An enum chronodisk_recorder.
+        state: Word<Shim>,
+        events_bytes: Word<Shim>,
+        /// Events that are missing.
+        lost: Word<Shim>,
+    }
+}
+
 /// The page's size in memory.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// "chrono" and the structure's size, so that two builds can't be mixed unnoticed.
@@ -259,6 +342,31 @@ pub(crate) const FEED_REPORT_OFFSET: usize = 64;
 /// Bytes of the report.
 pub(crate) const FEED_REPORT_BYTES: usize = 2048;
 
+/// First argument of the system calls by which the guest's first process tells the recorder, by the second: "record".
+pub(crate) const RECORD_MARK: u64 = 0x7265_636f_7264;
+/// That the calling task has the ids in the third and fourth, its own and its group's;
+pub(crate) const RECORD_LEARN: u64 = 1;
+/// to begin;
+pub(crate) const RECORD_BEGIN: u64 = 2;
+/// and to end.
+pub(crate) const RECORD_END: u64 = 3;
+/// Numbers of system calls are less.
+pub(crate) const RECORD_CALLS: usize = 512;
+/// Where the events begin.
+pub(crate) const RECORD_EVENTS_OFFSET: usize = 8192;
+/// In an event's first word, where the number of its words begins.
+pub(crate) const RECORD_WORDS_SHIFT: u32 = 32;
+/// The length of a path that is not there.
+pub(crate) const RECORD_NO_PATH: u64 = u64::MAX;
+/// Flags of a return: the call is made again;
+pub(crate) const RECORD_RESTARTED: u64 = 1;
+/// it does not count;
+pub(crate) const RECORD_DROPPED: u64 = 2;
+/// one of its paths could not be read;
+pub(crate) const RECORD_UNREADABLE: u64 = 4;
+/// it made two descriptors.
+pub(crate) const RECORD_HAS_PAIR: u64 = 8;
+
 /// The environment of the guest's kernel names descriptors: of the page,
 pub(crate) const PAGE_VARIABLE: &str = "CHRONODISK_PAGE_FD";
 /// of the exchange socket,
@@ -269,6 +377,8 @@ pub(crate) const VHOST_VARIABLE: &str = "CHRONODISK_VHOST_FDS";
 pub(crate) const SERIAL_OUT_VARIABLE: &str = "CHRONODISK_SERIAL_OUT_FD";
 /// Of a replayer's feed, if the guest has one.
 pub(crate) const FEED_VARIABLE: &str = "CHRONODISK_FEED_FD";
+/// Of a recording, if there is one.
+pub(crate) const RECORDING_VARIABLE: &str = "CHRONODISK_RECORDING_FD";
 
 /// The guest's kernel connects to the sockets of its devices, which have no names on the host, by this and the device's
 /// name: chronodisk-vda and on.

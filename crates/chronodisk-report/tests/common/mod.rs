@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use chronodisk_report::{
-    ClockInfo, DeviceUsed, EndedBy, GuestInfo, HostInfo, Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RunResult,
-    Summary,
+    ClockInfo, DeviceUsed, DroppedFiles, EndedBy, GuestInfo, HostInfo, Labels, Phase, PhaseName, RUN_SCHEMA, RepResult,
+    RunResult, Summary,
 };
 use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
 
@@ -71,6 +71,9 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         native: None,
         shadow: None,
         summary: Summary::of(records, Nanos::ZERO..Nanos::from_millis(1)),
+        summaries_by_device: Vec::new(),
+        verdict: None,
+        dropped_files: DroppedFiles::default(),
     };
     RunResult {
         schema: RUN_SCHEMA.into(),
@@ -99,6 +102,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             cpu: "measured".into(),
             kernel_scale: Some(0.05),
             kernel_costs: None,
+            calibrated: None,
             cpu_speed: None,
         },
         guest: GuestInfo {
@@ -112,6 +116,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         },
         host: HostInfo { cpu_model: "Some Processor".into(), cores: 2, kernel: "6.1.0".into() },
         reps: run_times_ms.iter().enumerate().map(rep).collect(),
+        pilot: None,
         warnings: Vec::new(),
         ended_by: EndedBy::Command,
         replay: None,

@@ -1,8 +1,8 @@
 //! Traces of block devices in the formats of other tools.
 //!
-//! [`Format`] lists them. A [`TraceReader`] is fed with a file's bytes and gives [`RequestRecord`]s; a [`TraceWriter`]
-//! is given records and makes a file's bytes. Neither does I/O, so that files, pipes and decompressors are the
-//! caller's.
+//! [`Format`] lists them. A [`TraceReader`] is fed with a file's bytes and gives [`RequestRecord`]s; a
+//! [`TraceWriter`] is given records and makes a file's bytes. Neither does I/O, so that files, pipes and decompressors
+//! are the caller's.
 //!
 //! Records are those of a run's log. What a trace does not say is absent: [`RequestRecord::due`] always, and
 //! [`RequestRecord::completed`] if it has no response times ([`Nanos::MAX`] each). Instants count from the trace's

@@ -17,9 +17,18 @@ use crate::bootstrap::copies;
 /// # Errors
 /// If there are no task ids left for the copies, or a name becomes too long.
 pub fn draw(trace: &CallTrace, groups: &Groups, seed: u64, number: u64) -> Result<CallTrace, String> {
-    let count = groups.groups.len();
-    let copies = copies(count, seed, number);
-    let fresh = fresh_ids(trace, groups, &copies)?;
+    compose(trace, groups, &copies(groups.groups.len(), seed, number))
+}
+
+/// Makes the trace that has each group so often: once each gives the trace itself.
+///
+/// # Errors
+/// As for [`draw`], or if there is not one number for each group.
+pub fn compose(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<CallTrace, String> {
+    if copies.len() != groups.groups.len() {
+        return Err(format!("there are {} groups, and numbers of copies for {}", groups.groups.len(), copies.len()));
+    }
+    let fresh = fresh_ids(trace, groups, copies)?;
     let group_of = group_of(&groups.groups);
     let mut records = Vec::new();
     for (index, record) in trace.records.iter().enumerate() {

@@ -6,6 +6,7 @@ use chronodisk_sim::Nanos;
 
 use super::record::{CallRecord, CallTrace};
 use super::resolve::{Object, Resolver, is_below, resolution_order};
+use super::table::PAGE_FAULT;
 
 /// Folds calls without influence on the device into CPU charges of the same task's next call.
 ///
@@ -19,13 +20,17 @@ pub fn fold(trace: &CallTrace) -> CallTrace {
     let mut kept = vec![false; trace.records.len()];
     let mount = trace.header.mount.as_ref().map(|mount| mount.as_bytes());
     let on_device = |path: &[u8]| mount.is_none_or(|mount| path == mount || is_below(mount, path));
+    // With page faults, also what removes or changes mappings.
+    let has_faults = trace.records.iter().any(|record| record.call.name() == PAGE_FAULT);
     for index in resolution_order(&trace.records) {
         let resolved = resolver.apply(&trace.records[index]);
         let uses = resolved.objects.iter().any(|used| match &used.object {
             Object::File(path) => on_device(path),
             Object::Pipe(_) => true,
         });
-        kept[index] = uses || resolved.essential || resolved.unresolved || resolved.unsupported;
+        let of_memory = matches!(trace.records[index].call.name(), PAGE_FAULT | "munmap" | "mremap" | "msync");
+        kept[index] =
+            uses || has_faults && of_memory || resolved.essential || resolved.unresolved || resolved.unsupported;
     }
     let mut last: BTreeMap<u32, usize> = BTreeMap::new();
     for (index, record) in trace.records.iter().enumerate() {

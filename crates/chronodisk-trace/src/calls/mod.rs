@@ -3,16 +3,24 @@
 //! A [`CallTrace`] is a [`Header`] and one [`CallRecord`] per system call. A [`Validator`] refuses records that no
 //! recorder could have written. A [`Resolver`] follows descriptors and directories and names the file or the pipe that
 //! each call uses. [`fold`] removes calls without influence on the device and charges their CPU time to later calls.
-//! [`read_strace`] imports the output of strace. [`groups`](groups()) finds tasks that depend on each other, and
-//! [`draw`] draws them with replacement. [`plan`](plan()) says what a replayer does, and in which order.
+//! [`read_strace`] imports the output of strace, [`read_journal`] what a recorder on the host saw of the calls that
+//! [`watched_calls`] names. [`collisions`] says how much CPU time of several processors a single one has to add.
+//! [`groups`](groups()) finds tasks that depend on each other, [`draw`] draws them with replacement, and [`compose`]
+//! takes each as often as told. [`plan`](plan()) says what a replayer does, and in which order.
 //!
 //! Paths are compared as text: symbolic links are not followed. Nothing here does I/O or reads a clock.
 
 mod actions;
+mod assemble;
+mod assess;
+mod collide;
 mod draw;
 mod fold;
 mod groups;
+mod journal;
+mod mappings;
 mod namespace;
+mod numbers;
 mod order;
 mod plan;
 mod record;
@@ -20,10 +28,16 @@ mod resolve;
 mod strace;
 mod table;
 mod tables;
+mod watched;
 
-pub use draw::draw;
+pub use assemble::read_journal;
+pub use assess::{RecordedArguments, assess, keep_faults_of_device, recorded_arguments};
+pub use collide::{Collisions, collisions};
+pub use draw::{compose, draw};
 pub use fold::fold;
 pub use groups::{Groups, groups};
+pub use journal::{Entry, JournalError, JournalReader, MAGIC, StopCosts, Text};
+pub use numbers::{call_name, call_number};
 pub use plan::{Action, Argument, Expected, Plan, PlanError, PlannedTask, Step, Wait, plan};
 pub use record::{
     Call, CallError, CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX, Think, Validator,
@@ -32,4 +46,5 @@ pub use record::{
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
 pub use strace::{StraceError, read_strace};
 pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
-pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC};
+pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC, PAGE_FAULT};
+pub use watched::{Watched, watched_calls};

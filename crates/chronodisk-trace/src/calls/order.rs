@@ -147,6 +147,8 @@ pub(super) enum Resource {
     Description(u64),
     /// Locks of a file, which are handed over.
     Lock(Vec<u8>),
+    /// A mapping of a file, by its number.
+    Mapping(u32),
     /// A word of a thread group's memory, which hands over.
     Word(u32, u64),
 }

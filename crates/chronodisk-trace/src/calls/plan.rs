@@ -7,15 +7,20 @@
 //! Locks of ranges, futexes and waits for other tasks are not made again: they become waits for the step that let the
 //! recorded call go on. Pipes and pairs of sockets are real, so they wait by themselves.
 
+mod memory;
+
 use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 
+use super::assess::MAPPED_FILE;
+use super::mappings::Mappings;
 use super::order::{Life, Point, Resource, Sequence, Stages, wakes, was_woken};
-use super::record::{CallRecord, CallTrace, Think, think_times};
+use super::record::{CallRecord, CallTrace, Clock, Think, think_times};
 use super::resolve::{Object, Resolved, Resolver, is_below};
 use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, signature};
 
+use self::memory::Mapped;
 use super::actions::{self, Translated};
 use super::tables::{Kind, Tables};
 
@@ -24,6 +29,8 @@ use super::tables::{Kind, Tables};
 pub struct Plan {
     /// Each maker before those that it makes.
     pub tasks: Vec<PlannedTask>,
+    /// How many mappings there are; their numbers are less.
+    pub mappings: u32,
     /// Calls that touch the device and can't be made again, by name.
     pub skipped: BTreeMap<String, u64>,
 }
@@ -113,6 +120,48 @@ pub enum Action {
     OwnFiles,
     /// Sleeps.
     Sleep(Nanos),
+    /// Maps a part of a file, under a number.
+    Map {
+        /// The number.
+        mapping: u32,
+        /// The file.
+        descriptor: i32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+        /// `PROT_READ` and `PROT_WRITE`.
+        protection: u64,
+        /// `MAP_SHARED` or `MAP_PRIVATE`, and others that change which pages are read.
+        flags: u64,
+    },
+    /// Meets a page fault.
+    Fault {
+        /// Number of the mapping.
+        mapping: u32,
+        /// A byte of the page.
+        offset: u64,
+        /// Whether it is written to.
+        writes: bool,
+    },
+    /// Writes changed pages to the file.
+    Flush {
+        /// Number of the mapping.
+        mapping: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Flags of `msync`.
+        flags: u64,
+    },
+    /// Removes a mapping.
+    Unmap {
+        /// Its number.
+        mapping: u32,
+        /// Bytes.
+        bytes: u64,
+    },
     /// Maps a file and touches each page.
     Touch {
         /// The file.
@@ -214,6 +263,11 @@ struct Planner<'a> {
     lengths: BTreeMap<Vec<u8>, u64>,
     skipped: BTreeMap<String, u64>,
     touches_device: bool,
+    /// Whether the trace has page faults.
+    has_faults: bool,
+    mappings: Mappings,
+    /// By number.
+    mapped: Vec<Mapped>,
 }
 
 /// A life whose steps are being planned.
@@ -271,6 +325,9 @@ impl<'a> Planner<'a> {
             lengths: BTreeMap::new(),
             skipped: BTreeMap::new(),
             touches_device: false,
+            has_faults: trace.header.clock != Clock::Host && !trace.header.incomplete.contains_key(MAPPED_FILE),
+            mappings: Mappings::default(),
+            mapped: Vec::new(),
         };
         for (life, known) in sequence.lives.iter().enumerate() {
             if let (None, Some(path)) = (known.maker, directory_of(known))
@@ -289,9 +346,13 @@ impl<'a> Planner<'a> {
         self.present.insert(record.task, life);
         self.lives[life].last_record = index;
         let resolved = self.resolver.apply(record);
+        if self.has_faults && self.memory(index, &resolved) {
+            return;
+        }
         let known = signature(record.call.name());
         match known.map(|known| known.effect) {
-            Some(Effect::Unsupported) => self.skip(index),
+            Some(Effect::Unsupported) if resolved.unsupported => self.skip(index),
+            Some(Effect::Unsupported) => self.leave_out(index),
             Some(Effect::Exit) => self.end(life, Some(index)),
             Some(Effect::Fork) => self.fork(index),
             Some(Effect::Execute) if record.succeeded() => self.execute(index),
@@ -299,6 +360,10 @@ impl<'a> Planner<'a> {
                 self.wait(index, &resolved);
             }
             _ => self.call(index, &resolved),
+        }
+        if self.has_faults {
+            self.mappings.follow(life, record, false, self.sequence.made.get(&index).copied());
+            self.unmap(index);
         }
     }
 
@@ -614,7 +679,7 @@ impl<'a> Planner<'a> {
             let steps = draft.steps.iter().enumerate().map(step).collect();
             tasks.push(PlannedTask { id: known.id, is_first: known.maker.is_none(), steps });
         }
-        Plan { tasks, skipped: self.skipped }
+        Plan { tasks, mappings: self.mapped.len() as u32, skipped: self.skipped }
     }
 }
 

@@ -135,7 +135,8 @@ impl Resolver {
         let Some(known) = signature(record.call.name()) else { return Resolved::default() };
         let task = self.task(record.task);
         let mut resolved = Resolved {
-            unsupported: known.effect == Effect::Unsupported,
+            // A program that asks in vain whether the kernel has such a call goes on without.
+            unsupported: known.effect == Effect::Unsupported && record.result.is_none_or(|result| result >= 0),
             essential: known.effect != Effect::Nothing,
             ..Resolved::default()
         };

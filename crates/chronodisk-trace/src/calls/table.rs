@@ -25,6 +25,9 @@ pub const CLONE_VFORK: u64 = 0x4000;
 /// Flag of `clone`: same thread group.
 pub const CLONE_THREAD: u64 = 0x1_0000;
 
+/// A page fault on a mapped file, which is recorded like a call: the address, and 1 if the program wrote.
+pub const PAGE_FAULT: &str = "page_fault";
+
 /// The directory at which a relative path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
@@ -129,7 +132,7 @@ const fn task(name: &'static str, effect: Effect) -> Signature {
 use Changes::{All, Flags, Listed, Makes, Mapping, Nothing};
 
 /// In order of the names.
-static TABLE: &[Signature] = &[
+pub(super) static TABLE: &[Signature] = &[
     task("accept", Effect::Wait),
     task("accept4", Effect::Wait),
     path("access", D, Nothing),

@@ -6,6 +6,8 @@
 //! native CPU time on one. Both sides work in an ext4 where this process may mount one natively, and in tmpfs
 //! otherwise.
 
+mod loads;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -22,7 +24,7 @@ use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
 /// Version of the JSON.
-const SCHEMA: &str = "chronodisk.calibration-check/2";
+const SCHEMA: &str = "chronodisk.calibration-check/3";
 /// Beyond this a program's run time is not credible.
 const ERROR_MAX_PERCENT: f64 = 10.0;
 
@@ -33,10 +35,21 @@ struct Program {
     script: &'static str,
 }
 
-/// Names of the programs.
-pub const NAMES: [&str; 6] = ["tar", "make", "postmark", "postmark-8", "sqlite", "ffmpeg"];
+/// Names of the programs, and of loads that are the kernel's own work.
+pub const NAMES: [&str; 10] = [
+    "tar",
+    "make",
+    "postmark",
+    "postmark-8",
+    "sqlite",
+    "ffmpeg",
+    loads::NAMES[0],
+    loads::NAMES[1],
+    loads::NAMES[2],
+    loads::NAMES[3],
+];
 
-const PROGRAMS: [Program; NAMES.len()] = [
+const PROGRAMS: [Program; 6] = [
     Program {
         name: NAMES[0],
         needs: &["tar", "seq"],
@@ -106,6 +119,10 @@ struct Report {
     file_system: &'static str,
     error_max_percent: f64,
     programs: Vec<Row>,
+    /// Kernel work is credible between these ratios of guest to native CPU time.
+    load_ratio_min: f64,
+    load_ratio_max: f64,
+    loads: Vec<loads::LoadRow>,
     skipped: Vec<String>,
 }
 
@@ -195,14 +212,18 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
         file_system: file_system_name(folder.file_system()),
         error_max_percent: ERROR_MAX_PERCENT,
         programs: Vec::new(),
+        load_ratio_min: loads::RATIO_MIN,
+        load_ratio_max: loads::RATIO_MAX,
+        loads: Vec::new(),
         skipped: Vec::new(),
     };
     if !report.calibrated {
         output::note(
-            "this machine is not calibrated, so the default factor is checked; run `chronodisk calibrate` first",
+            "this machine is not calibrated, so the built-in costs are checked; run `chronodisk calibrate` first",
         );
     }
-    for program in PROGRAMS.iter().filter(|program| names.is_empty() || names.iter().any(|name| name == program.name)) {
+    let is_asked_for = |asked: &str| names.is_empty() || names.iter().any(|name| name == asked);
+    for program in PROGRAMS.iter().filter(|program| is_asked_for(program.name)) {
         if let Some(missing) = program.needs.iter().find(|name| !is_there(name)) {
             output::note(format_args!("{} is skipped: {missing} is not installed", program.name));
             report.skipped.push(program.name.to_owned());
@@ -215,12 +236,22 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
             Err(error) => return Err(run::failure(error)),
         }
     }
+    for load in loads::LOADS.iter().filter(|load| is_asked_for(load.name)) {
+        output::note(load.name);
+        match loads::measure(load, reps) {
+            Ok(Some(row)) => report.loads.push(row),
+            Ok(None) => report.skipped.push(load.name.to_owned()),
+            Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
+            Err(error) => return Err(run::failure(error)),
+        }
+    }
     if as_json {
         output::json(&report)?;
     } else {
         output::data(&table(&report))?;
     }
-    let beyond = report.programs.iter().any(|row| row.error_percent.abs() > ERROR_MAX_PERCENT);
+    let beyond = report.programs.iter().any(|row| row.error_percent.abs() > ERROR_MAX_PERCENT)
+        || report.loads.iter().any(|row| !row.is_credible());
     Ok(if beyond { status::CHECK_FAILED } else { status::FINE })
 }
 
@@ -310,7 +341,14 @@ fn table(report: &Report) -> String {
             row.program, row.native_cpu_s[0], row.native_run_s[0], row.error_percent
         );
     }
-    text + "\n" + &table_of_parts(report)
+    if !report.programs.is_empty() {
+        text += "\n";
+        text += &table_of_parts(report);
+    }
+    if !report.loads.is_empty() {
+        text += &loads::table(&report.loads);
+    }
+    text
 }
 
 /// Where the CPU time goes on both sides.

@@ -7,10 +7,13 @@ mod cut;
 mod groups;
 mod import;
 mod merge;
+mod record;
 mod replay;
+mod snapshot;
 mod stats;
 mod written;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use chronodisk_report::{ReportError, read_calls};
@@ -18,9 +21,10 @@ use chronodisk_trace::calls::{CallTrace, Header};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
+use crate::options::CommandOptions;
 
-/// Converts, cuts, merges, describes and compares traces of block requests; imports, examines, draws and replays traces
-/// of system calls
+/// Converts, cuts, merges, describes and compares traces of block requests; records, imports, examines, draws and
+/// replays traces of system calls
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true, disable_help_subcommand = true)]
 pub struct Arguments {
@@ -36,14 +40,16 @@ enum Command {
     Scale(cut::ScaleArguments),
     Stats(stats::Arguments),
     Compare(compare::Arguments),
+    Record(record::Arguments),
     Import(import::Arguments),
+    Snapshot(snapshot::Arguments),
     Groups(groups::Arguments),
     Bootstrap(bootstrap::Arguments),
     Replay(Box<replay::Arguments>),
 }
 
 /// Does what was asked.
-pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     match arguments.command {
         Command::Convert(arguments) => convert::execute(&arguments),
         Command::Cut(arguments) => cut::cut(&arguments),
@@ -51,10 +57,12 @@ pub fn execute(arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
         Command::Scale(arguments) => cut::scale(&arguments),
         Command::Stats(arguments) => stats::execute(&arguments),
         Command::Compare(arguments) => compare::execute(&arguments),
+        Command::Record(arguments) => record::execute(&arguments),
         Command::Import(arguments) => import::execute(&arguments),
+        Command::Snapshot(arguments) => snapshot::execute(&arguments),
         Command::Groups(arguments) => groups::execute(&arguments),
         Command::Bootstrap(arguments) => bootstrap::execute(&arguments),
-        Command::Replay(arguments) => replay::execute(*arguments, given),
+        Command::Replay(arguments) => replay::execute(*arguments, options),
     }
 }
 
@@ -63,14 +71,23 @@ fn read(path: &Path) -> Result<CallTrace, Failure> {
     read_calls(path).map_err(|error| {
         let other_kind = matches!(error, ReportError::Parquet { .. } | ReportError::Schema { .. });
         let failure = Failure::usage(error);
-        if other_kind { failure.help("traces of system calls are made by `chronodisk trace import`") } else { failure }
+        if other_kind {
+            failure.help("traces of system calls are made by `chronodisk trace record` and `chronodisk trace import`")
+        } else {
+            failure
+        }
     })
 }
 
 /// Why a trace is incomplete, for people; `None` if it is complete.
-fn incompleteness(header: &Header) -> Option<String> {
+pub fn incompleteness(header: &Header) -> Option<String> {
     let lost = (header.lost_events > 0).then(|| format!("lost calls {}", header.lost_events));
     let reasons = header.incomplete.iter().map(|(reason, count)| format!("{reason} {count}"));
     let all: Vec<String> = lost.into_iter().chain(reasons).collect();
     (!all.is_empty()).then(|| format!("warning: the trace is incomplete: {}", all.join(", ")))
+}
+
+/// How many tasks made calls.
+fn tasks(trace: &CallTrace) -> usize {
+    trace.records.iter().map(|record| record.task).collect::<BTreeSet<_>>().len()
 }

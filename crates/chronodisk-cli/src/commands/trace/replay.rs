@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use chronodisk_trace::calls::{self, CallTrace, PlanError};
+use chronodisk_trace::calls::{self, CallTrace, Plan, PlanError};
 use clap::Args;
 
+use super::groups;
 use crate::commands::run::{self, GuestArguments, Work};
+use crate::draws::Draws;
 use crate::failure::{Failure, Outcome};
+use crate::options::CommandOptions;
 use crate::output;
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
@@ -29,11 +32,20 @@ pub struct Arguments {
     #[arg(long)]
     accept_incomplete: bool,
 
+    /// Replays a workload that is drawn from the trace's groups with replacement. With --reps B, replays the trace and
+    /// B draws, and prints means, deviations and 95 % intervals of the run's figures
+    #[arg(long, value_name = "SEED")]
+    bootstrap: Option<u64>,
+
+    /// Replays the trace without each of its groups as well, for bias-corrected and accelerated (BCa) intervals
+    #[arg(long, requires = "bootstrap")]
+    jackknife: bool,
+
     #[command(flatten)]
     guest: GuestArguments,
 }
 
-pub fn execute(mut arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcome {
+pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     arguments.guest.expect_mounted()?;
     let file = arguments.trace.display();
     let trace = chronodisk_report::read_calls(&arguments.trace).map_err(Failure::usage)?;
@@ -41,11 +53,46 @@ pub fn execute(mut arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcom
         return Err(Failure::usage(format!("{file} is incomplete: {}", losses(&trace)))
             .help("--accept-incomplete replays what is there"));
     }
-    let plan = calls::plan(&trace).map_err(|error| {
+    let plan = plan_of(&arguments, &trace)?;
+    if let Some(mount) = &trace.header.mount {
+        arguments.guest.mount_at(mount, options.is_given("mount"))?;
+    }
+    let Some(seed) = arguments.bootstrap else {
+        let records = trace.records.len();
+        // The plan has what the replay needs.
+        drop(trace);
+        output::note(format_args!("replaying {records} calls of {} tasks", plan.tasks.len()));
+        return run::work(&arguments.guest, Work::Replay(Arc::new(plan)), options);
+    };
+    let groups = groups::find(&trace, &arguments.trace)?;
+    let (count, elements) = (arguments.guest.repetitions()?, groups.groups.len());
+    if count == 1 {
+        if arguments.jackknife {
+            return Err(Failure::usage("--jackknife needs --reps, the number of draws to be replayed"));
+        }
+        let drawn =
+            calls::draw(&trace, &groups, seed, 0).map_err(|message| Failure::usage(format!("{file}: {message}")))?;
+        output::note(format_args!("replaying one draw of N = {elements} groups; --reps B replays B, with intervals"));
+        return run::work(&arguments.guest, Work::Replay(Arc::new(plan_of(&arguments, &drawn)?)), options);
+    }
+    let (file, plan, jackknife) = (arguments.trace.clone(), Arc::new(plan), arguments.jackknife);
+    let draws = Draws { file, trace, groups, plan, seed, count, jackknife };
+    let left_out = if arguments.jackknife { ", and it without each of them" } else { "" };
+    output::note(format_args!("replaying the trace, B = {count} draws of its N = {elements} groups{left_out}"));
+    arguments.guest.repeat(draws.replays());
+    run::work(&arguments.guest, Work::Draws(&draws), options)
+}
+
+/// What a replay of the trace does, unless a part of it can't be replayed.
+fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
+    let file = arguments.trace.display();
+    let plan = calls::plan(trace).map_err(|error| {
         let failure = Failure::usage(format!("{file}: {error}"));
         match error {
-            PlanError::NoMountPoint => failure.help("import it again with --mount"),
-            PlanError::NoDeviceCalls(_) => failure.help("its mount point may be wrong; import it again with --mount"),
+            PlanError::NoMountPoint => failure.help("record or import it again with --mount"),
+            PlanError::NoDeviceCalls(_) => {
+                failure.help("its mount point may be wrong; record or import it again with --mount")
+            }
             PlanError::Architecture(_) => failure,
         }
     })?;
@@ -57,14 +104,7 @@ pub fn execute(mut arguments: Arguments, given: &dyn Fn(&str) -> bool) -> Outcom
         ))
         .help("--accept-incomplete replays the others"));
     }
-    if let Some(mount) = &trace.header.mount {
-        arguments.guest.mount_at(mount, given("mount"))?;
-    }
-    let records = trace.records.len();
-    // The plan has what the replay needs.
-    drop(trace);
-    output::note(format_args!("replaying {records} calls of {} tasks", plan.tasks.len()));
-    run::work(&arguments.guest, Work::Replay(Arc::new(plan)), given)
+    Ok(plan)
 }
 
 /// What an incomplete trace lacks.

@@ -15,8 +15,8 @@ use std::io::BufRead;
 use chronodisk_sim::Nanos;
 
 use self::text::{Arguments, LineError, Parsed, parse_call};
+use super::assess::assess_on_host;
 use super::record::{CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX};
-use super::resolve::{Object, Resolver, is_below, resolution_order};
 use super::table::{AT_FDCWD, Base, CLONE_THREAD, Effect, Signature, signature};
 
 /// Longest line that is read, in bytes.
@@ -90,7 +90,7 @@ pub fn read_strace(
     if trace.records.is_empty() {
         return Err(at(0, LineError::new(0, "no system call; expected output of strace -f -ttt -T -yy -o FILE")));
     }
-    examine(trace).map_err(|message| at(0, LineError::new(0, message)))
+    assess_on_host(trace, true).map_err(|message| at(0, LineError::new(0, message)))
 }
 
 /// A call that has entered.
@@ -385,36 +385,5 @@ impl Reader {
         }
         self.header.start = start.into_values().collect();
         CallTrace { header: self.header, records }
-    }
-}
-
-/// Counts what can't be replayed, and checks that the mount point occurs.
-fn examine(mut trace: CallTrace) -> Result<CallTrace, String> {
-    let mount = trace.header.mount.clone();
-    let mut resolver = Resolver::new(&trace.header);
-    let mut used = mount.is_none();
-    for index in resolution_order(&trace.records) {
-        let record = &trace.records[index];
-        let resolved = resolver.apply(record);
-        if resolved.unresolved {
-            trace.header.count_incomplete("unknown-directory");
-        }
-        if resolved.unsupported {
-            trace.header.count_incomplete(record.call.name());
-        }
-        let Some(mount) = &mount else { continue };
-        let below = |object: &Object| matches!(object, Object::File(path) if is_below(mount.as_bytes(), path));
-        let on_device = resolved.objects.iter().any(|object| below(&object.object));
-        used |= on_device;
-        if on_device && record.call.name() == "mmap" {
-            // strace sees no page faults.
-            trace.header.count_incomplete("mapped-file");
-        }
-    }
-    match mount {
-        Some(mount) if !used => {
-            Err(format!("no call uses a file below {mount}; expected the mount point of the device"))
-        }
-        _ => Ok(trace),
     }
 }

@@ -1,10 +1,13 @@
 //! `chronodisk devices`: which profiles there are, and how new ones are imported.
 
+mod check;
+
 use std::io;
 use std::path::PathBuf;
 
 use chronodisk_device::importers::disksim::{Import, import_file};
-use chronodisk_device::{BuiltinProfile, Profile, Validation};
+use chronodisk_device::rates::{Summary, summarise};
+use chronodisk_device::{HeldOut, Profile, Validation};
 use chronodisk_report::{Align, ReportError, Table, write_text};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -13,7 +16,11 @@ use serde::Serialize;
 use crate::failure::{Failure, Outcome, status};
 use crate::{device, output};
 
-/// Lists the built-in device profiles and how well each is validated
+/// Lists the built-in device profiles, their rates, and how well each is validated
+///
+/// Rates are those of sequential requests of 128 KiB and random requests of 4 KiB at depth 32, on a fresh device.
+/// Held-out errors are those of a fitted profile on measurements that the fit did not see: mean latency and 99th
+/// percentile.
 ///
 /// Validation states: by-definition (models no real device), unvalidated (not compared with a device), published
 /// (compared with published measurements), measured (compared with measurements of the device itself).
@@ -41,6 +48,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Measures devices under plain loads and compares them with published figures
+    Check(check::Arguments),
     /// Converts a DiskSim parameter file to a profile
     ///
     /// The file, usually a .parv, describes an experiment; the device at the end of its topology becomes the profile.
@@ -107,6 +116,22 @@ struct Entry<'a> {
     kind: &'a str,
     description: &'a str,
     validation: &'static str,
+    capacity_bytes: u64,
+    /// These four are `null` if a fresh device refuses such requests or has nothing to read.
+    sequential_read_bytes_per_second: Option<u64>,
+    sequential_write_bytes_per_second: Option<u64>,
+    random_reads_per_second: Option<u64>,
+    random_writes_per_second: Option<u64>,
+    /// Empty unless constants of the profile were fitted.
+    held_out: Vec<HeldOutEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct HeldOutEntry<'a> {
+    left_out: &'a str,
+    rows: u32,
+    mean_error_percent: f64,
+    p99_error_percent: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -115,7 +140,6 @@ struct Details<'a> {
     #[serde(flatten)]
     entry: Entry<'a>,
     source: &'a str,
-    capacity_bytes: u64,
     profile_toml: &'a str,
 }
 
@@ -140,55 +164,129 @@ struct ImportWarning<'a> {
     message: &'a str,
 }
 
-/// Lists, shows one, or imports one.
+/// Lists, shows one, checks, or imports one.
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.action {
-        None if arguments.json => {
-            let devices = Profile::builtin().iter().map(entry).collect();
-            output::json(&List { schema: LIST_SCHEMA, devices })?;
-        }
-        None => list()?,
+        None => list(arguments.json)?,
         Some(Action::Show { profile, json }) => show(&device::find(&profile)?, json)?,
+        Some(Action::Check(arguments)) => return check::execute(&arguments),
         Some(Action::Import(arguments)) => import(&arguments)?,
     }
     Ok(status::FINE)
 }
 
-fn entry(profile: &BuiltinProfile) -> Entry<'_> {
+fn entry<'a>(profile: &'a Profile, summary: &Summary) -> Entry<'a> {
+    let percent = |millionths: u64| millionths as f64 / 1e4;
+    let held_out = |it: &'a HeldOut| HeldOutEntry {
+        left_out: &it.left_out,
+        rows: it.rows,
+        mean_error_percent: percent(it.mean_error_millionths),
+        p99_error_percent: it.p99_error_millionths.map(percent),
+    };
     Entry {
-        name: &profile.name,
-        kind: &profile.kind,
-        description: &profile.description,
-        validation: profile.validation.name(),
+        name: profile.name(),
+        kind: profile.kind(),
+        description: profile.description(),
+        validation: profile.validation().name(),
+        capacity_bytes: profile.capacity_bytes(),
+        sequential_read_bytes_per_second: summary.sequential_read,
+        sequential_write_bytes_per_second: summary.sequential_write,
+        random_reads_per_second: summary.random_read,
+        random_writes_per_second: summary.random_write,
+        held_out: profile.held_out().iter().map(held_out).collect(),
     }
 }
 
-fn list() -> Result<(), Failure> {
-    let columns =
-        [("name", Align::Left), ("kind", Align::Left), ("validation", Align::Left), ("what it is", Align::Left)];
-    let mut table = Table::new(columns);
-    for profile in Profile::builtin() {
-        let entry = entry(profile);
-        table.row([entry.name, entry.kind, entry.validation, entry.description]);
+fn list(json: bool) -> Result<(), Failure> {
+    let mut listed = Vec::new();
+    for builtin in Profile::builtin() {
+        let profile = device::find(&builtin.name)?;
+        let summary = match builtin.summary {
+            Some(summary) => summary,
+            None => summarise(&profile).map_err(device::failure)?,
+        };
+        listed.push((profile, summary));
+    }
+    if json {
+        let devices = listed.iter().map(|(profile, summary)| entry(profile, summary)).collect();
+        return output::json(&List { schema: LIST_SCHEMA, devices });
+    }
+    use Align::{Left, Right};
+    let mut table = Table::new([
+        ("name", Left),
+        ("kind", Left),
+        ("capacity", Right),
+        ("read MB/s", Right),
+        ("write MB/s", Right),
+        ("4K reads/s", Right),
+        ("4K writes/s", Right),
+        ("validation", Left),
+        ("held out", Left),
+        ("what it is", Left),
+    ]);
+    for (profile, summary) in &listed {
+        let held_out = HeldOut::overall(profile.held_out()).map_or_else(String::new, |it| {
+            let percent = |millionths: u64| format!("{:.1} %", millionths as f64 / 1e4);
+            let p99 = it.p99_error_millionths.map_or_else(String::new, |p99| format!(", p99 {}", percent(p99)));
+            format!("{}{p99}", percent(it.mean_error_millionths))
+        });
+        // All requests of these devices overlap, so the rates are those of the load's depth.
+        let is_unlimited = matches!(profile.kind(), "null" | "constant");
+        let limited = |rate: String| if is_unlimited { "no limit".to_owned() } else { rate };
+        table.row([
+            profile.name().to_owned(),
+            profile.kind().to_owned(),
+            decimal(profile.capacity_bytes()),
+            limited(mega(summary.sequential_read)),
+            limited(mega(summary.sequential_write)),
+            limited(count(summary.random_read)),
+            limited(count(summary.random_write)),
+            profile.validation().name().to_owned(),
+            held_out,
+            profile.description().to_owned(),
+        ]);
     }
     output::data(&table.render())
+}
+
+fn count(rate: Option<u64>) -> String {
+    rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string())
+}
+
+/// Bytes per second in MB/s, with a decimal where it matters.
+fn mega(rate: Option<u64>) -> String {
+    let Some(rate) = rate else { return "-".to_owned() };
+    let mega = rate as f64 / 1e6;
+    if mega < 100.0 { format!("{mega:.1}") } else { format!("{mega:.0}") }
+}
+
+/// A capacity as it is sold: in units of 1,000, three digits.
+fn decimal(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64 / 1e6, "MB");
+    for next in ["GB", "TB"] {
+        if value >= 999.5 {
+            (value, unit) = (value / 1e3, next);
+        }
+    }
+    let decimals = if value >= 99.5 {
+        0
+    } else if value >= 9.95 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.decimals$} {unit}")
 }
 
 fn show(profile: &Profile, json: bool) -> Result<(), Failure> {
     if !json {
         return output::data(profile.text());
     }
-    let entry = Entry {
-        name: profile.name(),
-        kind: profile.kind(),
-        description: profile.description(),
-        validation: profile.validation().name(),
-    };
+    let summary = summarise(profile).map_err(device::failure)?;
     output::json(&Details {
         schema: DEVICE_SCHEMA,
-        entry,
+        entry: entry(profile, &summary),
         source: profile.source(),
-        capacity_bytes: profile.capacity_bytes(),
         profile_toml: profile.text(),
     })
 }

@@ -1,0 +1,195 @@
+//! Loads whose CPU time is the kernel's own work: random numbers, compression, copies. In a guest they are the same
+//! code as natively, but for what processors have instructions for (AES, SHA-256, CRC32C, parity): User Mode Linux has
+//! generic code for these alone, and so they are not compared here.
+//!
+//! Compared is CPU time: in the guest, its time without idle time, less that of a run that only prepares the load;
+//! natively, that of the load's processes and of the kernel's threads, which write back and compress.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use chronodisk_guest::calibration::{NativeFolder, Processors, kernel_threads_cpu, native_run};
+use chronodisk_guest::{FileSystem, RunError, Stage};
+use serde::Serialize;
+
+use super::super::{MOUNT_POINT, guest};
+use super::median_and_range;
+use crate::output;
+
+/// A load, which works in the folder `$1` with what it prepared in the folder in memory `$2`.
+pub(super) struct Load {
+    pub name: &'static str,
+    file_system: FileSystem,
+    mount_options: Option<&'static str>,
+    prepares: &'static str,
+    does: &'static str,
+}
+
+/// Their names.
+pub(super) const NAMES: [&str; 4] = ["urandom", "copy-1m", "btrfs-zstd", "btrfs-lzo"];
+
+const COMPRESSIBLE: &str = "for i in $(seq 20); do seq $((i * 1000)) $((i * 1000 + 60000)) > \"$2/$i\"; done";
+const COPIES: &str = "cp \"$2\"/* \"$1\"; sync -f \"$1\"";
+
+pub(super) const LOADS: [Load; NAMES.len()] = [
+    Load {
+        name: NAMES[0],
+        file_system: FileSystem::Ext4,
+        mount_options: None,
+        prepares: ":",
+        does: "dd if=/dev/urandom of=/dev/null bs=1M count=64 status=none",
+    },
+    Load {
+        name: NAMES[1],
+        file_system: FileSystem::Ext4,
+        mount_options: None,
+        prepares: "head -c 64M /dev/zero > \"$1/file\"; sync; cat \"$1/file\" > /dev/null",
+        does: "for i in $(seq 16); do dd if=\"$1/file\" of=/dev/null bs=1M status=none; done",
+    },
+    Load {
+        name: NAMES[2],
+        file_system: FileSystem::Btrfs,
+        mount_options: Some("compress-force=zstd:15"),
+        prepares: COMPRESSIBLE,
+        does: COPIES,
+    },
+    Load {
+        name: NAMES[3],
+        file_system: FileSystem::Btrfs,
+        mount_options: Some("compress-force=lzo"),
+        prepares: COMPRESSIBLE,
+        does: COPIES,
+    },
+];
+
+/// A load on both sides.
+#[derive(Debug, Serialize)]
+pub(super) struct LoadRow {
+    load: &'static str,
+    /// Medians, and the least and the greatest, in seconds.
+    native_cpu_s: [f64; 3],
+    guest_cpu_s: [f64; 3],
+    /// Of the medians.
+    pub ratio: f64,
+}
+
+/// Between these a load's ratio is credible.
+pub(super) const RATIO_MIN: f64 = 0.8;
+pub(super) const RATIO_MAX: f64 = 1.25;
+
+impl LoadRow {
+    pub fn is_credible(&self) -> bool {
+        (RATIO_MIN..=RATIO_MAX).contains(&self.ratio)
+    }
+}
+
+/// Measures a load in turn on both sides; `None` where this process can't mount its file system natively.
+pub(super) fn measure(load: &Load, reps: u32) -> Result<Option<LoadRow>, RunError> {
+    let (mut natives, mut guests) = (Vec::new(), Vec::new());
+    for _ in 0..reps {
+        let Some(native) = natively(load)? else { return Ok(None) };
+        natives.push(native);
+        let prepared = busy_in_guest(load, false)?;
+        guests.push((busy_in_guest(load, true)? - prepared).max(0.0));
+    }
+    let (native_cpu_s, guest_cpu_s) = (median_and_range(natives), median_and_range(guests));
+    Ok(Some(LoadRow { load: load.name, native_cpu_s, guest_cpu_s, ratio: guest_cpu_s[0] / native_cpu_s[0] }))
+}
+
+/// CPU seconds of the load and of the kernel's threads meanwhile.
+fn natively(load: &Load) -> Result<Option<f64>, RunError> {
+    let failed = |source| RunError::Io { doing: "preparing a load", source };
+    let folder = NativeFolder::make_with(load.file_system, load.mount_options).map_err(failed)?;
+    if folder.file_system() != load.file_system {
+        output::note(format_args!("{}: this process can't mount {} here", load.name, load.file_system));
+        return Ok(None);
+    }
+    let memory = Memory::make().map_err(failed)?;
+    let run = |script: &str| {
+        let words = words(script, folder.path(), &memory.0);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        native_run(&mut command, Processors::One)
+    };
+    run(load.prepares)?;
+    let threads_before = kernel_threads_cpu().map_err(failed)?;
+    let took = run(load.does)?.cpu();
+    let of_threads = kernel_threads_cpu().map_err(failed)?.saturating_sub(threads_before);
+    Ok(Some((took + of_threads).as_secs_f64()))
+}
+
+/// A folder in memory that goes with its owner.
+struct Memory(PathBuf);
+
+impl Memory {
+    fn make() -> io::Result<Self> {
+        let path = PathBuf::from(format!("/dev/shm/chronodisk-load-{}", std::process::id()));
+        fs::create_dir(&path).map(|()| Memory(path))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Its name has this process's number: at worst it stays until the next boot.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Seconds in which the guest did not idle.
+fn busy_in_guest(load: &Load, does: bool) -> Result<f64, RunError> {
+    let script = if does { format!("{}\n{}", load.prepares, load.does) } else { load.prepares.to_owned() };
+    let words = words(&script, Path::new(MOUNT_POINT), Path::new("/dev/shm"));
+    let mut options = guest(words, load.file_system).map_err(|error| RunError::Device(error.to_string()))?;
+    options.mount_options = load.mount_options.map(str::to_owned);
+    let outcome = chronodisk_guest::run(&options, &mut |_| {})?;
+    if outcome.exit_status != 0 {
+        let message = format!("{} ended with status {}", load.name, outcome.exit_status);
+        return Err(RunError::Stage(Stage::Command, message));
+    }
+    let (before, after) = &outcome.counters_at;
+    let idle_nanos = after.jumped_nanos.saturating_sub(before.jumped_nanos);
+    let run_nanos = outcome.command.1.saturating_sub(outcome.command.0).as_nanos();
+    Ok(run_nanos.saturating_sub(idle_nanos) as f64 / 1e9)
+}
+
+fn words(script: &str, folder: &Path, memory: &Path) -> Vec<OsString> {
+    ["sh".into(), "-ec".into(), script.into(), "sh".into(), folder.into(), memory.into()].into()
+}
+
+/// A table of loads.
+pub(super) fn table(rows: &[LoadRow]) -> String {
+    let mut text = format!("\n{:<12}{:>14}{:>14}{:>9}\n", "kernel work", "native CPU s", "guest CPU s", "ratio");
+    for row in rows {
+        let [native, ..] = row.native_cpu_s;
+        let [guest, ..] = row.guest_cpu_s;
+        text += &format!("{:<12}{native:>14.3}{guest:>14.3}{:>9.2}\n", row.load, row.ratio);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_run_natively_where_they_may() {
+        for load in LOADS.iter().filter(|load| load.file_system == FileSystem::Ext4) {
+            match natively(load).unwrap() {
+                Some(cpu_s) => assert!(cpu_s > 1e-3, "{}: {cpu_s}", load.name),
+                None => println!("SKIPPED: this process can't mount {}", load.file_system),
+            }
+        }
+    }
+
+    #[test]
+    fn credible_is_between_the_bounds() {
+        let row = |ratio| LoadRow { load: "x", native_cpu_s: [1.0; 3], guest_cpu_s: [ratio; 3], ratio };
+        assert_eq!(
+            [0.79, 0.8, 1.0, 1.25, 1.26].map(|ratio| row(ratio).is_credible()),
+            [false, true, true, true, false]
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! `chronodisk run --record-calls`: a trace of the program's system calls.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use chronodisk_guest::{FileSystem, Recording, RecordingError};
+use chronodisk_report::write_calls;
+use chronodisk_trace::calls;
+
+use super::{Clock, GuestArguments, Root};
+use crate::commands::trace::incompleteness;
+use crate::failure::{Failure, Outcome};
+use crate::output;
+use crate::reps::Reps;
+
+/// A recording, and the file in which its trace is kept.
+pub(super) struct RecordedCalls {
+    recording: Recording,
+    file: PathBuf,
+    clock: calls::Clock,
+    mount: String,
+    directory: String,
+}
+
+impl RecordedCalls {
+    pub fn prepare(file: PathBuf, guest: &GuestArguments) -> Result<Self, Failure> {
+        if guest.fs == FileSystem::None {
+            return Err(Failure::usage("--record-calls needs a file system; it can't be used with --fs none"));
+        }
+        if guest.root == Root::Device {
+            return Err(Failure::usage("--record-calls can't be used with --root device: a replay has no other root"));
+        }
+        if guest.reps != Reps::Fixed(1) {
+            return Err(Failure::usage("--record-calls records one run; it can't be used with --reps"));
+        }
+        output::expect_place(&file)?;
+        let directory =
+            std::env::current_dir().map_err(|error| Failure::host(format!("working directory: {error}")))?;
+        let recording = Recording::new().map_err(|error| Failure::host(format!("--record-calls: {error}")))?;
+        Ok(RecordedCalls {
+            recording,
+            file,
+            clock: match guest.clock {
+                Clock::Guest => calls::Clock::Guest,
+                Clock::Exact => calls::Clock::Exact,
+                Clock::Real => calls::Clock::Host,
+            },
+            mount: guest.mount.clone(),
+            directory: directory.to_string_lossy().into_owned(),
+        })
+    }
+
+    pub fn recording(&self) -> Recording {
+        self.recording.clone()
+    }
+
+    /// Writes the trace of what was recorded, also if the run has failed.
+    pub fn keep(&self, outcome: Outcome) -> Outcome {
+        let trace = match self.recording.take(self.clock, &self.mount, &self.directory) {
+            Ok(trace) => trace,
+            // The run says why.
+            Err(RecordingError::NothingBegan) => return outcome,
+            Err(error) => return outcome.and_then(|_| Err(Failure::host(&error).after_start())),
+        };
+        let written = write_calls(&self.file, &trace);
+        let tasks: BTreeSet<u32> = trace.records.iter().map(|record| record.task).collect();
+        if written.is_ok() {
+            let (path, calls) = (self.file.display(), trace.records.len());
+            output::note(format_args!("{path}: {calls} calls of {} tasks", tasks.len()));
+            if let Some(warning) = incompleteness(&trace.header) {
+                output::note(warning);
+            }
+        }
+        outcome.and_then(|status| written.map(|()| status).map_err(|error| Failure::host(error).after_start()))
+    }
+}

@@ -1,0 +1,47 @@
+//! What differs from repetition to repetition: the workload of a bootstrap, and the copy of a snapshot.
+
+use chronodisk_guest::{FileSystem, RunOptions, StoreChoice};
+
+use super::{GuestArguments, Root};
+use crate::device::Device;
+use crate::draws::Draws;
+use crate::failure::Failure;
+use crate::snapshot::Copy;
+
+/// What differs from repetition to repetition.
+pub(super) struct Vary<'a> {
+    pub draws: Option<&'a Draws>,
+    pub snapshot: Option<Copy>,
+}
+
+impl Vary<'_> {
+    /// Prepares a repetition.
+    pub fn prepare(&self, index: u32, options: &mut RunOptions) -> Result<(), Failure> {
+        self.snapshot.as_ref().map_or(Ok(()), Copy::refresh)?;
+        self.draws.map_or(Ok(()), |draws| draws.prepare(index, options))
+    }
+}
+
+impl GuestArguments {
+    /// Lets the first device begin with a snapshot, if one was given.
+    pub(super) fn begin_with_snapshot(
+        &self,
+        devices: &[Device],
+        options: &mut RunOptions,
+    ) -> Result<Option<Copy>, Failure> {
+        let Some(snapshot) = &self.snapshot else { return Ok(None) };
+        let taken = [
+            (self.store != "ram", "--store, whose file has a file system of its own (--fs existing mounts it)"),
+            (self.elsewhere.server.is_some(), "--server, which keeps the bytes"),
+            (matches!(options.devices[0].store, StoreChoice::Squashed { .. }), "--squash"),
+            (self.root == Root::Device, "--root device, which needs a new file system"),
+        ];
+        if let Some((_, other)) = taken.iter().find(|(is_taken, _)| *is_taken) {
+            return Err(Failure::usage(format!("--snapshot can't be used with {other}")));
+        }
+        let copy = Copy::new(snapshot, devices[0].used().capacity_bytes, &std::env::temp_dir())?;
+        options.file_system = FileSystem::Existing;
+        options.devices[0].store = StoreChoice::File { path: copy.path().to_owned() };
+        Ok(Some(copy))
+    }
+}

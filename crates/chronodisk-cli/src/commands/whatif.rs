@@ -1,0 +1,355 @@
+//! `chronodisk whatif`: how long a program would take if its device were some times as fast.
+
+mod factors;
+mod result;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use chronodisk_device::Speed;
+use chronodisk_engine::dilation::DilationOptions;
+use chronodisk_native::{self as native, Disk, Place};
+use chronodisk_sim::Nanos;
+use clap::{Args, ValueEnum};
+
+use self::factors::{Factor, Factors};
+use self::result::{Observed, Spread, WhatIf, expect_believable};
+use crate::device::Device;
+use crate::failure::{Failure, Outcome, status};
+use crate::native_run::{DeviceArguments, Interruption, Launch, NativeRun, Ran, failure};
+use crate::{output, quantity};
+
+/// Predicts a program's run time on a device that is R times as fast
+///
+/// Runs CMD on this host's kernel with all processors, as `chronodisk mount` does. While the device is busy, CMD is
+/// frozen for a part of the time, so that it gets no further than on the faster device; the time in which it was frozen
+/// does not count. It needs root, BPF and cgroup v2.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: CMD's own if it is not 0; 125 if Chronodisk failed after CMD had started.\n\
+    Before CMD starts: 2 for wrong usage, 3 if this host lacks something.\n\n\
+    Example: chronodisk whatif --device first-disk --speedup 2,5,inf --setup 'cp -r /usr/include /mnt' \
+    -- tar cf /dev/null /mnt")]
+pub struct Arguments {
+    /// Selects the device: a name from `chronodisk devices`, or a profile file
+    #[arg(long, short, value_name = "PROFILE", required_unless_present = "on_path")]
+    device: Option<String>,
+
+    /// Runs CMD on this host's own disk, on which this file, directory or block device is
+    #[arg(
+        long = "on", id = "on_path", value_name = "PATH",
+        conflicts_with_all = [
+            "device", "device_speed", "capacity", "state", "seed", "fs", "mount", "mkfs_options", "mount_options",
+            "scheduler", "ram_budget", "validate",
+        ],
+    )]
+    on_path: Option<PathBuf>,
+
+    /// Leaves this host's page cache as it is before each run; it is dropped otherwise
+    #[arg(long, requires = "on_path")]
+    warm: bool,
+
+    #[command(flatten)]
+    on: DeviceArguments,
+
+    /// Predicts for a device that is R times as fast, such as 2 or 1.98. inf predicts for one whose requests take no
+    /// time. Several are separated by commas
+    #[arg(
+        long, value_name = "R", value_delimiter = ',',
+        required_unless_present_any = ["read_speedup", "write_speedup"],
+        conflicts_with_all = ["read_speedup", "write_speedup"],
+    )]
+    speedup: Vec<Factor>,
+
+    /// Predicts for a device whose reads are R times as fast (default: 1 if --write-speedup is given)
+    #[arg(long, value_name = "R")]
+    read_speedup: Option<Factor>,
+
+    /// Predicts for a device whose writes and flushes are R times as fast (default: 1 if --read-speedup is given)
+    #[arg(long, value_name = "R")]
+    write_speedup: Option<Factor>,
+
+    /// Freezes CMD where that is worth its cost, or never. With never, one observed run serves all R, and CMD gets as
+    /// far as on the slow device
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    suspend: Suspend,
+
+    /// Limits how far CMD may get ahead of the device before it is frozen. Shorter requests have a shorter limit
+    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = quantity::duration)]
+    quantum: Nanos,
+
+    /// Also measures CMD on the emulated device at each speed
+    #[arg(long)]
+    validate: bool,
+
+    /// Repeats all runs N times
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+
+    /// Prints the result as JSON on standard output; CMD's output goes to standard error
+    #[arg(long)]
+    json: bool,
+
+    /// Runs this program with these arguments
+    #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
+    command: Vec<OsString>,
+}
+
+/// When to freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Suspend {
+    Auto,
+    Never,
+}
+
+/// What the command runs on.
+enum Subject {
+    Emulated(Box<Device>),
+    Disk(Disk),
+}
+
+impl Subject {
+    fn name(&self) -> String {
+        match self {
+            Subject::Emulated(device) => device.name().to_owned(),
+            Subject::Disk(disk) => disk.path().display().to_string(),
+        }
+    }
+}
+
+/// A run that ended in a way that leaves no result.
+enum Stop {
+    /// With this status: CMD's own, or that of an interruption.
+    With(u8),
+    Failure(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Stop::Failure(failure)
+    }
+}
+
+/// Runs the command in all the ways that were asked for.
+pub fn execute(arguments: Arguments) -> Outcome {
+    let factors = arguments.factors()?;
+    let speed = arguments.on.device_speed.unwrap_or_default();
+    let subject = match (&arguments.device, &arguments.on_path) {
+        (Some(name), _) => Subject::Emulated(Box::new(arguments.on.load(name, Some(speed))?)),
+        (None, Some(path)) => Subject::Disk(Disk::under(path).map_err(failure)?),
+        (None, None) => unreachable!("one of both is required"),
+    };
+    // Refused now, not after the first runs.
+    let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
+    let interruption = Interruption::watch()?;
+    // Before any thread exists: they would stay in this host's mount namespace.
+    let place = Place::make().map_err(failure)?;
+    place.expect_watchable().map_err(failure)?;
+    let mut runs = Runs {
+        arguments: &arguments,
+        place: &place,
+        interruption: &interruption,
+        done: 0,
+        of: arguments.runs_per_rep(&twins) * arguments.reps,
+    };
+    let mut result = WhatIf::new(&subject.name(), speed, &arguments.command, &factors);
+    for rep in 0..arguments.reps {
+        match runs.repetition(rep, &subject, &factors, &twins, &mut result) {
+            Ok(()) => {}
+            Err(Stop::With(status)) => return Ok(status),
+            Err(Stop::Failure(failure)) if runs.done > 0 => return Err(failure.after_start()),
+            Err(Stop::Failure(failure)) => return Err(failure),
+        }
+    }
+    result.finish();
+    output::note(result.render().trim_end());
+    if arguments.json {
+        output::json(&result).map_err(Failure::after_start)?;
+    }
+    Ok(status::FINE)
+}
+
+impl Arguments {
+    fn factors(&self) -> Result<Vec<Factors>, Failure> {
+        let factors = match (self.read_speedup, self.write_speedup) {
+            (None, None) => self.speedup.iter().map(|factor| Factors { reads: *factor, writes: *factor }).collect(),
+            (reads, writes) => {
+                vec![Factors { reads: reads.unwrap_or(Factor::ONE), writes: writes.unwrap_or(Factor::ONE) }]
+            }
+        };
+        if self.validate && factors.iter().any(|factors| factors.reads != factors.writes) {
+            return Err(Failure::usage("--validate can't be used with different factors for reads and writes")
+                .help("the emulated device has one speed for both; give --speedup, or leave --validate out"));
+        }
+        Ok(factors)
+    }
+
+    /// The device that is as fast as predicted for, if it is to be measured and is finite.
+    fn twin(&self, factors: Factors, speed: Speed) -> Result<Option<Subject>, Failure> {
+        if !self.validate || factors.reads.is_infinite() {
+            return Ok(None);
+        }
+        let factor = speed.factor() * factors.reads.value();
+        let twin = Speed::from_factor(factor).ok_or_else(|| {
+            Failure::usage(format!(
+                "--validate: a device of {factor}x can't be emulated; expected a speed from {}x to {}x",
+                Speed::MIN,
+                Speed::MAX
+            ))
+        })?;
+        self.device
+            .as_deref()
+            .map(|name| self.on.load(name, Some(twin)).map(Box::new).map(Subject::Emulated))
+            .transpose()
+    }
+
+    fn options(&self, factors: Factors) -> DilationOptions {
+        DilationOptions {
+            reads: factors.reads.speedup(),
+            writes: factors.writes.speedup(),
+            freezes: self.suspend == Suspend::Auto,
+            quantum_max: self.quantum,
+            thaw_cost: THAW_COST_MAX,
+        }
+    }
+
+    fn runs_per_rep(&self, twins: &[Option<Subject>]) -> u32 {
+        let observed = if self.suspend == Suspend::Never { 1 } else { twins.len() };
+        (1 + observed + twins.iter().flatten().count()) as u32
+    }
+}
+
+/// How much of the time between a thaw and the first thread's wake-up counts as the thaw's.
+const THAW_COST_MAX: Nanos = Nanos::from_micros(100);
+
+/// All runs, one after the other.
+struct Runs<'a> {
+    arguments: &'a Arguments,
+    place: &'a Place,
+    interruption: &'a Interruption,
+    done: u32,
+    of: u32,
+}
+
+impl Runs<'_> {
+    /// Undisturbed, observed for each of the factors, and on the twins: in turn, so that all see the same load.
+    fn repetition(
+        &mut self,
+        rep: u32,
+        subject: &Subject,
+        factors: &[Factors],
+        twins: &[Option<Subject>],
+        result: &mut WhatIf,
+    ) -> Result<(), Stop> {
+        let seed = self.arguments.on.seed.wrapping_add(u64::from(rep));
+        let elapsed = self.run(subject, seed, "undisturbed", Vec::new())?;
+        result.elapsed_s.add(elapsed.seconds());
+        let options: Vec<DilationOptions> = factors.iter().map(|factors| self.arguments.options(*factors)).collect();
+        if self.arguments.suspend == Suspend::Never {
+            let ran = self.run(subject, seed, "observed", options)?;
+            result.observed(0, &ran)?;
+        } else {
+            for (index, options) in options.into_iter().enumerate() {
+                let ran = self.run(subject, seed, &format!("predicting {}", factors[index]), vec![options])?;
+                result.observed(index, &ran)?;
+            }
+        }
+        for (index, twin) in twins.iter().enumerate() {
+            if let Some(twin) = twin {
+                let ran = self.run(twin, seed, &format!("measuring {}", factors[index]), Vec::new())?;
+                result.measured(index, ran.seconds());
+            }
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        subject: &Subject,
+        seed: u64,
+        what: &str,
+        predictions: Vec<DilationOptions>,
+    ) -> Result<Finished, Stop> {
+        output::note(format_args!("run {} of {}: {what}", self.done + 1, self.of));
+        let launch = Launch {
+            command: &self.arguments.command,
+            stdout_to_stderr: self.arguments.json,
+            place: self.place,
+            interruption: self.interruption,
+        };
+        let ran = match subject {
+            Subject::Emulated(device) => {
+                self.emulated(NativeRun { arguments: &self.arguments.on, device, launch }, seed, predictions)
+            }
+            Subject::Disk(disk) => self.on_disk(launch, disk, predictions),
+        };
+        let ran = match ran {
+            Ok(ran) => ran,
+            Err(_) if self.interruption.came() => return Err(Stop::With(status::INTERRUPTED)),
+            Err(failure) => return Err(failure.into()),
+        };
+        self.done += 1;
+        let Ran { status, from, until, failure, asked_to_end, observation } = ran;
+        if let Some(failure) = failure {
+            return Err(Stop::Failure(failure.after_start()));
+        }
+        if status != status::FINE || asked_to_end {
+            output::note(format_args!("no prediction: the command ended with status {status}"));
+            return Err(Stop::With(status));
+        }
+        Ok(Finished { elapsed: until.saturating_sub(from), observation })
+    }
+
+    fn emulated(&self, run: NativeRun<'_>, seed: u64, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
+        let mut server = run.server(seed)?;
+        let done = run.on_device(&mut server, predictions);
+        let outcome = server.stop();
+        let mut ran = done?.ran;
+        if outcome.statistics.panics > 0 || outcome.close_error.is_some() {
+            ran.failure.get_or_insert_with(|| Failure::host("the device failed"));
+        }
+        Ok(ran)
+    }
+
+    fn on_disk(&self, launch: Launch<'_>, disk: &Disk, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
+        if let Some(commands) = &self.arguments.on.setup {
+            native::run_setup(commands, &disk.path()).map_err(failure)?;
+        }
+        rustix::fs::sync();
+        if !self.arguments.warm {
+            std::fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| {
+                Failure::host(format!("can't drop the page cache: writing to /proc/sys/vm/drop_caches: {error}"))
+                    .help("run it as root, or give --warm to leave the cache as it is")
+            })?;
+        }
+        launch.command(&disk.path(), None, predictions)
+    }
+}
+
+/// A run of the command that ended well.
+struct Finished {
+    elapsed: std::time::Duration,
+    observation: Option<chronodisk_native::Observation>,
+}
+
+impl Finished {
+    fn seconds(&self) -> f64 {
+        self.elapsed.as_secs_f64()
+    }
+}
+
+impl WhatIf {
+    /// Adds what an observed run says, to the results from this one on.
+    fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
+        let observation =
+            ran.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())?;
+        for (offset, prediction) in observation.predictions.iter().enumerate() {
+            self.add(first + offset, &Observed { prediction, observation, elapsed_s: ran.seconds() });
+        }
+        self.warnings.extend(expect_believable(observation));
+        Ok(())
+    }
+
+    fn measured(&mut self, index: usize, seconds: f64) {
+        self.results[index].measured_s.get_or_insert_with(Spread::default).add(seconds);
+    }
+}

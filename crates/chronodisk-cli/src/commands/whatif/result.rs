@@ -1,0 +1,412 @@
+//! What `whatif` says.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+
+use chronodisk_device::Speed;
+use chronodisk_engine::dilation::Prediction;
+use chronodisk_native::Observation;
+use chronodisk_sim::Nanos;
+use serde::Serialize;
+
+use super::factors::{Factor, Factors};
+use crate::runs;
+
+const SCHEMA: &str = "chronodisk.whatif/1";
+
+/// The whole result.
+#[derive(Debug, Serialize)]
+pub struct WhatIf {
+    schema: &'static str,
+    chronodisk_version: &'static str,
+    started_at: String,
+    command: Vec<String>,
+    device: String,
+    device_speed: f64,
+    /// Run time of the undisturbed runs.
+    pub elapsed_s: Spread,
+    /// Run time if requests took no time; of the runs for R = inf.
+    limit_s: Option<f64>,
+    /// Load of the host (1 min) at the beginning and the end.
+    load: [Option<f64>; 2],
+    pub results: Vec<WhatIfResult>,
+    pub warnings: Vec<String>,
+}
+
+/// The prediction for one R.
+#[derive(Debug, Serialize)]
+pub struct WhatIfResult {
+    /// `inf` is written as a word.
+    speedup: Option<FactorText>,
+    read_speedup: FactorText,
+    write_speedup: FactorText,
+    /// Run time as predicted.
+    predicted_s: Spread,
+    /// By the second estimate, which knows of waits only.
+    by_request_s: Spread,
+    /// Run time on the emulated device at this speed, with --validate.
+    pub measured_s: Option<Spread>,
+    /// Predicted median less the measured one, as a share of the latter.
+    error: Option<f64>,
+    /// Medians of the band's ends.
+    low_s: f64,
+    high_s: f64,
+    /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
+    suspends: bool,
+    /// Medians over the runs, from here on.
+    freezes: f64,
+    frozen_s: f64,
+    unpaid_s: f64,
+    observed_s: f64,
+    device_busy_s: f64,
+    requests: f64,
+    other_requests: f64,
+    interrupted_calls: f64,
+    other_waits: f64,
+    other_wait_s: f64,
+    supervisor_cpu_s: f64,
+    /// Sums over the runs.
+    cut_freezes: u64,
+    lost_events: u64,
+    #[serde(skip)]
+    runs: Vec<Run>,
+}
+
+/// What one run says, in the order of the fields of which the medians are.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    low_s: f64,
+    high_s: f64,
+    freezes: f64,
+    frozen_s: f64,
+    unpaid_s: f64,
+    observed_s: f64,
+    device_busy_s: f64,
+    requests: f64,
+    other_requests: f64,
+    interrupted_calls: f64,
+    other_waits: f64,
+    other_wait_s: f64,
+    supervisor_cpu_s: f64,
+}
+
+/// A number, or `inf`.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+enum FactorText {
+    Number(f64),
+    Word(&'static str),
+}
+
+impl From<Factor> for FactorText {
+    fn from(factor: Factor) -> Self {
+        if factor.is_infinite() { FactorText::Word("inf") } else { FactorText::Number(factor.value()) }
+    }
+}
+
+/// Several values of the same thing.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    min: f64,
+    max: f64,
+    values: Vec<f64>,
+}
+
+impl Spread {
+    pub fn add(&mut self, value: f64) {
+        self.values.push(value);
+        let mut sorted = self.values.clone();
+        sorted.sort_by(f64::total_cmp);
+        (self.min, self.max) = (sorted[0], sorted[sorted.len() - 1]);
+        self.median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
+    }
+
+    /// Width of the range, as a share of the median.
+    fn width(&self) -> f64 {
+        if self.median > 0.0 { (self.max - self.min) / self.median } else { 0.0 }
+    }
+}
+
+/// An observed run, for one R.
+pub struct Observed<'a> {
+    pub prediction: &'a Prediction,
+    pub observation: &'a Observation,
+    pub elapsed_s: f64,
+}
+
+/// Why the figures of a run should not be believed.
+pub fn expect_believable(observation: &Observation) -> Option<String> {
+    (observation.lost_events > 0).then(|| {
+        format!(
+            "{} events of the kernel were lost in one run: its prediction is not to be believed",
+            observation.lost_events
+        )
+    })
+}
+
+impl WhatIf {
+    pub fn new(device: &str, speed: Speed, command: &[OsString], factors: &[Factors]) -> Self {
+        WhatIf {
+            schema: SCHEMA,
+            chronodisk_version: env!("CARGO_PKG_VERSION"),
+            started_at: runs::now_rfc3339(),
+            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            device: device.to_owned(),
+            device_speed: speed.factor(),
+            elapsed_s: Spread::default(),
+            limit_s: None,
+            load: [load(), None],
+            results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adds an observed run.
+    pub fn add(&mut self, index: usize, observed: &Observed<'_>) {
+        let Observed { prediction, observation, elapsed_s } = observed;
+        let result = &mut self.results[index];
+        result.predicted_s.add(prediction.by_debt.as_secs_f64());
+        result.by_request_s.add(prediction.by_request.as_secs_f64());
+        result.suspends |= observation.freezes;
+        result.cut_freezes += observation.cut_freezes;
+        result.lost_events += observation.lost_events;
+        let seconds = Nanos::as_secs_f64;
+        result.runs.push(Run {
+            low_s: seconds(prediction.low),
+            high_s: seconds(prediction.high),
+            freezes: prediction.freezes as f64,
+            frozen_s: seconds(prediction.frozen),
+            unpaid_s: seconds(prediction.unpaid),
+            observed_s: *elapsed_s,
+            device_busy_s: seconds(prediction.busy),
+            requests: prediction.requests as f64,
+            other_requests: observation.other_requests as f64,
+            interrupted_calls: observation.interrupted_waits as f64,
+            other_waits: prediction.other_waits as f64,
+            other_wait_s: seconds(prediction.other_wait_time),
+            supervisor_cpu_s: observation.supervisor_cpu.as_secs_f64(),
+        });
+    }
+
+    /// All runs are there.
+    pub fn finish(&mut self) {
+        self.load[1] = load();
+        for result in &mut self.results {
+            result.finish();
+            if matches!(result.speedup, Some(FactorText::Word(_))) {
+                self.limit_s = Some(result.predicted_s.median);
+            }
+        }
+        let warnings: Vec<String> = self.results.iter().flat_map(WhatIfResult::warnings).collect();
+        self.warnings.extend(warnings);
+        if self.elapsed_s.width() > SPREAD_MAX {
+            self.warnings.push(format!(
+                "the undisturbed runs differ by {:.0} %: this host is busy, or the program does not repeat",
+                self.elapsed_s.width() * 100.0
+            ));
+        }
+    }
+
+    /// For people.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "elapsed {:.4} s (as it is; {})", self.elapsed_s.median, range(&self.elapsed_s));
+        for result in &self.results {
+            let _ = writeln!(text, "{}", result.line());
+        }
+        for warning in &self.warnings {
+            let _ = writeln!(text, "warning: {warning}");
+        }
+        text
+    }
+}
+
+/// Undisturbed runs that differ by more than this make a prediction doubtful.
+const SPREAD_MAX: f64 = 0.1;
+/// A band wider than this is worth a word.
+const BAND_MAX: f64 = 0.2;
+
+impl WhatIfResult {
+    fn new(factors: Factors) -> Self {
+        WhatIfResult {
+            speedup: (factors.reads == factors.writes).then(|| factors.reads.into()),
+            read_speedup: factors.reads.into(),
+            write_speedup: factors.writes.into(),
+            predicted_s: Spread::default(),
+            by_request_s: Spread::default(),
+            measured_s: None,
+            error: None,
+            low_s: 0.0,
+            high_s: 0.0,
+            suspends: false,
+            freezes: 0.0,
+            frozen_s: 0.0,
+            unpaid_s: 0.0,
+            observed_s: 0.0,
+            device_busy_s: 0.0,
+            requests: 0.0,
+            other_requests: 0.0,
+            interrupted_calls: 0.0,
+            other_waits: 0.0,
+            other_wait_s: 0.0,
+            supervisor_cpu_s: 0.0,
+            cut_freezes: 0,
+            lost_events: 0,
+            runs: Vec::new(),
+        }
+    }
+
+    fn finish(&mut self) {
+        let median = |of: fn(&Run) -> f64| {
+            let mut spread = Spread::default();
+            self.runs.iter().for_each(|run| spread.add(of(run)));
+            spread.median
+        };
+        self.low_s = median(|run| run.low_s);
+        self.high_s = median(|run| run.high_s);
+        self.freezes = median(|run| run.freezes);
+        self.frozen_s = median(|run| run.frozen_s);
+        self.unpaid_s = median(|run| run.unpaid_s);
+        self.observed_s = median(|run| run.observed_s);
+        self.device_busy_s = median(|run| run.device_busy_s);
+        self.requests = median(|run| run.requests);
+        self.other_requests = median(|run| run.other_requests);
+        self.interrupted_calls = median(|run| run.interrupted_calls);
+        self.other_waits = median(|run| run.other_waits);
+        self.other_wait_s = median(|run| run.other_wait_s);
+        self.supervisor_cpu_s = median(|run| run.supervisor_cpu_s);
+        self.error = self.measured_s.as_ref().map(|measured| self.predicted_s.median / measured.median - 1.0);
+    }
+
+    fn name(&self) -> String {
+        match (self.speedup, self.read_speedup, self.write_speedup) {
+            (Some(factor), ..) => format!("R = {factor}"),
+            (None, reads, writes) => format!("R = {reads} for reads, {writes} for writes"),
+        }
+    }
+
+    fn line(&self) -> String {
+        let mut line = format!(
+            "{}: {:.4} s predicted ({}), from {:.4} to {:.4} s",
+            self.name(),
+            self.predicted_s.median,
+            range(&self.predicted_s),
+            self.low_s,
+            self.high_s
+        );
+        if let (Some(measured), Some(error)) = (&self.measured_s, self.error) {
+            let _ = write!(line, "; {:.4} s measured, error {:+.2} %", measured.median, error * 100.0);
+        }
+        let how = match self.suspends {
+            true => format!("{} freezes, {:.4} s frozen", self.freezes, self.frozen_s),
+            false => "accounted for, never frozen".to_owned(),
+        };
+        let _ = write!(line, "\n  {how}; device busy for {:.4} s, {} requests", self.device_busy_s, self.requests);
+        let counts = [
+            (self.other_requests, "requests of other processes"),
+            (self.other_waits, "waits that no request ended"),
+            (self.interrupted_calls, "waits that freezing interrupted"),
+        ];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0.0) {
+            let _ = write!(line, ", {count} {what}");
+        }
+        line
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let name = self.name();
+        if self.requests == 0.0 {
+            warnings.push(format!("{name}: the command made no request; is its file cached, or on another device?"));
+        }
+        if self.predicted_s.median > 0.0 && (self.high_s - self.low_s) / self.predicted_s.median > BAND_MAX {
+            warnings.push(format!("{name}: read it as a band from {:.4} to {:.4} s", self.low_s, self.high_s));
+        }
+        if self.cut_freezes > 0 {
+            warnings
+                .push(format!("{name}: {} freezes were cut after 0.5 s, since requests took longer", self.cut_freezes));
+        }
+        warnings
+    }
+}
+
+impl std::fmt::Display for FactorText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FactorText::Number(number) => write!(f, "{number}"),
+            FactorText::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+fn range(spread: &Spread) -> String {
+    format!("{:.4} to {:.4}", spread.min, spread.max)
+}
+
+fn load() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observation(prediction: Prediction) -> Observation {
+        Observation {
+            predictions: vec![prediction],
+            freezes: true,
+            other_requests: 2,
+            interrupted_waits: 1,
+            cut_freezes: 0,
+            lost_events: 0,
+            supervisor_cpu: std::time::Duration::from_millis(5),
+        }
+    }
+
+    fn result(predicted: [u64; 3]) -> WhatIf {
+        let factor: Factor = "2".parse().unwrap();
+        let factors = [Factors { reads: factor, writes: factor }];
+        let mut result = WhatIf::new("first-disk", Speed::AS_IT_IS, &["dd".into()], &factors);
+        for millis in predicted {
+            let by_debt = Nanos::from_millis(millis);
+            let prediction = Prediction { by_debt, low: by_debt, high: by_debt, requests: 7, ..Prediction::default() };
+            result.elapsed_s.add(1.0);
+            let observation = observation(prediction);
+            result.add(0, &Observed { prediction: &prediction, observation: &observation, elapsed_s: 1.5 });
+        }
+        result
+    }
+
+    #[test]
+    fn medians_and_errors_are_those_of_the_runs() {
+        let mut result = result([500, 520, 400]);
+        result.results[0].measured_s.get_or_insert_with(Spread::default).add(0.4);
+        result.finish();
+        let json = serde_json::to_value(&result).unwrap();
+        assert_eq!(json["schema"], "chronodisk.whatif/1");
+        let first = &json["results"][0];
+        assert_eq!(first["speedup"], 2.0);
+        assert_eq!(first["predicted_s"]["median"], 0.5);
+        assert!((first["error"].as_f64().unwrap() - 0.25).abs() < 1e-9);
+        assert_eq!(first["interrupted_calls"], 1.0);
+        assert_eq!(json["limit_s"], serde_json::Value::Null);
+        assert!(result.render().contains("error +25.00 %"), "{}", result.render());
+        assert!(result.warnings.is_empty(), "{:?}", result.warnings);
+    }
+
+    #[test]
+    fn a_figure_that_should_not_be_believed_says_so() {
+        let mut result = result([500, 500, 500]);
+        result.elapsed_s.add(2.0);
+        result.results[0].runs.iter_mut().for_each(|run| (run.low_s, run.requests) = (0.1, 0.0));
+        result.finish();
+        let all = result.warnings.join("\n");
+        for expected in ["no request", "read it as a band", "differ by 100 %"] {
+            assert!(all.contains(expected), "{all}");
+        }
+        let lost = Observation { lost_events: 3, ..observation(Prediction::default()) };
+        assert!(expect_believable(&lost).unwrap().contains("3 events"));
+    }
+}

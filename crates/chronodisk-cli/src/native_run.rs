@@ -1,0 +1,407 @@
+//! A program on this host itself, on an emulated block device: what `mount` and `whatif` have in common.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use chronodisk_device::Speed;
+use chronodisk_engine::dilation::DilationOptions;
+use chronodisk_engine::{Engine, MonotonicClock};
+use chronodisk_front::fuse::FuseFile;
+use chronodisk_front::nbd::{Export, ServerOffer, Tls};
+use chronodisk_front::server::{Server, ServerOptions};
+use chronodisk_guest::FileSystem;
+use chronodisk_native::{self as native, Attachment, Ended, NativeError, Observation, Place, Program, Start};
+use chronodisk_report::{NativeResult, Phase, PhaseName};
+use chronodisk_sim::{Nanos, SECTOR_BYTES};
+use chronodisk_store::RamStore;
+use clap::Args;
+
+use crate::device::{self, Device};
+use crate::failure::{Failure, status};
+use crate::native_result::settings_of;
+use crate::run_result::host_memory_bytes;
+use crate::{output, quantity};
+
+/// How the block device and its file system are made, but for the device's name.
+#[derive(Debug, Args)]
+pub struct DeviceArguments {
+    /// Sets the speed of the device relative to its profile, such as 2x or 0.5x (default: 1x)
+    #[arg(long, value_name = "FACTOR", value_parser = quantity::device_speed)]
+    pub device_speed: Option<Speed>,
+
+    /// Sets the capacity of the device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
+    /// drives are concatenated
+    #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
+    pub capacity: Option<u64>,
+
+    /// Starts the device in the state in this file, made by `chronodisk age` (default: a new device)
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+
+    /// Seeds all random numbers
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Makes this file system on the device and mounts it; none leaves the device empty
+    #[arg(long, value_name = "FS", default_value = "ext4", value_parser = file_system_parser())]
+    pub fs: FileSystem,
+
+    /// Mounts the file system at this existing directory, for CMD alone
+    #[arg(long, value_name = "DIR", default_value = "/mnt")]
+    pub mount: PathBuf,
+
+    /// Passes these options to mkfs; several are separated by spaces and quoted together
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub mkfs_options: Option<String>,
+
+    /// Passes these options to mount -o, such as noatime,commit=30
+    #[arg(long, value_name = "OPTIONS")]
+    pub mount_options: Option<String>,
+
+    /// Sets the block device's I/O scheduler
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub scheduler: String,
+
+    /// Runs these shell commands on the mounted file system before CMD. The file system is then mounted anew, so that
+    /// nothing of it is cached
+    #[arg(long, value_name = "SH")]
+    pub setup: Option<OsString>,
+
+    /// Limits the host memory for the device's bytes (default: half of the host's memory)
+    #[arg(long, value_name = "SIZE", value_parser = quantity::bytes)]
+    pub ram_budget: Option<u64>,
+}
+
+fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSystem> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    let made = FileSystem::ALL.into_iter().filter(|file_system| *file_system != FileSystem::Existing);
+    PossibleValuesParser::new(made.map(FileSystem::name)).try_map(|name| name.parse::<FileSystem>())
+}
+
+/// How long CMD may take to end after it was asked to.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+
+impl DeviceArguments {
+    /// The device with this name at this speed, if a native program can run on it.
+    pub fn load(&self, name: &str, speed: Option<Speed>) -> Result<Device, Failure> {
+        let device = device::load(name, self.capacity, self.seed)?
+            .without_zones()?
+            .begin_in(self.state.as_deref())?
+            .with_speed(speed);
+        if device.has_host_queue() {
+            return Err(Failure::usage(format_args!("{} includes a host's request queue", device.name())).help(
+                "this host's kernel has its own queue, so requests would wait twice; use a profile without a host queue",
+            ));
+        }
+        let has_options = self.mkfs_options.is_some() || self.mount_options.is_some();
+        if self.fs == FileSystem::None && has_options {
+            return Err(Failure::usage(
+                "--mkfs-options and --mount-options can't be used with --fs none, which makes no file system",
+            ));
+        }
+        if self.fs != FileSystem::None && !(self.mount.is_absolute() && self.mount.is_dir()) {
+            let path = self.mount.display();
+            return Err(Failure::usage(format!("--mount {path}: expected the absolute path of a directory")));
+        }
+        Ok(device)
+    }
+}
+
+/// What asks this process to end.
+pub struct Interruption {
+    /// Gets a byte for each request to end that CMD does not get by itself.
+    requests: UnixStream,
+    /// Also Ctrl-C, which goes to CMD, too.
+    asked: Arc<AtomicBool>,
+}
+
+impl Interruption {
+    /// From now on.
+    pub fn watch() -> Result<Self, Failure> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
+        let (requests, tell) = UnixStream::pair().map_err(failed)?;
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, asked.clone()).map_err(failed)?;
+        }
+        for signal in [SIGTERM, SIGHUP] {
+            signal_hook::low_level::pipe::register(signal, tell.try_clone().map_err(failed)?).map_err(failed)?;
+        }
+        Ok(Interruption { requests, asked })
+    }
+
+    /// Whether it was asked to end.
+    pub fn came(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// A program and its place.
+#[derive(Clone, Copy)]
+pub struct Launch<'a> {
+    pub command: &'a [OsString],
+    /// Standard output is for the result.
+    pub stdout_to_stderr: bool,
+    pub place: &'a Place,
+    pub interruption: &'a Interruption,
+}
+
+/// A program on an emulated device.
+pub struct NativeRun<'a> {
+    pub arguments: &'a DeviceArguments,
+    pub device: &'a Device,
+    pub launch: Launch<'a>,
+}
+
+/// The command's part of a repetition.
+pub struct Ran {
+    pub status: u8,
+    /// The host's monotonic clock at its beginning and end.
+    pub from: Duration,
+    pub until: Duration,
+    /// What ended it, if it was not the command itself.
+    pub failure: Option<Failure>,
+    pub asked_to_end: bool,
+    /// What was observed, if anything was to be.
+    pub observation: Option<Observation>,
+}
+
+impl NativeRun<'_> {
+    /// A server of a fresh device.
+    pub fn server(&self, seed: u64) -> Result<Server, Failure> {
+        let info = self.device.info();
+        let size_bytes = info.capacity_sectors * SECTOR_BYTES;
+        let budget_bytes = self.arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+        let offer = ServerOffer::new(vec![Export::new("", size_bytes)], Tls::Off).map_err(Failure::usage)?;
+        let clock = MonotonicClock::new();
+        let mut engine = Engine::new();
+        engine.set_host_clock(Box::new(clock.clone()));
+        let index = engine.attach(self.device.model_with_seed(seed)?);
+        let store = Box::new(RamStore::new(size_bytes, budget_bytes));
+        Server::new(engine, index, store, offer, clock, ServerOptions::default()).map_err(cant_serve)
+    }
+
+    /// Everything that needs the block device, which is gone afterwards. An error means that the command has not begun.
+    ///
+    /// With any `predictions` the command is observed; the first of them may freeze it.
+    pub fn on_device(&self, server: &mut Server, predictions: Vec<DilationOptions>) -> Result<Done, Failure> {
+        let info = self.device.info();
+        let mut attachment =
+            native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(failure)?;
+        let native = settings_of(&attachment);
+        output::note(format_args!("block device: {}", native.line()));
+        let mut phases = Phases { server, phases: Vec::new() };
+        let mounted = self.prepare(&mut attachment, &mut phases)?;
+        if self.launch.interruption.came() {
+            return Err(Failure::host("interrupted"));
+        }
+        let mut ran = self.launch.command(attachment.path(), Some(attachment.pidfd()), predictions)?;
+        let offset = monotonic().saturating_sub(Duration::from_nanos(server.now().as_nanos()));
+        let [from, until] = [ran.from, ran.until].map(|at| nanos(at.saturating_sub(offset)));
+        phases.push(PhaseName::Command, from, until);
+        if let Some(mounted) = mounted {
+            let begin = server.now();
+            if let Err(error) = mounted.unmount() {
+                ran.failure.get_or_insert(failure(error));
+            }
+            phases.push(PhaseName::Unmount, begin, server.now());
+        }
+        Ok(Done { ran, window: from..until, phases: phases.phases, native })
+    }
+
+    /// Makes and mounts the file system, cold.
+    fn prepare(&self, attachment: &mut Attachment, phases: &mut Phases<'_>) -> Result<Option<Mounted<'_>>, Failure> {
+        let (arguments, device) = (self.arguments, attachment.path().to_owned());
+        let device = device.as_path();
+        let setup = |phases: &mut Phases<'_>| match &arguments.setup {
+            Some(commands) => phases.time(PhaseName::Setup, || native::run_setup(commands, device)),
+            None => Ok(()),
+        };
+        let Some((maker, package)) = arguments.fs.maker() else {
+            setup(phases)?;
+            attachment.flush_cache().map_err(failure)?;
+            return Ok(None);
+        };
+        let extra: Vec<String> =
+            arguments.mkfs_options.iter().flat_map(|options| options.split_whitespace()).map(str::to_owned).collect();
+        let capacity_bytes = self.device.info().capacity_sectors * SECTOR_BYTES;
+        let words = arguments.fs.maker_arguments(arguments.seed, &device.to_string_lossy(), capacity_bytes, &extra);
+        phases.time(PhaseName::Mkfs, || native::make(maker, package, &words))?;
+        let options = [arguments.fs.mount_options(capacity_bytes), arguments.mount_options.as_deref()];
+        let options: Vec<&str> = options.into_iter().flatten().collect();
+        let (kind, options, directory) = (arguments.fs.name(), options.join(","), arguments.mount.as_path());
+        let mut mount = |phases: &mut Phases<'_>| {
+            attachment.flush_cache().map_err(failure)?;
+            phases.time(PhaseName::Mount, || native::mount(device, kind, &options, directory))?;
+            Ok::<_, Failure>(Mounted { directory, is_mounted: true })
+        };
+        let mounted = mount(phases)?;
+        if arguments.setup.is_none() {
+            return Ok(Some(mounted));
+        }
+        setup(phases)?;
+        mounted.unmount().map_err(failure)?;
+        mount(phases).map(Some)
+    }
+}
+
+impl Launch<'_> {
+    /// Runs the command until it and all of its processes have ended. `helper` is the process that keeps the device.
+    pub fn command(
+        &self,
+        device: &Path,
+        helper: Option<BorrowedFd<'_>>,
+        predictions: Vec<DilationOptions>,
+    ) -> Result<Ran, Failure> {
+        let watch = match predictions.is_empty() {
+            true => None,
+            false => Some(self.place.watch(device, predictions).map_err(failure)?),
+        };
+        let started = Program::start(self.place, self.command, device, self.stdout_to_stderr);
+        let mut program = match started.map_err(failure)? {
+            Start::Runs(program) => program,
+            Start::Refused { status, reason } => {
+                output::note(format_args!("{}: {reason}", self.command[0].to_string_lossy()));
+                let now = monotonic();
+                let observation = None;
+                return Ok(Ran { status, from: now, until: now, failure: None, asked_to_end: false, observation });
+            }
+        };
+        let mut ran = Ran {
+            status: status::OWN_FAILURE,
+            from: program.began(),
+            until: program.began(),
+            failure: None,
+            asked_to_end: false,
+            observation: None,
+        };
+        let watching = watch.map(|watch| watch.begin(program.began())).transpose();
+        let watching = watching.unwrap_or_else(|error| {
+            ran.failure = Some(failure(error));
+            None
+        });
+        let mut give_up: Option<Instant> = None;
+        loop {
+            let left = give_up.map(|at| at.saturating_duration_since(Instant::now()));
+            match program.wait(helper, self.interruption.requests.as_fd(), left) {
+                Ok(Some(Ended::Command { status, at })) => {
+                    (ran.status, ran.until) = (status, at);
+                    break;
+                }
+                Ok(Some(Ended::Helper)) => {
+                    let what = "a process of chronodisk that helps this run was killed; the command was ended";
+                    ran.failure = Some(Failure::host(what));
+                    break;
+                }
+                Ok(Some(Ended::Readable)) => {
+                    let _ = (&self.interruption.requests).read(&mut [0; 64]);
+                    ran.asked_to_end = true;
+                    program.signal(rustix::process::Signal::TERM);
+                    give_up.get_or_insert_with(|| Instant::now() + ENDING_MAX);
+                }
+                Ok(None) if give_up.is_some_and(|at| Instant::now() >= at) => {
+                    ran.status = 128 + rustix::process::Signal::KILL.as_raw() as u8;
+                    break;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    ran.failure = Some(failure(error));
+                    break;
+                }
+            }
+        }
+        if ran.until == ran.from {
+            ran.until = monotonic();
+        }
+        match watching.map(|watching| watching.end(ran.until)).transpose() {
+            Ok(observation) => ran.observation = observation,
+            Err(error) => ran.failure = ran.failure.or(Some(failure(error))),
+        }
+        ran.asked_to_end |= self.interruption.came();
+        if !program.end_all() {
+            ran.failure.get_or_insert_with(|| Failure::host("processes of the command could not be ended"));
+        }
+        Ok(ran)
+    }
+}
+
+/// What a repetition leaves, once its device has gone.
+pub struct Done {
+    pub ran: Ran,
+    /// The command's run in the server's clock.
+    pub window: Range<Nanos>,
+    pub phases: Vec<Phase>,
+    pub native: NativeResult,
+}
+
+/// A mounted file system, unmounted at the latest when this is dropped.
+struct Mounted<'a> {
+    directory: &'a Path,
+    is_mounted: bool,
+}
+
+impl Mounted<'_> {
+    fn unmount(mut self) -> Result<(), NativeError> {
+        self.is_mounted = false;
+        native::unmount(self.directory)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = native::unmount(self.directory);
+        }
+    }
+}
+
+/// What was done when, by the server's clock.
+struct Phases<'a> {
+    server: &'a Server,
+    phases: Vec<Phase>,
+}
+
+impl Phases<'_> {
+    fn push(&mut self, name: PhaseName, start_ns: Nanos, end_ns: Nanos) {
+        self.phases.push(Phase { name, start_ns, end_ns, host_time_ns: None });
+    }
+
+    fn time(&mut self, name: PhaseName, run: impl FnOnce() -> Result<(), NativeError>) -> Result<(), Failure> {
+        let begin = self.server.now();
+        run().map_err(failure)?;
+        self.push(name, begin, self.server.now());
+        Ok(())
+    }
+}
+
+/// Why a server can't be made.
+pub fn cant_serve(error: std::io::Error) -> Failure {
+    Failure::host(format!("can't start a server: {error}"))
+}
+
+/// The host's monotonic clock.
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A failure of the native attachment as the user sees it.
+pub fn failure(error: NativeError) -> Failure {
+    match error {
+        NativeError::Unsuitable { what, help } => Failure::usage(what).help(help),
+        NativeError::HostLacks { what, help } => Failure::host(what).help(help),
+        error => Failure::host(error),
+    }
+}

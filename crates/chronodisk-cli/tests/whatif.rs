@@ -1,0 +1,163 @@
+//! `chronodisk whatif` from outside. What observes and freezes needs root, FUSE, loop devices, BTF, BPF and cgroup v2.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+fn chronodisk(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Each request takes 1 ms.
+const DEVICE: &str = "constant-1ms";
+
+/// Says whether a command can be observed here; says why not.
+fn observes(name: &str) -> bool {
+    let output = chronodisk(&["whatif", "--device", "first-disk", "--capacity", "64MiB", "--fs", "none"])
+        .args(["--speedup", "2", "--reps", "1", "--", "true"])
+        .output()
+        .unwrap();
+    if output.status.code() == Some(3) {
+        println!("SKIPPED {name}: {}", text(&output.stderr).trim());
+        return false;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    true
+}
+
+fn whatif(arguments: &[&str], command: &[&str]) -> Output {
+    chronodisk(&[&["whatif", "--json", "--fs", "none"], arguments, &["--"], command].concat()).output().unwrap()
+}
+
+fn result(arguments: &[&str], command: &[&str]) -> Value {
+    let output = whatif(arguments, command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn wrong_usage_is_refused_before_anything_is_made() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["--speedup", "0.5"], "at least 1"),
+        (&["--speedup", "fast"], "at least 1"),
+        (&[], "--speedup"),
+        (&["--speedup", "2", "--read-speedup", "3"], "cannot be used with"),
+        (&["--read-speedup", "2", "--validate"], "different factors"),
+    ];
+    for (arguments, expected) in cases {
+        let output = whatif(&[&["--device", "first-disk"], arguments].concat(), &["true"]);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(expected), "{arguments:?}: {}", text(&output.stderr));
+    }
+    // The twin would be faster than any that can be emulated.
+    let too_fast = ["--device", "first-disk", "--device-speed", "900x", "--speedup", "2", "--validate"];
+    let output = whatif(&too_fast, &["true"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("1800x"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
+    if !observes("a_synchronous_reader_is_predicted_and_its_requests_are_counted") {
+        return;
+    }
+    let script = "exec dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=200 iflag=direct status=none";
+    let arguments = ["--device", DEVICE, "--speedup", "2,inf", "--suspend", "never", "--reps", "1", "--validate"];
+    let json = result(&arguments, &["sh", "-c", script]);
+    let [half, none] = [&json["results"][0], &json["results"][1]];
+    assert_eq!(half["requests"], 200.0, "{json:#}");
+    assert_eq!([&half["lost_events"], &half["suspends"]], [&json!(0), &json!(false)], "{json:#}");
+    // Each request takes 1 ms at least, on any host.
+    let busy = half["device_busy_s"].as_f64().unwrap();
+    let seconds = |value: &Value| value["median"].as_f64().unwrap();
+    let observed = half["observed_s"].as_f64().unwrap();
+    assert!(busy >= 0.2 && observed >= busy, "{json:#}");
+    // What it waited for counts half, or not at all; the rest in full.
+    let saved = observed - seconds(&half["predicted_s"]);
+    assert!(saved > 0.4 * busy && saved <= 0.5001 * busy, "{saved} of {busy}: {json:#}");
+    assert!(seconds(&none["predicted_s"]) < seconds(&half["predicted_s"]), "{json:#}");
+    assert_eq!(json["limit_s"], none["predicted_s"]["median"]);
+    assert!(half["measured_s"]["median"].as_f64().unwrap() >= 0.1 && none["measured_s"].is_null(), "{json:#}");
+}
+
+#[test]
+fn a_computation_beside_a_reader_is_frozen() {
+    if !observes("a_computation_beside_a_reader_is_frozen") {
+        return;
+    }
+    let script = "dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=300 iflag=direct status=none & \
+        i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; wait";
+    let json = result(&["--device", DEVICE, "--speedup", "4", "--reps", "1"], &["sh", "-c", script]);
+    let first = &json["results"][0];
+    let number = |name: &str| first[name].as_f64().unwrap();
+    assert!(number("freezes") > 0.0 && number("frozen_s") > 0.0, "{json:#}");
+    assert_eq!([&first["lost_events"], &first["suspends"]], [&json!(0), &json!(true)], "{json:#}");
+    let predicted = first["predicted_s"]["median"].as_f64().unwrap();
+    assert!(predicted <= number("observed_s"), "{json:#}");
+    assert!(number("low_s") <= predicted && predicted <= number("high_s"), "{json:#}");
+}
+
+#[test]
+fn the_commands_status_is_passed_on_and_nothing_is_left() {
+    if !observes("the_commands_status_is_passed_on_and_nothing_is_left") {
+        return;
+    }
+    let output = whatif(&["--device", "first-disk", "--speedup", "2"], &["sh", "-c", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no prediction"), "{}", text(&output.stderr));
+    let output = whatif(&["--device", "first-disk", "--speedup", "2"], &["sh", "-c", "kill -9 $$"]);
+    assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
+}
+
+/// The program of a killed supervisor goes within the time that the watchdog has for it, frozen or not.
+#[test]
+fn a_killed_supervisor_leaves_no_frozen_command() {
+    if !observes("a_killed_supervisor_leaves_no_frozen_command") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("pid");
+    // It reads and computes for ever, and so is frozen for most of the time.
+    let script = format!(
+        "echo $$ > {}; (while :; do dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=999 iflag=direct status=none; \
+         done) & while :; do :; done",
+        mark.display()
+    );
+    for attempt in 0..4 {
+        let _ = fs::remove_file(&mark);
+        let arguments = ["whatif", "--fs", "none", "--device", DEVICE, "--speedup", "inf", "--suspend", "auto"];
+        let mut child = chronodisk(&arguments)
+            .args(["--reps", "1", "--", "sh", "-c", &script])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let pid = loop {
+            match fs::read_to_string(&mark).ok().and_then(|text| text.trim().parse::<u32>().ok()) {
+                Some(pid) => break pid,
+                None => assert!(Instant::now() < deadline, "the command does not begin"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        std::thread::sleep(Duration::from_millis(30 + 67 * attempt));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let process = format!("/proc/{pid}");
+        // Two seconds are promised; a busy host gets more.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Path::new(&process).exists() {
+            assert!(Instant::now() < deadline, "process {pid} of the command is left");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+/* For whom the guest's kernel works when it makes a request: for a program, or for itself.
+ *
+ * The kernel runs on the stack of a task, or on one of its own during an interrupt, into which it copies the same
+ * structure thread_info (arch/um/include/asm/thread_info.h): its first word is the task's struct task_struct. That
+ * begins with its state, the address of its stack, a count and its flags (include/linux/sched.h). It has done so since
+ * Linux 5.14; of a kernel that has them elsewhere the stack is not found to be the task's, and nothing is said. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim.h"
+
+#define HOST_PAGE_BYTES 4096u
+/* CONFIG_KERNEL_STACK_ORDER is 1 or 2. */
+#define STACK_BYTES_MIN 8192u
+#define STACK_BYTES_MAX 16384u
+/* Of struct task_struct. */
+#define TASK_STACK_OFFSET 8
+#define TASK_FLAGS_OFFSET 20
+#define PF_KTHREAD 0x00200000u
+
+/* Whether that many bytes, fewer than a page has, can be read. */
+static int is_mapped(uintptr_t address, size_t len_bytes)
+{
+	unsigned char in_core[2];
+	uintptr_t page_begin = address & ~(uintptr_t)(HOST_PAGE_BYTES - 1);
+	return address && syscall(SYS_mincore, page_begin, address + len_bytes - page_begin, in_core) == 0;
+}
+
+static uint64_t word_at(uintptr_t address)
+{
+	uint64_t word;
+	memcpy(&word, (const void *)address, sizeof word);
+	return word;
+}
+
+enum chronodisk_issuer issuer_of_request(void)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	for (uintptr_t stack_bytes = STACK_BYTES_MIN; stack_bytes <= STACK_BYTES_MAX; stack_bytes *= 2) {
+		uintptr_t stack = here & ~(stack_bytes - 1);
+		if (!is_mapped(stack, sizeof(uint64_t)))
+			continue;
+		uintptr_t task = word_at(stack);
+		if ((task & 7) || !is_mapped(task, TASK_FLAGS_OFFSET + sizeof(uint32_t)) ||
+		    word_at(task + TASK_STACK_OFFSET) != stack)
+			continue;
+		uint32_t flags;
+		memcpy(&flags, (const void *)(task + TASK_FLAGS_OFFSET), sizeof flags);
+		return flags & PF_KTHREAD ? CHRONODISK_ISSUER_KERNEL : CHRONODISK_ISSUER_PROGRAM;
+	}
+	return CHRONODISK_ISSUER_UNKNOWN;
+}

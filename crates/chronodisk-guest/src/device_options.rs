@@ -1,0 +1,92 @@
+//! Which devices a guest has.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// A device of a guest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceOptions {
+    /// Its timing.
+    pub model: ModelChoice,
+    /// How many times as fast as its profile it is; 1 for a model that is elsewhere.
+    pub speed: f64,
+    /// Capacity in bytes instead of the model's own.
+    pub capacity_bytes: Option<u64>,
+    /// File with the state that it begins in, for a model that is here.
+    pub state_file: Option<PathBuf>,
+    /// Where its bytes are kept; an emulator server keeps them itself, and takes only the budget.
+    pub store: StoreChoice,
+    /// What the device keeps survives a power cut of the host, too.
+    pub durable: bool,
+    /// A new file for everything that is done to the store.
+    pub store_recording: Option<PathBuf>,
+    /// Bytes that the store reads or writes in a second of the host's time at most; the guest must not notice.
+    pub store_rate: Option<u64>,
+}
+
+/// Where a device's model is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelChoice {
+    /// Here.
+    Profile {
+        /// Text of the profile.
+        text: String,
+        /// Name under which errors mention it.
+        label: String,
+    },
+    /// At an emulator server.
+    Server {
+        /// `HOST:PORT` or `unix:PATH`.
+        address: String,
+        /// File with the token that the server has as well.
+        token: Option<PathBuf>,
+        /// Directory with certificates for TLS.
+        tls_certificates: Option<PathBuf>,
+        /// Text of the profile; nothing for a device of the server's own.
+        text: String,
+        /// Name under which errors mention the profile, or of the server's device.
+        label: String,
+        /// Whether the server may run ahead of the guest.
+        speculate: bool,
+    },
+    /// In another program.
+    Program {
+        /// As a shell takes it.
+        command: String,
+    },
+}
+
+/// Where a device's bytes are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreChoice {
+    /// In memory, at most so many bytes.
+    Ram {
+        /// Bytes that may be kept.
+        budget_bytes: u64,
+    },
+    /// In a file, made if it does not exist.
+    File {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The metadata of file systems alone, or everything compressed.
+    Squashed {
+        /// The image, made if it does not exist; `None` for memory.
+        image: Option<PathBuf>,
+        /// Bytes that may be kept in memory.
+        budget_bytes: u64,
+        /// Everything is kept, compressed.
+        exact: bool,
+        /// Name of the content that is made up.
+        content: String,
+        /// Bytes that may wait in memory until they are told apart.
+        unclassified_bytes: u64,
+        /// Journals are kept, but not read.
+        ignore_journal: bool,
+        /// Files that are treated in another way because of their names, each as `GLOB=TREATMENT`.
+        names: Vec<String>,
+        /// Notices of programs are heard.
+        notices: bool,
+    },
+}

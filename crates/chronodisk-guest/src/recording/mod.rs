@@ -1,0 +1,144 @@
+//! Records the system calls of the guest's programs, which the guest's clock sees anyway (`shim/record.c`).
+//!
+//! The clock notes them in memory of the launcher's, as they are: numbers, registers, paths. [`Recording::take`] makes
+//! a trace of that. Recording takes no virtual time. What has happened is kept even if the guest is killed.
+
+mod decode;
+mod names;
+mod unread;
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use chronodisk_trace::calls::{CallTrace, Clock, recorded_arguments};
+use memmap2::MmapMut;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+pub(crate) use decode::Recorded;
+
+use crate::shared::layout::{
+    Launcher, Listed, RECORD_BEGIN, RECORD_END, RECORD_EVENTS_OFFSET, RECORD_LEARN, RECORD_MARK, RecorderState,
+    RecordingWords,
+};
+
+/// Memory in which a guest's system calls are recorded.
+#[derive(Clone, Debug)]
+pub struct Recording(Arc<File>);
+
+/// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The guest ended before its command began.
+    #[error("no system call was recorded: the command did not begin")]
+    NothingBegan,
+    /// The kernel keeps its tasks in a way that was not found out.
+    #[error("system calls can't be recorded with this kernel: it was not found where it keeps the ids of its tasks")]
+    UnknownKernel,
+    /// What is recorded makes no sense.
+    #[error("the recording of system calls is damaged at byte {at}: {what}")]
+    Damaged {
+        /// Where.
+        at: usize,
+        /// What was found.
+        what: &'static str,
+    },
+    /// The memory can't be read.
+    #[error("the recording of system calls can't be read: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+impl Recording {
+    /// Memory for one run.
+    ///
+    /// # Errors
+    /// If the host has none.
+    pub fn new() -> io::Result<Self> {
+        let file = File::from(memfd_create("chronodisk-recording", MemfdFlags::CLOEXEC)?);
+        ftruncate(&file, RECORD_EVENTS_OFFSET as u64)?;
+        // SAFETY: nobody else has the file yet.
+        let mut mapped = unsafe { MmapMut::map_mut(&file)? };
+        // SAFETY: the mapping is as large and aligned to a page, and zeros are a header.
+        let words = unsafe { &*mapped.as_mut_ptr().cast::<RecordingWords>() };
+        for (number, word) in words.calls.iter().enumerate() {
+            word.set(&Launcher, names::name(number).map_or(0, listed));
+        }
+        Ok(Recording(Arc::new(file)))
+    }
+
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.0.as_fd().try_clone_to_owned()
+    }
+
+    /// The trace of what was recorded until now, of a file system at `mount` and a command that began in `directory`.
+    ///
+    /// # Errors
+    /// If nothing was recorded, or what was recorded makes no sense.
+    pub fn take(&self, clock: Clock, mount: &str, directory: &str) -> Result<CallTrace, RecordingError> {
+        let mut bytes = Vec::new();
+        let mut file = &*self.0;
+        file.seek(SeekFrom::Start(0))?;
+        file.read_to_end(&mut bytes)?;
+        let word = |offset: usize| {
+            let bytes = bytes.get(offset..offset + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_ne_bytes)
+        };
+        let state = word(std::mem::offset_of!(RecordingWords, state));
+        let is_whole = match STATES.into_iter().find(|&known| known as u64 == state) {
+            Some(RecorderState::Begun) => false,
+            Some(RecorderState::Ended) => true,
+            Some(RecorderState::Impossible) => return Err(RecordingError::UnknownKernel),
+            Some(RecorderState::NotBegun) | None => return Err(RecordingError::NothingBegan),
+        };
+        let count = word(std::mem::offset_of!(RecordingWords, events_bytes)) as usize;
+        let events = bytes.get(RECORD_EVENTS_OFFSET..).unwrap_or_default();
+        let recorded = Recorded {
+            events: &events[..count.min(events.len())],
+            lost: word(std::mem::offset_of!(RecordingWords, lost)),
+            is_whole,
+            clock,
+            mount,
+            directory,
+        };
+        recorded.trace()
+    }
+}
+
+const STATES: [RecorderState; 4] =
+    [RecorderState::NotBegun, RecorderState::Begun, RecorderState::Ended, RecorderState::Impossible];
+
+/// What the clock looks at of a call, in the form of the table.
+fn listed(name: &str) -> u64 {
+    let recorded = recorded_arguments(name);
+    let place =
+        |argument: Option<usize>, what: Listed| argument.map_or(0, |argument| (argument as u64 + 1) << what as u64);
+    place(recorded.paths[0], Listed::Path)
+        | place(recorded.paths[1], Listed::SecondPath)
+        | place(recorded.pair, Listed::Pair)
+        | place(recorded.structure, Listed::Structure)
+}
+
+fn tell(what: u64, arguments: [u64; 2]) {
+    // SAFETY: the call takes no arguments and changes nothing.
+    unsafe { libc::syscall(libc::SYS_getppid, RECORD_MARK, what, arguments[0], arguments[1]) };
+}
+
+/// Lets the clock find out where the kernel keeps the calling task's ids.
+pub(crate) fn learn_ids() {
+    // SAFETY: system calls without arguments.
+    let (id, group) = unsafe { (libc::syscall(libc::SYS_gettid), libc::syscall(libc::SYS_getpid)) };
+    tell(RECORD_LEARN, [id as u64, group as u64]);
+}
+
+/// Recording begins with the caller's next call.
+pub(crate) fn begin() {
+    tell(RECORD_BEGIN, [0; 2]);
+}
+
+/// Recording ends.
+pub(crate) fn end() {
+    tell(RECORD_END, [0; 2]);
+}
+
+const _: () = assert!(size_of::<RecordingWords>() <= RECORD_EVENTS_OFFSET);

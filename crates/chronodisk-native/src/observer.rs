@@ -1,0 +1,240 @@
+//! What the kernel says of a program and of its device, by BPF: when requests begin and end, and when threads of the
+//! program's cgroup become runnable and block.
+//!
+//! The programs are `observer/observer.bpf.c`. This module loads them and reads their events; [`tracker`] makes
+//! something of these.
+
+pub(crate) mod tracker;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{Array, MapData, RingBuf};
+use aya::programs::BtfTracePoint;
+use aya::{Btf, Ebpf, EbpfLoader};
+use rustix::process::getpid;
+
+use crate::error::NativeError;
+
+/// The compiled programs.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("observer/observer.bpf.o");
+
+/// The programs and their tracepoints.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("on_issue", "block_rq_issue"),
+    ("on_complete", "block_rq_complete"),
+    ("on_switch", "sched_switch"),
+    ("on_wakeup", "sched_wakeup"),
+    ("on_new", "sched_wakeup_new"),
+    ("on_hrtimer", "hrtimer_expire_entry"),
+    ("after_hrtimer", "hrtimer_expire_exit"),
+    ("on_timer", "timer_expire_entry"),
+    ("after_timer", "timer_expire_exit"),
+];
+
+/// When the kernel is to wake who reads the events. At other times they are only kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WakeUp {
+    Never = 0,
+    /// When nothing is in flight any more.
+    WhenIdle = 1,
+    /// When something is in flight and something is runnable.
+    WhenBusyAndRunnable = 2,
+}
+
+/// The programs as they run. They are detached when this is dropped.
+pub(crate) struct Observer {
+    _programs: Ebpf,
+    events: RingBuf<MapData>,
+    control: Array<MapData, u32>,
+    wake_up: WakeUp,
+}
+
+impl Observer {
+    /// Observes the cgroup with this number, and the block device with this major and minor number.
+    pub fn attach(cgroup: u64, (major, minor): (u32, u32)) -> Result<Self, NativeError> {
+        let btf = Btf::from_sys_fs().map_err(|error| NativeError::HostLacks {
+            what: format!("this kernel does not describe its types (BTF): /sys/kernel/btf/vmlinux: {error}"),
+            help: "use a kernel with CONFIG_DEBUG_INFO_BTF=y, such as Debian's; \
+                   `chronodisk mount --device-speed` needs none"
+                .to_owned(),
+        })?;
+        let server = u32::try_from(getpid().as_raw_nonzero().get()).unwrap_or_default();
+        let mut programs = EbpfLoader::new()
+            .btf(Some(&btf))
+            .override_global("cgroup_id", &cgroup, true)
+            .override_global("disk_major", &major, true)
+            .override_global("disk_minor", &minor, true)
+            .override_global("server", &server, true)
+            .load(OBJECT)
+            .map_err(|error| refused("loading the observer's maps", &error))?;
+        for (name, tracepoint) in PROGRAMS {
+            let program = programs.program_mut(name).expect("the object has it");
+            let program: &mut BtfTracePoint = program.try_into().expect("it is one of a tracepoint");
+            program.load(tracepoint, &btf).map_err(|error| refused(tracepoint, &error))?;
+            program.attach().map_err(|error| refused(tracepoint, &error))?;
+        }
+        let events = programs.take_map("events").expect("the object has it");
+        let control = programs.take_map("control").expect("the object has it");
+        Ok(Observer {
+            events: RingBuf::try_from(events).map_err(|error| refused("the ring of events", &error))?,
+            control: Array::try_from(control).map_err(|error| refused("the observer's settings", &error))?,
+            _programs: programs,
+            wake_up: WakeUp::Never,
+        })
+    }
+
+    /// Says when to be woken; whether that is something else than before.
+    pub fn set_wake_up(&mut self, wake_up: WakeUp) -> bool {
+        if self.wake_up == wake_up {
+            return false;
+        }
+        self.wake_up = wake_up;
+        // It fails for an index that the map does not have only.
+        let _ = self.control.set(0, wake_up as u32, 0);
+        true
+    }
+
+    /// The next event, in the order in which the kernel kept them.
+    pub fn next(&mut self) -> Option<Record> {
+        self.events.next().and_then(|bytes| Record::parse(&bytes))
+    }
+
+    /// Events that found no room.
+    pub fn lost(&self) -> u64 {
+        self.control.get(&1, 0).unwrap_or_default().into()
+    }
+}
+
+impl AsFd for Observer {
+    /// Its descriptor becomes ready when the kernel wakes, and while there are events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+fn refused(what: &str, error: &(dyn std::error::Error + 'static)) -> NativeError {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let reasons: Vec<String> = causes.map(ToString::to_string).collect();
+    NativeError::HostLacks {
+        what: format!("this kernel refuses to be observed with BPF ({what}): {}", reasons.join(": ")),
+        help: "run it as root, or give the command CAP_BPF and CAP_PERFMON with setcap; \
+               `chronodisk mount --device-speed` needs neither"
+            .to_owned(),
+    }
+}
+
+/// What made a thread runnable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It has been seen for the first time.
+    Started,
+    /// A request completed.
+    Completion,
+    /// Its time was over.
+    Timer,
+    /// A thread of the kernel, such as a journal's, woke it.
+    KernelThread,
+    /// Another thread of the program woke it.
+    Program,
+    /// Another process, the network, a signal.
+    Other,
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The device got a request.
+    Issued { id: u64, writes: bool, by_others: bool },
+    /// It completed one.
+    Completed { id: u64 },
+    /// A thread became runnable that was blocked since then (0: unknown).
+    Runnable { cause: Cause, since_ns: u64 },
+    /// A thread blocked or ended.
+    Blocked,
+}
+
+/// `struct event` of the observer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The host's monotonic clock.
+    pub at_ns: u64,
+    pub seen: Seen,
+}
+
+impl Record {
+    fn parse(bytes: &[u8]) -> Option<Record> {
+        let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let (at_ns, value) = (word(0)?, word(8)?);
+        let (kind, detail) = (*bytes.get(20)?, *bytes.get(21)?);
+        let seen = match kind {
+            1 => Seen::Issued { id: value, writes: detail & 1 != 0, by_others: detail & 2 != 0 },
+            2 => Seen::Completed { id: value },
+            3 => {
+                let cause = match detail {
+                    0 => Cause::Started,
+                    1 => Cause::Completion,
+                    2 => Cause::Timer,
+                    3 => Cause::KernelThread,
+                    4 => Cause::Program,
+                    _ => Cause::Other,
+                };
+                Seen::Runnable { cause, since_ns: value }
+            }
+            4 => Seen::Blocked,
+            _ => return None,
+        };
+        Some(Record { at_ns, seen })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_the_kernel_writes_them() {
+        let bytes = |kind, detail| {
+            let mut bytes = [0_u8; 24];
+            bytes[..8].copy_from_slice(&5_u64.to_ne_bytes());
+            bytes[8..16].copy_from_slice(&7_u64.to_ne_bytes());
+            (bytes[20], bytes[21]) = (kind, detail);
+            bytes
+        };
+        let seen = |kind, detail| Record::parse(&bytes(kind, detail)).map(|record| (record.at_ns, record.seen));
+        assert_eq!(seen(1, 3), Some((5, Seen::Issued { id: 7, writes: true, by_others: true })));
+        assert_eq!(seen(2, 0), Some((5, Seen::Completed { id: 7 })));
+        assert_eq!(seen(3, 2), Some((5, Seen::Runnable { cause: Cause::Timer, since_ns: 7 })));
+        assert_eq!(seen(4, 0), Some((5, Seen::Blocked)));
+        assert_eq!(seen(9, 0), None);
+        assert_eq!(Record::parse(&bytes(4, 0)[..20]), None);
+    }
+
+    /// The committed object is that of the committed source.
+    #[test]
+    fn the_object_is_made_from_its_source() {
+        let recorded = include_str!("observer/observer.bpf.clang").trim();
+        let version = Command::new("clang").arg("--version").output();
+        let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        if version.lines().next().map(str::trim) != Some(recorded) {
+            println!("SKIPPED the_object_is_made_from_its_source: it needs {recorded}");
+            return;
+        }
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/observer");
+        let made = tempfile::tempdir().unwrap().keep().join("observer.bpf.o");
+        let line = format!(
+            "clang -O2 -g -target bpf -mcpu=v3 -fdebug-compilation-dir=. -c observer.bpf.c -o {0} && llvm-strip -g {0}",
+            made.display()
+        );
+        let output = Command::new("sh").args(["-c", &line]).current_dir(&folder).output().unwrap();
+        if !output.status.success() {
+            // Without libbpf's headers or llvm-strip it can't be made here.
+            println!("SKIPPED the_object_is_made_from_its_source: {}", String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        let is_same = std::fs::read(&made).unwrap() == OBJECT;
+        std::fs::remove_dir_all(made.parent().unwrap()).unwrap();
+        assert!(is_same, "observer.bpf.o is not what its source makes; its first lines say how to make it");
+    }
+}

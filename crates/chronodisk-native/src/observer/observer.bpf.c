@@ -1,0 +1,316 @@
+// What the observer sees in the kernel: requests of one block device, and the threads of one cgroup as they become
+// runnable and block. Each event goes to user space through a ring buffer, whose order is that of the reservations;
+// `tracker.rs` counts.
+//
+// The object beside this file is made from it by
+//   clang -O2 -g -target bpf -mcpu=v3 -fdebug-compilation-dir=. -c observer.bpf.c -o observer.bpf.o
+//   && llvm-strip -g observer.bpf.o
+// with the clang that `observer.bpf.clang` names; a test makes it anew and compares. Fields of kernel structures are
+// found by the running kernel's BTF.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef int s32;
+typedef unsigned long long u64;
+typedef long long s64;
+typedef u8 __u8;
+typedef u16 __u16;
+typedef u32 __u32;
+typedef s32 __s32;
+typedef u64 __u64;
+typedef s64 __s64;
+typedef u16 __be16;
+typedef u32 __be32;
+typedef u32 __wsum;
+typedef u64 __be64;
+typedef _Bool bool;
+
+// Of <linux/bpf.h>, which is the kernel's interface to user space and never changes.
+enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_RINGBUF = 27 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define KERNEL __attribute__((preserve_access_index))
+
+struct kernfs_node { u64 id; } KERNEL;
+struct cgroup { struct kernfs_node *kn; } KERNEL;
+struct css_set { struct cgroup *dfl_cgrp; } KERNEL;
+struct task_struct { u32 flags; int pid; struct css_set *cgroups; } KERNEL;
+struct gendisk { int major; int first_minor; } KERNEL;
+struct request_queue { struct gendisk *disk; } KERNEL;
+struct request { struct request_queue *q; u32 cmd_flags; u32 __data_len; } KERNEL;
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+// Set before the programs are loaded.
+const volatile u64 cgroup_id = 0;
+const volatile u32 disk_major = 0;
+const volatile u32 disk_minor = 0;
+// The process that serves the device, whose threads complete requests in system calls of their own.
+const volatile u32 server = 0;
+
+enum kind { ISSUED = 1, COMPLETED = 2, RUNNABLE = 3, BLOCKED = 4 };
+
+// By whom a request was issued.
+enum { BY_PROGRAM_OR_KERNEL = 0, BY_OTHERS = 1 };
+
+// What made a thread runnable.
+enum cause { STARTED = 0, COMPLETION = 1, TIMER = 2, KERNEL_THREAD = 3, PROGRAM = 4, OTHER = 5 };
+
+// As `Record` in observer.rs reads it.
+struct event {
+    u64 at_ns;
+    // A request's address, or since when the thread was blocked.
+    u64 value;
+    u32 bytes;
+    u8 kind;
+    // Bit 0 of a request: it writes; bit 1: others issued it. Of a thread: the cause.
+    u8 detail;
+    u16 unused;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_RINGBUF);
+    __uint(max_entries, 1 << 23);
+} events SEC(".maps");
+
+// Requests in flight, by address.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1 << 16);
+    __type(key, u64);
+    __type(value, u8);
+} requests SEC(".maps");
+
+struct thread {
+    u64 blocked_since_ns;
+    u32 is_runnable;
+    u32 unused;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1 << 16);
+    __type(key, u32);
+    __type(value, struct thread);
+} threads SEC(".maps");
+
+// What a processor is doing, to tell what a wake-up comes from.
+struct processor {
+    u64 completed_ns;
+    // The thread that was interrupted by the completion, or made it.
+    u32 completed_in;
+    u32 in_timer;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, u32);
+    __type(value, struct processor);
+} processors SEC(".maps");
+
+// When user space wants to be woken; bits of `control[0]`.
+enum { WHEN_IDLE = 1, WHEN_BUSY_AND_RUNNABLE = 2 };
+
+// Element 0: see above. Element 1: events that were lost.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 2);
+    __type(key, u32);
+    __type(value, u32);
+} control SEC(".maps");
+
+// Requests in flight, and threads that are runnable: only to know when to wake user space.
+s32 in_flight = 0;
+s32 running = 0;
+
+// Of <linux/sched.h>.
+#define PF_KTHREAD 0x00200000
+#define TASK_DEAD 0x80
+
+// A wake-up this soon after a completion, on the same processor and in the same thread, comes from it: the callbacks
+// of a completed request run at once.
+#define COMPLETION_NS 200000
+
+static __always_inline struct processor *processor(void) {
+    u32 zero = 0;
+    return bpf_map_lookup_elem(&processors, &zero);
+}
+
+static __always_inline bool wanted(u32 bit) {
+    u32 zero = 0;
+    u32 *bits = bpf_map_lookup_elem(&control, &zero);
+    return bits && (*bits & bit);
+}
+
+static __always_inline void send(enum kind kind, u8 detail, u64 at_ns, u64 value, u32 bytes, u64 wake) {
+    struct event *event = bpf_ringbuf_reserve(&events, sizeof *event, 0);
+    if (!event) {
+        u32 one = 1;
+        u32 *lost = bpf_map_lookup_elem(&control, &one);
+        if (lost)
+            __sync_fetch_and_add(lost, 1);
+        return;
+    }
+    event->at_ns = at_ns;
+    event->value = value;
+    event->bytes = bytes;
+    event->kind = kind;
+    event->detail = detail;
+    event->unused = 0;
+    bpf_ringbuf_submit(event, wake);
+}
+
+static __always_inline bool is_ours(struct task_struct *task) {
+    return task->cgroups->dfl_cgrp->kn->id == cgroup_id;
+}
+
+static __always_inline bool is_on_disk(struct request *request) {
+    struct gendisk *disk = request->q->disk;
+    return disk && disk->major == disk_major && disk->first_minor == disk_minor;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_issue, struct request *request) {
+    if (!is_on_disk(request))
+        return 0;
+    u64 key = (u64)request;
+    struct task_struct *current = bpf_get_current_task_btf();
+    bool others = !(current->flags & PF_KTHREAD) && !is_ours(current) && bpf_get_current_pid_tgid() >> 32 != server;
+    u8 writes = (request->cmd_flags & 0xff) != 0;
+    u8 detail = writes | (others ? 2 : 0);
+    // One that is issued again is still the same.
+    if (bpf_map_update_elem(&requests, &key, &detail, BPF_NOEXIST))
+        return 0;
+    bool first = __sync_fetch_and_add(&in_flight, 1) == 0;
+    bool wake = first && running > 0 && wanted(WHEN_BUSY_AND_RUNNABLE);
+    send(ISSUED, detail, bpf_ktime_get_ns(), key, request->__data_len, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_complete, struct request *request, u8 error, u32 bytes) {
+    if (!is_on_disk(request) || bytes < request->__data_len)
+        return 0;
+    u64 key = (u64)request;
+    if (bpf_map_delete_elem(&requests, &key))
+        return 0;
+    u64 now = bpf_ktime_get_ns();
+    struct processor *here = processor();
+    if (here) {
+        here->completed_ns = now;
+        here->completed_in = (u32)bpf_get_current_pid_tgid();
+    }
+    bool last = __sync_fetch_and_add(&in_flight, -1) == 1;
+    bool wake = last && wanted(WHEN_IDLE);
+    send(COMPLETED, 0, now, key, 0, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+static __always_inline void runnable(struct task_struct *task, enum cause cause) {
+    u32 id = task->pid;
+    u64 since = 0;
+    struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+    if (thread) {
+        if (thread->is_runnable)
+            return;
+        thread->is_runnable = 1;
+        since = thread->blocked_since_ns;
+    } else {
+        struct thread fresh = {.blocked_since_ns = 0, .is_runnable = 1, .unused = 0};
+        if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST))
+            return;
+        cause = STARTED;
+    }
+    bool first = __sync_fetch_and_add(&running, 1) == 0;
+    bool wake = first && in_flight > 0 && wanted(WHEN_BUSY_AND_RUNNABLE);
+    send(RUNNABLE, cause, bpf_ktime_get_ns(), since, 0, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void blocked(struct task_struct *task, bool dead) {
+    u32 id = task->pid;
+    struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+    if (!thread)
+        return;
+    u64 now = bpf_ktime_get_ns();
+    bool was = thread->is_runnable;
+    thread->is_runnable = 0;
+    thread->blocked_since_ns = now;
+    if (dead)
+        bpf_map_delete_elem(&threads, &id);
+    if (was) {
+        __sync_fetch_and_add(&running, -1);
+        send(BLOCKED, 0, now, 0, 0, BPF_RB_NO_WAKEUP);
+    }
+}
+
+// In the context of who wakes.
+static __always_inline enum cause cause(void) {
+    struct processor *here = processor();
+    u64 now = bpf_ktime_get_ns();
+    u32 thread = (u32)bpf_get_current_pid_tgid();
+    if (here && here->in_timer)
+        return TIMER;
+    if (here && here->completed_in == thread && now - here->completed_ns < COMPLETION_NS)
+        return COMPLETION;
+    struct task_struct *current = bpf_get_current_task_btf();
+    // An idle processor has a thread, too, and does nothing but take interrupts.
+    if (current->flags & PF_KTHREAD)
+        return thread ? KERNEL_THREAD : OTHER;
+    return is_ours(current) ? PROGRAM : OTHER;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_struct *to, u32 state) {
+    if (state != 0 && !preempted && is_ours(from))
+        blocked(from, state & TASK_DEAD);
+    if (is_ours(to))
+        runnable(to, STARTED);
+    return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task) {
+    if (is_ours(task))
+        runnable(task, cause());
+    return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_new, struct task_struct *task) {
+    if (is_ours(task))
+        runnable(task, STARTED);
+    return 0;
+}
+
+static __always_inline int in_timer(u32 is_in) {
+    struct processor *here = processor();
+    if (here)
+        here->in_timer = is_in;
+    return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_hrtimer) {
+    return in_timer(1);
+}
+
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(after_hrtimer) {
+    return in_timer(0);
+}
+
+SEC("tp_btf/timer_expire_entry")
+int BPF_PROG(on_timer) {
+    return in_timer(1);
+}
+
+SEC("tp_btf/timer_expire_exit")
+int BPF_PROG(after_timer) {
+    return in_timer(0);
+}

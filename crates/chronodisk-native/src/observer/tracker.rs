@@ -1,0 +1,273 @@
+//! From records of the kernel to the events of [`Dilation`]: counts what is runnable, tells the program's requests from
+//! those of others, and says what ended a wait. No clock, no I/O.
+//!
+//! Several predictions follow one program. Only the first may ask to freeze.
+
+use std::collections::HashSet;
+
+use chronodisk_engine::dilation::{Dilation, DilationOptions, Direction, Event, Prediction, Wake, Wish};
+use chronodisk_sim::Nanos;
+
+use super::{Cause, Record, Seen};
+
+/// What has been counted beside the predictions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Requests that processes outside of the program issued.
+    pub other_requests: u64,
+    /// Waits that freezing interrupted. Most system calls begin anew by themselves; some return EINTR.
+    pub interrupted_waits: u64,
+}
+
+/// Follows a program.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    dilations: Vec<Dilation>,
+    /// Threads that run or wait for a processor only.
+    runnable: u64,
+    /// Of others, in flight.
+    others: HashSet<u64>,
+    is_frozen: bool,
+    /// The last instant at which the program was told to stop.
+    frozen_at: Option<Nanos>,
+    counts: Counts,
+}
+
+impl Tracker {
+    /// A program that begins at this instant.
+    pub fn new(options: &[DilationOptions], began: Nanos) -> Self {
+        Tracker {
+            dilations: options.iter().map(|options| Dilation::new(*options, began)).collect(),
+            runnable: 0,
+            others: HashSet::new(),
+            is_frozen: false,
+            frozen_at: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The kernel has seen something.
+    pub fn record(&mut self, record: Record) {
+        let at = Nanos::from_nanos(record.at_ns);
+        match record.seen {
+            Seen::Issued { id, by_others: true, .. } => {
+                self.counts.other_requests += 1;
+                self.others.insert(id);
+            }
+            Seen::Issued { id, writes, by_others: false } => {
+                let direction = if writes { Direction::Write } else { Direction::Read };
+                self.event(at, Event::Issued { id, direction });
+            }
+            Seen::Completed { id } => {
+                if !self.others.remove(&id) {
+                    self.event(at, Event::Completed { id });
+                }
+            }
+            Seen::Runnable { cause, since_ns } => self.runnable(at, cause, Nanos::from_nanos(since_ns)),
+            Seen::Blocked => {
+                // One that was runnable before it was observed was never counted.
+                self.runnable = self.runnable.saturating_sub(1);
+                if self.runnable == 0 {
+                    self.event(at, Event::Blocked);
+                }
+            }
+        }
+    }
+
+    fn runnable(&mut self, at: Nanos, cause: Cause, since: Nanos) {
+        // The supervisor wakes all that wait in a system call, to stop them or to let them go on.
+        let by_supervisor = cause == Cause::Other && (self.is_frozen || self.frozen_at.is_some_and(|at| since >= at));
+        if by_supervisor && self.is_frozen {
+            self.counts.interrupted_waits += 1;
+        }
+        let slept = matches!(cause, Cause::Timer | Cause::Other) && !by_supervisor && since > Nanos::ZERO;
+        if slept {
+            self.event(at, Event::Slept { since });
+        }
+        self.runnable += 1;
+        if self.runnable == 1 {
+            let by_completion = matches!(cause, Cause::Completion | Cause::KernelThread) || by_supervisor;
+            self.event(at, Event::Runnable(if by_completion { Wake::Completion } else { Wake::Other }));
+        }
+    }
+
+    /// The program was told to stop.
+    pub fn froze(&mut self, at: Nanos) {
+        (self.is_frozen, self.frozen_at) = (true, Some(at));
+        self.event(at, Event::Frozen);
+    }
+
+    /// The program was told to go on.
+    pub fn thawed(&mut self, at: Nanos) {
+        self.is_frozen = false;
+        self.event(at, Event::Thawed);
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
+    fn event(&mut self, at: Nanos, event: Event) {
+        for dilation in &mut self.dilations {
+            dilation.event(at, event);
+        }
+    }
+
+    /// What is to be done by now.
+    pub fn wish(&mut self, now: Nanos) -> Wish {
+        let Some(first) = self.dilations.first_mut() else { return Wish::Nothing(None) };
+        match first.wish() {
+            Wish::Nothing(Some(at)) if at <= now => {
+                first.tick(now);
+                first.wish()
+            }
+            wish => wish,
+        }
+    }
+
+    /// Whether the first one would ever freeze, by what is known of its requests.
+    pub fn freezes(&self) -> bool {
+        self.dilations.first().is_some_and(|dilation| dilation.quantum().is_some())
+    }
+
+    /// The program has ended at this instant.
+    pub fn finish(&mut self, at: Nanos) -> (Vec<Prediction>, Counts) {
+        for dilation in &mut self.dilations {
+            dilation.tick(at);
+        }
+        (self.dilations.iter().map(Dilation::prediction).collect(), self.counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_engine::dilation::Speedup;
+
+    use super::*;
+
+    fn twice(freezes: bool) -> DilationOptions {
+        let factor = Speedup::from_factor(2.0).unwrap();
+        DilationOptions { reads: factor, writes: factor, freezes, ..DilationOptions::default() }
+    }
+
+    fn micros(micros: u64) -> Nanos {
+        Nanos::from_micros(micros)
+    }
+
+    fn at(micros: u64, seen: Seen) -> Record {
+        Record { at_ns: micros * 1_000, seen }
+    }
+
+    fn runs(cause: Cause, since: u64) -> Seen {
+        Seen::Runnable { cause, since_ns: since * 1_000 }
+    }
+
+    const READ: Seen = Seen::Issued { id: 1, writes: false, by_others: false };
+
+    fn play(records: &[Record], until: u64) -> (Prediction, Counts) {
+        let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
+        records.iter().for_each(|record| tracker.record(*record));
+        let (predictions, counts) = tracker.finish(micros(until));
+        (predictions[0], counts)
+    }
+
+    #[test]
+    fn a_synchronous_read_takes_half_of_its_time() {
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(100, READ),
+            at(100, Seen::Blocked),
+            at(1_100, Seen::Completed { id: 1 }),
+            at(1_100, runs(Cause::Completion, 100)),
+            at(1_200, Seen::Blocked),
+        ];
+        let (prediction, counts) = play(&records, 1_200);
+        assert_eq!((prediction.by_debt, prediction.by_request), (micros(700), micros(700)));
+        assert_eq!(counts, Counts::default());
+    }
+
+    #[test]
+    fn threads_are_counted_and_only_the_last_one_to_block_blocks_the_program() {
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(0, runs(Cause::Started, 0)),
+            at(0, READ),
+            at(100, Seen::Blocked),
+            // The other one computes until 400 us.
+            at(400, Seen::Blocked),
+            at(1_000, Seen::Completed { id: 1 }),
+            at(1_000, runs(Cause::Completion, 100)),
+        ];
+        // 1 ms of the device are 500 us, of which 400 pass beside the computation.
+        assert_eq!(play(&records, 1_000).0.by_debt, micros(500));
+    }
+
+    #[test]
+    fn a_sleep_beside_requests_of_writeback_counts_in_full() {
+        let write = Seen::Issued { id: 2, writes: true, by_others: false };
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(10, Seen::Blocked),
+            at(20, write),
+            at(900, Seen::Completed { id: 2 }),
+            at(1_000, runs(Cause::Timer, 10)),
+        ];
+        let (prediction, _) = play(&records, 1_000);
+        assert_eq!((prediction.by_debt, prediction.by_request), (micros(1_000), micros(1_000)));
+        assert_eq!(prediction.other_waits, 1);
+    }
+
+    #[test]
+    fn requests_of_others_are_counted_and_left_alone() {
+        let others = Seen::Issued { id: 3, writes: true, by_others: true };
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(0, others),
+            at(0, Seen::Blocked),
+            at(500, Seen::Completed { id: 3 }),
+            at(800, runs(Cause::Timer, 0)),
+        ];
+        let (prediction, counts) = play(&records, 800);
+        assert_eq!((prediction.by_debt, prediction.busy, prediction.requests), (micros(800), Nanos::ZERO, 0));
+        assert_eq!(counts.other_requests, 1);
+    }
+
+    #[test]
+    fn a_computation_beside_a_request_is_frozen_and_thawed_in_turn() {
+        let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
+        tracker.record(at(0, runs(Cause::Started, 0)));
+        tracker.record(at(0, READ));
+        assert_eq!(tracker.wish(micros(10)), Wish::Nothing(Some(micros(1_000))));
+        assert_eq!(tracker.wish(micros(1_000)), Wish::Freeze);
+        tracker.froze(micros(1_000));
+        tracker.record(at(1_004, Seen::Blocked));
+        let Wish::Nothing(Some(thaw_at)) = tracker.wish(micros(1_004)) else { panic!("it thaws at once") };
+        assert_eq!(tracker.wish(thaw_at), Wish::Thaw);
+        tracker.thawed(thaw_at);
+        // The supervisor's own wake-up is no sleep.
+        tracker.record(Record { at_ns: thaw_at.as_nanos() + 5_000, seen: runs(Cause::Other, 1_004) });
+        let (predictions, counts) = tracker.finish(thaw_at + micros(5));
+        assert_eq!(predictions[0].freezes, 1);
+        assert_eq!(predictions[0].other_waits, 0);
+        assert!(predictions[0].by_debt < micros(1_020), "{predictions:?}");
+        assert_eq!(counts.interrupted_waits, 0);
+    }
+
+    #[test]
+    fn waits_that_a_freeze_interrupts_are_counted() {
+        let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
+        tracker.record(at(0, runs(Cause::Started, 0)));
+        tracker.record(at(0, READ));
+        tracker.froze(micros(100));
+        // A thread in epoll_wait wakes to stop.
+        tracker.record(at(101, runs(Cause::Other, 50)));
+        tracker.record(at(102, Seen::Blocked));
+        assert_eq!(tracker.finish(micros(102)).1.interrupted_waits, 1);
+    }
+
+    #[test]
+    fn a_thread_that_blocks_without_having_been_seen_is_not_counted() {
+        let records = [at(0, Seen::Blocked), at(10, runs(Cause::Started, 0)), at(20, READ), at(20, Seen::Blocked)];
+        assert_eq!(play(&[&records[..], &[at(220, Seen::Completed { id: 1 })]].concat(), 220).0.by_debt, micros(120));
+    }
+}

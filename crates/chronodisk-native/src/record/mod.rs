@@ -1,0 +1,166 @@
+//! Records the system calls of a program on this host, with ptrace and a filter.
+//!
+//! A seccomp filter stops the program and all its children at the calls that traces have, and at no others. The
+//! recorder then reads the call, its paths and the task's CPU time, and appends them to a journal. The journal survives
+//! the end of the recorder by any means. No privilege is needed. [`chronodisk_trace::calls::read_journal`] makes a
+//! trace of it.
+//!
+//! It does not see page faults, nor programs of another architecture, nor what programs do through memory that they
+//! share with the kernel (`io_uring`). A program that traces others itself can't be recorded.
+
+mod cost;
+mod cpu;
+mod filter;
+mod journal;
+mod memory;
+mod privileges;
+mod ptrace;
+mod tracer;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::NativeError;
+
+/// What to record, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Recording<'a> {
+    /// The program and its arguments.
+    pub command: &'a [OsString],
+    /// Where the file system of the device is mounted: an absolute path in shortest form.
+    pub mount: Option<&'a str>,
+    /// The journal, which must not exist yet.
+    pub journal: &'a Path,
+    /// Whether the program's standard output is this process's standard error.
+    pub stdout_to_stderr: bool,
+}
+
+/// What came of a recording.
+#[derive(Debug)]
+pub enum Recorded {
+    /// There is no such program, or it can't be run; a shell has this exit status for it. There is no journal.
+    Refused {
+        /// 126 or 127.
+        status: u8,
+        /// Why.
+        reason: io::Error,
+    },
+    /// All of its tasks have ended.
+    Ended(Statistics),
+}
+
+/// What a recording was like.
+#[derive(Clone, Copy, Debug)]
+pub struct Statistics {
+    /// The program's exit status as a shell has it: 128 and the signal's number if one ended it.
+    pub status: u8,
+    /// Calls at which a task was stopped.
+    pub calls: u64,
+    /// Elapsed time that such a stop cost, measured before.
+    pub cost_per_call: Duration,
+    /// From the start of the program to the end of its last task.
+    pub elapsed: Duration,
+}
+
+impl Statistics {
+    /// How many times as long the program took as it would have without stops, by the measured cost. At least 1.
+    #[must_use]
+    pub fn slow_down(&self) -> f64 {
+        let elapsed = self.elapsed.as_secs_f64();
+        let stopped = self.cost_per_call.as_secs_f64() * self.calls as f64;
+        // Tasks that run at the same time on several processors share the cost.
+        elapsed / (elapsed - stopped.min(elapsed * (1.0 - 1.0 / SLOW_DOWN_MAX))).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// More can't be told from less.
+const SLOW_DOWN_MAX: f64 = 100.0;
+
+/// Records a program until all tasks that came of it have ended. `left_behind` is told once how many tasks are left
+/// when the program itself has ended.
+///
+/// # Errors
+/// If the host does not permit it, the program would run with other privileges than without a recorder, or the journal
+/// can't be written; what is in the journal then stays.
+pub fn record(recording: Recording<'_>, left_behind: &dyn Fn(usize)) -> Result<Recorded, NativeError> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(NativeError::HostLacks {
+            what: format!("system calls are recorded on x86_64 only, and this host is {}", std::env::consts::ARCH),
+            help: "`chronodisk trace import` reads the output of strace".to_owned(),
+        });
+    }
+    let Some(first) = recording.command.first() else {
+        return Ok(refused(io::Error::from(io::ErrorKind::NotFound)));
+    };
+    let program = match find(first) {
+        Ok(program) => program,
+        Err(reason) => return Ok(refused(reason)),
+    };
+    if privileges::are_lost(&program) {
+        return Err(NativeError::HostLacks {
+            what: format!("{} runs with another user's privileges, which it loses if it is traced", program.display()),
+            help: "record it as root, or in a guest: chronodisk run --record-calls".to_owned(),
+        });
+    }
+    let costs = cost::measure()?;
+    tracer::run(recording, &program, costs, left_behind)
+}
+
+fn refused(reason: io::Error) -> Recorded {
+    let status = if reason.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    Recorded::Refused { status, reason }
+}
+
+/// The file that a shell would execute.
+fn find(name: &OsString) -> io::Result<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let executable = |path: &Path| {
+        let is_file = std::fs::metadata(path)?.is_file();
+        if !is_file {
+            return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        }
+        rustix::fs::access(path, rustix::fs::Access::EXEC_OK).map_err(io::Error::from)
+    };
+    if name.as_bytes().contains(&b'/') {
+        return executable(Path::new(name)).map(|()| PathBuf::from(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut reason = io::Error::from(io::ErrorKind::NotFound);
+    for folder in std::env::split_paths(&path) {
+        let candidate = folder.join(name);
+        match executable(&candidate) {
+            Ok(()) => return Ok(candidate),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => reason = error,
+        }
+    }
+    Err(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it() {
+        assert!(find(&"sh".into()).unwrap().ends_with("sh"));
+        assert_eq!(find(&"no-such-program".into()).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(find(&"/etc/passwd".into()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(find(&"/".into()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn the_slow_down_follows_from_calls_and_their_cost() {
+        let of = |calls| Statistics {
+            status: 0,
+            calls,
+            cost_per_call: Duration::from_micros(10),
+            elapsed: Duration::from_secs(2),
+        };
+        assert!((of(100_000).slow_down() - 2.0).abs() < 1e-9);
+        assert!((of(0).slow_down() - 1.0).abs() < 1e-9);
+        assert!((of(u64::MAX).slow_down() - SLOW_DOWN_MAX).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,406 @@
+//! Follows a program and all that comes of it, from stop to stop.
+
+use std::collections::HashMap;
+use std::ffi::{CString, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Instant;
+
+use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::{Entry, Text, Watched, call_number, watched_calls};
+use rustix::io::Errno;
+
+use super::cost::Costs;
+use super::cpu::CpuClock;
+use super::journal::Journal;
+use super::ptrace::{self, Does, NotBegun, Resume, Stop, Traced};
+use super::{Recorded, Recording, Statistics, filter, memory, privileges, refused};
+use crate::error::NativeError;
+
+const ELSEWHERE: &str = "record in a guest, which needs no permission: chronodisk run --record-calls";
+
+/// The host does not let this process trace its child.
+pub fn forbidden(errno: Errno) -> NativeError {
+    NativeError::HostLacks {
+        what: format!("this host does not permit tracing with ptrace: {errno}"),
+        help: format!(
+            "another tracer, /proc/sys/kernel/yama/ptrace_scope or a container's profile may forbid it; {ELSEWHERE}"
+        ),
+    }
+}
+
+pub fn no_filter(source: &io::Error) -> NativeError {
+    NativeError::HostLacks {
+        what: format!("this host's kernel refuses the filter of system calls (seccomp): {source}"),
+        help: ELSEWHERE.to_owned(),
+    }
+}
+
+pub fn no_process(source: io::Error) -> NativeError {
+    NativeError::System { doing: "starting the program".to_owned(), source }
+}
+
+pub fn lost_hold(errno: Errno) -> NativeError {
+    NativeError::System { doing: "tracing the program".to_owned(), source: errno.into() }
+}
+
+/// A task that is traced.
+#[derive(Debug)]
+struct Task {
+    group: u32,
+    cpu: CpuClock,
+    /// The number of the call in which it is.
+    inside: Option<u32>,
+    /// Arguments of that call.
+    arguments: [u64; 6],
+    /// The task that this call has made.
+    made: Option<u32>,
+    ended: bool,
+}
+
+struct Tracer<'a> {
+    journal: Journal,
+    began: Instant,
+    /// By number.
+    watched: Vec<Option<Watched>>,
+    forks: [Option<u32>; 4],
+    tasks: HashMap<u32, Task>,
+    /// Tasks that have stopped before it was known who made them.
+    early: HashMap<u32, Stop>,
+    first: u32,
+    status: Option<u8>,
+    calls: u64,
+    left_behind: &'a dyn Fn(usize),
+}
+
+/// Runs the program, and traces it to the end.
+pub fn run(
+    recording: Recording<'_>,
+    program: &Path,
+    costs: Costs,
+    left_behind: &dyn Fn(usize),
+) -> Result<Recorded, NativeError> {
+    let file = c_string(program.as_os_str().as_bytes())?;
+    let words = recording.command.iter().map(|word: &OsString| c_string(word.as_bytes()));
+    let words = words.collect::<Result<Vec<_>, _>>()?;
+    let mut journal = Journal::create(recording.journal)?;
+    journal.append(&Entry::Start {
+        architecture: std::env::consts::ARCH.to_owned(),
+        mount: recording.mount.map(str::to_owned),
+        costs: costs.stops,
+    })?;
+    let began = Instant::now();
+    let forked = ptrace::fork(
+        &Does::Executes { program: &file, words: &words, stdout_to_stderr: recording.stdout_to_stderr },
+        &filter::program(),
+    )
+    .map_err(no_process)?;
+    let traced = forked.trace().map_err(forbidden)?;
+    let first = traced.task;
+    let passed_on = PassedOn::to(first)?;
+    first_task(&mut journal, first)?;
+    let mut tracer = Tracer {
+        journal,
+        began,
+        watched: by_number(),
+        forks: ["fork", "vfork", "clone", "clone3"].map(call_number),
+        tasks: HashMap::from([(first, Task::new(first))]),
+        early: HashMap::new(),
+        first,
+        status: None,
+        calls: 0,
+        left_behind,
+    };
+    let traced_to_the_end = tracer.trace_all();
+    drop(passed_on);
+    if let Err(failure) = traced_to_the_end {
+        traced.kill();
+        return Err(failure);
+    }
+    tracer.finish(recording, &traced, costs)
+}
+
+fn c_string(bytes: &[u8]) -> Result<CString, NativeError> {
+    CString::new(bytes).map_err(|error| no_process(error.into()))
+}
+
+fn by_number() -> Vec<Option<Watched>> {
+    let mut all = Vec::new();
+    for call in watched_calls() {
+        let at = call.number as usize;
+        all.resize(all.len().max(at + 1), None);
+        all[at] = Some(call);
+    }
+    all
+}
+
+/// Directory and descriptors that the program inherits.
+fn first_task(journal: &mut Journal, task: u32) -> Result<(), NativeError> {
+    let target = |link: &Path| match fs::read_link(link) {
+        Ok(target) => Text::Bytes(target.into_os_string().into_vec()),
+        Err(_) => Text::Unreadable,
+    };
+    journal.append(&Entry::First { task, directory: target(Path::new(&format!("/proc/{task}/cwd"))) })?;
+    // This process's own: those of the child are the same, but for the pipes that hold it.
+    let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    for entry in descriptors {
+        let Some(descriptor) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        if descriptor_stays(descriptor) {
+            journal.append(&Entry::Descriptor { task, descriptor, path: target(&entry.path()) })?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an executed program gets a descriptor of this process.
+#[allow(unsafe_code)]
+fn descriptor_stays(descriptor: i32) -> bool {
+    // SAFETY: takes numbers only, and changes nothing.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
+}
+
+impl Task {
+    fn new(group: u32) -> Self {
+        Task { group, cpu: CpuClock::default(), inside: None, arguments: [0; 6], made: None, ended: false }
+    }
+}
+
+impl Tracer<'_> {
+    fn now(&self) -> Nanos {
+        Nanos::from_nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    fn trace_all(&mut self) -> Result<(), NativeError> {
+        while let Some((task, stop)) = ptrace::wait().map_err(lost_hold)? {
+            if self.tasks.contains_key(&task) {
+                self.stopped(task, stop)?;
+            } else if !matches!(self.early.get(&task), Some(Stop::Gone(_))) {
+                self.early.insert(task, stop);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, recording: Recording<'_>, traced: &Traced, costs: Costs) -> Result<Recorded, NativeError> {
+        let elapsed = self.began.elapsed();
+        let nothing = |journal: Journal| {
+            drop(journal);
+            let _ = fs::remove_file(recording.journal);
+        };
+        match traced.not_begun() {
+            Some(NotBegun::Filter(source)) => {
+                nothing(self.journal);
+                return Err(no_filter(&source));
+            }
+            Some(NotBegun::Program(reason)) => {
+                nothing(self.journal);
+                return Ok(refused(reason));
+            }
+            None => {}
+        }
+        self.journal.append(&Entry::Complete)?;
+        self.journal.finish()?;
+        Ok(Recorded::Ended(Statistics {
+            status: self.status.unwrap_or(u8::MAX),
+            calls: self.calls,
+            cost_per_call: costs.per_call,
+            elapsed,
+        }))
+    }
+
+    fn stopped(&mut self, id: u32, stop: Stop) -> Result<(), NativeError> {
+        let mut signal = 0;
+        match stop {
+            Stop::Entry { number, arguments } => self.entered(id, number, arguments)?,
+            Stop::Return(result) => self.returned(id, result)?,
+            Stop::Foreign => self.incomplete("foreign-architecture")?,
+            Stop::Made(child) => self.made(id, child)?,
+            Stop::Executed(former) => self.executed(id, former)?,
+            Stop::Ending => self.ended(id)?,
+            Stop::Gone(status) => return self.gone(id, status),
+            Stop::Group => return ptrace::resume(id, Resume::Listening, 0).map_err(lost_hold),
+            Stop::Signal(number) => signal = number,
+            Stop::Other => {}
+        }
+        self.resume(id, signal)
+    }
+
+    fn resume(&self, id: u32, signal: i32) -> Result<(), NativeError> {
+        let inside = self.tasks.get(&id).is_some_and(|task| task.inside.is_some());
+        let how = if inside { Resume::ToReturn } else { Resume::Freely };
+        ptrace::resume(id, how, signal).map_err(lost_hold)
+    }
+
+    fn incomplete(&mut self, reason: &str) -> Result<(), NativeError> {
+        self.journal.append(&Entry::Incomplete(reason.to_owned()))
+    }
+
+    fn entered(&mut self, id: u32, number: u32, arguments: [u64; 6]) -> Result<(), NativeError> {
+        let at = self.now();
+        self.calls += 1;
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        let cpu = task.cpu.read(id);
+        (task.inside, task.arguments, task.made) = (Some(number), arguments, None);
+        let known = self.watched.get(number as usize).and_then(Option::as_ref);
+        let (mut paths, mut arguments) = ([Text::None, Text::None], arguments);
+        if let Some(known) = known {
+            for (path, place) in paths.iter_mut().zip(known.paths) {
+                if let Some(place) = place {
+                    *path = memory::path(id, arguments[place]);
+                }
+            }
+            if let Some(place) = known.flags {
+                arguments[place] = memory::array(id, arguments[place]).map_or(0, u64::from_ne_bytes);
+            }
+        }
+        self.journal.append(&Entry::Enter { task: id, at, cpu, number, arguments, paths })
+    }
+
+    fn returned(&mut self, id: u32, result: i64) -> Result<(), NativeError> {
+        let at = self.now();
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        let cpu = task.cpu.read(id);
+        let (inside, arguments, made) = (task.inside.take(), task.arguments, task.made.take());
+        let known = inside.and_then(|number| self.watched.get(number as usize)?.as_ref());
+        let pipe = known.and_then(|known| known.pipe).filter(|_| result == 0).and_then(|place| {
+            let bytes = memory::array::<8>(id, arguments[place])?;
+            let end = |at: usize| i32::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+            Some([end(0), end(4)])
+        });
+        let mut result = result;
+        let mut reasons = Vec::new();
+        if self.forks.contains(&inside) && result > 0 && made.is_some_and(|made| i64::from(made) != result) {
+            // The program sees other ids than this host.
+            reasons.push("pid-namespace");
+            result = i64::from(made.unwrap_or_default());
+        }
+        if known.is_some_and(|known| known.message.is_some())
+            && result >= 0
+            && memory::brings_descriptors(id, arguments[1])
+        {
+            reasons.push("received-descriptor");
+        }
+        self.journal.append(&Entry::Leave { task: id, at, cpu, result, pipe })?;
+        reasons.into_iter().try_for_each(|reason| self.incomplete(reason))
+    }
+
+    fn made(&mut self, maker: u32, child: u32) -> Result<(), NativeError> {
+        let Some(task) = self.tasks.get_mut(&maker) else { return Ok(()) };
+        task.made = Some(child);
+        let group = group_of(child).unwrap_or(child);
+        let thread = group == task.group && group != child;
+        self.journal.append(&Entry::Made { maker, child, thread })?;
+        let mut new = Task::new(group);
+        if thread {
+            task.cpu.of_several(group, maker);
+            new.cpu.of_several(group, child);
+        }
+        self.tasks.insert(child, new);
+        match self.early.remove(&child) {
+            Some(Stop::Gone(status)) => self.gone(child, status),
+            Some(stop) => self.stopped(child, stop),
+            None => Ok(()),
+        }
+    }
+
+    fn executed(&mut self, id: u32, former: u32) -> Result<(), NativeError> {
+        // The group's other tasks are no more, even its first one if this was another.
+        if let Some(mut task) = self.tasks.remove(&former) {
+            (task.cpu, task.group) = (if former == id { task.cpu } else { CpuClock::default() }, id);
+            self.tasks.insert(id, task);
+        }
+        self.journal.append(&Entry::Executed { task: id, former })?;
+        let program = fs::read_link(format!("/proc/{id}/exe"));
+        if program.is_ok_and(|program| privileges::are_lost(&program)) {
+            self.incomplete("setuid-program")?;
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, id: u32) -> Result<(), NativeError> {
+        let at = self.now();
+        let Some(task) = self.tasks.get_mut(&id) else { return Ok(()) };
+        task.inside = None;
+        if std::mem::replace(&mut task.ended, true) {
+            return Ok(());
+        }
+        let cpu = task.cpu.read(id);
+        self.journal.append(&Entry::Ended { task: id, at, cpu })
+    }
+
+    fn gone(&mut self, id: u32, status: u8) -> Result<(), NativeError> {
+        self.ended(id)?;
+        self.tasks.remove(&id);
+        if id == self.first {
+            self.status = Some(status);
+            if !self.tasks.is_empty() {
+                (self.left_behind)(self.tasks.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The thread group of a task.
+fn group_of(task: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// The process to which signals are passed on.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+
+/// While this lives, signals that ask this process to end go to the program instead. Those from the terminal reach the
+/// program by themselves.
+struct PassedOn(Vec<(i32, libc::sigaction)>);
+
+impl PassedOn {
+    #[allow(unsafe_code)]
+    fn to(program: u32) -> Result<Self, NativeError> {
+        PROGRAM.store(program as i32, Ordering::Relaxed);
+        let mut before = Vec::new();
+        let pass = pass_on as extern "C" fn(i32) as libc::sighandler_t;
+        for (signal, handler) in
+            [(libc::SIGTERM, pass), (libc::SIGHUP, pass), (libc::SIGINT, libc::SIG_IGN), (libc::SIGQUIT, libc::SIG_IGN)]
+        {
+            // SAFETY: the structures are whole, and the handler makes one call that is safe in a handler.
+            let refused = unsafe {
+                let mut new: libc::sigaction = std::mem::zeroed();
+                let mut old: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = handler;
+                new.sa_flags = libc::SA_RESTART;
+                let refused = libc::sigaction(signal, &raw const new, &raw mut old);
+                before.push((signal, old));
+                refused
+            };
+            if refused != 0 {
+                return Err(no_process(io::Error::last_os_error()));
+            }
+        }
+        Ok(PassedOn(before))
+    }
+}
+
+impl Drop for PassedOn {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        for (signal, old) in &self.0 {
+            // SAFETY: puts back what was there.
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+extern "C" fn pass_on(signal: i32) {
+    // SAFETY: safe in a handler; errno is put back.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::kill(PROGRAM.load(Ordering::Relaxed), signal);
+        *libc::__errno_location() = errno;
+    }
+}

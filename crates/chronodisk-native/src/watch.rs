@@ -1,0 +1,269 @@
+//! Watches a command while it runs, predicts how long it would take on a faster device, and freezes it meanwhile so
+//! that it gets no further than it would there.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use chronodisk_engine::dilation::{DilationOptions, Prediction, Wish};
+use chronodisk_sim::Nanos;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::fs::{fstat, major, minor, stat};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::error::{Doing, NativeError};
+use crate::observer::tracker::Tracker;
+use crate::observer::{Observer, WakeUp};
+use crate::place::Place;
+
+/// How often the ring of events is emptied at least, so that it never becomes full.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// After so long a frozen command goes on for a moment, whatever it owes: a slow request must not stop it for long.
+const FROZEN_MAX: Nanos = Nanos::from_millis(500);
+/// What the least quantum leaves for the supervisor's own work.
+const PAUSE_MIN: Duration = Duration::from_micros(5);
+
+/// Sees what the command is going to do from its first instruction on.
+pub struct Watch {
+    observer: Observer,
+    options: Vec<DilationOptions>,
+    freezer: Freezer,
+}
+
+/// A watch over a command that runs.
+#[derive(Debug)]
+pub struct Watching {
+    stop: OwnedFd,
+    supervisor: JoinHandle<Supervisor>,
+}
+
+/// What has been found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// One for each of the options, in their order.
+    pub predictions: Vec<Prediction>,
+    /// Whether the first prediction's command could be frozen: its requests were long enough for that.
+    pub freezes: bool,
+    /// Requests of processes outside of the command on the same device.
+    pub other_requests: u64,
+    /// Waits that freezing interrupted.
+    pub interrupted_waits: u64,
+    /// Freezes that were cut short since they had lasted for half a second.
+    pub cut_freezes: u64,
+    /// Events that were lost: with any, the predictions are not to be believed.
+    pub lost_events: u64,
+    /// CPU time of the thread that froze the command.
+    pub supervisor_cpu: Duration,
+}
+
+impl Place {
+    /// Tries whether commands of this place can be watched at all, before any has begun.
+    ///
+    /// # Errors
+    /// As [`Place::watch`] has them.
+    pub fn expect_watchable(&self) -> Result<(), NativeError> {
+        self.watch(Path::new("/dev/null"), Vec::new()).map(drop)
+    }
+
+    /// Prepares to watch the next command of this place on the block device `device`.
+    ///
+    /// Only the first of the options may freeze it.
+    ///
+    /// # Errors
+    /// [`NativeError::HostLacks`] without BTF, CAP_BPF, CAP_PERFMON, or the right to freeze the cgroup.
+    pub fn watch(&self, device: &Path, options: Vec<DilationOptions>) -> Result<Watch, NativeError> {
+        let directory = self.cgroup.directory();
+        let cgroup = fstat(directory).doing("asking for the cgroup's number")?.st_ino;
+        let disk = stat(device).doing(format!("asking for the number of {}", device.display()))?.st_rdev;
+        let freezer = Freezer(self.cgroup.freezer()?);
+        let observer = Observer::attach(cgroup, (major(disk), minor(disk)))?;
+        Ok(Watch { observer, options, freezer })
+    }
+}
+
+impl Watch {
+    /// The command began at this instant of the host's monotonic clock, not before this watch was made.
+    ///
+    /// # Errors
+    /// If the system refuses a thread or a descriptor.
+    pub fn begin(self, began: Duration) -> Result<Watching, NativeError> {
+        const DOING: &str = "starting the supervisor";
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).doing(DOING)?;
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).doing(DOING)?;
+        epoll::add(&events, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).doing(DOING)?;
+        // By edges: the ring is ready as long as it has events, but only a wake-up of the kernel's counts.
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&events, &self.observer, epoll::EventData::new_u64(RING), edges).doing(DOING)?;
+        let supervisor = Supervisor {
+            tracker: Tracker::new(&self.options, nanos(began)),
+            may_freeze: self.options.first().is_some_and(|options| options.freezes),
+            observer: self.observer,
+            freezer: self.freezer,
+            events,
+            frozen_at: Nanos::ZERO,
+            cut_freezes: 0,
+            could_freeze: false,
+            cpu: Duration::ZERO,
+        };
+        let thread = std::thread::Builder::new().name("supervisor".to_owned());
+        let supervisor = thread.spawn(move || supervisor.run()).doing(DOING)?;
+        Ok(Watching { stop, supervisor })
+    }
+}
+
+impl Watching {
+    /// The command has ended at this instant.
+    ///
+    /// # Errors
+    /// If the supervisor failed.
+    pub fn end(self, until: Duration) -> Result<Observation, NativeError> {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        let mut supervisor = self.supervisor.join().map_err(|_| NativeError::System {
+            doing: "supervising the command".to_owned(),
+            source: std::io::Error::other("the supervisor panicked"),
+        })?;
+        supervisor.drain();
+        let (predictions, counts) = supervisor.tracker.finish(nanos(until));
+        Ok(Observation {
+            predictions,
+            freezes: supervisor.could_freeze,
+            other_requests: counts.other_requests,
+            interrupted_waits: counts.interrupted_waits,
+            cut_freezes: supervisor.cut_freezes,
+            lost_events: supervisor.observer.lost(),
+            supervisor_cpu: supervisor.cpu,
+        })
+    }
+}
+
+const STOP: u64 = 0;
+const RING: u64 = 1;
+
+/// `cgroup.freeze`. It is thawed when this is dropped.
+#[derive(Debug)]
+struct Freezer(OwnedFd);
+
+impl Freezer {
+    fn set(&self, frozen: bool) -> bool {
+        rustix::io::write(&self.0, if frozen { b"1" } else { b"0" }).is_ok()
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
+struct Supervisor {
+    tracker: Tracker,
+    observer: Observer,
+    freezer: Freezer,
+    events: OwnedFd,
+    may_freeze: bool,
+    frozen_at: Nanos,
+    cut_freezes: u64,
+    could_freeze: bool,
+    cpu: Duration,
+}
+
+impl Supervisor {
+    fn run(mut self) -> Self {
+        if self.may_freeze {
+            be_prompt();
+        }
+        loop {
+            self.drain();
+            let (wake_up, pause) = if self.may_freeze { self.act() } else { (WakeUp::Never, LOOK_EVERY) };
+            // What happened before that was told must not be waited for.
+            let pause = if self.observer.set_wake_up(wake_up) { Duration::ZERO } else { pause };
+            if self.wait(pause) {
+                break;
+            }
+        }
+        if self.tracker.is_frozen() {
+            self.thaw();
+        }
+        let cpu = clock_gettime(ClockId::ThreadCPUTime);
+        self.cpu = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
+        self
+    }
+
+    fn drain(&mut self) {
+        while let Some(record) = self.observer.next() {
+            self.tracker.record(record);
+        }
+    }
+
+    /// Freezes and thaws; says when to be woken, and when to look again at the latest.
+    fn act(&mut self) -> (WakeUp, Duration) {
+        let now = nanos(monotonic());
+        let mut wish = self.tracker.wish(now);
+        if self.tracker.is_frozen() && now.saturating_sub(self.frozen_at) >= FROZEN_MAX {
+            self.cut_freezes += 1;
+            wish = Wish::Thaw;
+        }
+        match wish {
+            Wish::Freeze => {
+                self.could_freeze = true;
+                self.frozen_at = now;
+                self.tracker.froze(now);
+                self.freezer.set(true);
+                (WakeUp::WhenIdle, Duration::ZERO)
+            }
+            Wish::Thaw => {
+                self.thaw();
+                (WakeUp::WhenBusyAndRunnable, Duration::ZERO)
+            }
+            Wish::Nothing(at) => {
+                self.could_freeze |= self.tracker.freezes();
+                let frozen = self.tracker.is_frozen();
+                let wake_up = match (frozen, at) {
+                    (true, _) => WakeUp::WhenIdle,
+                    (false, None) => WakeUp::WhenBusyAndRunnable,
+                    (false, Some(_)) => WakeUp::Never,
+                };
+                let pause = at.map_or(LOOK_EVERY, |at| Duration::from_nanos(at.saturating_sub(now).as_nanos()));
+                (wake_up, pause.clamp(PAUSE_MIN, LOOK_EVERY))
+            }
+        }
+    }
+
+    fn thaw(&mut self) {
+        self.freezer.set(false);
+        self.tracker.thawed(nanos(monotonic()));
+    }
+
+    /// Whether it is to stop.
+    fn wait(&self, pause: Duration) -> bool {
+        let pause = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
+        let mut events = Vec::with_capacity(2);
+        match epoll::wait(&self.events, spare_capacity(&mut events), Some(&pause)) {
+            Ok(_) => events.iter().any(|event: &epoll::Event| event.data.u64() == STOP),
+            Err(_) => false,
+        }
+    }
+}
+
+/// Runs before other threads: who freezes late has let the command get further than it would. It rests most of the
+/// time. Where that is not permitted it is only less exact.
+#[allow(unsafe_code)]
+fn be_prompt() {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: both calls change this thread's scheduling only; the structure lives until the first one returns.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters);
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}
+
+fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}

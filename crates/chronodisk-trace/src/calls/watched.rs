@@ -1,0 +1,76 @@
+//! Which calls a recorder stops at, and what it reads of a program's memory.
+
+use super::numbers::call_number;
+use super::table::{Base, Effect, TABLE};
+
+/// A call that a recorder sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// Its number on x86-64.
+    pub number: u32,
+    /// Arguments that are addresses of paths.
+    pub paths: [Option<usize>; 2],
+    /// An argument that is to be replaced by the first eight bytes of the structure that it points to: the flags of
+    /// `clone3` and `openat2`.
+    pub flags: Option<usize>,
+    /// The argument that is the address of two new descriptors.
+    pub pipe: Option<usize>,
+    /// The argument that is the address of a message, in which descriptors may be received.
+    pub message: Option<usize>,
+}
+
+/// All calls that are in traces, and those by which the kernel restarts a call or ends a handler of a signal.
+#[must_use]
+pub fn watched_calls() -> Vec<Watched> {
+    let mut calls: Vec<Watched> = TABLE
+        .iter()
+        .filter_map(|known| {
+            let place = |which: usize| {
+                known.paths[which].map(|base| match base {
+                    Base::Directory => which,
+                    Base::At(argument) => argument + 1,
+                    Base::Target => 0,
+                })
+            };
+            Some(Watched {
+                number: call_number(known.name)?,
+                paths: [place(0), place(1)],
+                flags: match known.name {
+                    "clone3" => Some(0),
+                    "openat2" => Some(2),
+                    _ => None,
+                },
+                pipe: match known.effect {
+                    Effect::Pipe(_) if known.name == "socketpair" => Some(3),
+                    Effect::Pipe(_) => Some(0),
+                    _ => None,
+                },
+                message: (known.name == "recvmsg").then_some(1),
+            })
+        })
+        .collect();
+    calls.extend(
+        ["restart_syscall", "rt_sigreturn"]
+            .iter()
+            .filter_map(|name| Some(Watched { number: call_number(name)?, ..Watched::default() })),
+    );
+    calls.sort_by_key(|call| call.number);
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_of_the_table_has_a_number() {
+        let calls = watched_calls();
+        assert_eq!(calls.len(), TABLE.len() + 2);
+        assert!(calls.windows(2).all(|pair| pair[0].number < pair[1].number));
+        let of = |name| calls.iter().find(|call| Some(call.number) == call_number(name)).unwrap();
+        assert_eq!(of("renameat2").paths, [Some(1), Some(3)]);
+        assert_eq!(of("symlinkat").paths, [Some(0), Some(2)]);
+        assert_eq!(of("execve").paths, [Some(0), None]);
+        assert_eq!((of("openat2").flags, of("socketpair").pipe, of("pipe2").pipe), (Some(2), Some(3), Some(0)));
+    }
+}
