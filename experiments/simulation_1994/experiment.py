@@ -27,7 +27,7 @@ SCHEMA = "chronodisk.experiment.simulation-1994/1"
 NAME = "simulation-1994"
 TRACE = Path(__file__).with_name("users.calls")
 DISK = "hp-c2247a"
-NONVOLATILE = "\n[nonvolatile]\nblocks = \"256 KiB\"\n"
+NONVOLATILE = '\n[nonvolatile]\nblocks = "256 KiB"\n'
 BASE_SPEED = 1 / 5
 SPEEDS = [1, 2, 3, 4, 5, 6, 8, 10, 12]
 TABLE_SPEEDS = [1, 2, 3, 4, 5, 6]
