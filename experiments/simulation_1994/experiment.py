@@ -7,9 +7,9 @@ front of it, at several speeds of the processor. The exact clock makes every fig
 * Figure 3: data that moves between file system and disk per second, against the speed of the processor.
 * Figure 4 and table I: the same of workloads that are drawn from the trace's 20 groups, without the memory.
 
-Speed 1 is a fifth of the recording host's processor, a fixed choice: the paper says no more of its own than that the disk
-limits the throughput from about twice that speed on. ext2 allocates as FFS does (oldalloc), and writes directories and
-inodes synchronously, as FFS did (dirsync).
+Speed 1 is a fifth of the recording host's processor, a fixed choice: the paper says no more of its own than that the
+disk limits the throughput from about twice that speed on. ext2 allocates as FFS does (oldalloc), and writes
+directories and inodes synchronously, as FFS did (dirsync).
 """
 
 import argparse
@@ -27,7 +27,7 @@ SCHEMA = "chronodisk.experiment.simulation-1994/1"
 NAME = "simulation-1994"
 TRACE = Path(__file__).with_name("users.calls")
 DISK = "hp-c2247a"
-NONVOLATILE = "\n[nonvolatile]\nblocks = \"256 KiB\"\n"
+NONVOLATILE = '\n[nonvolatile]\nblocks = "256 KiB"\n'
 BASE_SPEED = 1 / 5
 SPEEDS = [1, 2, 3, 4, 5, 6, 8, 10, 12]
 TABLE_SPEEDS = [1, 2, 3, 4, 5, 6]
@@ -93,9 +93,11 @@ def plot(curves: dict[str, list[dict[str, Any]]], draws: list[list[dict[str, Any
     figure = Figure(figsize=(9, 4))
     left, right = figure.subplots(1, 2)
     for name, label in [("plain", "HP C2247A"), ("nonvolatile", "with 256 KiB of NVRAM")]:
-        left.plot([of["speed"] for of in curves[name]], [of["mb_per_s"] for of in curves[name]], "o-", label=label)
+        curve = curves[name]
+        left.plot([of["speed"] for of in curve], [of["mb_per_s"] for of in curve], "o-", label=label)
     left.set_title("Figure 3")
-    right.plot([of["speed"] for of in curves["plain"]], [of["mb_per_s"] for of in curves["plain"]], "ko-", label="trace")
+    plain = curves["plain"]
+    right.plot([of["speed"] for of in plain], [of["mb_per_s"] for of in plain], "ko-", label="trace")
     for number, drawn in zip(BOOTSTRAPS, draws, strict=False):
         right.plot([of["speed"] for of in drawn], [of["mb_per_s"] for of in drawn], "x--", label=f"draw {number}")
     right.set_title("Figure 4")

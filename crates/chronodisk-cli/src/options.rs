@@ -205,12 +205,13 @@ mod tests {
     ];
 
     /// Values for flags of text whose values are neither free nor listed by the parser.
-    const VALUES: [(&str, &str); 9] = [
+    const VALUES: [(&str, &str); 10] = [
         ("arrival-skew", "20us"),
         ("completion-lead", "20us"),
         ("content", "text"),
         ("metrics", "tcp:127.0.0.1:9"),
         ("nbd", "unix:other"),
+        ("plot", "plot.svg"),
         ("server", "localhost:9000"),
         ("store", "ram"),
         ("tls-certificates", "certificates"),

@@ -36,7 +36,7 @@ pub struct TraceStatistics {
     pub by_op: BTreeMap<String, OpStatistics>,
     /// Share of requests with an address that begin where the previous one of the volume ended, 0 to 1.
     pub sequential_share: f64,
-    /// Share of requests with an address that begin where one of the [`STREAMS`] previous ones of the volume ended.
+    /// Share of requests with an address that begin where one of the 32 previous ones of the volume ended.
     pub stream_share: f64,
     /// Distinct blocks of 4 KiB that were read or written, in bytes.
     pub footprint_bytes: u64,

@@ -3,10 +3,13 @@
 use chronodisk_sim::RandomStream;
 use chronodisk_trace::bootstrap::{Bootstrap, Interval, Sample};
 
+/// Draws a value.
+type Drawn = fn(&mut RandomStream) -> f64;
+
 /// A population to draw from: its name, a value, and its mean, median and 90th percentile.
 struct Population {
     name: &'static str,
-    value: fn(&mut RandomStream) -> f64,
+    value: Drawn,
     truth: [f64; 3],
 }
 
@@ -79,8 +82,7 @@ fn groups_of_dependent_elements_are_covered_and_single_ones_are_not() {
     const GROUPS: usize = 200;
     const MEMBERS: usize = 5;
     const GROUPED_TRIALS: u64 = 1_000;
-    let levels: [(&str, fn(&mut RandomStream) -> f64); 2] =
-        [("normal", normal), ("exponential", |random| -(1.0 - random.unit()).ln() - 1.0)];
+    let levels: [(&str, Drawn); 2] = [("normal", normal), ("exponential", |random| -(1.0 - random.unit()).ln() - 1.0)];
     for (name, level) in levels {
         let mut random = RandomStream::new(1, "grouped coverage", name);
         let (mut percentile, mut bca, mut naive) = (0_u32, 0_u32, 0_u32);

@@ -175,7 +175,7 @@ fn squashed_files_have_the_kind_that_their_names_say() {
         assert!(generated >= 3_700_000.0, "{file_system}: {generated}");
         assert!(!result["warnings"].to_string().contains("before the files had their names"), "{file_system}");
         let made_up = &result["options"]["content"];
-        assert_eq!(made_up.to_string(), r#"["/archive/*=gzip","*.pdf=pdf","*.txt=text"]"#);
+        assert_eq!(made_up.to_string(), r#"["random","/archive/*=gzip","*.pdf=pdf","*.txt=text"]"#);
     }
 }
 
