@@ -190,9 +190,9 @@ fn constants() -> Vec<(Definitions, &'static str)> {
                 ("RECORD_UNREADABLE", RECORD_UNREADABLE.to_string()),
                 ("RECORD_HAS_PAIR", RECORD_HAS_PAIR.to_string()),
             ],
-            "A recording: numbers of system calls are less than the first; its events begin at the second; the third is \
-             the number of words in an event's first; the fourth the length of a path that is not there; the others are \
-             flags of a return.",
+            "A recording: numbers of system calls are less than the first; its events begin at the second; the third \
+             is the number of words in an event's first; the fourth the length of a path that is not there; the \
+             others are flags of a return.",
         ),
         (
             vec![

@@ -302,7 +302,8 @@ mod tests {
         // 4,096 bytes in 50 µs.
         assert_eq!((series.read_mb_s[0], series.write_mb_s[0], series.write_mb_s[1]), (81.92, 81.92, 81.92));
         assert_eq!(service_us["write"].last(), Some(&[20.0, 100.0]));
-        assert_eq!(distance_bytes, [[512.0, 50.0], [504_832.0, 100.0]]);
+        // 984 sectors, in five digits.
+        assert_eq!(distance_bytes, [[512.0, 50.0], [503_810.0, 100.0]]);
         assert_eq!(heat.cells, [[0, 0, 1], [1, 0, 1], [3, 1, 1]]);
     }
 

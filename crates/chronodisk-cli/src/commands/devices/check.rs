@@ -19,8 +19,8 @@ const SCHEMA: &str = "chronodisk.devices-check/1";
 #[derive(Debug, Args)]
 #[command(
     after_help = "A published figure is met within 15 %, or within the tolerance that its profile states with a \
-    source. Depth costs at most 10 % of sequential throughput. A request waits at most the age bound or the longest stall of \
-    the device, 100 ms, and four times the time of as many requests as are outstanding.\n\n\
+    source. Depth costs at most 10 % of sequential throughput. A request waits at most the age bound or the longest \
+    stall of the device, 100 ms, and four times the time of as many requests as are outstanding.\n\n\
     Exit status: 1 if a profile fails.\n\n\
     Example: chronodisk devices check nearline-20tb my-drive.toml"
 )]
