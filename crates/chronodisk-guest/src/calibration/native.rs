@@ -129,7 +129,8 @@ impl Drop for NativeFolder {
 }
 
 /// CPU time so far of each thread of the host's kernel that does file systems' work: write-back, journals, compression,
-/// and the loop device that stands for a disk. A worker's name changes with its work, so threads are told apart by number.
+/// and the loop device that stands for a disk. A worker's name changes with its work, so threads are told apart by
+/// number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelThreads(BTreeMap<u32, Duration>);
 
