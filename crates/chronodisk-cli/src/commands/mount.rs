@@ -63,7 +63,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     runs::expect_place(&directory)?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let place = Place::make().map_err(failure)?;
+    let place = Place::make("mount").map_err(failure)?;
     let mut result = native_result(&NativeSetting {
         directory: &directory,
         device: &device,
