@@ -92,7 +92,8 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
 
 #[test]
 fn calibration_has_a_row_for_each_kind_of_request() {
-    let output = chronodisk(&["whatif", "calibrate", "--device", DEVICE, "--requests", "5", "--json"]).output().unwrap();
+    let output =
+        chronodisk(&["whatif", "calibrate", "--device", DEVICE, "--requests", "5", "--json"]).output().unwrap();
     if output.status.code() == Some(3) {
         println!("SKIPPED calibration_has_a_row_for_each_kind_of_request: {}", text(&output.stderr).trim());
         return;

@@ -148,7 +148,10 @@ impl Arguments {
         let attached = native::attach(&mut server, info, file, &on.scheduler).map_err(failure);
         let measured =
             attached.and_then(|attachment| self.measure(attachment.path(), size_bytes, may_write, calibration));
-        server.stop();
+        let outcome = server.stop();
+        if outcome.statistics.panics > 0 || outcome.close_error.is_some() {
+            return measured.and(Err(Failure::host("the device failed")));
+        }
         measured
     }
 
