@@ -31,7 +31,7 @@ use crate::{output, quantity};
 #[command(after_help = "Exit status: CMD's own if it is not 0; 125 if Chronodisk failed after CMD had started.\n\
     Before CMD starts: 2 for wrong usage, 3 if this host lacks something.\n\n\
     Example: chronodisk whatif --device first-disk --speedup 2,5,inf --setup 'cp -r /usr/include /mnt' \
-    -- tar cf /dev/null /mnt")]
+    -- grep -rc main /mnt")]
 pub struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,
