@@ -147,6 +147,9 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
     let Some(native) = Native::new() else { return };
     let before = our_loop_devices().len();
     let kinds = if watches(&native) { vec![Kind::Mount, Kind::WhatIf] } else { vec![Kind::Mount] };
+    if kinds.contains(&Kind::WhatIf) {
+        the_next_start_ends_what_a_stopped_watchdog_leaves(&native);
+    }
     for kind in kinds {
         let mut ends = Vec::new();
         let mut freezes = Vec::new();
@@ -169,6 +172,35 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
     a_request_to_end_goes_to_the_command(&native, before);
 }
 
+/// Who would thaw the program has been killed, and who would thaw it then is stopped.
+fn the_next_start_ends_what_a_stopped_watchdog_leaves(native: &Native) {
+    let word = format!("native-ending-{}-left", std::process::id());
+    let mut command = start(native, &word, Kind::WhatIf, "none");
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let frozen = |cgroup: &String| {
+        let events = fs::read_to_string(format!("{cgroup}/cgroup.events")).unwrap_or_default();
+        events.contains("frozen 1") && events.contains("populated 1")
+    };
+    while !cgroup_of(command.id()).is_some_and(|cgroup| frozen(&cgroup)) {
+        if Instant::now() >= give_up {
+            // Without a mounted hierarchy nobody sees that.
+            println!("SKIPPED what a stopped watchdog leaves: no frozen cgroup is to be seen");
+            break;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    let Parts { helpers, all } = parts(command.id(), &word);
+    let watchdog = all.iter().find(|(name, _)| *name == "watchdog").expect("it has one").1;
+    send(libc::SIGSTOP, watchdog);
+    send(libc::SIGKILL, command.id());
+    command.wait().unwrap();
+    let left = cgroup_of(command.id());
+    let output = native.run(&["mount", "-d", "null", "--capacity", "1MiB", "--fs", "none", "--", "true"]);
+    assert!(output.status.success(), "{}", super::text(&output.stderr));
+    assert_eq!((cgroup_of(command.id()), with_word(&word)), (None, Vec::new()), "{left:?} was left");
+    helpers.into_iter().for_each(|helper| send(libc::SIGKILL, helper));
+}
+
 /// Whether `whatif` can observe a program here.
 fn watches(native: &Native) -> bool {
     let flags = ["whatif", "-d", "null", "--capacity", "1MiB", "--fs", "none", "--speedup", "2", "--reps", "1"];
@@ -185,7 +217,7 @@ fn one_ending(native: &Native, kind: Kind, round: u64, before: usize) -> (Durati
     let word = format!("native-ending-{}-{kind:?}-{round}", std::process::id());
     let mut command = start(native, &word, kind, ["ext4", "none", "ext2"][round as usize % 3]);
     let give_up = Instant::now() + Duration::from_secs(60);
-    while kind == Kind::WhatIf && round % 8 != 0 && !native.path(&word).exists() {
+    while kind == Kind::WhatIf && !round.is_multiple_of(8) && !native.path(&word).exists() {
         assert!(Instant::now() < give_up, "round {round}: the first run does not end");
         sleep(Duration::from_millis(5));
     }
