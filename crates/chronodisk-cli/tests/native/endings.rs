@@ -153,7 +153,7 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
     for kind in kinds {
         let mut ends = Vec::new();
         let mut freezes = Vec::new();
-        for round in 0..rounds().unwrap_or(6) {
+        for round in 0..rounds().unwrap_or(4) {
             let (end, freeze) = one_ending(&native, kind, round, before);
             ends.push(end);
             freezes.push(freeze);
