@@ -63,8 +63,11 @@ fn sleeps_until_another_task_ends_are_polls() {
         let actions = actions(&plan, 1);
         let other = plan.tasks.iter().position(|task| task.id == 2).unwrap() as u32;
         let polls: Vec<_> = actions.iter().filter(|(action, _)| matches!(action, Action::Poll(_))).collect();
-        assert!(matches!(polls[..], [(Action::Poll(period), [wait])]
-            if period.as_nanos() == 10_000_000 && wait.task == other), "{actions:?}");
+        assert!(
+            matches!(polls[..], [(Action::Poll(period), [wait])]
+            if period.as_nanos() == 10_000_000 && wait.task == other),
+            "{actions:?}"
+        );
         assert!(actions.iter().all(|(action, _)| !matches!(action, Action::Sleep(_))), "{actions:?}");
         let last = plan.tasks[other as usize].steps.iter().filter(|step| step.signals).count() as u32;
         assert_eq!(polls[0].1[0].signals, last, "the end is the last signal");

@@ -57,10 +57,11 @@ impl Planner<'_> {
             // The task's own end is none of them.
             &ends[after.saturating_sub(2)..after]
         });
-        let awaited = draft.steps.get(step + 1).into_iter().flat_map(|next| &next.waits).filter_map(|wait| match wait {
-            Awaited::End(other) => self.lives[*other].ended.map(|ended| (ended, *other)),
-            _ => None,
-        });
+        let awaited =
+            draft.steps.get(step + 1).into_iter().flat_map(|next| &next.waits).filter_map(|wait| match wait {
+                Awaited::End(other) => self.lives[*other].ended.map(|ended| (ended, *other)),
+                _ => None,
+            });
         let candidates = threads.iter().copied().chain(awaited);
         candidates.filter(|(ended, other)| *other != life && during.contains(ended)).max().map(|(_, other)| other)
     }
