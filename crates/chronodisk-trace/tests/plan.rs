@@ -1,4 +1,4 @@
-//! What a replayer is told to do: polls in place of counted sleeps, and constants of a clock that are not charged twice.
+//! What a replayer is told to do: polls in place of counted sleeps, and constants of a clock that are charged once.
 
 use std::collections::BTreeMap;
 
