@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chronodisk_report::plot_curves;
-use chronodisk_sweep::{Command, Done, Results, Runner, Sweep, SweepError, Value, run, write_results};
+use chronodisk_sweep::{Command, Done, Results, Runner, Sweep, Value, run, write_results};
 use clap::{Args, CommandFactory};
 
 use crate::cli::Cli;
@@ -60,7 +60,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let label = arguments.file.display().to_string();
     let text = fs::read_to_string(&arguments.file)
         .map_err(|error| Failure::usage(format!("{label}: can't read the sweep: {error}")))?;
-    let sweep = Sweep::parse(&text, &label, options_of).map_err(failure)?;
+    let sweep = Sweep::parse(&text, &label, options_of)?;
     let cells = sweep.cells();
     let runner = Runner {
         executable: std::env::current_exe()
@@ -83,14 +83,14 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     };
     let found = run(&sweep, &cells, &runner, &stop, &seen);
     progress.finish();
-    let found: Vec<Option<Done>> = found.map_err(failure)?;
+    let found: Vec<Option<Done>> = found?;
     let (total, there) = (found.len(), there.into_inner());
     let Some(done) = found.iter().cloned().collect::<Option<Vec<Done>>>() else {
         let complete = found.iter().flatten().count();
         output::note(format_args!("interrupted after {complete} of {total} cells; the same command goes on"));
         return Ok(status::INTERRUPTED);
     };
-    let results = write_results(&sweep, &cells, &done, &runner, &run_result::host_info()).map_err(failure)?;
+    let results = write_results(&sweep, &cells, &done, &runner, &run_result::host_info())?;
     output::data(&if arguments.json { results.to_json() } else { results.render() })?;
     output::note(format_args!("{total} cells, {there} of them from earlier: {}", runner.directory.display()));
     for (x, y) in &arguments.plot {
@@ -109,13 +109,6 @@ fn plot(arguments: &Arguments, results: &Results, x: &str, y: &str) -> Result<()
     plot_curves(&path, x, y, &curves).map_err(Failure::host)?;
     output::note(format_args!("plot: {}", path.display()));
     Ok(())
-}
-
-fn failure(error: SweepError) -> Failure {
-    match error {
-        SweepError::Usage(message) => Failure::usage(message),
-        SweepError::Host(message) => Failure::host(message),
-    }
 }
 
 /// The long options of a command.
