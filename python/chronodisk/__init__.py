@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from chronodisk._core import VERSION as __version__
     from chronodisk.intervals import Estimate, bootstrap
     from chronodisk.profile import Profile
+    from chronodisk.runs import Run, compare, run, verify
     from chronodisk.simulation import Simulation, simulate, workloads
+    from chronodisk.sweeps import Sweep, sweep
     from chronodisk.tables import Requests
 
 __all__ = [
@@ -33,11 +35,17 @@ __all__ = [
     "ModelError",
     "Profile",
     "Requests",
+    "Run",
     "Simulation",
+    "Sweep",
     "UsageError",
     "__version__",
     "bootstrap",
+    "compare",
+    "run",
     "simulate",
+    "sweep",
+    "verify",
     "workloads",
 ]
 
@@ -46,9 +54,15 @@ _PLACES = {
     "Estimate": "intervals",
     "Profile": "profile",
     "Requests": "tables",
+    "Run": "runs",
     "Simulation": "simulation",
+    "Sweep": "sweeps",
     "bootstrap": "intervals",
+    "compare": "runs",
+    "run": "runs",
     "simulate": "simulation",
+    "sweep": "sweeps",
+    "verify": "runs",
     "workloads": "simulation",
 }
 

@@ -21,4 +21,6 @@ def distribution_svg(latency_us: Mapping[str, float]) -> str:
         )
     style = "font-family:sans-serif;font-size:11px;fill:currentColor"
     height = 18 * len(bars) + 4
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="460" height="{height}" style="{style}">{"".join(rows)}</svg>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="460" height="{height}" style="{style}">{"".join(rows)}</svg>'
+    )

@@ -221,9 +221,7 @@ def simulate(
         if is_given:
             raise UsageError(f"{name} is for {'a trace' if workload is not None else 'a workload'}")
     core = _device(device, seed, capacity)
-    text, log, notes = _core.simulate(
-        core, device_arguments, load, table=table, keep=keep_requests, progress=progress
-    )
+    text, log, notes = _core.simulate(core, device_arguments, load, table=table, keep=keep_requests, progress=progress)
     figures: dict[str, Any] = json.loads(text)
     failed = figures["summary"]["failed"]
     if failed:

@@ -8,6 +8,7 @@ mod intervals;
 mod model;
 mod profile;
 mod simulate;
+mod sweep;
 mod table;
 
 use pyo3::prelude::*;
@@ -21,6 +22,8 @@ mod _core {
     use crate::profile::Profile;
     #[pymodule_export]
     use crate::simulate::{parse_bytes, parse_duration, simulate, workloads};
+    #[pymodule_export]
+    use crate::sweep::{SweepPlan, execute_task, sweep_command};
     #[pymodule_export]
     use crate::table::{Requests, read_requests};
 

@@ -177,7 +177,7 @@ impl DeviceModel for PythonModel {
             return None;
         }
         let soon = self.now + Nanos::from_nanos(1);
-        let bound = |py| self.object.call_method0(py, intern!(py, "bound"))?.extract::<u64>(py);
+        let bound = |py: Python<'_>| self.object.call_method0(py, intern!(py, "bound"))?.extract::<u64>(py);
         // Early is never wrong.
         let bound = if self.has_failed { Ok(0) } else { Python::attach(bound) };
         Some(bound.map_or(soon, |bound| soon.max(Nanos::from_nanos(bound))))

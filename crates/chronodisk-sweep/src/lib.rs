@@ -1,8 +1,8 @@
 //! The runner of matrices: every combination of some options, each with several seeds.
 //!
 //! A [`Sweep`] is read from a TOML file. [`Sweep::cells`] lists its cells; each is one call of the command, told apart
-//! by the content of all that its result depends on. [`run`] does the cells that are not there yet, and [`Results`]
-//! condenses them: figures with bootstrap intervals over the seeds, main effects, a table in Parquet.
+//! by the content of all that its result depends on. A [`Plan`] does the cells that are not there yet, in processes of
+//! this host, or hands each out as a [`Task`] that any process can do. [`Results`] condenses them: figures with bootstrap intervals over the seeds, main effects, a table in Parquet.
 //!
 //! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
 //! decided by which cell ends first.
@@ -28,7 +28,7 @@ pub use cell::{Cell, Value, changed_profile};
 pub use load::{GeneratedLoad, Load, LoadError};
 pub use replay::{ReplayOptions, Replayed, TraceArrivals};
 pub use results::{Effect, Group, Results, SWEEP_SCHEMA};
-pub use runner::{Done, Progress, Runner, run, write_results};
+pub use runner::{Done, Plan, Progress, Runner, Task, host_info};
 pub use sweep::{Command, Sweep};
 
 /// Why a sweep can't be done.

@@ -2,6 +2,7 @@
 
 use chronodisk_report::LogInfo;
 use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_sweep::BlockTrace;
 use chronodisk_trace::block::ReadCounts;
 use clap::{Args, ValueEnum};
 
