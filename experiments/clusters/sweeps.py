@@ -211,7 +211,7 @@ def on_ray(folder: Path) -> dict[str, Any]:
         import ray  # noqa: PLC0415
     except ImportError:
         return {"skipped": "no ray here"}
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         times = timed(lambda: chronodisk.sweep(FILE, folder, executor=RayExecutor()))
     finally:

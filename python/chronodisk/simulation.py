@@ -156,6 +156,15 @@ def simulate(
     """
     if (workload is None) == (trace is None):
         raise UsageError("expected a workload or a trace, and one of them")
+    for name, number, most in (
+        ("requests", requests, 1 << 63),
+        ("seed", seed, (1 << 64) - 1),
+        ("depth", depth, 1_000_000),
+        ("accept_bad", accept_bad, 1 << 63),
+        ("spread", spread or 0, (1 << 64) - 1),
+    ):
+        if not hasattr(number, "__index__") or not 0 <= number <= most:
+            raise UsageError(f"{name}={number!r}; expected a whole number from 0 to {most}")
     device_arguments = {
         "seed": seed,
         "capacity_bytes": None if capacity is None else size_bytes("capacity", capacity),

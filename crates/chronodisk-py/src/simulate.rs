@@ -40,7 +40,7 @@ pub(crate) fn workloads() -> Vec<(&'static str, &'static str)> {
 /// The device, beside its model.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct DeviceArguments {
+pub(crate) struct DeviceArguments {
     seed: u64,
     capacity_bytes: Option<u64>,
     speed: Option<f64>,

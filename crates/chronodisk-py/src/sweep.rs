@@ -96,7 +96,11 @@ impl SweepPlan {
         let (stop, count) = (AtomicBool::new(false), std::sync::atomic::AtomicUsize::new(0));
         let (found, raised) = py.detach(|| {
             std::thread::scope(|scope| {
-                let work = scope.spawn(|| self.plan.run(&stop, &|_| drop(count.fetch_add(1, Ordering::Relaxed))));
+                let work = scope.spawn(|| {
+                    self.plan.run(&stop, &|_| {
+                        count.fetch_add(1, Ordering::Relaxed);
+                    })
+                });
                 let mut raised = None;
                 while !work.is_finished() {
                     std::thread::park_timeout(Duration::from_millis(50));
