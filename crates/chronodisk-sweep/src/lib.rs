@@ -2,7 +2,8 @@
 //!
 //! A [`Sweep`] is read from a TOML file. [`Sweep::cells`] lists its cells; each is one call of the command, told apart
 //! by the content of all that its result depends on. A [`Plan`] does the cells that are not there yet, in processes of
-//! this host, or hands each out as a [`Task`] that any process can do. [`Results`] condenses them: figures with bootstrap intervals over the seeds, main effects, a table in Parquet.
+//! this host, or hands each out as a [`Task`] that any process can do. [`Results`] condenses them: figures with
+//! bootstrap intervals over the seeds, main effects, a table in Parquet.
 //!
 //! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
 //! decided by which cell ends first.
