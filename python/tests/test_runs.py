@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import chronodisk
-from chronodisk import command
+from chronodisk import Requests, Run, command
 
 try:
     command.executable()
@@ -59,6 +59,14 @@ def test_a_class_of_python_is_the_device_of_a_guest(state: Path, monkeypatch: py
 
     other = chronodisk.run(["--device", "constant-1ms", "--capacity", "128MiB", "--", "true"], output=state / "other")
     assert chronodisk.verify(other)["identical"] is True
+    # The folder of a guest's run is a trace for the command: its requests by their time stamps, to the nanosecond.
+    replayed = state / "replayed"
+    words = ["simulate", "--device", "constant-1ms", "--capacity", "128MiB", "--trace", str(other.directory)]
+    command.call([*words, "--output", str(replayed)])
+    due = [
+        Requests.read(path).to_pyarrow()["due_ns"].to_pylist() for path in (other.log_path(), Run(replayed).log_path())
+    ]
+    assert due[0] == due[1] and len(due[0]) > 10
     compared = chronodisk.compare(other, run)
     assert len(compared["runs"] if "runs" in compared else compared["rows"]) == 2
     assert "constant-1ms" in other._repr_html_()
