@@ -260,3 +260,56 @@ fn tasks_that_are_done_elsewhere_give_equal_bytes() {
     let error = plan.task(0).execute(&worker, &stop).unwrap_err();
     assert!(error.to_string().contains("is not the chronodisk that the sweep was begun with"), "{error}");
 }
+
+/// Pieces of files, right and wrong ones.
+const PIECES: [&str; 24] = [
+    "command = 'simulate'\n",
+    "command = 'run'\n",
+    "command = 5\n",
+    "seeds = 3\n",
+    "seeds = 10000\n",
+    "seeds = -1\n",
+    "seeds = 9223372036854775807\n",
+    "setup = 'true'\n",
+    "drop_caches = true\n",
+    "[options]\n",
+    "[axes]\n",
+    "[axes.profile]\n",
+    "device = 'null'\n",
+    "device = ['null', 'constant-1ms']\n",
+    "depth = [1, 2.5, 'x', true]\n",
+    "depth = []\n",
+    "depth = [1, 1]\n",
+    "requests = [[1, 2], [3]]\n",
+    "cmd = ['a', ['b']]\n",
+    "capacity = 1979-05-27\n",
+    "'profile.time' = [inf]\n",
+    "workload = \"\\u00e9\\ud800\"\n",
+    "trace = ['\u{0}', '']\n",
+    "= [ ' \" \u{1f980}",
+];
+
+proptest::proptest! {
+    /// A file that anybody wrote is refused with a message, or each of its cells is another one.
+    #[test]
+    fn any_file_is_refused_or_has_each_cell_once(
+        pieces in proptest::collection::vec(0..PIECES.len(), 0..9),
+        cut in 0_usize..400,
+    ) {
+        let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+        let end = (0..=cut.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        for text in [&text[..], &text[..end], &text[end..]] {
+            match Sweep::parse(text, "x.toml", options) {
+                Err(error) => assert!(error.to_string().starts_with("x.toml:"), "{error}"),
+                Ok(sweep) => {
+                    let cells = sweep.axes.values().fold(sweep.seeds, |cells, values| cells * values.len() as u64);
+                    if cells <= 1_000 {
+                        let found = sweep.cells();
+                        assert_eq!(found.len() as u64, cells);
+                        assert!(found.iter().enumerate().all(|(index, cell)| !found[..index].contains(cell)));
+                    }
+                }
+            }
+        }
+    }
+}
