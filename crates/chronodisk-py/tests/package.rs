@@ -17,6 +17,10 @@ fn assemble(source: &Path, module: &Path) -> PathBuf {
     let _ = fs::remove_dir_all(&root);
     fs::create_dir_all(root.join("chronodisk")).unwrap();
     for entry in fs::read_dir(source.join("chronodisk")).unwrap().map(Result::unwrap) {
+        // Somebody may have put another build of the module or of the command there.
+        if entry.path().extension().is_some_and(|extension| extension == "so") || entry.file_name() == "bin" {
+            continue;
+        }
         symlink(entry.path(), root.join("chronodisk").join(entry.file_name())).unwrap();
     }
     symlink(module, root.join("chronodisk/_core.abi3.so")).unwrap();

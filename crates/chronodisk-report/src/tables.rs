@@ -46,6 +46,9 @@ pub fn records_of_table(label: &str, batch: &RecordBatch, first_row: u64) -> Res
             None => absent(name, field.data_type(), batch.num_rows(), first_row)
                 .ok_or_else(|| wrong((None, "missing".to_owned())))?,
         };
+        if !field.is_nullable() && column.null_count() > 0 {
+            return Err(wrong((None, format!("{} values are missing; expected none", column.null_count()))));
+        }
         columns.push(column);
     }
     let whole = RecordBatch::try_new(SCHEMA.clone(), columns).map_err(|error| ReportError::Column {
