@@ -24,7 +24,7 @@ mod run_stores;
 mod runs;
 mod snapshot;
 mod squash;
-mod stages;
+mod status_line;
 mod stored;
 mod suggest;
 mod version;

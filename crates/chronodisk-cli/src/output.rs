@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use chronodisk_report::{RunResult, render_run_summary};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{GraphicalTheme, ThemeCharacters, ThemeStyles};
 use serde::Serialize;
@@ -32,6 +33,14 @@ pub fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// Writes a line for people to standard error, which may be closed.
 pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Shows the summary of a run; to a user who wants quiet, its warnings alone.
+pub fn summary(result: &RunResult, quiet: bool) {
+    match quiet {
+        false => note(render_run_summary(result).trim_end()),
+        true => result.warnings.iter().for_each(|warning| note(format_args!("warning: {warning}"))),
+    }
 }
 
 /// A number of bytes with a decimal unit and three digits, as `ls` and disks have it.

@@ -234,6 +234,11 @@ static uint64_t kernel_in_all(const struct accounts *a, struct cpu_reading now)
 }
 
 /* The guest's CPU time on its processor: programs in full, the kernel's by its work. */
+static uint64_t boot_speed(const struct accounts *a)
+{
+	return a->page->clock == CHRONODISK_CLOCK_STOPPING ? BOOT_SPEED : 1;
+}
+
 uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now)
 {
 	uint64_t user = a->user_cpu_nanos;
@@ -244,7 +249,9 @@ uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now
 	uint64_t work = charge_for_work(a, less(kernel_in_all(a, now), a->work_since_cpu));
 	uint64_t spent = user + a->charged_work_nanos + work;
 	/* A slower clock would make the boot, which waits for ticks, last as many times as long. */
-	if (!a->booted || a->page->cpu_speed_millionths == 1000000u)
+	if (!a->booted)
+		return spent * boot_speed(a);
+	if (a->page->cpu_speed_millionths == 1000000u)
 		return spent;
 	return (uint64_t)((unsigned __int128)spent * 1000000u / a->page->cpu_speed_millionths);
 }
@@ -341,8 +348,7 @@ uint64_t accounts_alarm_wait(struct accounts *a, uint64_t now, uint64_t target)
 	uint64_t wait = less(target, now);
 	if (wait && a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
 		uint64_t scale = scale_of_work(a);
-		if (a->booted)
-			wait = millionths(wait, a->page->cpu_speed_millionths);
+		wait = a->booted ? millionths(wait, a->page->cpu_speed_millionths) : wait / boot_speed(a);
 		if (a->booted && !(a->running_pid && a->running_user_code) && scale && scale < 1000000u)
 			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale),
 				       wait + LATENESS_MAXIMUM_NANOS);

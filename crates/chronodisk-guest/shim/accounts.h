@@ -24,6 +24,9 @@
 /* A program that has computed for so long without coming back is taken to spin. */
 #define SPIN_CPU_NANOS 2000000000ull
 
+/* The distribution's kernel compares ways of computing RAID 6 for 16 ticks each, a second in all: see `booted`. */
+#define BOOT_SPEED 16u
+
 /* Programs whose system call transfers bytes, at once. */
 #define TRANSFERS_MAX 64
 
@@ -37,7 +40,8 @@ struct accounts {
 	struct chronodisk_page *page; /* the terms, and the counters */
 
 	/* Until the device is first used the guest's kernel boots, and measures itself in loops that end
-	 * after so many ticks; its CPU time counts in full, or these loops would last many times as long. */
+	 * after so many ticks; its CPU time counts in full, or these loops would last many times as long. On a
+	 * stopping clock it counts BOOT_SPEED times, so that they are soon over. */
 	int booted;
 
 	/* V = base + offset_nanos while the clock runs. */

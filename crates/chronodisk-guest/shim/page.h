@@ -13,7 +13,7 @@
 #define PAGE_BYTES 4096
 
 /* "chrono" and the size of struct chronodisk_page, so that two builds can't be mixed unnoticed. */
-#define PAGE_MAGIC 0x6368726f6e6f02c8ull
+#define PAGE_MAGIC 0x6368726f6e6f02d8ull
 
 /* The instant of nothing. */
 #define CHRONODISK_NEVER 0xffffffffffffffffull
@@ -192,6 +192,8 @@ struct chronodisk_page {
 	/* Written by the backend while the guest stands still. */
 	const volatile uint64_t completion_bound; /* No completion is due before this; NEVER if none is. */
 	const volatile uint64_t outstanding; /* Requests that have not completed. */
+	const volatile uint64_t requests; /* Requests that have arrived. */
+	const volatile uint64_t request_bytes; /* Bytes that they read and write. */
 
 	/* Written by the guest's clock. */
 	volatile uint64_t virtual_now; /* The clock when it last stopped. */
@@ -247,32 +249,34 @@ _Static_assert(offsetof(struct chronodisk_page, launcher_owes) == 376, "src/shar
 _Static_assert(offsetof(struct chronodisk_page, input_awaited) == 384, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, completion_bound) == 392, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_page, outstanding) == 400, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 408, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kicks) == 416, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, issuer) == 424, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 432, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, interrupts) == 440, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumps) == 448, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 456, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 464, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 472, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, traps) == 480, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 488, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 496, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 504, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 512, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 520, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 528, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 536, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, alarms) == 544, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 552, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, spins) == 560, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 568, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, new_faults) == 576, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, worked) == 584, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 696, "src/shared/layout.rs");
-_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 704, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_page) == 712, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, requests) == 408, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, request_bytes) == 416, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, virtual_now) == 424, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kicks) == 432, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, issuer) == 440, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, idle_exchanges) == 448, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, interrupts) == 456, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumps) == 464, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, jumped_nanos) == 472, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, stopped_host_nanos) == 480, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, tsc_reads) == 488, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, traps) == 496, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_cpu_nanos) == 504, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_work_nanos) == 512, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_counted_nanos) == 520, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, kernel_in_full_nanos) == 528, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, user_cpu_nanos) == 536, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_read_bytes) == 544, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, host_tree_written_bytes) == 552, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, alarms) == 560, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, cold_nanos) == 568, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, spins) == 576, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, trap_overhead_nanos) == 584, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, new_faults) == 592, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, worked) == 600, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_pid) == 712, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_page, lost_signal) == 720, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_page) == 728, "src/shared/layout.rs");
 
 /* What the guest's clock asks; the guest stands still until the answer. */
 struct chronodisk_question {

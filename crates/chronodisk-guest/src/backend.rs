@@ -281,6 +281,7 @@ impl VirtualTime {
 impl RequestHandler for Arrivals<'_> {
     fn arrived(&mut self, mut arrival: Arrival) {
         arrival.request.issuer = self.time.page.issuer();
+        self.time.page.count_request(arrival.request.len_bytes());
         self.time.clock.kick(self.time.page.virtual_now());
         self.time.clock.arrive(self.device, arrival.request, arrival.bytes());
     }

@@ -31,6 +31,7 @@ pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
 use crate::page::{ClockCounters, ClockOptions, ClockPage, INTERRUPT_NANOS_DEFAULT};
 use crate::processes::{Backend, Guest, Inheritance, describe};
+use crate::progress::{PROGRESS_INTERVAL, Progress, Pulse, RunEvent, Screen};
 use crate::recording::Recording;
 use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
@@ -116,12 +117,12 @@ pub struct ReplayOptions {
 
 /// Runs the command in a guest on the emulated device.
 ///
-/// `on_stage` is told as each stage of the guest's life ends. Call it from the process's main
-/// thread: the guest dies with the thread that started it.
+/// `on_event` is told of each stage of the guest's life that ends and of the command's progress. Call it from the
+/// process's main thread: the guest dies with the thread that started it.
 ///
 /// # Errors
 /// When the host lacks something, the device can't be made, or the guest fails outside the command.
-pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunOutcome, RunError> {
+pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<RunOutcome, RunError> {
     let kernel = UserModeLinux::for_clock(&options.time, options.kernel.as_deref())?;
     if let Some((program, package)) = options.file_system.maker() {
         host::require_program(program, package)?;
@@ -177,6 +178,8 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         relay: Relay::default(),
         outputs: Outputs::standard().doing("sharing the standard streams")?,
         output_failure: None,
+        screen: Screen::default(),
+        pulse: Pulse::new(),
         stages: BTreeMap::new(),
         command_began: None,
         command_ended: None,
@@ -185,7 +188,7 @@ pub fn run(options: &RunOptions, on_stage: &mut dyn FnMut(Stage)) -> Result<RunO
         file_system,
     };
     run.say_hello(&kernel)?;
-    run.relay_until_end(on_stage)?;
+    run.relay_until_end(on_event)?;
     run.collect()
 }
 
@@ -227,6 +230,8 @@ struct Run<'a> {
     outputs: Outputs,
     /// What was wrong with our own streams.
     output_failure: Option<String>,
+    screen: Screen,
+    pulse: Pulse,
     stages: BTreeMap<Stage, Nanos>,
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
@@ -311,9 +316,9 @@ impl Run<'_> {
         [stdin, if self.options.stdout_to_stderr { stderr } else { stdout }, stderr]
     }
 
-    fn relay_until_end(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<(), RunError> {
-        let status = self.relay_until_guest_ended(on_stage)?;
-        while self.read_guest(on_stage)? {}
+    fn relay_until_end(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<(), RunError> {
+        let status = self.relay_until_guest_ended(on_event)?;
+        while self.read_guest(on_event)? {}
         self.guest.read_console();
         self.write_out_the_rest()?;
         self.terminal = None;
@@ -327,7 +332,7 @@ impl Run<'_> {
         }
     }
 
-    fn relay_until_guest_ended(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<ExitStatus, RunError> {
+    fn relay_until_guest_ended(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<ExitStatus, RunError> {
         loop {
             let ready = self.wait()?;
             if ready.signals {
@@ -339,7 +344,7 @@ impl Run<'_> {
             if ready.guest_line && !self.outputs.are_full() {
                 // Until it is known what follows from it; or the guest would see its words gone and nothing owed.
                 self.page.set_launcher_owes(true);
-                self.read_guest(on_stage)?;
+                self.read_guest(on_event)?;
             }
             if ready.stdin {
                 self.read_stdin();
@@ -347,6 +352,13 @@ impl Run<'_> {
             self.write_out();
             self.write_guest()?;
             self.say_what_is_owed();
+            if self.pulse.beats()
+                && self.screen.is_free()
+                && self.outputs.are_empty()
+                && let Some(progress) = self.progress()
+            {
+                on_event(RunEvent::Progress(progress));
+            }
             if let Some(status) = self.guest.child.try_wait().doing("waiting for the guest")? {
                 return Ok(status);
             }
@@ -381,8 +393,8 @@ impl Run<'_> {
         }
         let outputs_at = waits.len();
         waits.extend(self.outputs.waits());
-        // Standard input of a job in the background becomes ours without an event.
-        wait_for(&mut waits, Duration::from_secs(1)).doing("waiting for the guest")?;
+        // Standard input of a job in the background becomes ours without an event, and progress is to be told.
+        wait_for(&mut waits, PROGRESS_INTERVAL).doing("waiting for the guest")?;
         let ready = |index: usize| !waits[index].revents().is_empty();
         Ok(Ready { signals: ready(0), console: ready(1), guest_line: ready(2), stdin: outputs_at == 6 && ready(5) })
     }
@@ -423,7 +435,7 @@ impl Run<'_> {
     }
 
     /// Takes what the guest has sent, a bounded part of it at once; false if there was nothing.
-    fn read_guest(&mut self, on_stage: &mut dyn FnMut(Stage)) -> Result<bool, RunError> {
+    fn read_guest(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<bool, RunError> {
         let mut bytes = [0; 64 << 10];
         let mut got_some = false;
         for _ in 0..4 {
@@ -441,19 +453,19 @@ impl Run<'_> {
         }
         loop {
             match self.relay.decoder.next() {
-                Ok(Some((kind, payload))) => self.take_frame(kind, &payload, on_stage)?,
+                Ok(Some((kind, payload))) => self.take_frame(kind, &payload, on_event)?,
                 Ok(None) => return Ok(got_some),
                 Err(error) => return Err(RunError::Stage(Stage::Command, error.to_string())),
             }
         }
     }
 
-    fn take_frame(&mut self, kind: Kind, payload: &[u8], on_stage: &mut dyn FnMut(Stage)) -> Result<(), RunError> {
+    fn take_frame(&mut self, kind: Kind, payload: &[u8], on_event: &mut dyn FnMut(RunEvent)) -> Result<(), RunError> {
         let unreadable = |error: serde_json::Error| RunError::Stage(Stage::Boot, error.to_string());
         match kind {
-            Kind::Stdout => self.outputs.put(self.stdout_target(), payload),
-            Kind::Stderr => self.outputs.put(Target::Stderr, payload),
-            Kind::Terminal => self.outputs.put(Target::Terminal, payload),
+            Kind::Stdout => self.put(self.stdout_target(), payload, on_event),
+            Kind::Stderr => self.put(Target::Stderr, payload, on_event),
+            Kind::Terminal => self.put(Target::Terminal, payload, on_event),
             Kind::Credit => {
                 let credit: [u8; 4] = payload.try_into().unwrap_or_default();
                 self.relay.credit_bytes += u32::from_le_bytes(credit) as usize;
@@ -466,7 +478,7 @@ impl Run<'_> {
             Kind::Mark => {
                 let mark: Mark = serde_json::from_slice(payload).map_err(unreadable)?;
                 self.take_mark(&mark);
-                on_stage(mark.stage);
+                on_event(RunEvent::Stage(mark.stage));
             }
             Kind::Ending => self.ending = Some(serde_json::from_slice(payload).map_err(unreadable)?),
             Kind::Hello
@@ -478,6 +490,29 @@ impl Run<'_> {
             | Kind::StderrClosed => {}
         }
         Ok(())
+    }
+
+    /// Passes on output of the command.
+    fn put(&mut self, target: Target, bytes: &[u8], on_event: &mut dyn FnMut(RunEvent)) {
+        let [_, stdout, stderr] = host::terminals();
+        if matches!(
+            (target, stdout, stderr),
+            (Target::Terminal, ..) | (Target::Stdout, true, _) | (Target::Stderr, _, true)
+        ) {
+            on_event(RunEvent::Output);
+            self.screen.saw(bytes);
+        }
+        self.outputs.put(target, bytes);
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        let began = self.command_began.as_ref().filter(|_| self.runs())?;
+        let host = began.host.elapsed();
+        let guest = match self.options.time {
+            GuestTime::Real => Nanos::from_nanos(host.as_nanos() as u64),
+            _ => Nanos::from_nanos(self.page.counters().virtual_nanos.saturating_sub(began.counters.virtual_nanos)),
+        };
+        Some(Progress { guest, host, traffic: self.page.traffic() })
     }
 
     /// The guest's time at a reading of its time stamp counter.

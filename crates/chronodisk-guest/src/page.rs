@@ -102,6 +102,17 @@ pub struct ClockPage<W> {
     writer: W,
 }
 
+/// What a guest's devices have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests that have arrived.
+    pub requests: u64,
+    /// Bytes that they read and write.
+    pub bytes: u64,
+    /// Requests that have not completed.
+    pub outstanding: u64,
+}
+
 impl ClockPage<Launcher> {
     /// Makes a page for a guest.
     ///
@@ -205,6 +216,17 @@ impl ClockPage<Launcher> {
         })
     }
 
+    /// What the devices have done so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let words = self.words();
+        Traffic {
+            requests: words.requests.get(),
+            bytes: words.request_bytes.get(),
+            outstanding: words.outstanding.get(),
+        }
+    }
+
     /// The process of the guest that something outside of it has killed, and the signal's number, if one was.
     #[must_use]
     pub fn lost_process(&self) -> Option<(u64, i32)> {
@@ -254,6 +276,13 @@ impl ClockPage<Backend> {
     #[must_use]
     pub fn host_now(&self) -> Nanos {
         monotonic().saturating_sub(Nanos::from_nanos(self.words().host_origin_nanos.get()))
+    }
+
+    /// Counts a request that has arrived.
+    pub fn count_request(&self, bytes: u64) {
+        let words = self.words();
+        words.requests.set(&self.writer, words.requests.get() + 1);
+        words.request_bytes.set(&self.writer, words.request_bytes.get().saturating_add(bytes));
     }
 
     /// Says when the device next needs the guest. Only while the guest stands still.

@@ -200,6 +200,7 @@ impl RequestHandler for Arrivals<'_> {
         let mut request = arrival.request;
         let (transport, connection) = (time.transport, u32::from(self.device.0));
         request.issuer = time.page.issuer();
+        time.page.count_request(request.len_bytes());
         request.id = RealId { transport, connection, slot: time.names.take(request.id) }.pack();
         time.clock.arrive(time.page.virtual_now(), Found::Busy, self.device, request, arrival.bytes());
     }

@@ -78,7 +78,17 @@ static void a_faster_processor_takes_less(void)
 	SET(cpu_speed_millionths, 2000000);
 	run(0, 0, 50000 + TRAP_NANOS, CHRONODISK_WORK_OTHER);
 	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 25000);
+}
+
+static void a_boot_on_a_stopping_clock_is_soon_over(void)
+{
+	begin();
+	SET(cpu_speed_millionths, 2000000);
+	run(0, 0, 50000 + TRAP_NANOS, CHRONODISK_WORK_OTHER);
 	accounts.booted = 0;
+	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 50000 * BOOT_SPEED);
+	EXPECT(accounts_alarm_wait(&accounts, 0, 10000000), 10000000 / BOOT_SPEED);
+	SET(clock, CHRONODISK_CLOCK_EXACT);
 	EXPECT(accounts_measured_base(&accounts, reading(0, 0)), 50000);
 }
 
@@ -476,6 +486,7 @@ int main(void)
 {
 	programs_count_in_full_but_for_their_stops();
 	a_faster_processor_takes_less();
+	a_boot_on_a_stopping_clock_is_soon_over();
 	what_a_short_stretch_can_not_give_the_next_one_owes();
 	work_counts_by_its_kind();
 	work_counts_something_whatever_is_taken_off();

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_device::Speed;
-use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, Recording, RunError, RunOptions, RunOutcome, Stage};
-use chronodisk_report::{EndedBy, RunResult, render_run_summary};
+use chronodisk_guest::{
+    DEVICES_MAX, FileSystem, GuestTime, Recording, RunError, RunEvent, RunOptions, RunOutcome, Stage,
+};
+use chronodisk_report::{EndedBy, RunResult};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
@@ -29,7 +31,7 @@ use crate::reps::Reps;
 use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run_result};
 use crate::run_stores::{self, NewFiles};
 use crate::squash::SquashArguments;
-use crate::stages::StageLine;
+use crate::status_line::GuestStatus;
 use crate::{output, quantity, runs, stored};
 
 /// Runs a program in a Linux guest on an emulated device
@@ -224,6 +226,10 @@ pub struct GuestArguments {
     #[arg(long)]
     json: bool,
 
+    /// Shows neither the status line nor the summary; warnings and errors are shown
+    #[arg(long, short)]
+    quiet: bool,
+
     /// Diagnostic: delays each call of the model by this host time, or by a random one in a range such as 0us..2ms.
     /// The guest's results must not change
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = quantity::duration_range)]
@@ -366,11 +372,13 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
     }
     if !run.result.reps.is_empty() {
         // Before anything that may fail, such as a standard output on a full disk.
-        output::note(render_run_summary(&run.result).trim_end());
+        output::summary(&run.result, arguments.quiet);
     }
     if run.is_kept {
         runs::remember(&directory);
-        output::note(format_args!("result: {}", directory.display()));
+        if !arguments.quiet {
+            output::note(format_args!("result: {}", directory.display()));
+        }
     }
     if arguments.json {
         output::data(&run.result.to_json()).map_err(Failure::after_start)?;
@@ -482,12 +490,12 @@ fn repeat(
     result.labels = arguments.labels.labels();
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
     while arguments.reps.wants_more(&run.result) {
-        if arguments.reps != Reps::Fixed(1) {
+        if arguments.reps != Reps::Fixed(1) && !arguments.quiet {
             output::note(arguments.reps.of(&run.result));
         }
         let (index, seeds_before) = arguments.reps.next(&run.result);
         let seed = arguments.seed.wrapping_add(seeds_before);
-        let mut line = StageLine::new(options.file_system);
+        let mut status = GuestStatus::new(options.file_system, arguments.quiet);
         // The first made the file system that the next replace.
         let overwrite = options.overwrite || seeds_before > 0;
         let mut options = RunOptions { seed, overwrite, ..options.clone() };
@@ -495,11 +503,11 @@ fn repeat(
             run.fails(failure);
             return run;
         }
-        let outcome = chronodisk_guest::run(&options, &mut |stage| {
-            run.command_began |= stage == Stage::Command;
-            line.ended(stage);
+        let outcome = chronodisk_guest::run(&options, &mut |event| {
+            run.command_began |= event == RunEvent::Stage(Stage::Command);
+            status.saw(event);
         });
-        line.clear();
+        status.clear();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(RunError::Interrupted { signal }) => {

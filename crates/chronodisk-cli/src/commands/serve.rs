@@ -19,7 +19,7 @@ use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_native::Attachment;
-use chronodisk_report::{ShadowResult, render_run_summary};
+use chronodisk_report::ShadowResult;
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 
@@ -37,6 +37,7 @@ use crate::native_run;
 use crate::options::CommandOptions;
 use crate::run_result::{Served, served};
 use crate::squash::SquashArguments;
+use crate::status_line::StatusLine;
 use crate::{output, quantity, runs, stored};
 
 /// Serves an emulated device over NBD or to a virtual machine, in real time
@@ -172,6 +173,10 @@ pub struct Arguments {
     #[arg(long)]
     stats: bool,
 
+    /// Shows neither the status line nor the summary; warnings and errors are shown
+    #[arg(long, short)]
+    quiet: bool,
+
     /// Serves metrics for Prometheus at http://HOST:PORT/metrics. A bare PORT listens on the loopback interface;
     /// another address needs --insecure
     #[arg(long, value_name = "HOST:PORT|PORT", value_parser = metrics_address)]
@@ -297,8 +302,15 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         }
     };
     new_store.keep();
-    let mut show = || show_figures(&server, &gathered);
-    let status = ending::wait(signals, child, arguments.stats.then_some(&mut show as &mut dyn FnMut()))?;
+    // Where the program of --run writes to the terminal, a line that is drawn there would be in its way.
+    let line = StatusLine::new(arguments.quiet || child.is_some());
+    let mut show = || match figures(&server, &gathered) {
+        figures if arguments.stats => output::note(figures),
+        figures => line.say(figures),
+    };
+    let wanted = arguments.stats || line.is_shown();
+    let status = ending::wait(signals, child, wanted.then_some(&mut show as &mut dyn FnMut()))?;
+    line.clear();
     // The block device goes before the server that it needs.
     drop((pidfile, metrics, attachment));
     let mut outcome = server.stop();
@@ -375,16 +387,16 @@ fn show_metrics(address: &Address, metrics: Metrics) -> Result<PageServer, Failu
     Ok(server)
 }
 
-/// What `--stats` prints: a line for the second that has passed.
-fn show_figures(server: &Server, gathered: &Gathered) {
+/// What `--stats` prints, and the status line on a terminal: a line for the second that has passed.
+fn figures(server: &Server, gathered: &Gathered) -> String {
     let engine = server.statistics().engine;
     let (requests, bytes, lateness) = gathered.recent();
-    output::note(format_args!(
+    format!(
         "{requests} requests/s, {:.1} MB/s, {} outstanding, lateness p50 {}",
         bytes as f64 / 1e6,
         engine.arrivals - engine.completions,
         lateness.map_or("-".to_owned(), |lateness| lateness.to_string()),
-    ));
+    )
 }
 
 fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
@@ -536,10 +548,12 @@ fn keep(
     drop(state);
     (result.options_given, result.options) = (recorded.given(), recorded.all());
     result.labels = arguments.labels.labels();
-    output::note(render_run_summary(&result).trim_end());
+    output::summary(&result, arguments.quiet);
     let shown = if arguments.json { output::data(&result.to_json()) } else { Ok(()) };
     stored::write_run(directory, &result)?;
     runs::remember(directory);
-    output::note(format_args!("result: {}", directory.display()));
+    if !arguments.quiet {
+        output::note(format_args!("result: {}", directory.display()));
+    }
     shown
 }

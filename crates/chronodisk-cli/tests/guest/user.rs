@@ -266,6 +266,35 @@ fn a_terminal_is_a_terminal_in_the_guest() {
     assert!(shown.contains("got:typed"), "{shown}");
 }
 
+#[test]
+fn a_terminal_shows_what_a_long_command_does() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let own = env!("CARGO_BIN_EXE_chronodisk");
+    let shown = |options: &str, begin: &str| {
+        let program = format!("{begin}; i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo end");
+        let line = format!("{own} run --device null --fs none {options} -- sh -c \"{program}\"").replace('$', "\\$");
+        let mut script = Command::new("script");
+        script
+            .args(["-q", "-e", "-c", &line, "/dev/null"])
+            .env("XDG_STATE_HOME", chronodisk.results.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        die_with_the_test(&mut script);
+        let output = script.output().unwrap();
+        assert!(output.status.success() && text(&output.stdout).contains("end"), "{}", text(&output.stdout));
+        text(&output.stdout).to_owned()
+    };
+    let normal = shown("", "echo begin");
+    assert!(normal.contains("guest time ") && normal.contains(" requests/s, "), "{normal}");
+    let quiet = shown("--quiet", "echo begin");
+    assert!(!quiet.contains("guest") && !quiet.contains("result"), "{quiet}");
+    // A line that the command has begun stays its own, and so does a screen that it controls.
+    for begin in ["printf name:", "printf '\\033[7m\\n'"] {
+        let shown = shown("", begin);
+        assert!(!shown.contains("guest time "), "{shown}");
+    }
+}
+
 /// The number on a line of its own that the program wrote before the summary.
 fn first_number(stderr: &[u8]) -> u64 {
     text(stderr).lines().find_map(|line| line.parse().ok()).unwrap_or_else(|| panic!("{}", text(stderr)))

@@ -18,7 +18,7 @@ use std::time::Duration;
 use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
-pub use native::{HeldSignals, NativeFolder, NativeRun, Processors, kernel_threads_cpu, native_run};
+pub use native::{HeldSignals, KernelThreads, NativeFolder, NativeRun, Processors, native_run};
 pub use probes::{PROBES, Probe, run_as_probe};
 
 use crate::costs::{KERNEL_SCALE_DEFAULT, KernelCosts, Work, Worked};

@@ -1,5 +1,6 @@
 //! Programs on this host itself, in memory.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -127,28 +128,45 @@ impl Drop for NativeFolder {
     }
 }
 
-/// CPU time so far of all threads of the host's kernel that do file systems' work: write-back, journals, compression.
-/// Loop devices' are not among them, which copy to the file that stands for a device.
-///
-/// # Errors
-/// When /proc can't be read.
-pub fn kernel_threads_cpu() -> io::Result<Duration> {
-    const NAMES: [&str; 4] = ["kworker", "btrfs", "jbd2", "xfs"];
-    let mut sum = Duration::ZERO;
-    for process in fs::read_dir("/proc")? {
-        let path = process?.path();
-        // A thread that ends meanwhile has no files.
-        let (Ok(name), Ok(times)) = (fs::read_to_string(path.join("comm")), fs::read_to_string(path.join("schedstat")))
-        else {
-            continue;
-        };
-        let is_kernels = fs::read(path.join("cmdline")).is_ok_and(|words| words.is_empty());
-        if is_kernels && NAMES.iter().any(|prefix| name.starts_with(prefix)) && !name.contains("loop") {
-            let nanos = times.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0);
-            sum += Duration::from_nanos(nanos);
+/// CPU time so far of each thread of the host's kernel that does file systems' work: write-back, journals, compression,
+/// and the loop device that stands for a disk. A worker's name changes with its work, so threads are told apart by
+/// number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelThreads(BTreeMap<u32, Duration>);
+
+impl KernelThreads {
+    /// As of now.
+    ///
+    /// # Errors
+    /// When /proc can't be read.
+    pub fn now() -> io::Result<Self> {
+        const NAMES: [&str; 5] = ["kworker", "btrfs", "jbd2", "xfs", "loop"];
+        let mut threads = BTreeMap::new();
+        for process in fs::read_dir("/proc")? {
+            let path = process?.path();
+            let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            let Some(number) = number else { continue };
+            let read = |file: &str| fs::read_to_string(path.join(file));
+            // A thread that ends meanwhile has no files.
+            let (Ok(name), Ok(times)) = (read("comm"), read("schedstat")) else { continue };
+            let is_kernels = fs::read(path.join("cmdline")).is_ok_and(|words| words.is_empty());
+            if is_kernels && NAMES.iter().any(|prefix| name.starts_with(prefix)) {
+                let nanos = times.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0);
+                threads.insert(number, Duration::from_nanos(nanos));
+            }
         }
+        Ok(KernelThreads(threads))
     }
-    Ok(sum)
+
+    /// What they have used since `before`. A thread that has ended meanwhile counts nothing.
+    #[must_use]
+    pub fn since(&self, before: &KernelThreads) -> Duration {
+        let used = |(number, now): (&u32, &Duration)| match before.0.get(number) {
+            Some(before) => now.saturating_sub(*before),
+            None => *now,
+        };
+        self.0.iter().map(used).sum()
+    }
 }
 
 /// What a program took on this host.
@@ -258,6 +276,16 @@ fn end_or_signal(pid: libc::pid_t, signals: &Signals) -> io::Result<Option<i32>>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_come_and_go_add_only_what_they_use() {
+        let threads = |of: &[(u32, u64)]| {
+            KernelThreads(of.iter().map(|(number, ms)| (*number, Duration::from_millis(*ms))).collect())
+        };
+        let (before, after) = (threads(&[(1, 3000), (2, 100), (3, 7)]), threads(&[(2, 130), (3, 7), (4, 5)]));
+        assert_eq!(after.since(&before), Duration::from_millis(35));
+        KernelThreads::now().unwrap();
+    }
 
     #[test]
     fn a_native_run_counts_the_children_too() {

@@ -183,6 +183,10 @@ shared_struct! {
         completion_bound: Word<Backend>,
         /// Requests that have not completed.
         outstanding: Word<Backend>,
+        /// Requests that have arrived.
+        requests: Word<Backend>,
+        /// Bytes that they read and write.
+        request_bytes: Word<Backend>,
 
         /// The clock when it last stopped.
         virtual_now: Word<Shim>,

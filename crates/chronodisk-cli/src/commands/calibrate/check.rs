@@ -15,16 +15,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use chronodisk_guest::calibration::{self, NativeFolder, NativeRun, Processors, native_run};
-use chronodisk_guest::{FileSystem, RunError, RunOutcome, Stage, Work};
+use chronodisk_guest::{FileSystem, KernelCosts, RunError, RunOutcome, Stage, Work};
 use serde::Serialize;
 
-use super::{MOUNT_POINT, guest, interrupted};
+use super::{Arguments, MOUNT_POINT, guest, interrupted, kept_costs};
 use crate::commands::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
 /// Version of the JSON.
-const SCHEMA: &str = "chronodisk.calibration-check/3";
+const SCHEMA: &str = "chronodisk.calibration-check/4";
 /// Beyond this a program's run time is not credible.
 const ERROR_MAX_PERCENT: f64 = 10.0;
 
@@ -114,6 +114,8 @@ ffmpeg -v error -nostdin -threads 1 -i a.mpg -threads 1 -f rawvideo a.yuv
 struct Report {
     schema: &'static str,
     calibrated: bool,
+    /// The one factor that was checked instead of the costs by kind.
+    kernel_scale: Option<f64>,
     reps: u32,
     /// That the programs work in, on both sides.
     file_system: &'static str,
@@ -202,12 +204,15 @@ impl GuestRun {
 }
 
 /// Runs the programs that were named, or all.
-pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
+pub fn execute(arguments: &Arguments) -> Outcome {
+    let (names, reps) = (&arguments.program, arguments.reps);
+    let costs = arguments.kernel_scale.map_or_else(kept_costs, KernelCosts::uniform);
     let folder =
         NativeFolder::make().map_err(|error| Failure::host(format!("can't create a directory in memory: {error}")))?;
     let mut report = Report {
         schema: SCHEMA,
         calibrated: calibration::kept().is_some(),
+        kernel_scale: arguments.kernel_scale,
         reps,
         file_system: file_system_name(folder.file_system()),
         error_max_percent: ERROR_MAX_PERCENT,
@@ -217,7 +222,7 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
         loads: Vec::new(),
         skipped: Vec::new(),
     };
-    if !report.calibrated {
+    if !report.calibrated && arguments.kernel_scale.is_none() {
         output::note(
             "this machine is not calibrated, so the built-in costs are checked; run `chronodisk calibrate` first",
         );
@@ -230,7 +235,7 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
             continue;
         }
         output::note(program.name);
-        match row(program, &folder, reps) {
+        match row(program, &folder, reps, &costs) {
             Ok(row) => report.programs.push(row),
             Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
             Err(error) => return Err(run::failure(error)),
@@ -238,14 +243,14 @@ pub fn execute(names: &[String], reps: u32, as_json: bool) -> Outcome {
     }
     for load in loads::LOADS.iter().filter(|load| is_asked_for(load.name)) {
         output::note(load.name);
-        match loads::measure(load, reps) {
+        match loads::measure(load, reps, &costs) {
             Ok(Some(row)) => report.loads.push(row),
             Ok(None) => report.skipped.push(load.name.to_owned()),
             Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
             Err(error) => return Err(run::failure(error)),
         }
     }
-    if as_json {
+    if arguments.json {
         output::json(&report)?;
     } else {
         output::data(&table(&report))?;
@@ -264,12 +269,12 @@ fn file_system_name(native: FileSystem) -> &'static str {
     if native == FileSystem::None { "tmpfs" } else { native.name() }
 }
 
-fn row(program: &Program, folder: &NativeFolder, reps: u32) -> Result<Row, RunError> {
+fn row(program: &Program, folder: &NativeFolder, reps: u32, costs: &KernelCosts) -> Result<Row, RunError> {
     let (mut ones, mut alls, mut guests) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..reps {
         ones.push(natively(program, folder, Processors::One)?);
         alls.push(natively(program, folder, Processors::All)?.wall.as_secs_f64());
-        guests.push(in_guest(program, folder.file_system())?);
+        guests.push(in_guest(program, folder.file_system(), costs)?);
     }
     let of_ones =
         |part: fn(&NativeRun) -> Duration| -> Vec<f64> { ones.iter().map(|run| part(run).as_secs_f64()).collect() };
@@ -312,10 +317,10 @@ fn native_command(program: &Program, work: &Path) -> Command {
     command
 }
 
-fn in_guest(program: &Program, native: FileSystem) -> Result<GuestRun, RunError> {
+fn in_guest(program: &Program, native: FileSystem, costs: &KernelCosts) -> Result<GuestRun, RunError> {
     let work = if native == FileSystem::None { "/dev/shm" } else { MOUNT_POINT };
     let command = words(program, Path::new(work));
-    let options = guest(command, FileSystem::Ext4).map_err(|error| RunError::Device(error.to_string()))?;
+    let options = guest(command, FileSystem::Ext4, *costs).map_err(|error| RunError::Device(error.to_string()))?;
     let outcome = chronodisk_guest::run(&options, &mut |_| {})?;
     match outcome.exit_status {
         0 => Ok(GuestRun::of(&outcome)),

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::run;
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
 use crate::run_result::host_memory_bytes;
+use crate::{output, quantity};
 
 /// Measures the cost of system calls in a guest against this host's
 ///
@@ -36,6 +36,10 @@ pub struct Arguments {
     /// Limits --check to this program; may be repeated
     #[arg(long, value_name = "NAME", requires = "check", value_parser = check::NAMES)]
     program: Vec<String>,
+
+    /// Checks this one factor on all CPU time of the guest's kernel instead of the costs by kind, as run --kernel-scale
+    #[arg(long, value_name = "F", requires = "check", value_parser = quantity::kernel_scale)]
+    kernel_scale: Option<f64>,
 
     /// Runs each program this number of times and uses the shortest, or the median with --check
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -57,9 +61,9 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     let _held = HeldSignals::hold().map_err(Failure::host)?;
     if arguments.check {
-        return check::execute(&arguments.program, arguments.reps, arguments.json);
+        return check::execute(&arguments);
     }
-    let options = guest(Vec::new(), FileSystem::None)?;
+    let options = guest(Vec::new(), FileSystem::None, kept_costs())?;
     let calibration = match calibration::calibrate(&options, arguments.reps, &mut |title| output::note(title)) {
         Ok(calibration) => calibration,
         Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
@@ -92,7 +96,12 @@ fn forget() -> Outcome {
 }
 
 /// A guest on a device that takes no time.
-fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, Failure> {
+/// What this machine's calibration found; the built-in costs if there is none.
+fn kept_costs() -> KernelCosts {
+    calibration::kept().map(|kept| kept.costs).unwrap_or_default()
+}
+
+fn guest(command: Vec<OsString>, file_system: FileSystem, costs: KernelCosts) -> Result<RunOptions, Failure> {
     let profile = crate::device::find("null")?;
     let patience = Patience::default();
     Ok(RunOptions {
@@ -120,10 +129,7 @@ fn guest(command: Vec<OsString>, file_system: FileSystem) -> Result<RunOptions, 
         scheduler: Some("none".to_owned()),
         memory_bytes: GUEST_MEMORY_BYTES,
         time: GuestTime::Stopping {
-            cpu: StoppingCpu::Measured(MeasuredCpu {
-                costs: calibration::kept().map(|kept| kept.costs).unwrap_or_default(),
-                speed: CPU_SPEED_DEFAULT,
-            }),
+            cpu: StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT }),
             idle: IdlePace::Jump,
         },
         kernel: None,

@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use chronodisk_guest::calibration::{NativeFolder, Processors, kernel_threads_cpu, native_run};
-use chronodisk_guest::{FileSystem, RunError, Stage};
+use chronodisk_guest::calibration::{KernelThreads, NativeFolder, Processors, native_run};
+use chronodisk_guest::{FileSystem, KernelCosts, RunError, Stage};
 use serde::Serialize;
 
 use super::super::{MOUNT_POINT, guest};
@@ -87,13 +87,13 @@ impl LoadRow {
 }
 
 /// Measures a load in turn on both sides; `None` where this process can't mount its file system natively.
-pub(super) fn measure(load: &Load, reps: u32) -> Result<Option<LoadRow>, RunError> {
+pub(super) fn measure(load: &Load, reps: u32, costs: &KernelCosts) -> Result<Option<LoadRow>, RunError> {
     let (mut natives, mut guests) = (Vec::new(), Vec::new());
     for _ in 0..reps {
         let Some(native) = natively(load)? else { return Ok(None) };
         natives.push(native);
-        let prepared = busy_in_guest(load, false)?;
-        guests.push((busy_in_guest(load, true)? - prepared).max(0.0));
+        let prepared = busy_in_guest(load, false, costs)?;
+        guests.push((busy_in_guest(load, true, costs)? - prepared).max(0.0));
     }
     let (native_cpu_s, guest_cpu_s) = (median_and_range(natives), median_and_range(guests));
     Ok(Some(LoadRow { load: load.name, native_cpu_s, guest_cpu_s, ratio: guest_cpu_s[0] / native_cpu_s[0] }))
@@ -115,9 +115,9 @@ fn natively(load: &Load) -> Result<Option<f64>, RunError> {
         native_run(&mut command, Processors::One)
     };
     run(load.prepares)?;
-    let threads_before = kernel_threads_cpu().map_err(failed)?;
+    let threads_before = KernelThreads::now().map_err(failed)?;
     let took = run(load.does)?.cpu();
-    let of_threads = kernel_threads_cpu().map_err(failed)?.saturating_sub(threads_before);
+    let of_threads = KernelThreads::now().map_err(failed)?.since(&threads_before);
     Ok(Some((took + of_threads).as_secs_f64()))
 }
 
@@ -139,10 +139,10 @@ impl Drop for Memory {
 }
 
 /// Seconds in which the guest did not idle.
-fn busy_in_guest(load: &Load, does: bool) -> Result<f64, RunError> {
+fn busy_in_guest(load: &Load, does: bool, costs: &KernelCosts) -> Result<f64, RunError> {
     let script = if does { format!("{}\n{}", load.prepares, load.does) } else { load.prepares.to_owned() };
     let words = words(&script, Path::new(MOUNT_POINT), Path::new("/dev/shm"));
-    let mut options = guest(words, load.file_system).map_err(|error| RunError::Device(error.to_string()))?;
+    let mut options = guest(words, load.file_system, *costs).map_err(|error| RunError::Device(error.to_string()))?;
     options.mount_options = load.mount_options.map(str::to_owned);
     let outcome = chronodisk_guest::run(&options, &mut |_| {})?;
     if outcome.exit_status != 0 {

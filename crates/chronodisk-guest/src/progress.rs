@@ -1,0 +1,106 @@
+//! What a launcher tells of a run while it goes on, and when a line about it may be drawn on the terminal.
+
+use std::time::{Duration, Instant};
+
+use chronodisk_sim::Nanos;
+
+use crate::page::Traffic;
+use crate::spec::Stage;
+
+/// Something that happens in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEvent {
+    /// A stage of the guest's life has ended.
+    Stage(Stage),
+    /// The command is about to write to the terminal: anything drawn there must go first.
+    Output,
+    /// The command runs, and its output leaves a line of the terminal free. Comes several times a second.
+    Progress(Progress),
+}
+
+/// What a command has taken so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The guest's time since the command began.
+    pub guest: Nanos,
+    /// The host's time since then.
+    pub host: Duration,
+    /// What the devices have done since the guest's start.
+    pub traffic: Traffic,
+}
+
+/// Real time between two [`RunEvent::Progress`].
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What the command's output has made of the terminal.
+#[derive(Debug, Default)]
+pub(crate) struct Screen {
+    mid_line: bool,
+    /// The command moves the cursor itself, so nobody else may.
+    is_commands: bool,
+}
+
+impl Screen {
+    /// The command writes these bytes to the terminal.
+    pub fn saw(&mut self, bytes: &[u8]) {
+        if let Some(last) = bytes.last() {
+            self.mid_line = *last != b'\n';
+        }
+        self.is_commands |= bytes.contains(&ESCAPE);
+    }
+
+    /// Whether a line can be drawn and taken away again without a trace.
+    pub fn is_free(&self) -> bool {
+        !self.mid_line && !self.is_commands
+    }
+}
+
+/// Begins a control sequence of a terminal.
+const ESCAPE: u8 = 0x1b;
+
+/// When progress is told next.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    last: Instant,
+}
+
+impl Pulse {
+    pub fn new() -> Self {
+        Pulse { last: Instant::now() }
+    }
+
+    /// Whether it is time, at most once an interval.
+    pub fn beats(&mut self) -> bool {
+        let beats = self.last.elapsed() >= PROGRESS_INTERVAL;
+        if beats {
+            self.last = Instant::now();
+        }
+        beats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_free_after_whole_lines_only() {
+        let mut screen = Screen::default();
+        assert!(screen.is_free());
+        screen.saw(b"");
+        assert!(screen.is_free());
+        screen.saw(b"one\ntw");
+        assert!(!screen.is_free(), "a prompt");
+        screen.saw(b"o\r\n");
+        assert!(screen.is_free());
+    }
+
+    #[test]
+    fn a_program_that_controls_the_terminal_keeps_it() {
+        let mut screen = Screen::default();
+        screen.saw(b"\x1b[2J\n");
+        assert!(!screen.is_free());
+        screen.saw(b"text\n");
+        assert!(!screen.is_free());
+    }
+}
