@@ -10,7 +10,7 @@ help:
 	@echo "make package     a Debian package of the same files, in target/package"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make test        every check and every test"
-	@echo "make soak        guests with 100 kills of each process and 500 of any; 100 kills in each cell of docs/durability.md"
+	@echo "make soak        guests, mount and whatif with 100 kills, guests with 500 of any process; docs/durability.md with 100 in each cell"
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"

@@ -8,19 +8,25 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
 - Table 2: the times of single requests as a program sees them through the block device, beside the profile's.
+- What the paper has not: a computing thread beside a reader, with freezing and without; synchronous reads of 4 KiB;
+  SQLite, each transaction on the disk; several requests in flight on two solid-state drives; requests per second
+  through `mount`, beside nbdfuse over `serve`.
 
-The load average of the host is beside each row.
+Each part has a result of its own, and the load average of the host beside each row.
 """
 
 import argparse
+import json
 import os
-import platform
 import statistics
-import time
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common.command import chronodisk, keep, note
+from common.command import chronodisk, chronodisk_with_output, keep, note
+from spe.programs import pieces_per_second
 
 SCHEMA = "chronodisk.experiment.spe/1"
 HERE = Path(__file__).parent
@@ -29,11 +35,12 @@ PROFILE = HERE / "spe-table-2.toml"
 SPEED = "0.4689x"
 #: The paper's two drives: 92.6 / 46.7 MB/s.
 RATIO = "1.98"
-PARTS = ("figure-3-5", "figure-6", "figure-8", "table-2")
+PARTS = ("figure-3-5", "figure-6", "figure-8", "table-2", "beside", "synchronous", "sqlite", "depths", "rate")
 MEGABYTE = 1_000_000
 READ = "exec cat /mnt/file > /dev/null"
 #: 400 requests of a web server with one worker and its client, over a socket.
 WEB = HERE / "web.py"
+PROGRAMS = HERE / "programs.py"
 SIZES_KIB = (16, 28, 80, 100)
 
 
@@ -47,7 +54,17 @@ def row(result: dict[str, Any], index: int = 0) -> dict[str, Any]:
     """Give what a table has of one R."""
     one = result["results"][index]
     elapsed, predicted, measured = result["elapsed_s"], one["predicted_s"], one["measured_s"]
-    kept = ("speedup", "low_s", "high_s", "freezes", "unpaid_s", "interrupted_calls", "lost_events", "device_busy_s")
+    kept = (
+        "speedup",
+        "low_s",
+        "high_s",
+        "by_request_s",
+        "freezes",
+        "unpaid_s",
+        "interrupted_calls",
+        "lost_events",
+        "device_busy_s",
+    )
     return {
         **{name: one[name] for name in kept},
         "elapsed_s": elapsed,
@@ -106,9 +123,8 @@ def figure_8(reps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def table_2(reps: int) -> list[dict[str, Any]]:
+def table_2() -> list[dict[str, Any]]:
     """Read single requests of the table's sizes from the device as it is in the table."""
-    del reps
     rows = []
     for size, expected in zip(SIZES_KIB, (235, 335, 801, 981), strict=True):
         note(f"table 2: {size} KiB")
@@ -130,6 +146,108 @@ def table_2(reps: int) -> list[dict[str, Any]]:
     return rows
 
 
+def beside(reps: int) -> list[dict[str, Any]]:
+    """Compute beside a reader, which is frozen or only accounted for."""
+    rows = []
+    per_second = pieces_per_second()
+    for speed, latency_ms, reads in (("1x", 1, 1500), ("0.1x", 10, 200)):
+        # The reader ends after 1.1 times its requests' time, at R = 2 after 0.6; the other thread computes for 0.8.
+        # So it is sooner on the slow device and later on the fast one. Both need little more than one processor:
+        # who serves the device needs one, too.
+        per_read = round(per_second * latency_ms / 1000 / 10)
+        pieces = ["beside", str(reads), str(per_read), str(round(reads * per_read * 8))]
+        command = [sys.executable, str(PROGRAMS), *pieces]
+        for suspend in ("auto", "never"):
+            note(f"a computing thread beside a reader: {latency_ms} ms, --suspend {suspend}")
+            result = raw("constant-1ms", speed, "2", reps, command, "--suspend", suspend)
+            rows.append({"latency_ms": latency_ms, "suspend": suspend, **row(result)})
+    return rows
+
+
+def synchronous(reps: int) -> list[dict[str, Any]]:
+    """Read 4 KiB at a time."""
+    rows = []
+    for speed, latency_us, count in (("12.5x", 80, 10000), ("1x", 1000, 1500), ("0.1x", 10000, 200)):
+        note(f"synchronous reads of {latency_us} us")
+        script = f"exec dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count={count} iflag=direct status=none"
+        result = raw("constant-1ms", speed, "2", reps, ["sh", "-c", script])
+        rows.append({"latency_us": latency_us, "reads": count, **row(result)})
+    return rows
+
+
+def sqlite(reps: int) -> list[dict[str, Any]]:
+    """Commit one transaction after the other."""
+    note("SQLite")
+    command = [sys.executable, str(PROGRAMS), "sqlite", "/mnt/database", "500"]
+    return [row(whatif(RATIO, reps, "true", command))]
+
+
+def depths(reps: int) -> list[dict[str, Any]]:
+    """Keep several requests in flight on two solid-state drives."""
+    # Not libaio: fio waits for ever if a freeze ends its last wait when some of its requests have completed.
+    rows = []
+    for device in ("wd-zn540", "sd-card-a1"):
+        for depth in (4, 32):
+            note(f"{device}: depth {depth}")
+            count = 40000 if device == "wd-zn540" else 4000
+            fio = [
+                *("fio", "--name=depth", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring", "--thread"),
+                *(f"--iodepth={depth}", f"--io_size={count * 4}k", "--size=256m", "--norandommap"),
+                *("--filename=$CHRONODISK_DEVICE", "--output=/dev/null"),
+            ]
+            result = raw(device, "1x", "2", reps, ["sh", "-c", "exec " + " ".join(fio)])
+            rows.append({"device": device, "depth": depth, "requests": count, **row(result)})
+    return rows
+
+
+def rate(reps: int) -> list[dict[str, Any]]:
+    """Compare requests per second through `mount` with those through the NBD server, nbdfuse and a loop device."""
+    rows = []
+    for depth in (1, 32):
+        fio = [
+            *("fio", "--name=rate", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=libaio", "--thread"),
+            *(f"--iodepth={depth}", "--time_based", "--runtime=3", "--size=256m", "--norandommap"),
+            *("--output-format=json", "--filename=$CHRONODISK_DEVICE"),
+        ]
+        script = " ".join(fio)
+        beside = (
+            "set -e; d=$(mktemp -d); nbdfuse $d $uri & n=$!; "
+            "while ! test -s $d/nbd; do sleep 0.05; done; "
+            "CHRONODISK_DEVICE=$(losetup --find --show --direct-io=on $d/nbd); "
+            f"{script}; losetup --detach $CHRONODISK_DEVICE; fusermount3 -u $d || umount $d; wait $n; rmdir $d"
+        )
+        pairs: dict[str, list[float]] = {"mount": [], "nbdfuse": []}
+        for _ in range(reps):
+            note(f"requests per second, depth {depth}")
+            with tempfile.TemporaryDirectory() as folder:
+                flags = ["--nbd", f"unix:{folder}/socket", "--run", beside]
+                outputs = {
+                    "mount": chronodisk_with_output("mount", "-d", "null", "--fs", "none", "--", "sh", "-c", script)[1],
+                    "nbdfuse": chronodisk_with_output("serve", "-d", "null", *flags)[1],
+                }
+            for way, output in outputs.items():
+                pairs[way].append(iops(output))
+        medians = {way: statistics.median(values) for way, values in pairs.items()}
+        ratio = medians["mount"] / medians["nbdfuse"]
+        rows.append({"depth": depth, "medians": medians, "values": pairs, "ratio": ratio, "load": os.getloadavg()[0]})
+    return rows
+
+
+def iops(output: str) -> float:
+    """Find fio's JSON among what was printed."""
+    begin = output.index('{\n  "fio version"')
+    # Its end is the first brace at the beginning of a line.
+    whole = output[begin : output.index("\n}", begin) + 2]
+    read: float = json.loads(whole)["jobs"][0]["read"]["iops"]
+    return read
+
+
+def raw(device: str, speed: str, speedup: str, reps: int, command: list[str], *flags: str) -> dict[str, Any]:
+    """Predict and measure on a block device without a file system."""
+    on = ["--device", device, "--device-speed", speed, "--fs", "none", "--speedup", speedup]
+    return chronodisk("whatif", *on, "--validate", "--reps", str(reps), *flags, "--", *command)
+
+
 def main() -> None:
     """Run the parts and keep the result."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -137,25 +255,20 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, action="append", help="only these parts")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000], help="megabytes of figures 3 and 5")
     arguments = parser.parse_args()
-    parts = arguments.only or PARTS
-    result: dict[str, Any] = {
-        "schema": SCHEMA,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "host": {"kernel": platform.release(), "processors": os.cpu_count(), "load_at_begin": os.getloadavg()},
-        "reps": arguments.reps,
-        "device": f"spe-table-2 at {SPEED}",
-    }
-    runs = {
+    runs: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "figure-3-5": lambda: figure_3_and_5(arguments.reps, tuple(arguments.sizes)),
         "figure-6": lambda: figure_6(arguments.reps),
         "figure-8": lambda: figure_8(arguments.reps),
-        "table-2": lambda: table_2(arguments.reps),
+        "table-2": table_2,
+        "beside": lambda: beside(arguments.reps),
+        "synchronous": lambda: synchronous(arguments.reps),
+        "sqlite": lambda: sqlite(arguments.reps),
+        "depths": lambda: depths(arguments.reps),
+        "rate": lambda: rate(arguments.reps),
     }
-    for part in parts:
-        result[part] = runs[part]()
-        # A part that fails later leaves the earlier ones.
-        keep("spe", result)
-    note("kept in results/spe.json")
+    for part in arguments.only or PARTS:
+        keep(f"spe-{part}", {"schema": SCHEMA, "part": part, "rows": runs[part]()})
+        note(f"kept in results/spe-{part}.json")
 
 
 if __name__ == "__main__":

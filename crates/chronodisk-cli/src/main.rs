@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Some("guest-backend") => return chronodisk_guest::guest_backend(),
         Some("guest-sweeper") => return chronodisk_guest::guest_sweeper(),
         Some("native-attacher") => return chronodisk_native::native_attacher(),
+        Some("native-calibrator") => return chronodisk_native::native_calibrator(),
         Some("native-watchdog") => return chronodisk_native::native_watchdog(),
         _ => {}
     }

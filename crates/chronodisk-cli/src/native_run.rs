@@ -174,19 +174,24 @@ pub struct Ran {
     pub observation: Option<Observation>,
 }
 
+/// A server of a fresh device.
+pub fn serve(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<Server, Failure> {
+    let info = device.info();
+    let size_bytes = info.capacity_sectors * SECTOR_BYTES;
+    let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
+    let offer = ServerOffer::new(vec![Export::new("", size_bytes)], Tls::Off).map_err(Failure::usage)?;
+    let clock = MonotonicClock::new();
+    let mut engine = Engine::new();
+    engine.set_host_clock(Box::new(clock.clone()));
+    let index = engine.attach(device.model_with_seed(seed)?);
+    let store = Box::new(RamStore::new(size_bytes, budget_bytes));
+    Server::new(engine, index, store, offer, clock, ServerOptions::default()).map_err(cant_serve)
+}
+
 impl NativeRun<'_> {
     /// A server of a fresh device.
     pub fn server(&self, seed: u64) -> Result<Server, Failure> {
-        let info = self.device.info();
-        let size_bytes = info.capacity_sectors * SECTOR_BYTES;
-        let budget_bytes = self.arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
-        let offer = ServerOffer::new(vec![Export::new("", size_bytes)], Tls::Off).map_err(Failure::usage)?;
-        let clock = MonotonicClock::new();
-        let mut engine = Engine::new();
-        engine.set_host_clock(Box::new(clock.clone()));
-        let index = engine.attach(self.device.model_with_seed(seed)?);
-        let store = Box::new(RamStore::new(size_bytes, budget_bytes));
-        Server::new(engine, index, store, offer, clock, ServerOptions::default()).map_err(cant_serve)
+        serve(self.arguments, self.device, seed)
     }
 
     /// Everything that needs the block device, which is gone afterwards. An error means that the command has not begun.

@@ -46,12 +46,13 @@ fn result(arguments: &[&str], command: &[&str]) -> Value {
 
 #[test]
 fn wrong_usage_is_refused_before_anything_is_made() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--speedup", "0.5"], "at least 1"),
         (&["--speedup", "fast"], "at least 1"),
         (&[], "--speedup"),
         (&["--speedup", "2", "--read-speedup", "3"], "cannot be used with"),
         (&["--read-speedup", "2", "--validate"], "different factors"),
+        (&["--speedup", "inf", "--plot", "plot.svg"], "finite R"),
     ];
     for (arguments, expected) in cases {
         let output = whatif(&[&["--device", "first-disk"], arguments].concat(), &["true"]);
@@ -87,6 +88,29 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     assert!(seconds(&none["predicted_s"]) < seconds(&half["predicted_s"]), "{json:#}");
     assert_eq!(json["limit_s"], none["predicted_s"]["median"]);
     assert!(half["measured_s"]["median"].as_f64().unwrap() >= 0.1 && none["measured_s"].is_null(), "{json:#}");
+}
+
+#[test]
+fn calibration_has_a_row_for_each_kind_of_request() {
+    let output =
+        chronodisk(&["whatif", "calibrate", "--device", DEVICE, "--requests", "5", "--json"]).output().unwrap();
+    if output.status.code() == Some(3) {
+        println!("SKIPPED calibration_has_a_row_for_each_kind_of_request: {}", text(&output.stderr).trim());
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    // Six sizes, both directions, both patterns; each request takes 1 ms at least, on any host.
+    assert_eq!(rows.len(), 24, "{json:#}");
+    let kinds: std::collections::BTreeSet<String> =
+        rows.iter().map(|row| format!("{} {} {}", row["direction"], row["pattern"], row["request_bytes"])).collect();
+    assert_eq!(kinds.len(), 24, "{json:#}");
+    for row in rows {
+        assert!(row["mean_us"].as_f64().unwrap() >= 990.0, "{row:#}");
+    }
+    let refused = chronodisk(&["whatif", "calibrate", "--on", "/proc/version"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
 }
 
 #[test]

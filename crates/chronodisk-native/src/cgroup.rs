@@ -12,8 +12,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::{Doing, NativeError};
 
-/// What its name begins with; the number of the process that made it follows.
-const NAME: &str = "chronodisk-native.";
+/// What its name begins with; what it is for and the number of the process that made it follow.
+const NAME: &str = "chronodisk-";
 /// How long processes that were killed may take to go.
 pub(crate) const ENDING_MAX: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -27,8 +27,8 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    /// Finds it, and ends what processes that were killed have left in it.
-    pub fn find() -> Result<Self, NativeError> {
+    /// Finds it, and ends what processes that were killed have left in it. The other one's name says what it is for.
+    pub fn find(purpose: &str) -> Result<Self, NativeError> {
         const DOING: &str = "mounting the hierarchy of cgroup v2";
         let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).doing(DOING)?;
         fsconfig_create(context.as_fd()).doing(DOING)?;
@@ -36,7 +36,7 @@ impl Parent {
         let own = own_path();
         let directory = open_in(root.as_fd(), &own).doing(format!("opening this process's cgroup {own}"))?;
         end_leftovers(directory.as_fd());
-        Ok(Parent { directory, name: format!("{NAME}{}", std::process::id()) })
+        Ok(Parent { directory, name: format!("{NAME}{purpose}.{}", std::process::id()) })
     }
 
     pub fn directory(&self) -> BorrowedFd<'_> {
@@ -148,8 +148,8 @@ fn end_leftovers(parent: BorrowedFd<'_>) {
     let Ok(entries) = Dir::read_from(parent) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(number) = name.strip_prefix(NAME) else { continue };
-        if Path::new("/proc").join(number).exists() {
+        let Some((_, number)) = name.strip_prefix(NAME).and_then(|rest| rest.rsplit_once('.')) else { continue };
+        if number.parse::<u32>().is_err() || Path::new("/proc").join(number).exists() {
             continue;
         }
         if let Ok(directory) = open_in(parent, &name) {

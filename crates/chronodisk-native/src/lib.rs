@@ -16,12 +16,15 @@
 //! - [`Watch`] observes the command by BPF, predicts how long it would take on a faster device, and freezes it
 //!   meanwhile.
 //!
+//! - [`Requests`] are made one after the other to measure how long a device takes.
+//!
 //! All of that needs Linux and `CAP_SYS_ADMIN`.
 //!
 //! [`record()`] records the system calls of a program on this host. It needs no privilege, and no emulated device.
 
 mod attacher;
 mod attachment;
+mod calibrator;
 mod cgroup;
 mod disk;
 mod error;
@@ -38,6 +41,7 @@ mod watchdog;
 
 pub use attacher::native_attacher;
 pub use attachment::{Attachment, attach};
+pub use calibrator::{Requests, native_calibrator};
 pub use disk::Disk;
 pub use error::NativeError;
 pub use file_system::{make, mount, run_setup, unmount};

@@ -19,14 +19,15 @@ pub struct Place {
 impl Place {
     /// Makes one. Mounts of this host appear in the namespace, too; what is mounted in it appears nowhere else.
     ///
-    /// It is for a process with one thread: others would stay in the namespace that they are in.
+    /// It is for a process with one thread: others would stay in the namespace that they are in. The cgroup's name is
+    /// `chronodisk-PURPOSE.PID`.
     ///
     /// # Errors
     /// [`NativeError::HostLacks`] without `CAP_SYS_ADMIN`; [`NativeError::System`] if the kernel refuses something
     /// else.
     #[allow(unsafe_code)]
-    pub fn make() -> Result<Self, NativeError> {
-        let parent = Parent::find()?;
+    pub fn make(purpose: &str) -> Result<Self, NativeError> {
+        let parent = Parent::find(purpose)?;
         const DOING: &str = "making a mount namespace";
         // SAFETY: the descriptors of this process stay as they are; only its mounts become its own.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.doing(DOING)?;

@@ -26,7 +26,7 @@ use crate::{output, runs, stored};
 #[command(after_help = "Exit status: CMD's own; 127 if there is no CMD, 128+n if signal n ended it.\n\
     125 if the emulation failed after CMD had started.\n\
     Before CMD starts: 2 for wrong usage, 3 if this host lacks something.\n\n\
-    Example: chronodisk mount --device first-disk --setup 'cp -r /usr/include /mnt' -- tar cf /dev/null /mnt")]
+    Example: chronodisk mount --device first-disk --setup 'cp -r /usr/include /mnt' -- grep -rc main /mnt")]
 pub struct Arguments {
     /// Selects the device: a name from `chronodisk devices`, or a profile file
     #[arg(long, short, value_name = "PROFILE")]
@@ -63,7 +63,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     runs::expect_place(&directory)?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let place = Place::make().map_err(failure)?;
+    let place = Place::make("mount").map_err(failure)?;
     let mut result = native_result(&NativeSetting {
         directory: &directory,
         device: &device,

@@ -1,5 +1,6 @@
 //! `chronodisk whatif`: how long a program would take if its device were some times as fast.
 
+mod calibrate;
 mod factors;
 mod result;
 
@@ -9,8 +10,9 @@ use std::path::PathBuf;
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, Disk, Place};
+use chronodisk_report::plot_curves;
 use chronodisk_sim::Nanos;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use self::factors::{Factor, Factors};
 use self::result::{Observed, Spread, WhatIf, expect_believable};
@@ -25,11 +27,15 @@ use crate::{output, quantity};
 /// frozen for a part of the time, so that it gets no further than on the faster device; the time in which it was frozen
 /// does not count. It needs root, BPF and cgroup v2.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Exit status: CMD's own if it is not 0; 125 if Chronodisk failed after CMD had started.\n\
     Before CMD starts: 2 for wrong usage, 3 if this host lacks something.\n\n\
     Example: chronodisk whatif --device first-disk --speedup 2,5,inf --setup 'cp -r /usr/include /mnt' \
-    -- tar cf /dev/null /mnt")]
+    -- grep -rc main /mnt")]
 pub struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
+
     /// Selects the device: a name from `chronodisk devices`, or a profile file
     #[arg(long, short, value_name = "PROFILE", required_unless_present = "on_path")]
     device: Option<String>,
@@ -85,6 +91,10 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
 
+    /// Plots the predictions with their bands, and what was measured, against R, to this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
     /// Prints the result as JSON on standard output; CMD's output goes to standard error
     #[arg(long)]
     json: bool,
@@ -92,6 +102,12 @@ pub struct Arguments {
     /// Runs this program with these arguments
     #[arg(last = true, required = true, value_name = "CMD ARGS", num_args = 1..)]
     command: Vec<OsString>,
+}
+
+/// What else there is to do.
+#[derive(Debug, Subcommand)]
+enum Other {
+    Calibrate(calibrate::Arguments),
 }
 
 /// When to freeze.
@@ -131,6 +147,9 @@ impl From<Failure> for Stop {
 
 /// Runs the command in all the ways that were asked for.
 pub fn execute(arguments: Arguments) -> Outcome {
+    if let Some(Other::Calibrate(arguments)) = &arguments.other {
+        return calibrate::execute(arguments);
+    }
     let factors = arguments.factors()?;
     let speed = arguments.on.device_speed.unwrap_or_default();
     let subject = match (&arguments.device, &arguments.on_path) {
@@ -142,7 +161,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let place = Place::make().map_err(failure)?;
+    let place = Place::make("whatif").map_err(failure)?;
     place.expect_watchable().map_err(failure)?;
     let mut runs = Runs {
         arguments: &arguments,
@@ -162,6 +181,11 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     result.finish();
     output::note(result.render().trim_end());
+    if let Some(path) = &arguments.plot {
+        plot_curves(path, "R", "run time in s", &result.curves())
+            .map_err(|error| Failure::host(error).after_start())?;
+        output::note(format_args!("plot: {}", path.display()));
+    }
     if arguments.json {
         output::json(&result).map_err(Failure::after_start)?;
     }
@@ -179,6 +203,11 @@ impl Arguments {
         if self.validate && factors.iter().any(|factors| factors.reads != factors.writes) {
             return Err(Failure::usage("--validate can't be used with different factors for reads and writes")
                 .help("the emulated device has one speed for both; give --speedup, or leave --validate out"));
+        }
+        if self.plot.is_some() && factors.iter().all(|one| one.reads != one.writes || one.reads.is_infinite()) {
+            return Err(Failure::usage(
+                "--plot needs a finite R for both directions; give one by --speedup, such as 2",
+            ));
         }
         Ok(factors)
     }

@@ -29,9 +29,18 @@ fn send(signal: libc::c_int, process: u32) {
     unsafe { libc::kill(process as libc::pid_t, signal) };
 }
 
-/// A command that writes all the time, as does a process that it has left to itself. All have `word` in their lines.
-fn start(native: &Native, word: &str, file_system: &str) -> Child {
-    let script = match file_system {
+/// Which of the commands runs the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Mount,
+    /// Freezes it for most of the time.
+    WhatIf,
+}
+
+/// A command whose program writes all the time, as does a process that it has left to itself. `whatif`'s computes
+/// beside that. All have `word` in their lines.
+fn start(native: &Native, word: &str, kind: Kind, file_system: &str) -> Child {
+    let writes = match file_system {
         "none" => format!(": {word}; while :; do dd if=/dev/zero of=$CHRONODISK_DEVICE bs=64k count=100; done"),
         _ => format!(
             ": {word}; setsid sh -c ': {word}; while :; do dd if=/dev/zero of=/mnt/y bs=64k count=20; done' &
@@ -39,25 +48,34 @@ fn start(native: &Native, word: &str, file_system: &str) -> Child {
         ),
     };
     let output = native.path(word);
-    let output = output.to_str().unwrap();
-    let flags = ["mount", "-d", "constant-1ms", "--capacity", "64MiB", "--fs", file_system, "--output", output];
-    let mut command = native.command(&[&flags[..], &["--", "sh", "-c", &script]].concat());
+    let (own, script) = match kind {
+        Kind::Mount => (["mount", "--output", output.to_str().unwrap()], writes),
+        Kind::WhatIf => {
+            // Its first run is undisturbed: the program ends at once, and does not end in the second one.
+            let first = format!("[ -e {0} ] || {{ : >{0}; exit 0; }}", output.display());
+            let computes = format!("({writes}) & : {word}; while :; do :; done");
+            (["whatif", "--speedup", "inf"], format!("{first}; {computes}"))
+        }
+    };
+    let flags = ["-d", "constant-1ms", "--capacity", "64MiB", "--fs", file_system];
+    let mut command = native.command(&[&own[..], &flags, &["--", "sh", "-c", &script]].concat());
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn().unwrap()
 }
 
-/// Waits until the command and all that it had have gone; how long that may take says nothing of the machine's load.
-fn expect_nothing_left(word: &str, command: &mut Child, helpers: &[u32], before: usize, what: &str) {
+/// Waits until the command and all that it had have gone; says how long that took.
+fn expect_nothing_left(word: &str, command: &mut Child, helpers: &[u32], before: usize, what: &str) -> Duration {
+    let began = Instant::now();
     let number = command.id();
-    let give_up = Instant::now() + Duration::from_secs(30);
+    let give_up = began + Duration::from_secs(30);
     loop {
         let ended = command.try_wait().unwrap().is_some();
         let mut left = with_word(word);
         left.retain(|process| *process != number);
         let helping = helpers.iter().any(|process| parent_of(*process).is_some() && !is_zombie(*process));
-        let cgroup = find_cgroup(&format!("chronodisk-native.{number}"));
+        let cgroup = cgroup_of(number);
         if ended && left.is_empty() && !helping && cgroup.is_none() && our_loop_devices().len() <= before {
-            return;
+            return began.elapsed();
         }
         assert!(
             Instant::now() < give_up,
@@ -73,20 +91,54 @@ fn is_zombie(process: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
 }
 
-/// The cgroup of that name where this host has the hierarchy mounted, if it has.
-fn find_cgroup(name: &str) -> Option<String> {
+/// The cgroup that this process has made for its program, where this host has the hierarchy mounted, if it has.
+fn cgroup_of(number: u32) -> Option<String> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap();
     let places = mounts.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let (place, kind) = (words.nth(1)?, words.next()?);
-        (kind == "cgroup2").then(|| format!("{place}/{name}"))
+        (kind == "cgroup2").then(|| place.to_owned())
     });
-    places.into_iter().find(|path| fs::metadata(path).is_ok())
+    let names = ["mount", "whatif"].map(|purpose| format!("chronodisk-{purpose}.{number}"));
+    let mut paths = places.flat_map(|place| names.clone().map(|name| format!("{place}/{name}")));
+    paths.find(|path| fs::metadata(path).is_ok())
 }
 
 /// How many kills; the soak has more.
-fn rounds() -> u64 {
-    std::env::var("CHRONODISK_SOAK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8)
+fn rounds() -> Option<u64> {
+    std::env::var("CHRONODISK_SOAK_KILLS").ok().and_then(|text| text.parse().ok())
+}
+
+/// Looks at this cgroup for this time; says for how long at most it was frozen, without a break that could be seen.
+fn longest_freeze(cgroup: &str, time: Duration) -> Duration {
+    let (end, mut since, mut longest) = (Instant::now() + time, None, Duration::ZERO);
+    while Instant::now() < end {
+        match fs::read_to_string(format!("{cgroup}/cgroup.events")) {
+            Ok(events) if events.contains("frozen 1") => {
+                longest = longest.max(since.get_or_insert_with(Instant::now).elapsed());
+            }
+            _ => since = None,
+        }
+        sleep(Duration::from_millis(5));
+    }
+    longest
+}
+
+/// The processes of a command by their part in it.
+struct Parts {
+    helpers: Vec<u32>,
+    all: Vec<(&'static str, u32)>,
+}
+
+fn parts(command: u32, word: &str) -> Parts {
+    let mut children = with_word("");
+    children.retain(|process| parent_of(*process) == Some(command));
+    let child = |name: &str| with_word(name).into_iter().find(|process| children.contains(process));
+    let found =
+        [("watchdog", child("native-watchdog")), ("attacher", child("native-attacher")), ("program", child(word))];
+    let found: Vec<_> = found.into_iter().filter_map(|(name, process)| Some((name, process?))).collect();
+    let helpers = found.iter().filter(|(name, _)| *name != "program").map(|(_, process)| *process).collect();
+    Parts { helpers, all: [vec![("command", command)], found].concat() }
 }
 
 /// One test, so that no other one's loop devices come and go.
@@ -94,39 +146,106 @@ fn rounds() -> u64 {
 fn whichever_process_is_killed_or_stopped_nothing_is_left() {
     let Some(native) = Native::new() else { return };
     let before = our_loop_devices().len();
-    for round in 0..rounds() {
-        let word = format!("native-ending-{}-{round}", std::process::id());
-        let mut command = start(&native, &word, ["ext4", "none", "ext2"][round as usize % 3]);
-        sleep(Duration::from_millis(30 + round * 7_919 % 1_500));
-        let children: Vec<u32> =
-            with_word("").into_iter().filter(|process| parent_of(*process) == Some(command.id())).collect();
-        let mut helpers = [with_word("native-watchdog"), with_word("native-attacher")].concat();
-        helpers.retain(|process| children.contains(process));
-        let programs: Vec<u32> = with_word(&word).into_iter().filter(|process| children.contains(process)).collect();
-        let (who, target) = match round % 3 {
-            1 if !helpers.is_empty() => ("helper", helpers[round as usize / 3 % helpers.len()]),
-            2 if !programs.is_empty() => ("program", programs[0]),
-            _ => ("command", command.id()),
-        };
-        let stops = round % 4 == 3;
-        if stops {
-            send(libc::SIGSTOP, target);
-            sleep(Duration::from_millis(200));
-            send(libc::SIGCONT, target);
-            send(libc::SIGKILL, command.id());
-        } else {
-            send(libc::SIGKILL, target);
+    let kinds = if watches(&native) { vec![Kind::Mount, Kind::WhatIf] } else { vec![Kind::Mount] };
+    if kinds.contains(&Kind::WhatIf) {
+        the_next_start_ends_what_a_stopped_watchdog_leaves(&native);
+    }
+    for kind in kinds {
+        let mut ends = Vec::new();
+        let mut freezes = Vec::new();
+        for round in 0..rounds().unwrap_or(4) {
+            let (end, freeze) = one_ending(&native, kind, round, before);
+            ends.push(end);
+            freezes.push(freeze);
         }
-        let what = format!("round {round}, {who}, stopped: {stops}");
-        expect_nothing_left(&word, &mut command, &helpers, before, &what);
+        ends.sort();
+        let (median, longest, freeze) = (ends[ends.len() / 2], ends[ends.len() - 1], freezes.iter().max().unwrap());
+        println!(
+            "{kind:?}: {} endings in {median:.2?} (median), {longest:.2?} at most; frozen {freeze:.2?}",
+            ends.len()
+        );
+        // Of the machine's load, a test says nothing; a soak has the machine for itself.
+        if rounds().is_some() {
+            assert!(longest <= Duration::from_secs(2) && *freeze <= Duration::from_secs(1), "{ends:.2?} {freezes:.2?}");
+        }
     }
     a_request_to_end_goes_to_the_command(&native, before);
+}
+
+/// Who would thaw the program has been killed, and who would thaw it then is stopped.
+fn the_next_start_ends_what_a_stopped_watchdog_leaves(native: &Native) {
+    let word = format!("native-ending-{}-left", std::process::id());
+    let mut command = start(native, &word, Kind::WhatIf, "none");
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let frozen = |cgroup: &String| {
+        let events = fs::read_to_string(format!("{cgroup}/cgroup.events")).unwrap_or_default();
+        events.contains("frozen 1") && events.contains("populated 1")
+    };
+    while !cgroup_of(command.id()).is_some_and(|cgroup| frozen(&cgroup)) {
+        if Instant::now() >= give_up {
+            // Without a mounted hierarchy nobody sees that.
+            println!("SKIPPED what a stopped watchdog leaves: no frozen cgroup is to be seen");
+            break;
+        }
+        sleep(Duration::from_millis(2));
+    }
+    let Parts { helpers, all } = parts(command.id(), &word);
+    let watchdog = all.iter().find(|(name, _)| *name == "watchdog").expect("it has one").1;
+    send(libc::SIGSTOP, watchdog);
+    send(libc::SIGKILL, command.id());
+    command.wait().unwrap();
+    let left = cgroup_of(command.id());
+    let output = native.run(&["mount", "-d", "null", "--capacity", "1MiB", "--fs", "none", "--", "true"]);
+    assert!(output.status.success(), "{}", super::text(&output.stderr));
+    assert_eq!((cgroup_of(command.id()), with_word(&word)), (None, Vec::new()), "{left:?} was left");
+    helpers.into_iter().for_each(|helper| send(libc::SIGKILL, helper));
+}
+
+/// Whether `whatif` can observe a program here.
+fn watches(native: &Native) -> bool {
+    let flags = ["whatif", "-d", "null", "--capacity", "1MiB", "--fs", "none", "--speedup", "2", "--reps", "1"];
+    let output = native.run(&[&flags[..], &["--", "true"]].concat());
+    if output.status.code() == Some(3) {
+        println!("SKIPPED endings of whatif: {}", super::text(&output.stderr).trim());
+    }
+    output.status.success()
+}
+
+/// A part of the command is killed or stopped some time after its start. Says how long it took until nothing was left,
+/// and for how long the program was frozen while a part was stopped.
+fn one_ending(native: &Native, kind: Kind, round: u64, before: usize) -> (Duration, Duration) {
+    let word = format!("native-ending-{}-{kind:?}-{round}", std::process::id());
+    let mut command = start(native, &word, kind, ["ext4", "none", "ext2"][round as usize % 3]);
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while kind == Kind::WhatIf && !round.is_multiple_of(8) && !native.path(&word).exists() {
+        assert!(Instant::now() < give_up, "round {round}: the first run does not end");
+        sleep(Duration::from_millis(5));
+    }
+    sleep(Duration::from_millis(30 + round * 7_919 % 1_500));
+    let Parts { helpers, all } = parts(command.id(), &word);
+    let (who, target) = all[(round + round / 4) as usize % all.len()];
+    let stops = round % 2 == 1;
+    let mut frozen = Duration::ZERO;
+    if stops {
+        send(libc::SIGSTOP, target);
+        if let Some(cgroup) = cgroup_of(command.id()) {
+            frozen = longest_freeze(&cgroup, Duration::from_millis(1_200));
+        }
+        // Who is stopped does nothing, also at its end.
+        let goes_on = if who == "command" { None } else { Some(target) };
+        goes_on.into_iter().for_each(|target| send(libc::SIGCONT, target));
+        send(libc::SIGKILL, command.id());
+    } else {
+        send(libc::SIGKILL, target);
+    }
+    let what = format!("round {round} of {kind:?}, {who}, stopped: {stops}");
+    (expect_nothing_left(&word, &mut command, &helpers, before, &what), frozen)
 }
 
 /// SIGTERM to the command ends its program, too, and what was measured is kept.
 fn a_request_to_end_goes_to_the_command(native: &Native, before: usize) {
     let word = format!("native-ending-{}-term", std::process::id());
-    let mut command = start(native, &word, "ext4");
+    let mut command = start(native, &word, Kind::Mount, "ext4");
     let begun = || with_word(&word).len() >= 3;
     let give_up = Instant::now() + Duration::from_secs(60);
     while !begun() {

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::Prediction;
 use chronodisk_native::Observation;
+use chronodisk_report::{Curve, CurvePoint};
 use chronodisk_sim::Nanos;
 use serde::Serialize;
 
@@ -48,47 +49,51 @@ pub struct WhatIfResult {
     pub measured_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
-    /// Medians of the band's ends.
-    low_s: f64,
-    high_s: f64,
     /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
     suspends: bool,
-    /// Medians over the runs, from here on.
-    freezes: f64,
-    frozen_s: f64,
-    unpaid_s: f64,
-    observed_s: f64,
-    device_busy_s: f64,
-    requests: f64,
-    other_requests: f64,
-    interrupted_calls: f64,
-    other_waits: f64,
-    other_wait_s: f64,
-    supervisor_cpu_s: f64,
+    /// Medians over the runs.
+    #[serde(flatten)]
+    medians: Figures,
     /// Sums over the runs.
     cut_freezes: u64,
     lost_events: u64,
     #[serde(skip)]
-    runs: Vec<Run>,
+    runs: Vec<Figures>,
 }
 
-/// What one run says, in the order of the fields of which the medians are.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    low_s: f64,
-    high_s: f64,
-    freezes: f64,
-    frozen_s: f64,
-    unpaid_s: f64,
-    observed_s: f64,
-    device_busy_s: f64,
-    requests: f64,
-    other_requests: f64,
-    interrupted_calls: f64,
-    other_waits: f64,
-    other_wait_s: f64,
-    supervisor_cpu_s: f64,
+/// Declares the figures of a run, and the medians over several.
+macro_rules! figures {
+    ($($name:ident),+ $(,)?) => {
+        /// What one run says, or the medians of several.
+        #[derive(Clone, Copy, Debug, Default, Serialize)]
+        struct Figures {
+            $($name: f64),+
+        }
+
+        impl Figures {
+            fn medians(runs: &[Figures]) -> Figures {
+                Figures { $($name: Spread::of(runs.iter().map(|run| run.$name)).median),+ }
+            }
+        }
+    };
 }
+
+// low_s and high_s are the band's ends.
+figures!(
+    low_s,
+    high_s,
+    freezes,
+    frozen_s,
+    unpaid_s,
+    observed_s,
+    device_busy_s,
+    requests,
+    other_requests,
+    interrupted_calls,
+    other_waits,
+    other_wait_s,
+    supervisor_cpu_s,
+);
 
 /// A number, or `inf`.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -114,6 +119,12 @@ pub struct Spread {
 }
 
 impl Spread {
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut spread = Spread::default();
+        values.for_each(|value| spread.add(value));
+        spread
+    }
+
     pub fn add(&mut self, value: f64) {
         self.values.push(value);
         let mut sorted = self.values.clone();
@@ -172,7 +183,7 @@ impl WhatIf {
         result.cut_freezes += observation.cut_freezes;
         result.lost_events += observation.lost_events;
         let seconds = Nanos::as_secs_f64;
-        result.runs.push(Run {
+        result.runs.push(Figures {
             low_s: seconds(prediction.low),
             high_s: seconds(prediction.high),
             freezes: prediction.freezes as f64,
@@ -208,6 +219,27 @@ impl WhatIf {
         }
     }
 
+    /// Predictions with their bands, and what was measured with its range, against R.
+    pub fn curves(&self) -> Vec<Curve> {
+        let point = |result: &WhatIfResult, spread: &Spread, ends| match result.speedup {
+            Some(FactorText::Number(factor)) => Some((factor, spread.median, Some(ends))),
+            _ => None,
+        };
+        let predicted = self.results.iter();
+        let predicted =
+            predicted.filter_map(|one| point(one, &one.predicted_s, [one.medians.low_s, one.medians.high_s]));
+        let measured = self.results.iter().filter_map(|one| Some((one, one.measured_s.as_ref()?)));
+        let measured = measured.filter_map(|(one, spread)| point(one, spread, [spread.min, spread.max]));
+        let as_it_is = (1.0, self.elapsed_s.median, Some([self.elapsed_s.min, self.elapsed_s.max]));
+        let curves =
+            [("predicted", predicted.collect()), ("measured", measured.collect()), ("as it is", vec![as_it_is])];
+        let mut curves: Vec<Curve> =
+            curves.into_iter().map(|(name, points): (&str, Vec<CurvePoint>)| (name.to_owned(), points)).collect();
+        curves.retain(|(_, points)| !points.is_empty());
+        curves.iter_mut().for_each(|(_, points)| points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        curves
+    }
+
     /// For people.
     pub fn render(&self) -> String {
         let mut text = String::new();
@@ -237,20 +269,8 @@ impl WhatIfResult {
             by_request_s: Spread::default(),
             measured_s: None,
             error: None,
-            low_s: 0.0,
-            high_s: 0.0,
             suspends: false,
-            freezes: 0.0,
-            frozen_s: 0.0,
-            unpaid_s: 0.0,
-            observed_s: 0.0,
-            device_busy_s: 0.0,
-            requests: 0.0,
-            other_requests: 0.0,
-            interrupted_calls: 0.0,
-            other_waits: 0.0,
-            other_wait_s: 0.0,
-            supervisor_cpu_s: 0.0,
+            medians: Figures::default(),
             cut_freezes: 0,
             lost_events: 0,
             runs: Vec::new(),
@@ -258,24 +278,7 @@ impl WhatIfResult {
     }
 
     fn finish(&mut self) {
-        let median = |of: fn(&Run) -> f64| {
-            let mut spread = Spread::default();
-            self.runs.iter().for_each(|run| spread.add(of(run)));
-            spread.median
-        };
-        self.low_s = median(|run| run.low_s);
-        self.high_s = median(|run| run.high_s);
-        self.freezes = median(|run| run.freezes);
-        self.frozen_s = median(|run| run.frozen_s);
-        self.unpaid_s = median(|run| run.unpaid_s);
-        self.observed_s = median(|run| run.observed_s);
-        self.device_busy_s = median(|run| run.device_busy_s);
-        self.requests = median(|run| run.requests);
-        self.other_requests = median(|run| run.other_requests);
-        self.interrupted_calls = median(|run| run.interrupted_calls);
-        self.other_waits = median(|run| run.other_waits);
-        self.other_wait_s = median(|run| run.other_wait_s);
-        self.supervisor_cpu_s = median(|run| run.supervisor_cpu_s);
+        self.medians = Figures::medians(&self.runs);
         self.error = self.measured_s.as_ref().map(|measured| self.predicted_s.median / measured.median - 1.0);
     }
 
@@ -292,21 +295,25 @@ impl WhatIfResult {
             self.name(),
             self.predicted_s.median,
             range(&self.predicted_s),
-            self.low_s,
-            self.high_s
+            self.medians.low_s,
+            self.medians.high_s
         );
         if let (Some(measured), Some(error)) = (&self.measured_s, self.error) {
             let _ = write!(line, "; {:.4} s measured, error {:+.2} %", measured.median, error * 100.0);
         }
         let how = match self.suspends {
-            true => format!("{} freezes, {:.4} s frozen", self.freezes, self.frozen_s),
+            true => format!("{} freezes, {:.4} s frozen", self.medians.freezes, self.medians.frozen_s),
             false => "accounted for, never frozen".to_owned(),
         };
-        let _ = write!(line, "\n  {how}; device busy for {:.4} s, {} requests", self.device_busy_s, self.requests);
+        let _ = write!(
+            line,
+            "\n  {how}; device busy for {:.4} s, {} requests",
+            self.medians.device_busy_s, self.medians.requests
+        );
         let counts = [
-            (self.other_requests, "requests of other processes"),
-            (self.other_waits, "waits that no request ended"),
-            (self.interrupted_calls, "waits that freezing interrupted"),
+            (self.medians.other_requests, "requests of other processes"),
+            (self.medians.other_waits, "waits that no request ended"),
+            (self.medians.interrupted_calls, "waits that freezing interrupted"),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0.0) {
             let _ = write!(line, ", {count} {what}");
@@ -317,11 +324,16 @@ impl WhatIfResult {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let name = self.name();
-        if self.requests == 0.0 {
+        if self.medians.requests == 0.0 {
             warnings.push(format!("{name}: the command made no request; is its file cached, or on another device?"));
         }
-        if self.predicted_s.median > 0.0 && (self.high_s - self.low_s) / self.predicted_s.median > BAND_MAX {
-            warnings.push(format!("{name}: read it as a band from {:.4} to {:.4} s", self.low_s, self.high_s));
+        if self.predicted_s.median > 0.0
+            && (self.medians.high_s - self.medians.low_s) / self.predicted_s.median > BAND_MAX
+        {
+            warnings.push(format!(
+                "{name}: read it as a band from {:.4} to {:.4} s",
+                self.medians.low_s, self.medians.high_s
+            ));
         }
         if self.cut_freezes > 0 {
             warnings
@@ -344,7 +356,8 @@ fn range(spread: &Spread) -> String {
     format!("{:.4} to {:.4}", spread.min, spread.max)
 }
 
-fn load() -> Option<f64> {
+/// Load of the host (1 min).
+pub fn load() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
@@ -394,6 +407,19 @@ mod tests {
         assert_eq!(json["limit_s"], serde_json::Value::Null);
         assert!(result.render().contains("error +25.00 %"), "{}", result.render());
         assert!(result.warnings.is_empty(), "{:?}", result.warnings);
+    }
+
+    #[test]
+    fn a_plot_has_the_bands_and_what_was_measured() {
+        let mut result = result([500, 500, 500]);
+        result.results[0].measured_s.get_or_insert_with(Spread::default).add(0.4);
+        result.finish();
+        let expected = [
+            ("predicted".to_owned(), vec![(2.0, 0.5, Some([0.5, 0.5]))]),
+            ("measured".to_owned(), vec![(2.0, 0.4, Some([0.4, 0.4]))]),
+            ("as it is".to_owned(), vec![(1.0, 1.0, Some([1.0, 1.0]))]),
+        ];
+        assert_eq!(result.curves(), expected);
     }
 
     #[test]
