@@ -301,7 +301,7 @@ def dictionary(column: Any) -> bool:
 THINKING = """
 import time
 
-from chronodisk_model import Request, serve
+from chronodisk.model import Request, serve
 from one_platter import OnePlatter
 
 

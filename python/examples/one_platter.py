@@ -3,7 +3,7 @@
 
 import math
 
-from chronodisk_model import Device, Op, QueueModel, RandomStream, Request, serve
+from chronodisk.model import Device, Op, QueueModel, RandomStream, Request, serve
 
 CYLINDERS, SECTORS_PER_TRACK = 4000, 500
 OVERHEAD, SWITCH, SETTLE = 500_000, 1_500_000, 1_000_000  # ns

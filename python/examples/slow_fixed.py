@@ -5,7 +5,7 @@ the guest does not notice."""
 import os
 import time
 
-from chronodisk_model import Device, QueueModel, Request, serve
+from chronodisk.model import Device, QueueModel, Request, serve
 
 THINK_SECONDS = float(os.environ.get("SLOW_FIXED_THINK_MS", "100")) / 1000
 

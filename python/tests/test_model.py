@@ -4,8 +4,8 @@ import io
 import struct
 import unittest
 
-from chronodisk_model import Completion, Device, Model, Op, QueueModel, RandomStream, Request, Status
-from chronodisk_model.server import MAGIC, Server
+from chronodisk.model import Completion, Device, Model, Op, QueueModel, RandomStream, Request, Status
+from chronodisk.model.server import MAGIC, Server
 
 HEADER = struct.Struct("<IHHQ")
 

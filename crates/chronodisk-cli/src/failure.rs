@@ -91,6 +91,17 @@ impl Failure {
     }
 }
 
+impl From<chronodisk_sweep::SweepError> for Failure {
+    fn from(error: chronodisk_sweep::SweepError) -> Self {
+        use chronodisk_sweep::SweepError;
+        match error {
+            SweepError::Usage(message) => Failure::usage(message),
+            SweepError::Advised { message, help } => Failure::usage(message).help(help),
+            SweepError::Host(message) => Failure::host(message),
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)

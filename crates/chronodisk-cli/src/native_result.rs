@@ -17,7 +17,7 @@ use chronodisk_sim::{Nanos, RequestRecord};
 
 use crate::device::Device;
 use crate::options::CommandOptions;
-use crate::run_result::{host_info, server_result, server_warnings};
+use crate::run_result::{server_result, server_warnings};
 use crate::{runs, stored, version};
 
 /// What a native run is made of before it begins.
@@ -36,7 +36,7 @@ pub struct NativeSetting<'a> {
 pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
     let text = |words: &[OsString]| words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let name = setting.directory.file_name().unwrap_or(setting.directory.as_os_str());
-    let host = host_info();
+    let host = chronodisk_sweep::host_info();
     RunResult {
         schema: RUN_SCHEMA.to_owned(),
         run_id: name.to_string_lossy().into_owned(),

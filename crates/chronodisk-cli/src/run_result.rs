@@ -12,9 +12,9 @@ use chronodisk_guest::{
     Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostInfo, HostSample, KernelCost,
-    Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary,
-    TransportResult, Verdict,
+    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostSample, KernelCost, Labels, Phase,
+    PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
+    Verdict,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::calls::Plan;
@@ -61,7 +61,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
             mount_options: options.mount_options.clone().unwrap_or_default(),
             scheduler: options.scheduler.clone().unwrap_or_default(),
         },
-        host: host_info(),
+        host: chronodisk_sweep::host_info(),
         reps: Vec::new(),
         pilot: None,
         warnings: Vec::new(),
@@ -231,7 +231,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
             mount_options: String::new(),
             scheduler: String::new(),
         },
-        host: host_info(),
+        host: chronodisk_sweep::host_info(),
         reps: vec![rep],
         pilot: None,
         warnings: server_warnings(outcome),
@@ -454,18 +454,6 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
         warnings.push(format!("{} found faults", check.command));
     }
     warnings
-}
-
-pub fn host_info() -> HostInfo {
-    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    HostInfo {
-        cpu_model: model.map_or("unknown", |(_, model)| model.trim()).to_owned(),
-        cores: u32::try_from(cores).unwrap_or(u32::MAX),
-        kernel: kernel.trim().to_owned(),
-    }
 }
 
 /// This host's memory in bytes, from the line `MemTotal:  N kB` of `/proc/meminfo`.

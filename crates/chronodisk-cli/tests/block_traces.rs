@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use chronodisk_report::{LogReader, read_log};
-use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_sim::{Nanos, Op, RequestRecord};
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
@@ -153,6 +153,48 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
 }
 
 /// The kernel's own tool prints our events with equal values.
+/// fio issues every request of our logs of both versions, whether the trace names its volumes or not; what it writes
+/// itself is read.
+#[test]
+fn fio_issues_every_request_and_is_read() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIPPED: no fio here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made = ["--workload", "random-mixed", "--requests", "300", "--depth", "4", "-o", "made"];
+    done(folder, &[&["simulate", "--device", "constant-100us", "--capacity", "16MiB"][..], &made].concat());
+    std::fs::File::create(folder.join("file")).unwrap().set_len(16 << 20).unwrap();
+    let fio = |options: &[&str]| -> serde_json::Value {
+        let common = ["--name=r", "--ioengine=psync", "--output-format=json"];
+        let output = Command::new("fio").args(common).args(options).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8_lossy(&output.stdout);
+        serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap()
+    };
+    let count = |op: Op| log(folder, "made").iter().filter(|record| record.op == op).count() as u64;
+    // A file of MSR names its volumes.
+    done(folder, &["trace", "convert", "made", "--to", "msr", "-o", "named.csv"]);
+    for trace in ["made", "named.csv"] {
+        for version in ["fio-v2", "fio-v3"] {
+            done(folder, &["trace", "convert", trace, "--to", version, "-o", "log"]);
+            let issued = fio(&["--read_iolog=log", "--replay_redirect=file"]);
+            let ios = |direction: &str| issued["jobs"][0][direction]["total_ios"].as_u64().unwrap();
+            assert_eq!((ios("read"), ios("write")), (count(Op::Read), count(Op::Write)), "{trace} {version}");
+            done(folder, &["trace", "compare", "made", "log", "--min-match", "1"]);
+        }
+    }
+    let own = ["--write_iolog=own", "--rw=randrw", "--size=1M", "--bs=4k", "--filename=file"];
+    let issued = fio(&own);
+    done(folder, &["trace", "convert", "own", "-o", "own.parquet"]);
+    let records = read_log(&folder.join("own.parquet")).unwrap();
+    for (direction, op) in [("read", Op::Read), ("write", Op::Write)] {
+        let seen = records.iter().filter(|record| record.op == op && record.sectors == 8).count() as u64;
+        assert_eq!(seen, issued["jobs"][0][direction]["total_ios"].as_u64().unwrap(), "{direction}");
+    }
+}
+
 #[test]
 fn blkparse_prints_our_events() {
     if Command::new("blkparse").arg("-V").output().is_err() {

@@ -185,7 +185,7 @@ fn the_python_disk_is_its_twin_to_the_nanosecond() {
 /// A model whose class has this body besides a device.
 fn script(place: &Place, body: &str) -> String {
     let text = format!(
-        "#!/usr/bin/env python3\nimport os, sys, time\nfrom chronodisk_model import *\n\n\
+        "#!/usr/bin/env python3\nimport os, sys, time\nfrom chronodisk.model import *\n\n\
          class Bad(QueueModel):\n    device = Device(name='bad', capacity_sectors=4096)\n    \
          def end(self, request, start):\n        return start + 1000\n{body}\n\nserve(Bad)\n"
     );

@@ -37,6 +37,7 @@ mod summary;
 mod sweep_fit;
 mod sweep_plot;
 mod table;
+mod tables;
 mod trace_comparison;
 mod trace_plot;
 mod trace_statistics;
@@ -71,6 +72,7 @@ pub use sweep_fit::{
 };
 pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table};
+pub use tables::{log_columns, records_of_table, table_of_records};
 pub use trace_comparison::{
     Matched, OpComparison, Remainder, TRACE_COMPARISON_SCHEMA, TimeComparison, TraceComparison, compare_traces,
 };

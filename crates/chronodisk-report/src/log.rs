@@ -169,7 +169,7 @@ impl LogWriter {
 
     fn write(&mut self, records: &[RequestRecord]) -> Result<(), ReportError> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        let batch = RecordBatch::try_new(self.schema.clone(), columns(records)).expect("the columns are of the schema");
+        let batch = batch_of(&self.schema, records);
         writer.write(&batch).map_err(|error| failed(&self.path, error))
     }
 }
@@ -253,8 +253,7 @@ impl LogReader {
         let damaged = |message: String| ReportError::Parquet { path: self.path.clone(), message };
         let Some(batch) = self.batches.next() else { return Ok(None) };
         let batch = batch.map_err(|error| damaged(error.to_string()))?;
-        let mut records = Vec::with_capacity(batch.num_rows());
-        Rows::new(&self.path, &batch, self.rows)?.append_to(&mut records)?;
+        let records = records_of(&self.path, &batch, self.rows)?;
         self.rows += records.len() as u64;
         Ok(Some(records))
     }
@@ -270,7 +269,7 @@ impl Iterator for LogReader {
     }
 }
 
-fn schema() -> Schema {
+pub(crate) fn schema() -> Schema {
     let field = |name, data_type, nullable| Field::new(name, data_type, nullable);
     Schema::new(vec![
         field("device", DataType::UInt16, false),
@@ -291,6 +290,18 @@ fn schema() -> Schema {
         field("model_time_ns", DataType::UInt64, false),
         field("store_time_ns", DataType::UInt64, false),
     ])
+}
+
+/// The records as rows of [`schema`].
+pub(crate) fn batch_of(schema: &Arc<Schema>, records: &[RequestRecord]) -> RecordBatch {
+    RecordBatch::try_new(schema.clone(), columns(records)).expect("the columns are of the schema")
+}
+
+/// The records that a batch of [`schema`] has.
+pub(crate) fn records_of(path: &Path, batch: &RecordBatch, first_row: u64) -> Result<Vec<RequestRecord>, ReportError> {
+    let mut records = Vec::with_capacity(batch.num_rows());
+    Rows::new(path, batch, first_row)?.append_to(&mut records)?;
+    Ok(records)
 }
 
 /// The columns of [`schema`], in its order.

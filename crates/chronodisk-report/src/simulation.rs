@@ -52,6 +52,17 @@ impl Simulation {
         let end = completed.map(|record| record.completed).max().unwrap_or(start);
         // The window leaves out its end, and with it only arrivals that nothing followed.
         let summary = Summary::of(records, start..end);
+        Simulation::of_summary(device, workload, options, summary)
+    }
+
+    /// With figures that are there already.
+    #[must_use]
+    pub fn of_summary(
+        device: impl Into<String>,
+        workload: impl Into<String>,
+        options: BTreeMap<String, serde_json::Value>,
+        summary: Summary,
+    ) -> Self {
         Simulation {
             schema: SIMULATION_SCHEMA.to_owned(),
             device: device.into(),

@@ -158,7 +158,10 @@ impl Cell {
                         named.insert(device.clone(), digest(text.as_bytes()));
                     }
                 } else {
-                    let text = changed_profile(device, &changes, contents, sweep)?;
+                    let wrong = |message: String| SweepError::Usage(format!("{}: {message}", sweep.label));
+                    let text = contents.profile(device)?;
+                    let text = text.ok_or_else(|| wrong(format!("profile.KEY can't change {device}")))?;
+                    let text = changed_profile(&text, device, &changes).map_err(|error| wrong(error.to_string()))?;
                     profile = Some((digest(text.as_bytes()), text));
                     continue;
                 }
@@ -214,30 +217,27 @@ fn push_option(name: &str, value: &Value, words: &mut Vec<String>) {
     }
 }
 
-/// The text of a device's profile with other values.
-fn changed_profile(
-    device: &str,
-    changes: &[(&str, &Value)],
-    contents: &mut Contents,
-    sweep: &Sweep,
-) -> Result<String, SweepError> {
-    let wrong = |message: String| SweepError::Usage(format!("{}: {message}", sweep.label));
-    let text = contents.profile(device)?.ok_or_else(|| wrong(format!("profile.KEY can't change {device}")))?;
+/// The text of a profile with other values; a key such as `seek.settle` is in a table.
+///
+/// # Errors
+/// If there is no such table, or the profile does not allow the values.
+pub fn changed_profile(text: &str, label: &str, changes: &[(&str, &Value)]) -> Result<String, SweepError> {
+    let wrong = |message: String| SweepError::Usage(message);
     let mut table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| wrong(format!("{device}: {}", error.message())))?;
+        text.parse().map_err(|error: toml::de::Error| wrong(format!("{label}: {}", error.message())))?;
     for (key, value) in changes {
         let mut at = &mut table;
         let mut parts: Vec<&str> = key.split('.').collect();
         let Some(last) = parts.pop() else { continue };
         for part in parts {
             let inner = at.get_mut(part).and_then(toml::Value::as_table_mut);
-            at = inner.ok_or_else(|| wrong(format!("the profile of {device} has no table {part} (profile.{key})")))?;
+            at = inner.ok_or_else(|| wrong(format!("the profile of {label} has no table {part} (profile.{key})")))?;
         }
         at.insert(last.to_owned(), value.to_toml());
     }
     // What it prints is what it parsed, so the profile's own checks have the last word.
     let text = table.to_string();
-    Profile::parse(&text, device).map_err(|error| wrong(format!("profile of {device}, changed: {error}")))?;
+    Profile::parse(&text, label).map_err(|error| wrong(format!("profile of {label}, changed: {error}")))?;
     Ok(text)
 }
 

@@ -62,73 +62,230 @@ const MESSAGE_BYTES: usize = 2_000;
 /// Statuses after which no other cell would do better: wrong usage, and a host that lacks something.
 const HOPELESS: [i32; 2] = [2, 3];
 
-/// Does all cells of a sweep that are not done yet, and gives the results in the order of the cells; fewer if `stop`
-/// became true.
-///
-/// # Errors
-/// If the directory can't be used, a profile is wrong, or a cell ends with a status that all would end with.
-pub fn run(
-    sweep: &Sweep,
-    cells: &[Cell],
-    runner: &Runner,
-    stop: &AtomicBool,
-    progress: Progress<'_>,
-) -> Result<Vec<Option<Done>>, SweepError> {
-    let directory = &runner.directory;
-    for folder in [directory.clone(), directory.join("cells")] {
-        fs::create_dir_all(&folder).map_err(|error| SweepError::io("create", &folder, &error))?;
-    }
-    let _lock = lock(directory)?;
-    remove_leftovers(directory);
-    let executable = digest_of_file(&runner.executable)?;
-    let mut contents = Contents::default();
-    let prepared: Vec<Prepared> = cells
-        .iter()
-        .map(|cell| cell.prepare(sweep, directory, &runner.version, &mut contents))
-        .collect::<Result<_, _>>()?;
-    for (digest, text) in prepared.iter().filter_map(|prepared| prepared.profile.as_ref()) {
-        let file = profile_file(directory, digest);
-        if !file.exists() {
-            let folder = directory.join("profiles");
+/// A sweep that is about to be done: its cells, and which of them are done. While it lives no other sweep can use the
+/// directory.
+pub struct Plan {
+    sweep: Sweep,
+    cells: Vec<Cell>,
+    runner: Runner,
+    executable: String,
+    prepared: Vec<Prepared>,
+    _lock: Lock,
+}
+
+/// Everything that a process needs to do a cell, on this host or elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    name: String,
+    key: Key,
+    /// Digest of the executable that has to do it.
+    executable: String,
+    arguments: Vec<String>,
+    /// Profile that the sweep made, in place of the argument with this index.
+    profile: Option<(usize, String)>,
+    /// Where the run is kept, for commands that keep one.
+    runs: Option<PathBuf>,
+    label: String,
+    setup: Option<String>,
+    teardown: Option<String>,
+    drop_caches: bool,
+}
+
+impl Plan {
+    /// Prepares all cells.
+    ///
+    /// # Errors
+    /// If the directory can't be used, or a profile is wrong.
+    pub fn new(sweep: Sweep, runner: Runner) -> Result<Self, SweepError> {
+        let directory = &runner.directory;
+        for folder in [directory.clone(), directory.join("cells")] {
             fs::create_dir_all(&folder).map_err(|error| SweepError::io("create", &folder, &error))?;
-            write(&file, text.as_bytes())?;
         }
-    }
-    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-    let results: Vec<Mutex<Option<Done>>> = prepared.iter().map(|_| Mutex::new(None)).collect();
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(prepared) = prepared.get(index) else { return };
-            if stop.load(Ordering::Relaxed) || failure.lock().is_ok_and(|failure| failure.is_some()) {
-                return;
-            }
-            let job = Job { sweep, runner, prepared, executable: &executable, name: prepared.key.name() };
-            match job.done(stop) {
-                Ok(Some(done)) => {
-                    progress(&done);
-                    if let Ok(mut place) = results[index].lock() {
-                        *place = Some(done);
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    if let Ok(mut failure) = failure.lock() {
-                        failure.get_or_insert(error);
-                    }
-                }
+        let lock = lock(directory)?;
+        remove_leftovers(directory);
+        let executable = digest_of_file(&runner.executable)?;
+        let mut contents = Contents::default();
+        let cells = sweep.cells();
+        let prepared: Vec<Prepared> = cells
+            .iter()
+            .map(|cell| cell.prepare(&sweep, directory, &runner.version, &mut contents))
+            .collect::<Result<_, _>>()?;
+        for (digest, text) in prepared.iter().filter_map(|prepared| prepared.profile.as_ref()) {
+            let file = profile_file(directory, digest);
+            if !file.exists() {
+                let folder = directory.join("profiles");
+                fs::create_dir_all(&folder).map_err(|error| SweepError::io("create", &folder, &error))?;
+                write(&file, text.as_bytes())?;
             }
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..runner.jobs.clamp(1, prepared.len().max(1)) {
-            scope.spawn(work);
-        }
-    });
-    if let Ok(Some(error)) = failure.into_inner() {
-        return Err(error);
+        Ok(Plan { sweep, cells, runner, executable, prepared, _lock: lock })
     }
-    Ok(results.into_iter().map(|result| result.into_inner().unwrap_or(None)).collect())
+
+    /// What is swept.
+    #[must_use]
+    pub fn sweep(&self) -> &Sweep {
+        &self.sweep
+    }
+
+    /// Number of cells.
+    #[must_use]
+    pub fn cells(&self) -> usize {
+        self.prepared.len()
+    }
+
+    /// The result of a cell that is done already.
+    ///
+    /// # Panics
+    /// If there is no such cell.
+    #[must_use]
+    pub fn found(&self, index: usize) -> Option<Done> {
+        let prepared = &self.prepared[index];
+        let name = prepared.key.name();
+        let there = fs::read(self.file_of(&name)).ok()?;
+        let done = serde_json::from_slice::<Done>(&there).ok()?;
+        let counts = done.key == prepared.key && done.executable == self.executable && done.status == 0;
+        counts.then_some(Done { name, was_there: true, ..done })
+    }
+
+    /// What there is to do for a cell.
+    ///
+    /// # Panics
+    /// If there is no such cell.
+    #[must_use]
+    pub fn task(&self, index: usize) -> Task {
+        let prepared = &self.prepared[index];
+        let keeps_run = self.sweep.command != Command::Simulate;
+        let profile = prepared.profile.as_ref().and_then(|(digest, text)| {
+            let word = format!("--device={}", profile_file(&self.runner.directory, digest).display());
+            let at = prepared.arguments.iter().position(|argument| *argument == word)?;
+            Some((at, text.clone()))
+        });
+        Task {
+            name: prepared.key.name(),
+            key: prepared.key.clone(),
+            executable: self.executable.clone(),
+            arguments: prepared.arguments.clone(),
+            profile,
+            runs: keeps_run.then(|| self.runner.directory.join("runs")),
+            label: self.sweep.label.clone(),
+            setup: self.sweep.setup.clone(),
+            teardown: self.sweep.teardown.clone(),
+            drop_caches: self.sweep.drop_caches,
+        }
+    }
+
+    /// Keeps the result of a cell, so that it need not be done again.
+    ///
+    /// # Errors
+    /// If it is of another cell or another executable, or can't be written.
+    pub fn keep(&self, index: usize, done: Done) -> Result<Done, SweepError> {
+        let name = self.prepared[index].key.name();
+        if done.key != self.prepared[index].key || done.executable != self.executable {
+            return Err(SweepError::Usage(format!("a worker gave the result of another cell than {name}")));
+        }
+        let text =
+            serde_json::to_string_pretty(&done).map_err(|error| SweepError::Host(format!("cell {name}: {error}")))?;
+        write(&self.file_of(&name), text.as_bytes())?;
+        Ok(Done { name, ..done })
+    }
+
+    /// Does all cells that are not done yet in processes of this host, and gives the results in the order of the
+    /// cells; fewer if `stop` became true.
+    ///
+    /// # Errors
+    /// If a cell ends with a status that all would end with, or a result can't be written.
+    pub fn run(&self, stop: &AtomicBool, progress: Progress<'_>) -> Result<Vec<Option<Done>>, SweepError> {
+        let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+        let results: Vec<Mutex<Option<Done>>> = self.prepared.iter().map(|_| Mutex::new(None)).collect();
+        let one = |index: usize| match self.found(index) {
+            Some(done) => Ok(Some(done)),
+            None => match self.task(index).execute(&self.runner.executable, stop)? {
+                Some(done) => self.keep(index, done).map(Some),
+                None => Ok(None),
+            },
+        };
+        let work = || {
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.prepared.len() {
+                    return;
+                }
+                if stop.load(Ordering::Relaxed) || failure.lock().is_ok_and(|failure| failure.is_some()) {
+                    return;
+                }
+                match one(index) {
+                    Ok(Some(done)) => {
+                        progress(&done);
+                        if let Ok(mut place) = results[index].lock() {
+                            *place = Some(done);
+                        }
+                    }
+                    Ok(None) => return,
+                    Err(error) => {
+                        if let Ok(mut failure) = failure.lock() {
+                            failure.get_or_insert(error);
+                        }
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.runner.jobs.clamp(1, self.prepared.len().max(1)) {
+                scope.spawn(work);
+            }
+        });
+        if let Ok(Some(error)) = failure.into_inner() {
+            return Err(error);
+        }
+        Ok(results.into_iter().map(|result| result.into_inner().unwrap_or(None)).collect())
+    }
+
+    /// Writes `sweep.json`, `sweep.parquet` and `sweep.provenance.json` of a whole sweep, and gives its results. The
+    /// first two hold nothing of the host.
+    ///
+    /// # Errors
+    /// If a file can't be written.
+    pub fn write_results(&self, done: &[Done]) -> Result<Results, SweepError> {
+        let results = Results::new(&self.sweep, &self.runner.version, &self.cells, done);
+        let directory = &self.runner.directory;
+        write_table(&directory.join("sweep.parquet"), &self.sweep, &self.cells, done)?;
+        write(&directory.join("sweep.json"), results.to_json().as_bytes())?;
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let provenance = serde_json::json!({
+            "schema": "chronodisk.sweep-provenance/1",
+            "version": self.runner.version,
+            "executable": self.executable,
+            "host": host_info(),
+            "load": load.split(' ').take(3).collect::<Vec<_>>().join(" "),
+            "jobs": self.runner.jobs,
+            "cells": done.iter().map(|done| serde_json::json!({
+                "cell": done.name,
+                "status": done.status,
+                "begun_unix_s": done.begun_unix_s,
+                "host_s": done.host_s,
+            })).collect::<Vec<_>>(),
+        });
+        write(&directory.join("sweep.provenance.json"), format!("{provenance:#}\n").as_bytes())?;
+        Ok(results)
+    }
+
+    fn file_of(&self, name: &str) -> PathBuf {
+        self.runner.directory.join("cells").join(format!("{name}.json"))
+    }
+}
+
+/// This host, as results name it.
+#[must_use]
+pub fn host_info() -> HostInfo {
+    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu_info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    HostInfo {
+        cpu_model: model.map_or("unknown", |(_, model)| model.trim()).to_owned(),
+        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        kernel: kernel.trim().to_owned(),
+    }
 }
 
 /// Two sweeps must not do the same cells.
@@ -166,53 +323,53 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), SweepError> {
     file.keep().map_err(failed)
 }
 
-struct Job<'a> {
-    sweep: &'a Sweep,
-    runner: &'a Runner,
-    prepared: &'a Prepared,
-    executable: &'a str,
-    name: String,
-}
+impl Task {
+    /// The name of the cell.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 
-impl Job<'_> {
-    /// The cell's result, from its file or by doing it; `None` if it was interrupted.
-    fn done(&self, stop: &AtomicBool) -> Result<Option<Done>, SweepError> {
-        let file = self.runner.directory.join("cells").join(format!("{}.json", self.name));
-        let there = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<Done>(&bytes).ok());
-        if let Some(done) = there
-            && done.key == self.prepared.key
-            && done.executable == self.executable
-            && done.status == 0
-        {
-            return Ok(Some(Done { name: self.name.clone(), was_there: true, ..done }));
-        }
+    /// Does the cell with this executable; `None` if it was interrupted.
+    ///
+    /// # Errors
+    /// If the executable is another one than that of the sweep, can't be started, or says that the options are wrong.
+    pub fn execute(&self, executable: &Path, stop: &AtomicBool) -> Result<Option<Done>, SweepError> {
+        self.expect_executable(executable)?;
         let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let begun = Instant::now();
-        if let Some(setup) = &self.sweep.setup {
+        if let Some(setup) = &self.setup {
             self.shell("setup", setup)?;
         }
-        if self.sweep.drop_caches {
+        if self.drop_caches {
             drop_caches()?;
         }
-        let keeps_run = self.sweep.command != Command::Simulate;
-        let runs = self.runner.directory.join("runs");
-        let partial = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
-        let mut arguments = self.prepared.arguments.clone();
-        if keeps_run {
-            fs::create_dir_all(&runs).map_err(|error| SweepError::io("create", &runs, &error))?;
-            let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
-            arguments.insert(before, format!("--output={}", partial.display()));
-        }
-        let output = Process::new(&self.runner.executable)
+        let mut arguments = self.arguments.clone();
+        // A worker elsewhere does not have the sweep's directory.
+        let elsewhere = self.profile_elsewhere(&mut arguments)?;
+        let partial = match &self.runs {
+            Some(runs) => {
+                fs::create_dir_all(runs).map_err(|error| SweepError::io("create", runs, &error))?;
+                let partial = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
+                let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+                arguments.insert(before, format!("--output={}", partial.display()));
+                Some((partial, runs.join(&self.name)))
+            }
+            None => None,
+        };
+        let output = Process::new(executable)
             .args(&arguments)
             .stdin(Stdio::null())
             .output()
-            .map_err(|error| SweepError::io("start", &self.runner.executable, &error))?;
-        if let Some(teardown) = &self.sweep.teardown {
+            .map_err(|error| SweepError::io("start", executable, &error))?;
+        if let Some(file) = elsewhere {
+            let _ = fs::remove_file(file);
+        }
+        if let Some(teardown) = &self.teardown {
             self.shell("teardown", teardown)?;
         }
         if stop.load(Ordering::Relaxed) {
-            let _ = fs::remove_dir_all(&partial);
+            partial.iter().for_each(|(partial, _)| drop(fs::remove_dir_all(partial)));
             return Ok(None);
         }
         let status = {
@@ -222,7 +379,7 @@ impl Job<'_> {
         let tail = |bytes: &[u8]| {
             String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MESSAGE_BYTES)..]).trim().to_owned()
         };
-        if HOPELESS.contains(&status) && self.sweep.command == Command::Simulate {
+        if HOPELESS.contains(&status) && self.runs.is_none() {
             return Err(SweepError::Usage(format!(
                 "chronodisk {} ended with status {status}: {}",
                 arguments.join(" "),
@@ -236,14 +393,13 @@ impl Job<'_> {
             (0, None) => Some("it printed no result".to_owned()),
             _ => Some(tail(&output.stderr)),
         };
-        if keeps_run && partial.exists() {
-            let kept = runs.join(&self.name);
+        if let Some((partial, kept)) = partial.filter(|(partial, _)| partial.exists()) {
             let _ = fs::remove_dir_all(&kept);
             fs::rename(&partial, &kept).map_err(|error| SweepError::io("write", &kept, &error))?;
         }
-        let done = Done {
-            key: self.prepared.key.clone(),
-            executable: self.executable.to_owned(),
+        Ok(Some(Done {
+            key: self.key.clone(),
+            executable: self.executable.clone(),
             status: if figures.is_none() && status == 0 { 125 } else { status },
             figures: figures.unwrap_or_default(),
             message,
@@ -251,11 +407,46 @@ impl Job<'_> {
             host_s: begun.elapsed().as_secs_f64(),
             name: self.name.clone(),
             was_there: false,
+        }))
+    }
+
+    /// Results of different executables are not compared.
+    fn expect_executable(&self, executable: &Path) -> Result<(), SweepError> {
+        /// The digest takes longer than many a cell; a file that is replaced gets another time or length.
+        type Seen = BTreeMap<(PathBuf, Option<SystemTime>, u64), String>;
+        static SEEN: Mutex<Seen> = Mutex::new(BTreeMap::new());
+        let metadata = fs::metadata(executable).map_err(|error| SweepError::io("read", executable, &error))?;
+        let key = (executable.to_owned(), metadata.modified().ok(), metadata.len());
+        let seen = SEEN.lock().ok().and_then(|seen| seen.get(&key).cloned());
+        let digest = match seen {
+            Some(digest) => digest,
+            None => {
+                let digest = digest_of_file(executable)?;
+                if let Ok(mut seen) = SEEN.lock() {
+                    seen.insert(key, digest.clone());
+                }
+                digest
+            }
         };
-        let text = serde_json::to_string_pretty(&done)
-            .map_err(|error| SweepError::Host(format!("cell {}: {error}", self.name)))?;
+        if digest == self.executable {
+            return Ok(());
+        }
+        let executable = executable.display();
+        Err(SweepError::Usage(format!("{executable} is not the chronodisk that the sweep was begun with"))
+            .help("install the same build of chronodisk on all workers"))
+    }
+
+    /// Writes the profile that the sweep made, if its file is not there; the file is for one cell.
+    fn profile_elsewhere(&self, arguments: &mut [String]) -> Result<Option<PathBuf>, SweepError> {
+        let Some((at, text)) = &self.profile else { return Ok(None) };
+        let Some(word) = arguments.get_mut(*at) else { return Ok(None) };
+        if word.strip_prefix("--device=").is_some_and(|path| Path::new(path).exists()) {
+            return Ok(None);
+        }
+        let file = std::env::temp_dir().join(format!("chronodisk-{}-{}.toml", self.name, std::process::id()));
         write(&file, text.as_bytes())?;
-        Ok(Some(done))
+        *word = format!("--device={}", file.display());
+        Ok(Some(file))
     }
 
     fn shell(&self, what: &str, command: &str) -> Result<(), SweepError> {
@@ -268,7 +459,7 @@ impl Job<'_> {
             return Ok(());
         }
         let message = String::from_utf8_lossy(&output.stderr);
-        Err(SweepError::Usage(format!("{}: {what} failed ({}): {}", self.sweep.label, output.status, message.trim())))
+        Err(SweepError::Usage(format!("{}: {what} failed ({}): {}", self.label, output.status, message.trim())))
     }
 }
 
@@ -279,39 +470,4 @@ fn drop_caches() -> Result<(), SweepError> {
             "drop_caches: /proc/sys/vm/drop_caches: {error}; expected the right to write it (root)"
         ))
     })
-}
-
-/// Writes `sweep.json`, `sweep.parquet` and `sweep.provenance.json` of a whole sweep, and gives its results. The first
-/// two hold nothing of the host.
-///
-/// # Errors
-/// If a file can't be written.
-pub fn write_results(
-    sweep: &Sweep,
-    cells: &[Cell],
-    done: &[Done],
-    runner: &Runner,
-    host: &HostInfo,
-) -> Result<Results, SweepError> {
-    let results = Results::new(sweep, &runner.version, cells, done);
-    let directory = &runner.directory;
-    write_table(&directory.join("sweep.parquet"), sweep, cells, done)?;
-    write(&directory.join("sweep.json"), results.to_json().as_bytes())?;
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let provenance = serde_json::json!({
-        "schema": "chronodisk.sweep-provenance/1",
-        "version": runner.version,
-        "executable": done.first().map(|done| done.executable.as_str()),
-        "host": host,
-        "load": load.split(' ').take(3).collect::<Vec<_>>().join(" "),
-        "jobs": runner.jobs,
-        "cells": done.iter().map(|done| serde_json::json!({
-            "cell": done.name,
-            "status": done.status,
-            "begun_unix_s": done.begun_unix_s,
-            "host_s": done.host_s,
-        })).collect::<Vec<_>>(),
-    });
-    write(&directory.join("sweep.provenance.json"), format!("{provenance:#}\n").as_bytes())?;
-    Ok(results)
 }

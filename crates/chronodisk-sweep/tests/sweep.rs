@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use chronodisk_report::HostInfo;
-use chronodisk_sweep::{Command, Done, Results, Runner, Sweep, SweepError, Value, run, write_results};
+use chronodisk_sweep::{Command, Done, Plan, Results, Runner, Sweep, SweepError, Task, Value};
 
 fn options(_: Command) -> Vec<String> {
     ["device", "depth", "requests", "workload", "seed", "trace", "capacity", "json"].map(str::to_owned).to_vec()
@@ -37,12 +36,15 @@ fn calls(folder: &Path) -> Vec<String> {
     fs::read_to_string(folder.join("calls")).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
+fn plan(sweep: &Sweep, runner: &Runner) -> Plan {
+    Plan::new(sweep.clone(), runner.clone()).unwrap()
+}
+
 fn done(sweep: &Sweep, runner: &Runner) -> Results {
-    let cells = sweep.cells();
-    let found = run(sweep, &cells, runner, &AtomicBool::new(false), &|_| {}).unwrap();
+    let plan = plan(sweep, runner);
+    let found = plan.run(&AtomicBool::new(false), &|_| {}).unwrap();
     let found: Vec<Done> = found.into_iter().map(Option::unwrap).collect();
-    let host = HostInfo { cpu_model: "x".to_owned(), cores: 1, kernel: "y".to_owned() };
-    write_results(sweep, &cells, &found, runner, &host).unwrap()
+    plan.write_results(&found).unwrap()
 }
 
 const FILE: &str = "command = 'simulate'\nseeds = 3\n[options]\nrequests = 10\n\
@@ -126,7 +128,7 @@ fn a_sweep_that_was_stopped_does_the_rest() {
                 stop.store(true, Ordering::SeqCst);
             }
         };
-        let found = run(&sweep, &sweep.cells(), &parts, &stop, &seen).unwrap();
+        let found = plan(&sweep, &parts).run(&stop, &seen).unwrap();
         assert!(found.iter().any(Option::is_none));
     }
     done(&sweep, &parts);
@@ -153,7 +155,7 @@ fn files_and_profiles_are_known_by_their_content() {
     );
     let sweep = Sweep::parse(&text, "x.toml", options).unwrap();
     let runner = runner(program(folder.path(), RESULT), folder.path().join("out"));
-    let outcome = run(&sweep, &sweep.cells(), &runner, &AtomicBool::new(false), &|_| {});
+    let outcome = plan(&sweep, &runner).run(&AtomicBool::new(false), &|_| {});
     if let Err(error) = &outcome {
         // The profile says itself what it lacks.
         panic!("{error}");
@@ -163,10 +165,10 @@ fn files_and_profiles_are_known_by_their_content() {
     let profiles: Vec<_> = fs::read_dir(runner.directory.join("profiles")).unwrap().flatten().collect();
     assert_eq!(profiles.len(), 2);
     fs::write(&trace, "two").unwrap();
-    run(&sweep, &sweep.cells(), &runner, &AtomicBool::new(false), &|_| {}).unwrap();
+    plan(&sweep, &runner).run(&AtomicBool::new(false), &|_| {}).unwrap();
     assert_eq!(calls(folder.path()).len(), 4);
     fs::write(&trace, "one").unwrap();
-    run(&sweep, &sweep.cells(), &runner, &AtomicBool::new(false), &|_| {}).unwrap();
+    plan(&sweep, &runner).run(&AtomicBool::new(false), &|_| {}).unwrap();
     assert_eq!(calls(folder.path()).len(), 4, "both are there");
 }
 
@@ -185,7 +187,7 @@ fn what_fails_is_told_and_done_again() {
     assert_eq!(calls(folder.path()).len(), 18 + 6);
 
     let usage = Runner { executable: program(folder.path(), "echo 'error: no' >&2; exit 2"), ..runner };
-    let error = run(&sweep, &sweep.cells(), &usage, &AtomicBool::new(false), &|_| {}).unwrap_err();
+    let error = plan(&sweep, &usage).run(&AtomicBool::new(false), &|_| {}).unwrap_err();
     assert!(error.to_string().contains("status 2: error: no"), "{error}");
 }
 
@@ -220,4 +222,94 @@ fn wrong_files_are_refused_with_what_was_expected() {
     let sweep = Sweep::parse(programs, "x.toml", options).unwrap();
     let expected: BTreeMap<_, _> = [("cmd".to_owned(), Value::Text("sync".to_owned()))].into();
     assert_eq!(sweep.cells()[0].axes, expected);
+}
+
+/// Tasks go through JSON to whoever does them, in any order, without the sweep's directory.
+#[test]
+fn tasks_that_are_done_elsewhere_give_equal_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = FILE.replace("'null'", "'nvm'").replace("depth =", "'profile.name' = ['a', 'b']\ndepth =");
+    let sweep = Sweep::parse(&text.replace(", 'nvm'", ""), "x.toml", options).unwrap();
+    let executable = program(folder.path(), RESULT);
+    let (whole, parts) =
+        (runner(executable.clone(), folder.path().join("whole")), runner(executable, folder.path().join("parts")));
+    done(&sweep, &whole);
+    let plan = plan(&sweep, &parts);
+    // The worker has no such folder.
+    fs::remove_dir_all(parts.directory.join("profiles")).unwrap();
+    let worker = folder.path().join("worker");
+    fs::copy(&parts.executable, &worker).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut found: Vec<Option<Done>> = vec![None; plan.cells()];
+    for index in (0..plan.cells()).rev() {
+        assert!(plan.found(index).is_none());
+        let task: Task = serde_json::from_str(&serde_json::to_string(&plan.task(index)).unwrap()).unwrap();
+        let answer = serde_json::to_string(&task.execute(&worker, &stop).unwrap().unwrap()).unwrap();
+        let other = (index + 1) % plan.cells();
+        let done: Done = serde_json::from_str(&answer).unwrap();
+        assert!(plan.keep(other, done.clone()).is_err(), "it is another cell's");
+        found[index] = Some(plan.keep(index, done).unwrap());
+        assert!(plan.found(index).is_some_and(|done| done.was_there));
+    }
+    plan.write_results(&found.into_iter().map(Option::unwrap).collect::<Vec<_>>()).unwrap();
+    for name in ["sweep.json", "sweep.parquet"] {
+        let read = |runner: &Runner| fs::read(runner.directory.join(name)).unwrap();
+        assert!(read(&whole) == read(&parts), "{name}");
+    }
+    fs::write(&worker, "another").unwrap();
+    let error = plan.task(0).execute(&worker, &stop).unwrap_err();
+    assert!(error.to_string().contains("is not the chronodisk that the sweep was begun with"), "{error}");
+}
+
+/// Pieces of files, right and wrong ones.
+const PIECES: [&str; 24] = [
+    "command = 'simulate'\n",
+    "command = 'run'\n",
+    "command = 5\n",
+    "seeds = 3\n",
+    "seeds = 10000\n",
+    "seeds = -1\n",
+    "seeds = 9223372036854775807\n",
+    "setup = 'true'\n",
+    "drop_caches = true\n",
+    "[options]\n",
+    "[axes]\n",
+    "[axes.profile]\n",
+    "device = 'null'\n",
+    "device = ['null', 'constant-1ms']\n",
+    "depth = [1, 2.5, 'x', true]\n",
+    "depth = []\n",
+    "depth = [1, 1]\n",
+    "requests = [[1, 2], [3]]\n",
+    "cmd = ['a', ['b']]\n",
+    "capacity = 1979-05-27\n",
+    "'profile.time' = [inf]\n",
+    "workload = \"\\u00e9\\ud800\"\n",
+    "trace = ['\u{0}', '']\n",
+    "= [ ' \" \u{1f980}",
+];
+
+proptest::proptest! {
+    /// A file that anybody wrote is refused with a message, or each of its cells is another one.
+    #[test]
+    fn any_file_is_refused_or_has_each_cell_once(
+        pieces in proptest::collection::vec(0..PIECES.len(), 0..9),
+        cut in 0_usize..400,
+    ) {
+        let text: String = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+        let end = (0..=cut.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        for text in [&text[..], &text[..end], &text[end..]] {
+            match Sweep::parse(text, "x.toml", options) {
+                Err(error) => assert!(error.to_string().starts_with("x.toml:"), "{error}"),
+                Ok(sweep) => {
+                    let cells = sweep.axes.values().fold(sweep.seeds, |cells, values| cells * values.len() as u64);
+                    if cells <= 1_000 {
+                        let found = sweep.cells();
+                        assert_eq!(found.len() as u64, cells);
+                        assert!(found.iter().enumerate().all(|(index, cell)| !found[..index].contains(cell)));
+                    }
+                }
+            }
+        }
+    }
 }

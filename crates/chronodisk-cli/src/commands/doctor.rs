@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::{Outcome, status};
-use crate::run_result::{host_info, host_memory_bytes};
+use crate::run_result::host_memory_bytes;
 use crate::{output, runs};
 
 /// Checks what this host has and lacks, and says what to type
@@ -125,7 +125,7 @@ impl Check {
 }
 
 fn host() -> Check {
-    let host = host_info();
+    let host = chronodisk_sweep::host_info();
     let found = format!("{}, {} CPUs, Linux {}", host.cpu_model, host.cores, host.kernel);
     let check = fine("host", RUN, found);
     if cfg!(target_arch = "x86_64") {

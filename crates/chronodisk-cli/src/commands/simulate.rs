@@ -1,7 +1,6 @@
 //! `chronodisk simulate`: a generated workload or a block trace on a device model, without a guest.
 
 mod arrivals;
-mod traced;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,17 +12,16 @@ use std::time::Instant;
 use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
-use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at, open_loop_streaming_at};
-use chronodisk_report::{SIMULATION_SCHEMA, Simulation, StreamedSummary, render_simulation};
+use chronodisk_report::{Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
-use chronodisk_trace::{Addresses, ArrivalTimes, GeneratedRequest, Generator, GeneratorOptions, Workload, Zones};
+use chronodisk_sweep::{GeneratedLoad, Load, LoadError, Replayed};
+use chronodisk_trace::{Addresses, Workload};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::Value;
 
-use self::arrivals::{ReplayArguments, process_options};
-use self::traced::Replayed;
-use crate::block_trace::{BlockTrace, TraceOptions};
+use self::arrivals::ReplayArguments;
+use crate::block_trace::{self, TraceOptions};
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
 use crate::failure::{Failure, Outcome, status};
@@ -142,18 +140,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let total = load.requests();
     let simulated = simulate(&arguments, &device, load)?;
     let summary = simulated.summary.finish();
-    let simulation = Simulation {
-        schema: SIMULATION_SCHEMA.to_owned(),
-        device: device.name().to_owned(),
-        workload: name,
-        options,
-        requests: summary.requests,
-        simulated_s: summary.window_ns.as_secs_f64(),
-        iops: summary.iops,
-        mb_per_s: summary.mb_per_s,
-        latency_us: summary.service_time_us,
-        summary,
-    };
+    let simulation = Simulation::of_summary(device.name(), name, options, summary);
     if let Some(directory) = &directory {
         runs::make(directory)?;
         stored::write_simulation(directory, &simulation, &device, &simulated.records)?;
@@ -177,52 +164,32 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(if simulated.interrupted { status::INTERRUPTED } else { status::FINE })
 }
 
-/// What the device is to do.
-enum Load {
-    Generated { generator: Box<Generator>, depth: u32 },
-    Open { generator: Box<Generator>, times: Box<ArrivalTimes> },
-    Traced(Box<Replayed>),
-}
-
-impl Load {
-    /// How many requests there are, if that is known.
-    fn requests(&self) -> Option<u64> {
-        match self {
-            Load::Generated { generator, .. } | Load::Open { generator, .. } => Some(generator.options().requests),
-            Load::Traced(_) => None,
-        }
-    }
-}
-
 /// The load, its name, and all options as they took effect.
 fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
     if let Some(workload) = arguments.workload {
         if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given_of_trace()) {
             return Err(Failure::usage(format!("{option} needs --trace")));
         }
-        let generator = generator(arguments, workload, device)?;
-        let mut options = generated_options(arguments, workload, generator.options());
-        let generator = Box::new(generator);
-        let Some(process) = arguments.replay.process()? else {
-            let load = Load::Generated { generator, depth: arguments.depth };
-            return Ok((load, workload.name().to_owned(), options));
+        let generated = GeneratedLoad {
+            block_bytes: arguments.block_size,
+            depth: arguments.depth,
+            read_share: arguments.read_share,
+            think_max: arguments.think_max,
+            addresses: arguments.addresses,
+            process: arguments.replay.process()?,
+            ..GeneratedLoad::new(workload, arguments.requests, arguments.seed)
         };
-        if arguments.depth != 1 || arguments.think_max > Nanos::ZERO {
-            let option = if arguments.depth != 1 { "--depth" } else { "--think-max" };
-            return Err(Failure::usage(format!("{option} is of closed loops; --arrivals says when requests arrive")));
-        }
-        options.retain(|name, _| name != "depth" && name != "think_max_ns");
-        options.extend(process_options(process).into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let times = Box::new(ArrivalTimes::new(process, arguments.seed));
-        return Ok((Load::Open { generator, times }, workload.name().to_owned(), options));
+        let (load, mut options) = generated.begin(device.info(), device.state_file().is_some())?;
+        options.extend(device_options(arguments));
+        return Ok((load, workload.name().to_owned(), options));
     }
-    arguments.replay.expect_for_trace()?;
+    let how = arguments.replay.of_trace()?;
     let name = arguments.trace.as_deref().unwrap_or_default();
-    let trace = BlockTrace::open(name, &arguments.trace_options)?;
-    let mut options = common_options(arguments, device.info().capacity_sectors);
-    for (name, value) in arguments.replay.options() {
-        options.insert(name.to_owned(), value);
-    }
+    let trace = block_trace::open(name, &arguments.trace_options)?;
+    let mut options = device_options(arguments);
+    let capacity_bytes = device.info().capacity_sectors * chronodisk_sim::SECTOR_BYTES;
+    let common = [("seed", arguments.seed.into()), ("capacity_bytes", capacity_bytes.into())];
+    options.extend(common.into_iter().chain(how.options()).map(|(name, value)| (name.to_owned(), value)));
     options.insert("trace".to_owned(), trace.path().display().to_string().into());
     if let Some(format) = trace.info().format {
         options.insert("trace_format".to_owned(), format.into());
@@ -233,86 +200,12 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
     if let Some(seed) = arguments.trace_options.spread {
         options.insert("spread_seed".to_owned(), seed.into());
     }
-    let replayed = Replayed::new(trace, device.info(), arguments.replay);
-    Ok((Load::Traced(Box::new(replayed)), "trace".to_owned(), options))
+    Ok((Load::Traced(Box::new(Replayed::new(trace, device.info(), how))), "trace".to_owned(), options))
 }
 
-fn generator(arguments: &Arguments, workload: Workload, device: &Device) -> Result<Generator, Failure> {
-    if arguments.block_size.is_some() && !workload.uses_block_bytes() {
-        return Err(Failure::usage(format!(
-            "workload {workload} defines its request sizes; --block-size can't be used"
-        ))
-        .help("for requests of a fixed size, use random-read, random-write, random-mixed, seq-read or seq-write"));
-    }
-    if arguments.read_share.is_some() && !reads_and_writes(workload) {
-        return Err(Failure::usage(format!(
-            "workload {workload} has only one kind of request; --read-share can't be used"
-        ))
-        .help("for a mix of reads and writes, use random-mixed"));
-    }
-    if arguments.addresses != Addresses::Uniform && is_sequential(workload) {
-        return Err(Failure::usage(format!("workload {workload} is sequential; --addresses can't be used")));
-    }
-    let info = device.info();
-    let defaults = GeneratorOptions::new(workload, info.capacity_sectors, arguments.seed, arguments.requests);
-    let options = GeneratorOptions {
-        block_bytes: arguments.block_size.unwrap_or(defaults.block_bytes),
-        read_share: arguments.read_share.unwrap_or(defaults.read_share),
-        align_sectors: info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32,
-        think_max: arguments.think_max,
-        addresses: arguments.addresses,
-        zones: info.zones.map(|zones| Zones {
-            size_sectors: zones.size_sectors,
-            capacity_sectors: zones.capacity_sectors,
-            written: device.state_file().is_some(),
-        }),
-        ..defaults
-    };
-    Generator::new(options).map_err(Failure::usage)
-}
-
-fn is_sequential(workload: Workload) -> bool {
-    matches!(workload, Workload::SequentialRead | Workload::SequentialWrite | Workload::ZoneAppend)
-}
-
-fn reads_and_writes(workload: Workload) -> bool {
-    !workload.uses_block_bytes() || workload == Workload::RandomMixed
-}
-
-/// The options of a generated workload, as they took effect.
-fn generated_options(
-    arguments: &Arguments,
-    workload: Workload,
-    generator: &GeneratorOptions,
-) -> BTreeMap<String, Value> {
-    let mut options = common_options(arguments, generator.capacity_sectors);
-    for (name, value) in [
-        ("requests", Value::from(arguments.requests)),
-        ("depth", arguments.depth.into()),
-        ("think_max_ns", arguments.think_max.as_nanos().into()),
-    ] {
-        options.insert(name.to_owned(), value);
-    }
-    if reads_and_writes(workload) {
-        options.insert("read_share".to_owned(), generator.read_share.into());
-    }
-    if arguments.addresses != Addresses::Uniform {
-        options.insert("addresses".to_owned(), arguments.addresses.to_string().into());
-    }
-    if workload.uses_block_bytes() {
-        options.insert("block_size_bytes".to_owned(), generator.block_bytes.into());
-    }
-    options
-}
-
-/// The options that each simulation has, as they took effect.
-fn common_options(arguments: &Arguments, capacity_sectors: u64) -> BTreeMap<String, Value> {
-    let mut options: BTreeMap<String, Value> = [
-        ("seed", Value::from(arguments.seed)),
-        ("capacity_bytes", (capacity_sectors * chronodisk_sim::SECTOR_BYTES).into()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
+/// The options of the device, as they took effect.
+fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
+    let mut options = BTreeMap::new();
     if let Some(server) = &arguments.elsewhere.server {
         options.insert("server".to_owned(), server.as_str().into());
     }
@@ -374,30 +267,11 @@ fn simulate(arguments: &Arguments, device: &Device, load: Load) -> Result<Simula
         stopped |= interrupted.load(Ordering::Relaxed);
         if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let done = match load {
-        Load::Generated { generator, depth } => {
-            let id = chronodisk_sim::RequestId(0);
-            let issue = |generated: GeneratedRequest| Issue { request: generated.request(id), think: generated.think };
-            closed_loop_streaming_at(&mut port, generator.map(issue), depth, &mut seen)
-        }
-        Load::Open { generator, times } => {
-            let id = chronodisk_sim::RequestId(0);
-            let requests = times.zip(generator).map(|(at, generated)| (at, generated.request(id)));
-            open_loop_streaming_at(&mut port, requests, &mut seen)
-        }
-        Load::Traced(mut replayed) => {
-            let done = traced::replay(&mut port, &mut replayed, &mut seen);
-            if let Some(failure) = replayed.take_failure() {
-                return Err(failure);
-            }
-            replayed.tell();
-            done?
-        }
-    };
-    done.map_err(|error| match error {
-        SimulationError::Model(fault) => lost(fault),
-        error => Failure::usage(error),
+    let notes = load.give_to(&mut port, &mut seen).map_err(|error| match error {
+        LoadError::Load(error) => error.into(),
+        LoadError::Model(fault) => lost(fault),
     })?;
+    notes.iter().for_each(output::note);
     let host_seconds = begun.elapsed().as_secs_f64();
     if let Some(progress) = progress {
         progress.finish();

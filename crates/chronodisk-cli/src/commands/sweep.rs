@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chronodisk_report::plot_curves;
-use chronodisk_sweep::{Command, Done, Results, Runner, Sweep, SweepError, Value, run, write_results};
+use chronodisk_sweep::{Command, Done, Plan, Results, Runner, Sweep, Value};
 use clap::{Args, CommandFactory};
 
 use crate::cli::Cli;
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, run_result};
+use crate::output;
 
 /// Runs every combination of some options, each with several seeds
 ///
@@ -60,8 +60,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let label = arguments.file.display().to_string();
     let text = fs::read_to_string(&arguments.file)
         .map_err(|error| Failure::usage(format!("{label}: can't read the sweep: {error}")))?;
-    let sweep = Sweep::parse(&text, &label, options_of).map_err(failure)?;
-    let cells = sweep.cells();
+    let sweep = Sweep::parse(&text, &label, options_of)?;
     let runner = Runner {
         executable: std::env::current_exe()
             .map_err(|error| Failure::host(format!("can't find the command's own executable: {error}")))?,
@@ -69,30 +68,31 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         directory: arguments.output.clone(),
         jobs: arguments.jobs.map_or_else(|| jobs(&sweep), usize::from),
     };
+    let plan = Plan::new(sweep, runner)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Failure::host(format!("can't catch signals: {error}")))?;
     }
-    let progress = output::Progress::new(cells.len() as u64, "cells");
+    let progress = output::Progress::new(plan.cells() as u64, "cells");
     let there = AtomicU64::new(0);
     let seen = |done: &Done| {
         there.fetch_add(u64::from(done.was_there), Ordering::Relaxed);
         progress.advance(1);
     };
-    let found = run(&sweep, &cells, &runner, &stop, &seen);
+    let found = plan.run(&stop, &seen);
     progress.finish();
-    let found: Vec<Option<Done>> = found.map_err(failure)?;
+    let found: Vec<Option<Done>> = found?;
     let (total, there) = (found.len(), there.into_inner());
     let Some(done) = found.iter().cloned().collect::<Option<Vec<Done>>>() else {
         let complete = found.iter().flatten().count();
         output::note(format_args!("interrupted after {complete} of {total} cells; the same command goes on"));
         return Ok(status::INTERRUPTED);
     };
-    let results = write_results(&sweep, &cells, &done, &runner, &run_result::host_info()).map_err(failure)?;
+    let results = plan.write_results(&done)?;
     output::data(&if arguments.json { results.to_json() } else { results.render() })?;
-    output::note(format_args!("{total} cells, {there} of them from earlier: {}", runner.directory.display()));
+    output::note(format_args!("{total} cells, {there} of them from earlier: {}", arguments.output.display()));
     for (x, y) in &arguments.plot {
         plot(arguments, &results, x, y)?;
     }
@@ -109,13 +109,6 @@ fn plot(arguments: &Arguments, results: &Results, x: &str, y: &str) -> Result<()
     plot_curves(&path, x, y, &curves).map_err(Failure::host)?;
     output::note(format_args!("plot: {}", path.display()));
     Ok(())
-}
-
-fn failure(error: SweepError) -> Failure {
-    match error {
-        SweepError::Usage(message) => Failure::usage(message),
-        SweepError::Host(message) => Failure::host(message),
-    }
 }
 
 /// The long options of a command.

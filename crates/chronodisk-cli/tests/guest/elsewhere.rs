@@ -147,7 +147,7 @@ fn a_model_that_dies_ends_the_guest_with_a_sentence() {
         return;
     }
     let script = chronodisk.path("dies.py");
-    let body = "from chronodisk_model import *\nimport os\nclass Dies(QueueModel):\n    \
+    let body = "from chronodisk.model import *\nimport os\nclass Dies(QueueModel):\n    \
                 device = Device(name='dies', capacity_sectors=1 << 18)\n    def end(self, request, start):\n        \
                 if request.op is Op.WRITE: os._exit(9)\n        return start + 1000\nserve(Dies)\n";
     std::fs::write(&script, body).unwrap();

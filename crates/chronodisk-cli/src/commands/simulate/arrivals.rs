@@ -1,9 +1,9 @@
 //! When requests arrive: those of a trace, and generated ones.
 
 use chronodisk_sim::Nanos;
+use chronodisk_sweep::{ReplayOptions, TraceArrivals};
 use chronodisk_trace::ArrivalProcess;
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::quantity;
@@ -124,41 +124,17 @@ impl ReplayArguments {
         }))
     }
 
-    /// Refuses what a trace does not have.
-    pub fn expect_for_trace(&self) -> Result<(), Failure> {
-        match self.process()? {
-            Some(_) => Err(Failure::usage("--arrivals poisson, regular and on-off need --workload")
-                .help("a trace has its own arrivals: open, closed or depth=N")),
-            None => Ok(()),
+    /// When the requests of a trace arrive, and where they go.
+    pub fn of_trace(&self) -> Result<ReplayOptions, Failure> {
+        if self.process()?.is_some() {
+            return Err(Failure::usage("--arrivals poisson, regular and on-off need --workload")
+                .help("a trace has its own arrivals: open, closed or depth=N"));
         }
-    }
-
-    /// The options of a trace as they took effect, for the result.
-    pub fn options(&self) -> [(&'static str, Value); 3] {
         let arrivals = match self.arrivals {
-            Some(Arrivals::Closed) => "closed".to_owned(),
-            Some(Arrivals::Depth(depth)) => format!("depth={depth}"),
-            _ => "open".to_owned(),
+            Some(Arrivals::Closed) => TraceArrivals::Closed,
+            Some(Arrivals::Depth(depth)) => TraceArrivals::Depth(depth),
+            _ => TraceArrivals::Open,
         };
-        let beyond = if self.beyond == Beyond::Wrap { "wrap" } else { "refuse" };
-        [("arrivals", arrivals.into()), ("arrival_speed", self.speed.into()), ("beyond", beyond.into())]
-    }
-}
-
-/// The options of a process of arrivals, for the result.
-pub fn process_options(process: ArrivalProcess) -> Vec<(&'static str, Value)> {
-    match process {
-        ArrivalProcess::Regular { rate_per_s } => {
-            vec![("arrivals", "regular".into()), ("rate_per_s", rate_per_s.into())]
-        }
-        ArrivalProcess::Poisson { rate_per_s } => {
-            vec![("arrivals", "poisson".into()), ("rate_per_s", rate_per_s.into())]
-        }
-        ArrivalProcess::OnOff { rate_per_s, on, off } => vec![
-            ("arrivals", "on-off".into()),
-            ("rate_per_s", rate_per_s.into()),
-            ("on_ns", on.as_nanos().into()),
-            ("off_ns", off.as_nanos().into()),
-        ],
+        Ok(ReplayOptions { arrivals, speed: self.speed, wraps: self.beyond == Beyond::Wrap })
     }
 }

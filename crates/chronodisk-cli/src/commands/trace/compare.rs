@@ -4,7 +4,7 @@ use chronodisk_report::compare_traces;
 use chronodisk_sim::RequestRecord;
 use clap::Args;
 
-use crate::block_trace::{BlockTrace, TraceOptions};
+use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, quantity};
 
@@ -58,9 +58,9 @@ pub fn execute(arguments: &Arguments) -> Outcome {
 
 /// All requests of a trace with one volume.
 fn read(name: &str, options: &TraceOptions) -> Result<Vec<RequestRecord>, Failure> {
-    let mut trace = BlockTrace::open(name, options)?;
+    let mut trace = block_trace::open(name, options)?;
     let mut records = Vec::new();
-    while let Some(record) = trace.next()? {
+    while let Some(record) = trace.next_record()? {
         trace.expect_one_volume(
             records.first().map_or(record.device, |first: &RequestRecord| first.device),
             record.device,

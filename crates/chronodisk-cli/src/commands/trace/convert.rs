@@ -4,7 +4,7 @@ use chronodisk_trace::block::Format;
 use clap::Args;
 
 use super::written::{self, OutputOptions};
-use crate::block_trace::{BlockTrace, TraceOptions};
+use crate::block_trace::{self, TraceOptions};
 use crate::failure::Outcome;
 
 /// Converts a block trace from and to the formats of other tools
@@ -32,5 +32,5 @@ fn names() -> String {
 
 /// Converts, and says what was left out.
 pub fn execute(arguments: &Arguments) -> Outcome {
-    written::write(&arguments.output, || BlockTrace::open(&arguments.trace, &arguments.options))
+    written::write(&arguments.output, || block_trace::open(&arguments.trace, &arguments.options))
 }

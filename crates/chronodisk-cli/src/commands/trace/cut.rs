@@ -2,11 +2,12 @@
 
 use chronodisk_report::LogInfo;
 use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_sweep::BlockTrace;
 use chronodisk_trace::block::ReadCounts;
 use clap::Args;
 
 use super::written::{self, OutputOptions, Requests};
-use crate::block_trace::{BlockTrace, TraceOptions};
+use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome};
 use crate::quantity;
 
@@ -91,13 +92,13 @@ struct Changed<F> {
 
 impl<F: Fn(Nanos, RequestRecord) -> Result<Option<RequestRecord>, Failure>> Changed<F> {
     fn open(name: &str, options: &TraceOptions, change: F) -> Result<Self, Failure> {
-        Ok(Changed { trace: BlockTrace::open(name, options)?, begin: None, change })
+        Ok(Changed { trace: block_trace::open(name, options)?, begin: None, change })
     }
 }
 
 impl<F: Fn(Nanos, RequestRecord) -> Result<Option<RequestRecord>, Failure>> Requests for Changed<F> {
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure> {
-        while let Some(record) = self.trace.next()? {
+        while let Some(record) = self.trace.next_record()? {
             let begin = *self.begin.get_or_insert(record.arrival);
             if let Some(changed) = (self.change)(record.arrival.saturating_sub(begin), record)? {
                 return Ok(Some(changed));

@@ -2,11 +2,12 @@
 
 use chronodisk_report::LogInfo;
 use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_sweep::BlockTrace;
 use chronodisk_trace::block::ReadCounts;
 use clap::{Args, ValueEnum};
 
 use super::written::{self, OutputOptions, Requests};
-use crate::block_trace::{BlockTrace, TraceOptions};
+use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome};
 
 /// Merges block traces into one, in order of arrival
@@ -61,9 +62,9 @@ impl Merged {
     fn open(arguments: &Arguments) -> Result<Self, Failure> {
         let mut traces = Vec::new();
         for name in &arguments.traces {
-            let mut trace = BlockTrace::open(name, &arguments.options)?;
+            let mut trace = block_trace::open(name, &arguments.options)?;
             // The origin is that of the first request.
-            let next = trace.next()?;
+            let next = trace.next_record()?;
             traces.push(Part { trace, next, later: Nanos::ZERO, earlier: Nanos::ZERO, volumes: Vec::new() });
         }
         let origins: Vec<Option<u64>> = traces.iter().map(|part| part.trace.info().origin_unix_ns).collect();
@@ -100,7 +101,7 @@ impl Requests for Merged {
         let numbered = self.traces.iter().map(|part| part.volumes.iter().flatten().count()).sum::<usize>();
         let part = &mut self.traces[index];
         let Some(mut record) = part.next.take() else { return Ok(None) };
-        part.next = part.trace.next()?;
+        part.next = part.trace.next_record()?;
         let device = usize::from(record.device);
         if part.volumes.len() <= device {
             part.volumes.resize(device + 1, None);

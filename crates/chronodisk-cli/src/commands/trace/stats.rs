@@ -8,7 +8,7 @@ use chronodisk_trace::bootstrap::{Bootstrap, DRAWS};
 use clap::Args;
 
 use super::written;
-use crate::block_trace::{BlockTrace, TraceOptions};
+use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, quantity};
 
@@ -70,7 +70,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     if let Some(path) = &arguments.plot {
         output::expect_place(path)?;
     }
-    let mut trace = BlockTrace::open(&arguments.trace, &arguments.options)?;
+    let mut trace = block_trace::open(&arguments.trace, &arguments.options)?;
     let mut gatherer = StatisticsGatherer::default();
     if let Some(block) = arguments.block {
         gatherer = gatherer.with_intervals(match block {
@@ -78,7 +78,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             Block::Time(length) => Some(length),
         });
     }
-    while let Some(record) = trace.next()? {
+    while let Some(record) = trace.next_record()? {
         gatherer.add(&record);
     }
     let bootstrap = Bootstrap { draws: arguments.draws, ..Bootstrap::new(arguments.seed) };

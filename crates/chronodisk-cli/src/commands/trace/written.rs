@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_report::{AtomicFile, LogInfo, LogWriter};
 use chronodisk_sim::RequestRecord;
+use chronodisk_sweep::BlockTrace;
 use chronodisk_trace::block::{Format, ReadCounts, TraceInfo, TraceWriter, WriteCounts};
 use clap::Args;
 
-use crate::block_trace::{self, BlockTrace};
+use crate::block_trace;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
@@ -34,7 +35,7 @@ pub trait Requests {
 
 impl Requests for BlockTrace {
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure> {
-        BlockTrace::next(self)
+        Ok(self.next_record()?)
     }
 
     fn info(&self) -> LogInfo {

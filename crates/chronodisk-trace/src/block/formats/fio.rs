@@ -111,26 +111,34 @@ impl LineDecoder for FioDecoder {
 pub(super) struct FioEncoder {
     version: Version,
     waited_us: u64,
+    /// Files that are open: fio ends with a segmentation fault on a request to one that is not.
+    open: Vec<String>,
 }
 
 impl FioEncoder {
     pub(super) fn v2() -> Self {
-        FioEncoder { version: Version::Two, waited_us: 0 }
+        FioEncoder { version: Version::Two, waited_us: 0, open: Vec::new() }
     }
 
     pub(super) fn v3() -> Self {
-        FioEncoder { version: Version::Three, waited_us: 0 }
+        FioEncoder { version: Version::Three, ..FioEncoder::v2() }
     }
 
-    fn for_each_file(&self, at_us: u64, actions: &[&str], info: &TraceInfo, out: &mut Vec<u8>) {
-        for action in actions {
-            for volume in &info.volumes {
-                let _ = match self.version {
-                    Version::Two => writeln!(out, "{} {action}", word(volume)),
-                    Version::Three => writeln!(out, "{at_us} {} {action}", word(volume)),
-                };
-            }
+    fn action(&self, at_us: u64, file: &str, action: &str, out: &mut Vec<u8>) {
+        let _ = match self.version {
+            Version::Two => writeln!(out, "{file} {action}"),
+            Version::Three => writeln!(out, "{at_us} {file} {action}"),
+        };
+    }
+
+    /// Files are known when they are used: a run's log names no volumes.
+    fn open(&mut self, at_us: u64, file: &str, out: &mut Vec<u8>) {
+        if self.open.iter().any(|open| open == file) {
+            return;
         }
+        self.action(at_us, file, "add", out);
+        self.action(at_us, file, "open", out);
+        self.open.push(file.to_owned());
     }
 }
 
@@ -140,9 +148,8 @@ fn word(name: &str) -> String {
 }
 
 impl Encoder for FioEncoder {
-    fn head(&mut self, info: &TraceInfo, out: &mut Vec<u8>) {
+    fn head(&mut self, _info: &TraceInfo, out: &mut Vec<u8>) {
         let _ = writeln!(out, "{}", self.version.head());
-        self.for_each_file(0, &["add", "open"], info, out);
     }
 
     fn record(&mut self, record: &RequestRecord, info: &TraceInfo, out: &mut Vec<u8>) -> bool {
@@ -156,6 +163,7 @@ impl Encoder for FioEncoder {
         let volume = word(&volume_of(record, info));
         let at_us = record.arrival.as_nanos() / MICRO_NS;
         let (offset, len) = (record.lba.offset_bytes(), u64::from(record.sectors) * 512);
+        self.open(at_us, &volume, out);
         if self.version == Version::Three {
             let _ = writeln!(out, "{at_us} {volume} {action} {offset} {len}");
             self.waited_us = at_us;
@@ -169,7 +177,9 @@ impl Encoder for FioEncoder {
         true
     }
 
-    fn tail(&mut self, info: &TraceInfo, out: &mut Vec<u8>) {
-        self.for_each_file(self.waited_us, &["close"], info, out);
+    fn tail(&mut self, _info: &TraceInfo, out: &mut Vec<u8>) {
+        for file in &self.open {
+            self.action(self.waited_us, file, "close", out);
+        }
     }
 }

@@ -2,10 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use super::arrivals::{Arrivals, Beyond, ReplayArguments};
-use crate::block_trace::BlockTrace;
-use crate::failure::Failure;
-use crate::output;
 use chronodisk_device::DeviceInfo;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::sim::{
@@ -13,11 +9,56 @@ use chronodisk_engine::sim::{
 };
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestRecord};
 use chronodisk_trace::block::dependences;
+use serde_json::Value;
+
+use crate::{BlockTrace, SweepError};
+
+/// When the requests of a trace arrive, and where they go.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReplayOptions {
+    /// When they arrive.
+    pub arrivals: TraceArrivals,
+    /// Times between arrivals are divided by this.
+    pub speed: f64,
+    /// Requests beyond the end of the device go to its beginning; else they are refused.
+    pub wraps: bool,
+}
+
+/// When the requests of a trace arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceArrivals {
+    /// At their time stamps.
+    Open,
+    /// A pause after the completion that the same issuer saw last, as in the trace.
+    Closed,
+    /// When there is room: so many are outstanding.
+    Depth(u32),
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        ReplayOptions { arrivals: TraceArrivals::Open, speed: 1.0, wraps: false }
+    }
+}
+
+impl ReplayOptions {
+    /// The options as they took effect, for the result.
+    #[must_use]
+    pub fn options(&self) -> [(&'static str, Value); 3] {
+        let arrivals = match self.arrivals {
+            TraceArrivals::Open => "open".to_owned(),
+            TraceArrivals::Closed => "closed".to_owned(),
+            TraceArrivals::Depth(depth) => format!("depth={depth}"),
+        };
+        let beyond = if self.wraps { "wrap" } else { "refuse" };
+        [("arrivals", arrivals.into()), ("arrival_speed", self.speed.into()), ("beyond", beyond.into())]
+    }
+}
 
 /// A trace's requests as the device gets them.
 pub struct Replayed {
     trace: BlockTrace,
-    how: ReplayArguments,
+    how: ReplayOptions,
     capacity_sectors: u64,
     block_sectors: u64,
     /// The first request's device, and the instant from which times count.
@@ -25,11 +66,13 @@ pub struct Replayed {
     wrapped: u64,
     aligned: u64,
     /// Why no further request comes, if not for the end.
-    failure: Option<Failure>,
+    failure: Option<SweepError>,
 }
 
 impl Replayed {
-    pub fn new(trace: BlockTrace, info: &DeviceInfo, how: ReplayArguments) -> Self {
+    /// Of a trace, on such a device.
+    #[must_use]
+    pub fn new(trace: BlockTrace, info: &DeviceInfo, how: ReplayOptions) -> Self {
         Replayed {
             trace,
             how,
@@ -46,15 +89,15 @@ impl Replayed {
     fn next_record(&mut self) -> Option<RequestRecord> {
         match self.try_next() {
             Ok(record) => record,
-            Err(failure) => {
-                self.failure = Some(failure);
+            Err(error) => {
+                self.failure = Some(error);
                 None
             }
         }
     }
 
-    fn try_next(&mut self) -> Result<Option<RequestRecord>, Failure> {
-        let Some(mut record) = self.trace.next()? else { return Ok(None) };
+    fn try_next(&mut self) -> Result<Option<RequestRecord>, SweepError> {
+        let Some(mut record) = self.trace.next_record()? else { return Ok(None) };
         // A run's log has the device's own instants, which its model's state depends on.
         let is_foreign = self.trace.info().format.is_some();
         let begin = if is_foreign { record.arrival } else { Nanos::ZERO };
@@ -77,7 +120,7 @@ impl Replayed {
     }
 
     /// Puts a request on the device, in whole blocks.
-    fn place(&mut self, record: &mut RequestRecord) -> Result<(), Failure> {
+    fn place(&mut self, record: &mut RequestRecord) -> Result<(), SweepError> {
         if record.op == Op::Flush {
             return Ok(());
         }
@@ -87,8 +130,8 @@ impl Replayed {
         self.aligned += u64::from((aligned, aligned_end) != (first, end));
         let sectors = aligned_end - aligned;
         if aligned_end > self.capacity_sectors {
-            if self.how.beyond == Beyond::Refuse || sectors > self.capacity_sectors {
-                return Err(Failure::usage(format!(
+            if !self.how.wraps || sectors > self.capacity_sectors {
+                return Err(SweepError::Usage(format!(
                     "{}: a request of {sectors} sectors at sector {aligned}, but the device has {} sectors",
                     self.trace.path().display(),
                     self.capacity_sectors
@@ -103,50 +146,47 @@ impl Replayed {
     }
 
     /// Why no further request came, if not for the end.
-    pub fn take_failure(&mut self) -> Option<Failure> {
+    pub(crate) fn take_failure(&mut self) -> Option<SweepError> {
         self.failure.take()
     }
 
-    /// Says what was changed on the way.
-    pub fn tell(&self) {
+    /// What was changed on the way, for people.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
         let counts = self.trace.counts();
-        for (count, what) in [
+        let counted = [
             (self.wrapped, "requests beyond the end of the device were wrapped"),
             (self.aligned, "requests were widened to the device's blocks"),
             (counts.widened, "requests were widened to whole sectors"),
             (counts.unordered, "requests arrive before the one that precedes them"),
             (counts.bad, "wrong lines were passed over"),
-        ] {
-            if count > 0 {
-                output::note(format_args!("{count} {what}"));
-            }
-        }
+        ];
+        counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
     }
 }
 
-/// Lets a trace's requests arrive as asked. The outer failure is the trace's, the inner one the simulation's.
-pub fn replay(
+/// Lets a trace's requests arrive as asked. The outer error is the trace's, the inner one the simulation's.
+pub(crate) fn replay(
     port: &mut ModelPort,
     replayed: &mut Replayed,
     seen: &mut impl FnMut(&RequestRecord) -> ControlFlow<()>,
-) -> Result<Result<(), SimulationError>, Failure> {
-    match replayed.how.arrivals.unwrap_or(Arrivals::Open) {
-        // Other processes of arrivals are refused before.
-        Arrivals::Open | Arrivals::Generated(_) => {
+) -> Result<Result<(), SimulationError>, SweepError> {
+    match replayed.how.arrivals {
+        TraceArrivals::Open => {
             let requests = std::iter::from_fn(|| replayed.next_record());
             let requests = requests.map(|record| (record.arrival, request_of(&record)));
             Ok(open_loop_streaming_at(port, requests, seen))
         }
-        Arrivals::Depth(depth) => {
+        TraceArrivals::Depth(depth) => {
             let requests = std::iter::from_fn(|| replayed.next_record());
             let requests = requests.map(|record| Issue { request: request_of(&record), think: Nanos::ZERO });
             Ok(closed_loop_streaming_at(port, requests, depth, seen))
         }
-        Arrivals::Closed => {
+        TraceArrivals::Closed => {
             let mut records: Vec<RequestRecord> = std::iter::from_fn(|| replayed.next_record()).collect();
             if replayed.failure.is_none() && !records.iter().any(RequestRecord::is_completed) {
                 let shown = replayed.trace.path().display();
-                return Err(Failure::usage(format!(
+                return Err(SweepError::Usage(format!(
                     "{shown}: the trace has no completions; --arrivals closed needs them"
                 ))
                 .help("use --arrivals open, or depth=N"));

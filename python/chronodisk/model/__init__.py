@@ -20,9 +20,9 @@ Any other device is a :class:`Model`. Standard output belongs to the protocol, s
 ``sys.stderr``.
 """
 
-from chronodisk_model.model import Completion, Device, Model, Op, Priority, QueueModel, Request, Status
-from chronodisk_model.random_stream import RandomStream
-from chronodisk_model.server import serve
+from chronodisk.model.interface import Completion, Device, Model, Op, Priority, QueueModel, Request, Status
+from chronodisk.model.random_stream import RandomStream
+from chronodisk.model.server import serve
 
 __all__ = [
     "Completion",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from chronodisk_model.model import Completion, Device, Model, Op, Priority, Request
+from chronodisk.model.interface import Completion, Device, Model, Op, Priority, Request
 
 VERSION = 1
 MAGIC = b"CHRONODK"
@@ -102,7 +102,7 @@ class Server:
             raise ProtocolError(_ERROR_VIOLATION, "this is a model, to be started by chronodisk --device exec:COMMAND")
         (version,) = struct.unpack_from("<H", body, 8)
         if version != VERSION:
-            reason = f"chronodisk_model speaks version {VERSION} of the protocol, and chronodisk version {version}"
+            reason = f"chronodisk.model speaks version {VERSION} of the protocol, and chronodisk version {version}"
             raise ProtocolError(_ERROR_VERSION, reason)
         return _ANSWER | _HELLO, MAGIC + struct.pack("<H", VERSION) + b"\1" * 16 + struct.pack("<Q", self._executed)
 

@@ -1,0 +1,237 @@
+//! A block trace, wherever it is: a log in Parquet, a file of another tool (compressed with gzip or zstd or not), or
+//! records in memory.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use chronodisk_report::{LogInfo, LogReader, ReportError};
+use chronodisk_sim::RequestRecord;
+use chronodisk_trace::block::{Format, ReadCounts, Spread, TraceReader};
+
+use crate::SweepError;
+
+/// How a trace is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceOptions {
+    /// The format; `None`: found from its first bytes.
+    pub format: Option<Format>,
+    /// Only the requests of this volume.
+    pub volume: Option<String>,
+    /// Wrong lines that are passed over.
+    pub accept_bad: u64,
+    /// Requests of blktrace and blkparse begin when they are queued, not when they are issued.
+    pub from_queueing: bool,
+    /// Spreads requests with equal time stamps over the resolution of the trace's clock, at random from this seed.
+    pub spread_seed: Option<u64>,
+}
+
+/// Pieces of a log.
+pub type Pieces = Box<dyn Iterator<Item = Result<Vec<RequestRecord>, ReportError>> + Send>;
+
+/// The requests of a trace, one after the other, each read when it is asked for.
+pub struct BlockTrace {
+    path: PathBuf,
+    source: Source,
+    ready: VecDeque<RequestRecord>,
+    volume: Option<String>,
+    /// The device of the volume that is asked for, once a request of it came.
+    wanted: Option<u16>,
+    ended: bool,
+}
+
+enum Source {
+    Log { info: LogInfo, pieces: Pieces },
+    Foreign { bytes: Box<dyn Read + Send>, format: Format, reader: Box<TraceReader>, spread: Option<Spread> },
+}
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 1 << 16;
+
+impl BlockTrace {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it can't be read, or its format can't be told.
+    pub fn open(path: &Path, options: &TraceOptions) -> Result<Self, SweepError> {
+        let path = path.to_owned();
+        let shown = path.display();
+        let failed = |error| SweepError::Usage(format!("{shown}: can't read the trace: {error}"));
+        let mut bytes = decompressed(Box::new(BufReader::new(File::open(&path).map_err(failed)?))).map_err(failed)?;
+        let head = head_of(&mut bytes).map_err(failed)?;
+        let source = if head.starts_with(b"PAR1") {
+            if options.format.is_some() {
+                return Err(SweepError::Usage(format!("{shown} is a log in Parquet; --from can't be used")));
+            }
+            let log = LogReader::open(&path).map_err(|error| SweepError::Usage(error.to_string()))?;
+            Source::Log { info: log.info().clone(), pieces: Box::new(log) }
+        } else {
+            let Some(format) = options.format.or_else(|| Format::detect(&head)) else {
+                let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
+                return Err(SweepError::Usage(format!("{shown}: the format of the trace can't be told"))
+                    .help(format!("name it with --from: {}", names.join(", "))));
+            };
+            let reader = TraceReader::new(format).accepting_bad(options.accept_bad);
+            let reader = if options.from_queueing { reader.from_queueing() } else { reader };
+            let spread = options.spread_seed.map(|seed| Spread::new(format.resolution_ns(), seed));
+            let bytes: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(bytes));
+            Source::Foreign { bytes, format, reader: Box::new(reader), spread }
+        };
+        let volume = options.volume.clone();
+        Ok(BlockTrace { path, source, ready: VecDeque::new(), volume, wanted: None, ended: false })
+    }
+
+    /// Records that somebody else has, in pieces; `name` is for messages.
+    #[must_use]
+    pub fn of_records(name: &str, info: LogInfo, pieces: Pieces, volume: Option<String>) -> Self {
+        let source = Source::Log { info, pieces };
+        BlockTrace { path: name.into(), source, ready: VecDeque::new(), volume, wanted: None, ended: false }
+    }
+
+    /// The file that is read.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the trace says besides its requests, as far as it was read.
+    #[must_use]
+    pub fn info(&self) -> LogInfo {
+        match &self.source {
+            Source::Log { info, .. } => info.clone(),
+            Source::Foreign { format, reader, .. } => LogInfo {
+                format: Some(format.name().to_owned()),
+                origin_unix_ns: reader.info().origin_unix_ns,
+                resolution_ns: Some(format.resolution_ns()),
+                volumes: reader.info().volumes.clone(),
+            },
+        }
+    }
+
+    /// What was counted on the way; nothing for a log.
+    #[must_use]
+    pub fn counts(&self) -> ReadCounts {
+        match &self.source {
+            Source::Log { .. } => ReadCounts::default(),
+            Source::Foreign { reader, .. } => reader.counts(),
+        }
+    }
+
+    /// The next request of the volume that is asked for, or of all.
+    ///
+    /// # Errors
+    /// If the trace can't be read, or is wrong.
+    pub fn next_record(&mut self) -> Result<Option<RequestRecord>, SweepError> {
+        loop {
+            while let Some(record) = self.ready.pop_front() {
+                if self.is_wanted(&record) {
+                    return Ok(Some(record));
+                }
+            }
+            if self.ended {
+                return match (&self.volume, self.wanted) {
+                    (Some(volume), None) => Err(self.no_volume(volume)),
+                    _ => Ok(None),
+                };
+            }
+            let mut records = Vec::new();
+            self.ended = !self.read(&mut records)?;
+            self.ready.extend(records);
+        }
+    }
+
+    /// An error that names the volumes, if a command that takes one is given several.
+    ///
+    /// # Errors
+    /// If the two are not one.
+    pub fn expect_one_volume(&self, first: u16, other: u16) -> Result<(), SweepError> {
+        if first == other {
+            return Ok(());
+        }
+        let volumes = self.info().volumes;
+        let name = |device: u16| volumes.get(usize::from(device)).cloned().unwrap_or_else(|| device.to_string());
+        Err(SweepError::Usage(format!(
+            "{}: the trace has several volumes, {} and {} among them",
+            self.path.display(),
+            name(first),
+            name(other)
+        ))
+        .help(format!("choose one, such as --volume {}", name(first))))
+    }
+
+    fn is_wanted(&mut self, record: &RequestRecord) -> bool {
+        let Some(volume) = &self.volume else { return true };
+        if self.wanted.is_none() {
+            let name = match &self.source {
+                Source::Log { info, .. } => info.volumes.get(usize::from(record.device)),
+                Source::Foreign { reader, .. } => reader.info().volumes.get(usize::from(record.device)),
+            };
+            let is_it = name.map_or_else(|| record.device.to_string() == *volume, |name| name == volume);
+            self.wanted = is_it.then_some(record.device);
+        }
+        self.wanted == Some(record.device)
+    }
+
+    fn no_volume(&self, volume: &str) -> SweepError {
+        let known = self.info().volumes;
+        let error = SweepError::Usage(format!("{}: no request of volume {volume}", self.path.display()));
+        if known.is_empty() { error } else { error.help(format!("its volumes are {}", known.join(", "))) }
+    }
+
+    /// Reads some more; false at the end.
+    fn read(&mut self, records: &mut Vec<RequestRecord>) -> Result<bool, SweepError> {
+        let path = self.path.display();
+        match &mut self.source {
+            Source::Log { pieces, .. } => match pieces.next() {
+                Some(piece) => {
+                    *records = piece.map_err(|error| SweepError::Usage(error.to_string()))?;
+                    Ok(true)
+                }
+                None => Ok(false),
+            },
+            Source::Foreign { bytes, reader, spread, .. } => {
+                let mut piece = vec![0; PIECE_BYTES];
+                let read = bytes.read(&mut piece);
+                let len = read.map_err(|error| SweepError::Usage(format!("{path}: can't read the trace: {error}")))?;
+                let done = match len {
+                    0 => reader.finish(records),
+                    len => reader.read(&piece[..len], records),
+                };
+                done.map_err(|error| SweepError::Usage(format!("{path}: {error}")))?;
+                if let Some(spread) = spread {
+                    spread.spread(records);
+                    if len == 0 {
+                        spread.finish(records);
+                    }
+                }
+                Ok(len > 0)
+            }
+        }
+    }
+}
+
+/// The first bytes, as far as a format shows in them.
+fn head_of(bytes: &mut Box<dyn Read + Send>) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    bytes.by_ref().take(4096).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The bytes of a file that may be compressed.
+fn decompressed(mut bytes: Box<dyn Read + Send>) -> std::io::Result<Box<dyn Read + Send>> {
+    let mut magic = [0; 4];
+    let mut len = 0;
+    while len < magic.len() {
+        match bytes.read(&mut magic[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    let whole = std::io::Cursor::new(magic[..len].to_vec()).chain(bytes);
+    Ok(match magic {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::stream::read::Decoder::new(whole)?),
+        _ => Box::new(whole),
+    })
+}
