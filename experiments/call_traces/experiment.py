@@ -74,7 +74,8 @@ class Run:
 
     def mebibytes(self) -> float:
         """What requests transfer."""
-        return round(sum(row["len_sectors"] for row in self.log if row["op"] in ("read", "write")) / 2048, 3)
+        sectors: int = sum(row["len_sectors"] for row in self.log if row["op"] in ("read", "write"))
+        return round(sectors / 2048, 3)
 
 
 def blocks_of(op: str, lba_sectors: int, len_sectors: int) -> list[tuple[str, int]]:
