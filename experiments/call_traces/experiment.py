@@ -69,12 +69,18 @@ class Run:
         """Blocks of 4 KiB that requests touch."""
         blocks: Counter[tuple[Any, ...]] = Counter()
         for row in self.log:
-            first, end = (
-                row["lba_sectors"] // BLOCK_SECTORS,
-                (row["lba_sectors"] + row["len_sectors"] + BLOCK_SECTORS - 1) // BLOCK_SECTORS,
-            )
-            blocks.update((row["op"], block) for block in range(first, end))
+            blocks.update(blocks_of(row["op"], row["lba_sectors"], row["len_sectors"]))
         return blocks
+
+    def mebibytes(self) -> float:
+        """What requests transfer."""
+        return round(sum(row["len_sectors"] for row in self.log if row["op"] in ("read", "write")) / 2048, 3)
+
+
+def blocks_of(op: str, lba_sectors: int, len_sectors: int) -> list[tuple[str, int]]:
+    """Blocks of 4 KiB that a request touches."""
+    end = (lba_sectors + len_sectors + BLOCK_SECTORS - 1) // BLOCK_SECTORS
+    return [(op, block) for block in range(lba_sectors // BLOCK_SECTORS, end)]
 
 
 def call(folder: Path, name: str, subcommand: list[str], options: list[str], command: list[str]) -> Run:
@@ -100,6 +106,16 @@ def equal_percent(one: Counter[Any], other: Counter[Any]) -> float:
     """Share of both that is in both."""
     whole = max(one.total(), other.total())
     return 100.0 * (one & other).total() / whole if whole else 100.0
+
+
+def remainder(run: Run, replay: Run) -> dict[str, int]:
+    """Requests of the run that the replay does not have, by whether it moves the same blocks with other ones."""
+    missing = run.blocks() - replay.blocks()
+    found = {"same_blocks_in_other_requests": 0, "other_blocks": 0}
+    for request, count in (run.requests() - replay.requests()).items():
+        lacks = any(block in missing for block in blocks_of(*request))
+        found["other_blocks" if lacks else "same_blocks_in_other_requests"] += count
+    return found
 
 
 def percent_off(measured: float, true: float) -> float:
@@ -132,6 +148,9 @@ def same(program: Program, label: str, options: list[str], folder: Path, trace: 
         "recording_changes_run_time_ns": round((run.seconds - plain.seconds) * 1e9),
         "requests": len(run.log),
         "requests_replayed": len(replays[0].log),
+        "mebibytes": run.mebibytes(),
+        "mebibytes_replayed": replays[0].mebibytes(),
+        "remainder": remainder(run, replays[0]),
         "requests_equal_percent": round(equal_percent(run.requests(), replays[0].requests()), 2),
         "blocks_equal_percent": round(equal_percent(run.blocks(), replays[0].blocks()), 2),
         "run_time_s": run.seconds,

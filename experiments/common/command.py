@@ -51,7 +51,7 @@ def chronodisk(*arguments: str) -> dict[str, Any]:
 def chronodisk_with_output(*arguments: str) -> tuple[dict[str, Any], str]:
     """Do the same, and return what the guest's program printed as well, and everything else that was printed."""
     subcommand, *rest = arguments
-    call = [str(executable()), subcommand, "--json", *rest]
+    call = [str(executable()), *subcommand.split(), "--json", *rest]
     done = subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CommandFailed(f"{' '.join(call)} ended with status {done.returncode}:\n{done.stderr}{done.stdout}")

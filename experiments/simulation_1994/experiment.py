@@ -28,7 +28,7 @@ NAME = "simulation-1994"
 TRACE = Path(__file__).with_name("users.calls")
 DISK = "hp-c2247a"
 NONVOLATILE = '\n[nonvolatile]\nblocks = "256 KiB"\n'
-BASE_SPEED = 1 / 5
+BASE_SPEED = 0.22
 SPEEDS = [1, 2, 3, 4, 5, 6, 8, 10, 12]
 TABLE_SPEEDS = [1, 2, 3, 4, 5, 6]
 BOOTSTRAPS = [1, 2, 3]
@@ -43,7 +43,7 @@ def replay(device: Path, file_system: str, speed: float, clock: str, seed: int |
     flags += ["--cpu-speed", f"{speed * BASE_SPEED}x", "--start-time", "1700000000"]
     flags += [] if seed is None else ["--bootstrap", str(seed)]
     with tempfile.TemporaryDirectory() as directory:
-        result = chronodisk("trace", "replay", str(TRACE), *flags, "--output", f"{directory}/run")
+        result = chronodisk("trace replay", str(TRACE), *flags, "--output", f"{directory}/run")
     rep = result["reps"][0]
     summary = rep["summary"]
     found = {

@@ -59,6 +59,7 @@ static int waiting;
 static int may_run;                         /* at its request */
 static uint64_t granted;                    /* V as far as the calendar lets a waiting kernel see it */
 static uint64_t computed_until;             /* V when the wait began, with what the kernel has not been charged */
+static uint64_t idled_nanos;               /* of V, in waits of an idle kernel that are over */
 static uint64_t outside_since_host;         /* the host's clock when the wait for something outside began, or 0 */
 static volatile sig_atomic_t lets_handlers_run;
 
@@ -77,6 +78,12 @@ int calendar_connect(int fd)
 	close(events);
 	calendar_fd = fd;
 	return 0;
+}
+
+/* What V has passed by while the kernel did not idle. It is not waiting. */
+uint64_t nanos_of_computing(void)
+{
+	return virtual_nanos() - idled_nanos;
 }
 
 int calendar_owns(int fd)
@@ -163,6 +170,8 @@ ssize_t calendar_read(void *buffer, size_t len_bytes)
 		message = (struct message){ .operation = RUN, .time = request };
 		waiting = 0;
 		may_run = 0;
+		if (*kernel_idles && request > computed_until)
+			idled_nanos += request - computed_until;
 		charge_later(computed_until > request ? computed_until - request : 0);
 		request = CHRONODISK_NEVER;
 	}

@@ -62,6 +62,7 @@ int calendar_connect(int fd);
 int calendar_owns(int fd);
 void calendar_poll(void);
 int calendar_lets_handlers_run(void);
+uint64_t nanos_of_computing(void);
 ssize_t calendar_write(const void *bytes, size_t len_bytes);
 ssize_t calendar_read(void *buffer, size_t len_bytes);
 

@@ -63,6 +63,8 @@ pub(super) mod kind {
     pub const FLUSH: u64 = 11;
     /// Mapping; bytes.
     pub const UNMAP: u64 = 12;
+    /// Nanoseconds. The step's waits are polled.
+    pub const POLL: u64 = 13;
 }
 
 /// Kinds of expectations.
@@ -173,6 +175,10 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
         Action::Sleep(time) => {
             words.push(time.as_nanos());
             kind::SLEEP
+        }
+        Action::Poll(period) => {
+            words.push(period.as_nanos());
+            kind::POLL
         }
         Action::Map { mapping, descriptor, offset, bytes, protection, flags } => {
             words.extend([u64::from(*mapping), *descriptor as u64, *offset, *bytes, *protection, *flags]);

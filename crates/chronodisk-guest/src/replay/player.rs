@@ -154,6 +154,8 @@ fn prepare() -> Result<(), String> {
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         libc::umask(0o022);
+        // Recorded sleeps have the slack of the program's timers in them; threads inherit this.
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
         let mut files = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut files) == 0 {
             files.rlim_cur = files.rlim_max;
@@ -416,10 +418,15 @@ fn carry_out(task: &Task, step: &[u64]) {
     let first = step[0];
     charge(step[1]);
     let waits = (first >> head::WAITS_SHIFT & 0xffff) as usize;
-    for wait in &step[head::WORDS..head::WORDS + waits] {
-        wait_for(&tasks()[*wait as u32 as usize], (wait >> 32) as u32);
+    let (waits, words) = step[head::WORDS..].split_at(waits);
+    for wait in waits {
+        let (task, signals) = (&tasks()[*wait as u32 as usize], (wait >> 32) as u32);
+        match first & 0xff {
+            kind::POLL => poll_for(task, signals, words[0]),
+            _ => wait_for(task, signals),
+        }
     }
-    act(first & 0xff, step, &step[head::WORDS + waits..]);
+    act(first & 0xff, step, words);
     if first & head::SIGNALS != 0 {
         task.signals.fetch_add(1, Ordering::SeqCst);
         if task.waiters.load(Ordering::SeqCst) > 0 {
@@ -446,6 +453,24 @@ fn wait_for(task: &Task, signals: u32) {
     task.waiters.fetch_sub(1, Ordering::SeqCst);
 }
 
+/// Looks again after each sleep of so many nanoseconds, as the program did.
+fn poll_for(task: &Task, signals: u32, period: u64) {
+    let mut looks = PATIENCE.as_nanos() / period.max(1);
+    while task.signals.load(Ordering::Acquire) < signals {
+        if looks == 0 {
+            REPORT.waits_abandoned.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        looks -= 1;
+        sleep(period);
+    }
+}
+
+fn sleep(nanos: u64) {
+    let time = [nanos / 1_000_000_000, nanos % 1_000_000_000];
+    call(libc::SYS_nanosleep, [time.as_ptr() as u64, 0, 0, 0, 0, 0]);
+}
+
 fn act(what: u64, step: &[u64], words: &[u64]) {
     match what {
         kind::CALL => make_call(step, words),
@@ -461,10 +486,7 @@ fn act(what: u64, step: &[u64], words: &[u64]) {
             }
         }
         kind::OWN_FILES => drop(call(libc::SYS_unshare, [libc::CLONE_FILES as u64, 0, 0, 0, 0, 0])),
-        kind::SLEEP => {
-            let time = [words[0] / 1_000_000_000, words[0] % 1_000_000_000];
-            call(libc::SYS_nanosleep, [time.as_ptr() as u64, 0, 0, 0, 0, 0]);
-        }
+        kind::SLEEP => sleep(words[0]),
         kind::MAP => map_file(step, words),
         kind::FAULT => on_mapping(step, words[0], words[1], |at| {
             let advice = if words[2] == 1 { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };

@@ -8,6 +8,7 @@
 //! recorded call go on. Pipes and pairs of sockets are real, so they wait by themselves.
 
 mod memory;
+mod polling;
 
 use std::collections::BTreeMap;
 
@@ -120,6 +121,8 @@ pub enum Action {
     OwnFiles,
     /// Sleeps.
     Sleep(Nanos),
+    /// Sleeps so long again and again until what the step waits for has happened.
+    Poll(Nanos),
     /// Maps a part of a file, under a number.
     Map {
         /// The number.
@@ -245,6 +248,7 @@ pub fn plan(trace: &CallTrace) -> Result<Plan, PlanError> {
     if !planner.touches_device {
         return Err(PlanError::NoDeviceCalls(mount.clone()));
     }
+    planner.find_polls();
     Ok(planner.finish())
 }
 
@@ -265,6 +269,8 @@ struct Planner<'a> {
     touches_device: bool,
     /// Whether the trace has page faults.
     has_faults: bool,
+    /// Whether calls that are made again take their kernel's time by themselves.
+    free_computing: bool,
     mappings: Mappings,
     /// By number.
     mapped: Vec<Mapped>,
@@ -281,6 +287,8 @@ struct Draft {
     /// The step in which it executed a program first.
     executed: Option<usize>,
     has_ended: bool,
+    /// When it called its own end.
+    ended: Option<Nanos>,
     last_record: usize,
 }
 
@@ -326,6 +334,7 @@ impl<'a> Planner<'a> {
             skipped: BTreeMap::new(),
             touches_device: false,
             has_faults: trace.header.clock != Clock::Host && !trace.header.incomplete.contains_key(MAPPED_FILE),
+            free_computing: trace.header.free_computing,
             mappings: Mappings::default(),
             mapped: Vec::new(),
         };
@@ -377,9 +386,14 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// CPU time in the kernel of a call that is made again.
+    fn kernel(&self, index: usize) -> Nanos {
+        self.records[index].kernel_cpu.filter(|_| !self.free_computing).unwrap_or(Nanos::ZERO)
+    }
+
     /// Adds a step, which is told its place, with the CPU time before it.
     fn step(&mut self, index: usize, waits: Vec<Point>, action: Action) -> usize {
-        let kernel = self.records[index].kernel_cpu.unwrap_or(Nanos::ZERO);
+        let kernel = self.kernel(index);
         let think = self.think(index);
         let waits = waits.into_iter().map(Awaited::Step).collect();
         self.push(self.sequence.life_of[index], index, think, kernel, waits, action)
@@ -471,6 +485,7 @@ impl<'a> Planner<'a> {
         }
         let record = index.unwrap_or(self.lives[life].last_record);
         if let Some(index) = index {
+            self.lives[life].ended = Some(self.records[index].entry);
             self.step(index, Vec::new(), Action::Nothing);
         }
         for descriptor in self.tables.end(life) {
@@ -510,7 +525,7 @@ impl<'a> Planner<'a> {
             };
             let child = child.filter(|&id| id > 0).and_then(|id| self.present.get(&(id as u32)).copied());
             if let Some(child) = child.filter(|&child| child != life) {
-                let (think, kernel) = (self.think(index), record.kernel_cpu.unwrap_or(Nanos::ZERO));
+                let (think, kernel) = (self.think(index), self.kernel(index));
                 self.push(life, index, think, kernel, vec![Awaited::End(child)], Action::Nothing);
                 return;
             }

@@ -33,6 +33,9 @@ pub struct Header {
     pub architecture: String,
     /// The clock that the instants were read from.
     pub clock: Clock,
+    /// Whether computing took no time when it was recorded. CPU times are then the constants by which that clock passes
+    /// all the same, of which the kernel of a replay makes its own.
+    pub free_computing: bool,
     /// Calls that the recorder knows to have missed.
     pub lost_events: u64,
     /// What makes the trace incomplete, by name, with its number of occurrences.
@@ -49,6 +52,7 @@ impl Header {
             mount: None,
             architecture: architecture.into(),
             clock,
+            free_computing: false,
             lost_events: 0,
             incomplete: BTreeMap::new(),
             start: Vec::new(),

@@ -7,7 +7,7 @@ use chronodisk_guest::{FileSystem, Recording, RecordingError};
 use chronodisk_report::write_calls;
 use chronodisk_trace::calls;
 
-use super::{Clock, GuestArguments, Root};
+use super::{Clock, Cpu, GuestArguments, Root};
 use crate::commands::trace::incompleteness;
 use crate::failure::{Failure, Outcome};
 use crate::output;
@@ -18,6 +18,7 @@ pub(super) struct RecordedCalls {
     recording: Recording,
     file: PathBuf,
     clock: calls::Clock,
+    free_computing: bool,
     mount: String,
     directory: String,
 }
@@ -45,6 +46,7 @@ impl RecordedCalls {
                 Clock::Exact => calls::Clock::Exact,
                 Clock::Real => calls::Clock::Host,
             },
+            free_computing: matches!((guest.clock, guest.cpu), (Clock::Exact, None | Some(Cpu::Zero))),
             mount: guest.mount.clone(),
             directory: directory.to_string_lossy().into_owned(),
         })
@@ -56,12 +58,13 @@ impl RecordedCalls {
 
     /// Writes the trace of what was recorded, also if the run has failed.
     pub fn keep(&self, outcome: Outcome) -> Outcome {
-        let trace = match self.recording.take(self.clock, &self.mount, &self.directory) {
+        let mut trace = match self.recording.take(self.clock, &self.mount, &self.directory) {
             Ok(trace) => trace,
             // The run says why.
             Err(RecordingError::NothingBegan) => return outcome,
             Err(error) => return outcome.and_then(|_| Err(Failure::host(&error).after_start())),
         };
+        trace.header.free_computing = self.free_computing;
         let written = write_calls(&self.file, &trace);
         let tasks: BTreeSet<u32> = trace.records.iter().map(|record| record.task).collect();
         if written.is_ok() {
