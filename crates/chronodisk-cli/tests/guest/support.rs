@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -10,6 +11,15 @@ use tempfile::TempDir;
 /// The command, with a folder for its results that goes away with the test.
 pub struct Chronodisk {
     pub results: TempDir,
+    started: Instant,
+}
+
+/// `scripts/test` names the tests that took longest.
+impl Drop for Chronodisk {
+    fn drop(&mut self) {
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        println!("TOOK {:.1} s: {test}", self.started.elapsed().as_secs_f64());
+    }
 }
 
 impl Chronodisk {
@@ -20,7 +30,7 @@ impl Chronodisk {
             println!("SKIPPED: no linux.uml in PATH (Debian: apt-get install user-mode-linux)");
             return None;
         }
-        Some(Chronodisk { results: tempfile::tempdir().unwrap() })
+        Some(Chronodisk { results: tempfile::tempdir().unwrap(), started: Instant::now() })
     }
 
     /// `chronodisk ARGUMENTS`, without standard input.
