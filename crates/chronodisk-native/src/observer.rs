@@ -21,8 +21,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("observer/observer.bpf.o");
 /// The programs and their tracepoints, in the order in which they are attached. Completions come first: a request that
 /// is issued and completes while the programs are being attached would otherwise stay in flight for ever, and the next
 /// one at its address would be taken for it.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("on_complete", "block_rq_complete"),
+    ("on_requeue", "block_rq_requeue"),
     ("on_issue", "block_rq_issue"),
     ("on_switch", "sched_switch"),
     ("on_wakeup", "sched_wakeup"),
@@ -101,7 +102,7 @@ impl Observer {
         self.events.next().and_then(|bytes| Record::parse(&bytes))
     }
 
-    /// Events that found no room.
+    /// Events that found no room, and completions that the kernel did not report.
     pub fn lost(&self) -> u64 {
         self.control.get(&1, 0).unwrap_or_default().into()
     }

@@ -55,8 +55,8 @@ const volatile u32 server = 0;
 
 enum kind { ISSUED = 1, COMPLETED = 2, RUNNABLE = 3, BLOCKED = 4 };
 
-// By whom a request was issued.
-enum { BY_PROGRAM_OR_KERNEL = 0, BY_OTHERS = 1 };
+// Bits of a request, in its event and in the map of those in flight.
+enum { WRITES = 1, BY_OTHERS = 2, REQUEUED = 4 };
 
 // What made a thread runnable.
 enum cause { STARTED = 0, COMPLETION = 1, TIMER = 2, KERNEL_THREAD = 3, PROGRAM = 4, OTHER = 5 };
@@ -68,7 +68,7 @@ struct event {
     u64 value;
     u32 bytes;
     u8 kind;
-    // Bit 0 of a request: it writes; bit 1: others issued it. Of a thread: the cause.
+    // Of a request: its bits. Of a thread: the cause.
     u8 detail;
     u16 unused;
 };
@@ -78,7 +78,7 @@ struct {
     __uint(max_entries, 1 << 23);
 } events SEC(".maps");
 
-// Requests in flight, by address.
+// Requests in flight, by address, with their bits.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1 << 16);
@@ -148,13 +148,17 @@ static __always_inline bool wanted(u32 bit) {
     return bits && (*bits & bit);
 }
 
+static __always_inline void count_lost(void) {
+    u32 one = 1;
+    u32 *lost = bpf_map_lookup_elem(&control, &one);
+    if (lost)
+        __sync_fetch_and_add(lost, 1);
+}
+
 static __always_inline void send(enum kind kind, u8 detail, u64 at_ns, u64 value, u32 bytes, u64 wake) {
     struct event *event = bpf_ringbuf_reserve(&events, sizeof *event, 0);
     if (!event) {
-        u32 one = 1;
-        u32 *lost = bpf_map_lookup_elem(&control, &one);
-        if (lost)
-            __sync_fetch_and_add(lost, 1);
+        count_lost();
         return;
     }
     event->at_ns = at_ns;
@@ -182,14 +186,37 @@ int BPF_PROG(on_issue, struct request *request) {
     u64 key = (u64)request;
     struct task_struct *current = bpf_get_current_task_btf();
     bool others = !(current->flags & PF_KTHREAD) && !is_ours(current) && bpf_get_current_pid_tgid() >> 32 != server;
-    u8 writes = (request->cmd_flags & 0xff) != 0;
-    u8 detail = writes | (others ? 2 : 0);
-    // One that is issued again is still the same.
-    if (bpf_map_update_elem(&requests, &key, &detail, BPF_NOEXIST))
+    u8 detail = ((request->cmd_flags & 0xff) != 0 ? WRITES : 0) | (others ? BY_OTHERS : 0);
+    u64 now = bpf_ktime_get_ns();
+    if (bpf_map_update_elem(&requests, &key, &detail, BPF_NOEXIST)) {
+        u8 *known = bpf_map_lookup_elem(&requests, &key);
+        if (!known)
+            return 0;
+        bool is_same = *known & REQUEUED;
+        *known = detail;
+        if (is_same)
+            return 0;
+        // Another request at the same address: the first one has completed unseen, at some time before.
+        count_lost();
+        send(COMPLETED, 0, now, key, 0, BPF_RB_NO_WAKEUP);
+        send(ISSUED, detail, now, key, request->__data_len, BPF_RB_NO_WAKEUP);
         return 0;
+    }
     bool first = __sync_fetch_and_add(&in_flight, 1) == 0;
     bool wake = first && running > 0 && wanted(WHEN_BUSY_AND_RUNNABLE);
-    send(ISSUED, detail, bpf_ktime_get_ns(), key, request->__data_len, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    send(ISSUED, detail, now, key, request->__data_len, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+// The driver could not take it yet; it will be issued again.
+SEC("tp_btf/block_rq_requeue")
+int BPF_PROG(on_requeue, struct request *request) {
+    if (!is_on_disk(request))
+        return 0;
+    u64 key = (u64)request;
+    u8 *known = bpf_map_lookup_elem(&requests, &key);
+    if (known)
+        *known |= REQUEUED;
     return 0;
 }
 
