@@ -27,7 +27,8 @@ use chronodisk_sim::SECTOR_BYTES;
 
 use super::parameters::*;
 use super::{Drive, model, streaming};
-use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::fields::{Fields, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::{DeviceModel, footprint};
 use read::Reader;
 pub(crate) use write::{Heading, write};

@@ -19,7 +19,7 @@ fn heading() -> Heading {
 
 /// Reads the tables of a profile; the keys that every profile has are passed over.
 fn read_text(text: &str) -> Result<DiskParameters, ProfileError> {
-    crate::profile::with_fields(text, |fields| {
+    crate::fields::with_fields(text, |fields| {
         for key in ["name", "kind", "description", "source", "validation", "capacity"] {
             fields.know(key);
         }
