@@ -51,5 +51,5 @@ pub use models::ssd::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, FlashState, StateError,
     StateSource,
 };
-pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
+pub use quantity::{Bytes, Quantity, Rate, Rotation, number_and_unit, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};
