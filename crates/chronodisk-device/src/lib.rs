@@ -30,7 +30,6 @@ mod cow_table;
 mod fields;
 mod flat_table;
 mod footprint;
-pub mod importers;
 mod load;
 mod model;
 mod models;
@@ -39,7 +38,7 @@ mod queued;
 pub mod rates;
 
 pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};
-pub use fields::ProfileError;
+pub use fields::{ProfileError, nearest};
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
 pub use models::blueprint::BuildOptions;

@@ -10,9 +10,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::quantity::{Quantity, parse_decimal};
-pub use error::ProfileError;
 use error::is_slip_of;
-pub(crate) use error::nearest;
+pub use error::{ProfileError, nearest};
 
 /// Most channels that a profile may ask for.
 pub(crate) const MAX_CHANNELS: u32 = 65_536;
@@ -463,7 +462,7 @@ fn describe(value: &DeValue<'_>) -> &'static str {
 }
 
 /// Reads the fields of a text and refuses those that were not asked for: for the tests of a kind's reader.
-#[cfg(test)]
+#[cfg(any(test, feature = "test-utils"))]
 pub(crate) fn with_fields<R>(
     text: &str,
     read: impl FnOnce(&mut Fields<'_>) -> Result<R, ProfileError>,
