@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use chronodisk_device::importers::disksim::{Import, import_file};
 use chronodisk_device::{BuildOptions, Bytes, DeviceInfo, DeviceModel, Profile, ProfileError, Speed};
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::protocol::Reset;
 use chronodisk_engine::state_file::{self, BuildError};
 use chronodisk_guest::ModelChoice;
+use chronodisk_importers::disksim::{Import, import_file};
 use chronodisk_report::DeviceUsed;
 use chronodisk_sim::SECTOR_BYTES;
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use chronodisk_device::disk::{Disk, DiskParameters, Drive};
-use chronodisk_device::importers::disksim::{Imported, import_file};
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, Profile};
+use chronodisk_importers::disksim::{Imported, import_file};
 use chronodisk_sim::{Op, RandomStream, Request};
 
 /// A case: its name, blocks of a request, the device, most instructions a request.

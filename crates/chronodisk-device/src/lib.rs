@@ -22,23 +22,26 @@
 //! contract's rules.
 #![forbid(unsafe_code)]
 
+mod catalog;
 mod composite;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cow_table;
+mod fields;
 mod flat_table;
 mod footprint;
-pub mod importers;
 mod load;
 mod model;
 mod models;
-mod profile;
 mod quantity;
 mod queued;
 pub mod rates;
 
+pub use catalog::{BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, Published, PublishedRate, Validation};
+pub use fields::{ProfileError, nearest};
 pub use flat_table::TableMemory;
 pub use model::{DeviceInfo, DeviceModel, LATEST_ARRIVAL, Probe, ZoneLayout, advance, probed};
+pub use models::blueprint::BuildOptions;
 pub use models::disk;
 pub use models::speed::Speed;
 #[cfg(any(test, feature = "test-utils"))]
@@ -47,8 +50,5 @@ pub use models::ssd::{
     AgeingMethod, AgeingOptions, AgeingProgress, AgeingReport, AgeingStage, AgeingWorkload, FlashState, StateError,
     StateSource,
 };
-pub use profile::{
-    BuildOptions, BuiltinProfile, HeldOut, MOST_IN_A_ROW, Profile, ProfileError, Published, PublishedRate, Validation,
-};
-pub use quantity::{Bytes, Quantity, Rate, Rotation, parse_capacity, parse_duration, parse_rate};
+pub use quantity::{Bytes, Quantity, Rate, Rotation, number_and_unit, parse_capacity, parse_duration, parse_rate};
 pub use queued::{QueuedDevice, Service};

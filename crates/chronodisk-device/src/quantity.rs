@@ -182,6 +182,14 @@ pub(crate) fn parse_decimal(text: &str, scale: u64) -> Result<u64, String> {
     })
 }
 
+/// The digits at the beginning of a text such as `3.9 ms`, and the unit behind them; either may be empty.
+#[must_use]
+pub fn number_and_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
+}
+
 /// A number without sign and a unit: what [`Quantity::parse`] does unless a quantity does more.
 pub(crate) fn parse_quantity<T: Quantity>(text: &str) -> Result<T, String> {
     parse_count(text, T::EXPECTED, T::UNITS, T::LARGEST).map(T::from_count)
@@ -189,8 +197,7 @@ pub(crate) fn parse_quantity<T: Quantity>(text: &str) -> Result<T, String> {
 
 fn parse_count(text: &str, expected: &str, units: &[(&str, u64)], largest: u64) -> Result<u64, String> {
     let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = (&text[..end], text[end..].trim_start());
+    let (number, unit) = number_and_unit(text);
     if number.is_empty() {
         return Err(format!("\"{}\" does not begin with a number; expected {expected}", shown(text)));
     }

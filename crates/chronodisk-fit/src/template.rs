@@ -12,7 +12,7 @@
 //! (`row.2.random-read`). The value keeps its unit; `by` gives a step of which it stays a multiple. Everything else of
 //! the file, comments included, stays as it is.
 
-use chronodisk_device::{Bytes, Quantity, Rate, Rotation};
+use chronodisk_device::{Bytes, Quantity, Rate, Rotation, number_and_unit};
 use chronodisk_report::SetError;
 use chronodisk_sim::Nanos;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, Value, value};
@@ -326,11 +326,10 @@ fn state_held_out(document: &mut DocumentMut, held_out: &[SetError]) {
 
 /// A number and its unit.
 fn split(text: &str) -> Result<(f64, String), String> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number = text[..end].parse::<f64>().ok().filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| format!("\"{text}\" does not begin with a number, so it can't be fitted"))?;
-    Ok((number, text[end..].trim().to_owned()))
+    let (number, unit) = number_and_unit(text);
+    let number = number.parse::<f64>().ok().filter(|number| number.is_finite());
+    let wrong = || format!("\"{}\" does not begin with a number, so it can't be fitted", text.trim());
+    Ok((number.ok_or_else(wrong)?, unit.to_owned()))
 }
 
 /// Sizes of the units of all quantities whose units can stand for each other, in what a model counts.

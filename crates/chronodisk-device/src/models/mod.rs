@@ -1,6 +1,7 @@
-//! The models, a file each; `profile::kinds` lists them by the name that a profile's `kind` gives.
+//! The models, a file each; `catalog::kinds` lists them by the name that a profile's `kind` gives.
 
 pub(crate) mod array;
+pub(crate) mod blueprint;
 pub(crate) mod bus;
 pub(crate) mod constant;
 pub mod disk;

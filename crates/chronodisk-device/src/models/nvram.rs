@@ -7,7 +7,8 @@
 
 use chronodisk_sim::{Nanos, Request};
 
-use crate::profile::{Blueprint, Fields, MAX_CHANNELS, ProfileError};
+use crate::fields::{Fields, MAX_CHANNELS, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::quantity::Rate;
 use crate::queued::Service;
 

@@ -27,8 +27,9 @@ use chronodisk_sim::{Nanos, Op, RandomStream, Request, SECTOR_BYTES};
 
 use super::spiral::{Spiral, Track, Zone};
 use crate::Probe;
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
-use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::quantity::{Bytes, Rate};
 use crate::queued::{QueuedDevice, Service};
 

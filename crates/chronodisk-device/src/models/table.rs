@@ -18,7 +18,8 @@ use std::sync::Arc;
 use chronodisk_sim::{Lba, Nanos, Op, Request, SECTOR_BYTES};
 
 use crate::Probe;
-use crate::profile::{Blueprint, Fields, MAX_CHANNELS, ProfileError};
+use crate::fields::{Fields, MAX_CHANNELS, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::quantity::Bytes;
 use crate::queued::Service;
 

@@ -1,21 +1,8 @@
 //! What the models' analytic checks share.
 
-use std::path::{Path, PathBuf};
-
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request};
 
 use crate::{BuildOptions, DeviceModel, Probe, Profile, advance};
-
-/// The folder of reference disks beside the repository or named by the environment, if it is there.
-pub(crate) fn reference_disks() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
-    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from).join("disks/valid");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
-    None
-}
 
 /// The device of a built-in profile.
 pub(crate) fn build(name: &str, seed: u64) -> Box<dyn DeviceModel> {

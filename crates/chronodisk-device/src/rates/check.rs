@@ -8,8 +8,8 @@
 use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES, Status};
 
 use super::{Load, Measured, measure_requests};
+use crate::catalog::{Published, PublishedRate};
 use crate::load::Summary;
-use crate::profile::{Published, PublishedRate};
 use crate::{BuildOptions, DeviceModel, Profile, ProfileError};
 
 /// Sizes of requests that a check measures, in bytes.

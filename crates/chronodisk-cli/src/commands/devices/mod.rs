@@ -5,9 +5,9 @@ mod check;
 use std::io;
 use std::path::PathBuf;
 
-use chronodisk_device::importers::disksim::{Import, import_file};
 use chronodisk_device::rates::{Summary, summarise};
 use chronodisk_device::{HeldOut, Profile, Validation};
+use chronodisk_importers::disksim::{Import, import_file};
 use chronodisk_report::{Align, ReportError, Table, write_text};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};

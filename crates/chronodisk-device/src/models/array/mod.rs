@@ -45,9 +45,10 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, RandomStream, SECTOR_BYTES};
 
 use crate::composite::{Composite, Members};
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
+use crate::models::blueprint::{Blueprint, Design, FindMembers};
 use crate::models::bus;
-use crate::profile::{Blueprint, Fields, MemberProfiles, Profile, ProfileError};
 use crate::quantity::Bytes;
 use crate::{BuildOptions, DeviceInfo, DeviceModel};
 use balance::{Balance, ReadPolicy};
@@ -104,10 +105,8 @@ const DEFAULT_CHUNK: Bytes = Bytes(512 << 10);
 const DEFAULT_STRIPE_CACHE: u32 = 256;
 
 /// Kind `array`: the keys as the module shows them.
-pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let mut found = MemberProfiles::new(fields)?;
-    let members = found.several(fields, MAX_MEMBERS)?;
-    found.finish(fields)?;
+pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    let members = members.several(fields, MAX_MEMBERS)?;
     let layout = Arc::new(parse_layout(fields, &members)?);
     let (failed, failing) = parse_failures(fields, &layout)?;
     let policy = match layout.shape {
@@ -119,36 +118,57 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         _ => DEFAULT_STRIPE_CACHE,
     };
     let bus = bus::parse(fields)?;
-    let profiles: Arc<[Profile]> = members.clone().into();
+    Ok(blueprint(&members, layout, bus, move |layout, turning| {
+        let balance = Balance::new(policy, layout.members, turning);
+        Array::new(layout, failed, failing, balance, most_writes)
+    }))
+}
+
+/// So many of a device one after the other: level `linear`.
+pub(crate) fn in_a_row(member: &Arc<Design>, count: usize) -> Blueprint {
+    let members = vec![Arc::clone(member); count];
+    let layout = Arc::new(linear(&members));
+    blueprint(&members, layout, None, |layout, turning| {
+        let balance = Balance::new(ReadPolicy::Primary, layout.members, turning);
+        Array::new(layout, MemberSet::default(), None, balance, DEFAULT_STRIPE_CACHE)
+    })
+}
+
+/// The array whose policy `policy` makes, from the layout and the members that turn.
+fn blueprint(
+    members: &[Arc<Design>],
+    layout: Arc<Layout>,
+    bus: Option<bus::Bus>,
+    policy: impl Fn(Arc<Layout>, MemberSet) -> Array + Send + Sync + 'static,
+) -> Blueprint {
+    let designs: Arc<[Arc<Design>]> = members.into();
     let capacity_bytes = layout.capacity_sectors * SECTOR_BYTES;
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
-        let members = build_members(&profiles, seed);
+        let members = build_members(&designs, seed);
         let mut turning = MemberSet::default();
         for (number, _) in members.iter().enumerate().filter(|(_, member)| member.info().rotational) {
             turning.insert(number);
         }
         let info = array_info(info, &layout, &members);
-        let balance = Balance::new(policy, layout.members, turning);
-        let array = Array::new(Arc::clone(&layout), failed, failing, balance, most_writes);
-        Box::new(Composite::new(info, Members::new(members, bus.clone()), array))
+        Box::new(Composite::new(info, Members::new(members, bus.clone()), policy(Arc::clone(&layout), turning)))
     };
-    let memory_bytes = footprint::sum(members.iter().map(Profile::member_memory_bytes_max))
+    let memory_bytes = footprint::sum(members.iter().map(|member| member.memory_bytes_max()))
         .saturating_add(footprint::DEVICE_BYTES)
         .saturating_add(footprint::allocations_bytes(members.len() as u64, MEMBER_BYTES));
-    Ok(Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members.iter()))
+    Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members)
 }
 
 /// What an array keeps about each member: its place in the layout, its runs, what was sent to it last.
 const MEMBER_BYTES: u64 = 512;
 
 /// The members, each with a seed of its own, so that their spindles are not in phase.
-fn build_members(profiles: &[Profile], seed: u64) -> Vec<Box<dyn DeviceModel>> {
+fn build_members(designs: &[Arc<Design>], seed: u64) -> Vec<Box<dyn DeviceModel>> {
     let mut seeds = RandomStream::new(seed, "array", "members");
-    let mut build = |profile: &Profile| {
+    let mut build = |design: &Arc<Design>| {
         let options = BuildOptions { seed: seeds.next_u64(), ..BuildOptions::default() };
-        profile.build(&options).expect("its own capacity fits")
+        design.build(&options).expect("its own capacity fits")
     };
-    profiles.iter().map(&mut build).collect()
+    designs.iter().map(&mut build).collect()
 }
 
 /// What the members make of the array's properties.
@@ -163,11 +183,19 @@ fn array_info(info: DeviceInfo, layout: &Layout, members: &[Box<dyn DeviceModel>
     DeviceInfo { discard_unit_sectors, volatile_cache, ..info }
 }
 
-fn parse_layout(fields: &mut Fields<'_>, members: &[Profile]) -> Result<Layout, ProfileError> {
+/// The largest logical block of the members in bytes, and how many sectors of each are used.
+fn sizes(members: &[Arc<Design>]) -> (u64, Vec<u64>) {
+    let block = members.iter().map(|member| member.logical_block_bytes()).max().unwrap_or(SECTOR_BYTES);
+    (block, members.iter().map(|member| member.capacity_bytes() / block * (block / SECTOR_BYTES)).collect())
+}
+
+fn linear(members: &[Arc<Design>]) -> Layout {
+    Layout::linear(&sizes(members).1)
+}
+
+fn parse_layout(fields: &mut Fields<'_>, members: &[Arc<Design>]) -> Result<Layout, ProfileError> {
     let level = fields.choice("level", LEVELS)?;
-    let block = members.iter().map(Profile::logical_block_bytes).max().unwrap_or(SECTOR_BYTES);
-    let sizes: Vec<u64> =
-        members.iter().map(|member| member.capacity_bytes() / block * (block / SECTOR_BYTES)).collect();
+    let (block, sizes) = sizes(members);
     let smallest = sizes.iter().copied().min().unwrap_or(0);
     let least = match level {
         Level::Linear | Level::Raid0 | Level::Raid1 => 1,
@@ -179,7 +207,7 @@ fn parse_layout(fields: &mut Fields<'_>, members: &[Profile]) -> Result<Layout, 
         return Err(fields.error_at("level", format!("{} members; expected at least {least}", members.len())));
     }
     match level {
-        Level::Linear => return Ok(Layout::linear(&sizes)),
+        Level::Linear => return Ok(linear(members)),
         Level::Raid1 => return Ok(Layout::mirrored(members.len(), smallest)),
         Level::Raid0 | Level::Raid4 | Level::Raid5 | Level::Raid6 | Level::Raid10 => {}
     }

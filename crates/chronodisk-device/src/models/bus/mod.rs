@@ -17,7 +17,7 @@ use chronodisk_sim::{Nanos, Op, Request, RequestId, Status};
 
 use crate::Probe;
 use crate::composite::Slab;
-use crate::profile::{Fields, ProfileError};
+use crate::fields::{Fields, ProfileError};
 use crate::quantity::Rate;
 
 /// Who gets the bus when several wait.

@@ -27,6 +27,9 @@ mod validate;
 pub use controller::{Disk, Position};
 pub use drive::Drive;
 pub use parameters::*;
+#[cfg(any(test, feature = "test-utils"))]
+pub use toml::read_parameters;
+pub use toml::{ProfileHeading, write_profile};
 
 use std::sync::Arc;
 

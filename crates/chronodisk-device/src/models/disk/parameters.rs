@@ -216,7 +216,8 @@ pub struct Rpm {
 
 impl Rpm {
     /// `numerator / denominator` in lowest terms; nothing if one of them is too large then, or if it divides by 0.
-    pub(crate) fn fraction(numerator: u64, denominator: u64) -> Option<Rpm> {
+    #[must_use]
+    pub fn fraction(numerator: u64, denominator: u64) -> Option<Rpm> {
         let (mut common, mut rest) = (numerator, denominator);
         while rest != 0 {
             (common, rest) = (rest, common % rest);

@@ -27,10 +27,11 @@ use chronodisk_sim::SECTOR_BYTES;
 
 use super::parameters::*;
 use super::{Drive, model, streaming};
-use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::fields::{Fields, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::{DeviceModel, footprint};
 use read::Reader;
-pub(crate) use write::{Heading, write};
+pub use write::{ProfileHeading, write_profile};
 
 /// A key: its name, and what a written profile says about it.
 #[derive(Clone, Copy, Debug)]
@@ -625,6 +626,21 @@ pub(crate) fn drive_memory_bytes_max(drive: &Drive) -> u64 {
     // The worst are single blocks apart from each other.
     let dirty = drive.nonvolatile.map_or(0, |memory| footprint::array_bytes::<(u64, u64)>(memory.blocks.into()));
     segments.saturating_add(dirty)
+}
+
+/// The drive that the text of a profile describes, without the checks of what every profile has: for tests of what
+/// writes such texts.
+///
+/// # Errors
+/// The first thing that is wrong, with its place.
+#[cfg(any(test, feature = "test-utils"))]
+pub fn read_parameters(text: &str) -> Result<DiskParameters, ProfileError> {
+    crate::fields::with_fields(text, |fields| {
+        for key in ["name", "kind", "description", "source", "validation", "capacity"] {
+            fields.know(key);
+        }
+        read(fields)
+    })
 }
 
 #[cfg(test)]

@@ -36,10 +36,11 @@ use std::sync::Arc;
 use chronodisk_sim::{Completion, EventQueue, Lba, Nanos, Op, Request, RequestId, SECTOR_BYTES, Status};
 
 use crate::cow_table::CowTable;
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
+use crate::models::blueprint::{Blueprint, FindMembers};
 use crate::models::disk::toml::drive_memory_bytes_max;
 use crate::models::disk::{Disk, Drive};
-use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
 use crate::{DeviceInfo, DeviceModel, Probe};
 use space::Space;
 
@@ -388,10 +389,8 @@ impl DeviceModel for EagerWriting {
 }
 
 /// Kind `eager-writing`: the keys as the module shows them.
-pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let mut found = MemberProfiles::new(fields)?;
-    let member = found.one(fields, "member")?;
-    found.finish(fields)?;
+pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    let member = members.one(fields, "member")?;
     let Some(drive) = member.drive() else {
         return Err(
             fields.error_at("member", format!("of the kind {}; expected a profile of kind disk", member.kind()))
@@ -429,7 +428,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
             Space::bytes_max(disk_blocks / block_sectors),
         ])
     };
-    Ok(Blueprint::new(memory, make).over([&member].into_iter()).with_discard().sized_within(default, most))
+    Ok(Blueprint::new(memory, make).over(&[member]).with_discard().sized_within(default, most))
 }
 
 /// The largest logical block that a profile can have.

@@ -42,9 +42,10 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 use crate::composite::{Composite, Members};
-use crate::profile::{Blueprint, Fields, MAX_CHANNELS, MemberProfiles, ProfileError};
+use crate::fields::{Fields, MAX_CHANNELS, ProfileError};
+use crate::models::blueprint::{Blueprint, BuildOptions, Design, FindMembers};
 use crate::quantity::Bytes;
-use crate::{BuildOptions, DeviceInfo, DeviceModel, footprint};
+use crate::{DeviceInfo, DeviceModel, footprint};
 use elevator::Scheduler;
 use line::Limits;
 use policy::{HostQueue, Merge, Parameters, UnplugAt};
@@ -69,13 +70,23 @@ const UNPLUGS: &[(&str, UnplugAt)] = &[("reads", UnplugAt::Reads), ("all", Unplu
 const MOST_PLACES: u32 = 8_192;
 
 /// Kind `host-queue`: the keys as the module shows them.
-pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let mut found = MemberProfiles::new(fields)?;
-    let member = found.one(fields, "member")?;
-    found.finish(fields)?;
-    let parameters = Arc::new(parse_parameters(fields, member.logical_block_bytes())?);
-    let capacity_bytes = member.capacity_bytes();
-    let behind = member.clone();
+pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    let member = members.one(fields, "member")?;
+    let parameters = parse_parameters(fields, member.logical_block_bytes())?;
+    Ok(blueprint(&member, parameters))
+}
+
+/// The queue with the elevator of this name, and all else as in David, in front of a device.
+pub(crate) fn in_front_of(member: &Arc<Design>, elevator: &str) -> Result<Blueprint, String> {
+    let Some(&(_, name)) = ELEVATORS.iter().find(|(known, _)| *known == elevator) else {
+        let names: Vec<&str> = ELEVATORS.iter().map(|entry| entry.0).collect();
+        return Err(format!("no elevator is called \"{elevator}\"; expected {}", names.join(", ")));
+    };
+    Ok(blueprint(member, of_david(default_scheduler(name))))
+}
+
+fn blueprint(member: &Arc<Design>, parameters: Parameters) -> Blueprint {
+    let (behind, measured, parameters) = (Arc::clone(member), Arc::clone(member), Arc::new(parameters));
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed };
         // A multiple of the member's block that is no more than its capacity.
@@ -84,57 +95,92 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let info = DeviceInfo { volatile_cache, discard_unit_sectors, ..info };
         Box::new(Composite::new(info, Members::new(vec![member], None), HostQueue::new(Arc::clone(&parameters))))
     };
-    let member_for_memory = member.clone();
     let memory = move |info: &DeviceInfo| {
         let options = BuildOptions { capacity_bytes: Some(info.capacity_sectors * SECTOR_BYTES), seed: 0 };
-        member_for_memory.memory_bytes_max(&options).unwrap_or(u64::MAX).saturating_add(footprint::DEVICE_BYTES)
+        measured.memory_bytes_max_with(&options).unwrap_or(u64::MAX).saturating_add(footprint::DEVICE_BYTES)
     };
-    Ok(Blueprint::new(memory, make).sized(capacity_bytes).over([&member].into_iter()).with_host_queue())
+    let capacity_bytes = member.capacity_bytes();
+    Blueprint::new(memory, make).sized(capacity_bytes).over(std::slice::from_ref(member)).with_host_queue()
+}
+
+/// The queue of David with this elevator: the defaults of all keys.
+fn of_david(scheduler: Scheduler) -> Parameters {
+    Parameters {
+        scheduler,
+        limits: Limits { limit: 128, limit_batching: 160, batch_requests: 32, batch_time: Nanos::from_millis(20) },
+        merge: Merge::Both,
+        longest_sectors: 1_024,
+        plug_delay: Nanos::from_millis(3),
+        unplug_threshold: 4,
+        unplug_at: UnplugAt::Reads,
+        device_depth: 1,
+    }
 }
 
 fn parse_parameters(fields: &mut Fields<'_>, block_bytes: u64) -> Result<Parameters, ProfileError> {
-    let scheduler = parse_scheduler(fields)?;
-    let limit = fields.optional_count("queue-limit", 1..=MOST_PLACES)?.unwrap_or(128);
-    let limit_batching = fields.optional_count("queue-limit-batching", 1..=MOST_PLACES)?.unwrap_or(limit + limit / 4);
+    let default = of_david(parse_scheduler(fields)?);
+    let places = |fields: &mut Fields<'_>, key, default| {
+        Ok::<u32, ProfileError>(fields.optional_count(key, 1..=MOST_PLACES)?.unwrap_or(default))
+    };
+    let limit = places(fields, "queue-limit", default.limits.limit)?;
+    let limit_batching = places(fields, "queue-limit-batching", limit + limit / 4)?;
     if limit_batching < limit {
         let what = format!("expected at least the queue-limit, {limit}");
         return Err(fields.error_at("queue-limit-batching", what));
     }
-    let batch_requests = fields.optional_count("batch-requests", 1..=MOST_PLACES)?.unwrap_or(32);
-    let batch_time = fields.quantity_or("batch-time", Nanos::from_millis(20))?;
-    let merge = fields.choice_or("merge", MERGES, Merge::Both)?;
-    let Bytes(longest) = fields.quantity_or("max-request", Bytes(512 << 10))?;
+    let batch_requests = places(fields, "batch-requests", default.limits.batch_requests)?;
+    let batch_time = fields.quantity_or("batch-time", default.limits.batch_time)?;
+    let merge = fields.choice_or("merge", MERGES, default.merge)?;
+    let Bytes(longest) = fields.quantity_or("max-request", Bytes(u64::from(default.longest_sectors) * SECTOR_BYTES))?;
     if longest == 0 || !longest.is_multiple_of(block_bytes) || longest > 1 << 30 {
         let what = format!("expected a multiple of the device's block, {}, up to 1 GiB", Bytes(block_bytes));
         return Err(fields.error_at("max-request", what));
     }
     Ok(Parameters {
-        scheduler,
+        scheduler: default.scheduler,
         limits: Limits { limit, limit_batching, batch_requests, batch_time },
         merge,
         longest_sectors: (longest / SECTOR_BYTES) as u32,
-        plug_delay: fields.quantity_or("plug-delay", Nanos::from_millis(3))?,
-        unplug_threshold: fields.optional_count("unplug-threshold", 1..=MOST_PLACES)?.unwrap_or(4),
-        unplug_at: fields.choice_or("unplug-at", UNPLUGS, UnplugAt::Reads)?,
-        device_depth: fields.optional_count("device-depth", 1..=MAX_CHANNELS)?.unwrap_or(1),
+        plug_delay: fields.quantity_or("plug-delay", default.plug_delay)?,
+        unplug_threshold: places(fields, "unplug-threshold", default.unplug_threshold)?,
+        unplug_at: fields.choice_or("unplug-at", UNPLUGS, default.unplug_at)?,
+        device_depth: fields.optional_count("device-depth", 1..=MAX_CHANNELS)?.unwrap_or(default.device_depth),
     })
 }
 
-fn parse_scheduler(fields: &mut Fields<'_>) -> Result<Scheduler, ProfileError> {
-    Ok(match fields.choice_or("elevator", ELEVATORS, Name::Noop)? {
+/// An elevator with the constants of Linux 2.6.23.
+fn default_scheduler(name: Name) -> Scheduler {
+    match name {
         Name::Noop => Scheduler::Noop,
         Name::CLook => Scheduler::CLook,
         Name::Deadline => Scheduler::Deadline {
-            read_expire: fields.quantity_or("read-expire", Nanos::from_millis(500))?,
-            write_expire: fields.quantity_or("write-expire", Nanos::from_secs(5))?,
-            fifo_batch: fields.optional_count("fifo-batch", 1..=MOST_PLACES)?.unwrap_or(16),
-            writes_starved: fields.optional_count("writes-starved", 0..=MOST_PLACES)?.unwrap_or(2),
+            read_expire: Nanos::from_millis(500),
+            write_expire: Nanos::from_secs(5),
+            fifo_batch: 16,
+            writes_starved: 2,
         },
         Name::Cfq => Scheduler::Cfq {
-            slice_sync: fields.quantity_or("slice-sync", Nanos::from_millis(100))?,
-            slice_async: fields.quantity_or("slice-async", Nanos::from_millis(40))?,
-            slice_idle: fields.quantity_or("slice-idle", Nanos::from_millis(8))?,
+            slice_sync: Nanos::from_millis(100),
+            slice_async: Nanos::from_millis(40),
+            slice_idle: Nanos::from_millis(8),
         },
+    }
+}
+
+fn parse_scheduler(fields: &mut Fields<'_>) -> Result<Scheduler, ProfileError> {
+    Ok(match default_scheduler(fields.choice_or("elevator", ELEVATORS, Name::Noop)?) {
+        Scheduler::Deadline { read_expire, write_expire, fifo_batch, writes_starved } => Scheduler::Deadline {
+            read_expire: fields.quantity_or("read-expire", read_expire)?,
+            write_expire: fields.quantity_or("write-expire", write_expire)?,
+            fifo_batch: fields.optional_count("fifo-batch", 1..=MOST_PLACES)?.unwrap_or(fifo_batch),
+            writes_starved: fields.optional_count("writes-starved", 0..=MOST_PLACES)?.unwrap_or(writes_starved),
+        },
+        Scheduler::Cfq { slice_sync, slice_async, slice_idle } => Scheduler::Cfq {
+            slice_sync: fields.quantity_or("slice-sync", slice_sync)?,
+            slice_async: fields.quantity_or("slice-async", slice_async)?,
+            slice_idle: fields.quantity_or("slice-idle", slice_idle)?,
+        },
+        plain => plain,
     })
 }
 

@@ -28,8 +28,9 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 use crate::DeviceModel;
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
-use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::quantity::{Bytes, Rate};
 use device::Memory;
 

@@ -39,8 +39,9 @@ use std::sync::Arc;
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
-use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::quantity::Bytes;
 use device::{FEMTOS_PER_NANO, IdleSweep, Mems, PERIOD_SCALE, Parts};
 use geometry::{Geometry, Layout};

@@ -42,7 +42,8 @@ use std::sync::Arc;
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
 use crate::composite::{Composite, Members};
-use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
+use crate::fields::{Fields, ProfileError};
+use crate::models::blueprint::{Blueprint, FindMembers};
 use crate::quantity::Bytes;
 use crate::{BuildOptions, DeviceInfo, DeviceModel, footprint};
 use log::Log;
@@ -114,10 +115,8 @@ impl Sizes {
 }
 
 /// Kind `shingled-disk`: the keys as the module shows them.
-pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let mut found = MemberProfiles::new(fields)?;
-    let member = found.one(fields, "member")?;
-    found.finish(fields)?;
+pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    let member = members.one(fields, "member")?;
     let Bytes(cache) = fields.positive("cache")?;
     let entries = fields.count("cache-map-entries", 16..=MOST_ENTRIES)?;
     let Bytes(band) = fields.positive("band")?;
@@ -146,9 +145,9 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let disk = Bytes(sizes.disk);
         return Err(fields.error_at("cache", format!("with it there is no room for a band on a disk of {disk}")));
     }
-    let below = member.clone();
+    let below = Arc::clone(&member);
     let sizes = Arc::new(sizes);
-    let (measured, disk_memory_bytes) = (Arc::clone(&sizes), member.member_memory_bytes_max());
+    let (measured, disk_memory_bytes) = (Arc::clone(&sizes), member.memory_bytes_max());
     let memory = move |info: &DeviceInfo| {
         let layout = measured.layout(info.logical_block_bytes.into());
         let log_bytes = layout.map_or(u64::MAX, |layout| Log::bytes_max(&layout));
@@ -162,7 +161,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         let log = Log::new(layout);
         Box::new(Composite::new(info, Members::new(vec![disk], None), Shingled::new(Arc::new(layout), log)))
     };
-    Ok(Blueprint::new(memory, make).sized(capacity_bytes).over([&member].into_iter()))
+    Ok(Blueprint::new(memory, make).sized(capacity_bytes).over(&[member]))
 }
 
 /// The largest logical block that a profile can have.

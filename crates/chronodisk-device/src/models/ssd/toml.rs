@@ -15,8 +15,9 @@ use super::geometry::{CellKind, Geometry};
 use super::parameters::{
     ArrayTimes, BufferParameters, FrontParameters, ReadAheadParameters, SlcTimes, SsdParameters, UnwrittenRead,
 };
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
-use crate::profile::{Blueprint, Fields, ProfileError};
+use crate::models::blueprint::Blueprint;
 use crate::quantity::{Bytes, Rate};
 use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 

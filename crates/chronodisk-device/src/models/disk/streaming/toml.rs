@@ -27,8 +27,9 @@ use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use super::super::mechanics::{Ticks, duration, nanos, ticks};
 use super::super::parameters::{Picos, limits};
 use super::{StreamingDisk, StreamingParameters};
+use crate::fields::{Fields, ProfileError};
 use crate::footprint;
-use crate::profile::{Blueprint, Fields, MemberProfiles, ProfileError};
+use crate::models::blueprint::{Blueprint, FindMembers};
 use crate::quantity::{Bytes, Rate};
 
 const LARGEST_BUFFER_BYTES: u64 = 1 << 36;
@@ -88,10 +89,8 @@ pub(crate) fn memory_bytes_max(parameters: &StreamingParameters) -> u64 {
 }
 
 /// Kind `streaming-disk`: another controller for the drive of a profile.
-pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let mut found = MemberProfiles::new(fields)?;
-    let member = found.one(fields, "member")?;
-    found.finish(fields)?;
+pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> Result<Blueprint, ProfileError> {
+    let member = members.one(fields, "member")?;
     let Some(drive) = member.drive() else {
         let message = format!("of the kind {}; expected a profile of kind disk", member.kind());
         return Err(fields.error_at("member", message));

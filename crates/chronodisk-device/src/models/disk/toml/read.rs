@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::parameters::*;
 use super::{Key, Outcome, PositionUnit, Visit, VisitZone, Visitor};
-use crate::profile::{Fields, ProfileError, nearest};
+use crate::fields::{Fields, ProfileError, nearest};
 use crate::quantity::Quantity;
 
 /// One table, and where everything that was read so far stands.

@@ -7,23 +7,24 @@ use super::{Key, Outcome, PositionUnit, Visit, VisitZone, Visitor, disk};
 
 /// What a profile says before the parameters.
 #[derive(Clone, Debug)]
-pub(crate) struct Heading {
+pub struct ProfileHeading {
     /// Comment at the top, without its marks.
-    pub(crate) comment: String,
+    pub comment: String,
     /// The profile's name.
-    pub(crate) name: String,
+    pub name: String,
     /// What it is, in a sentence.
-    pub(crate) description: String,
+    pub description: String,
     /// Where the figures come from.
-    pub(crate) source: String,
+    pub source: String,
     /// How far it can be trusted.
-    pub(crate) validation: crate::Validation,
+    pub validation: crate::Validation,
     /// Capacity in bytes.
-    pub(crate) capacity_bytes: u64,
+    pub capacity_bytes: u64,
 }
 
 /// The profile of `parameters` under `heading`.
-pub(crate) fn write(heading: &Heading, parameters: &DiskParameters) -> String {
+#[must_use]
+pub fn write_profile(heading: &ProfileHeading, parameters: &DiskParameters) -> String {
     let mut text = String::new();
     comment(&mut text, &heading.comment);
     let entries = [

@@ -2,8 +2,8 @@
 
 use super::lexer::{MAX_FILE_BYTES, SourceFile};
 use super::reader::decimal;
-use crate::ProfileError;
-use crate::models::disk::{Picos, SeekPoint, limits};
+use chronodisk_device::ProfileError;
+use chronodisk_device::disk::{Picos, SeekPoint, limits};
 
 /// Most decimals of a millisecond that a picosecond has.
 const MILLISECOND_DECIMALS: u32 = 9;

@@ -18,15 +18,18 @@
 use std::cell::Cell;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::{Fields, MAX_TEXT_BYTES, Profile, ProfileError, builtin};
+use super::{MAX_TEXT_BYTES, Profile, builtin};
+use crate::fields::{Fields, ProfileError};
+use crate::models::blueprint::{Design, FindMembers};
 use crate::quantity::Bytes;
 
 /// Where a text came from, which says where the members that it names are looked for.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin<'a> {
+pub(super) struct Origin<'a> {
     /// The directory of its file, if it has one.
-    pub(super) directory: Option<&'a Path>,
+    directory: Option<&'a Path>,
     /// Profiles around this one.
     depth: u32,
     /// How many more members may be read, all together.
@@ -41,15 +44,33 @@ impl<'a> Origin<'a> {
 }
 
 /// Most levels of profiles within profiles below the outermost.
-const MAX_DEPTH: u32 = 4;
+pub(super) const MAX_DEPTH: u32 = 4;
 
 /// Most members' profiles that are read for one profile.
 pub(super) const MAX_PROFILES: u32 = 256;
 
+/// How far a profile's members reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Nesting {
+    /// Levels of profiles below it.
+    pub(super) levels: u32,
+    /// Profiles that are read for it.
+    pub(super) profiles: u32,
+}
+
+impl Nesting {
+    /// That of a profile whose only member has this one.
+    pub(super) fn around(self) -> Self {
+        Nesting { levels: self.levels + 1, profiles: self.profiles + 1 }
+    }
+}
+
 /// Finds a profile's members and remembers what must be carried with its text.
-pub(crate) struct MemberProfiles {
+pub(super) struct MemberProfiles<'a> {
+    origin: Origin<'a>,
     carried: Vec<Carried>,
-    found: Vec<(String, Profile)>,
+    found: Vec<(String, Arc<Design>)>,
+    nesting: Nesting,
     /// What is to be put at the end of the profile's text.
     appended: String,
 }
@@ -60,25 +81,13 @@ struct Carried {
     used: bool,
 }
 
-impl MemberProfiles {
-    /// Reads the members that the profile carries.
-    pub(crate) fn new(fields: &mut Fields<'_>) -> Result<Self, ProfileError> {
-        let mut carried = Vec::new();
-        for mut table in fields.tables_or_none("member-profile", MAX_PROFILES as usize)? {
-            carried.push(Carried { name: table.text("name")?, text: table.text("profile")?, used: false });
-            table.finish()?;
-        }
-        Ok(MemberProfiles { carried, found: Vec::new(), appended: String::new() })
-    }
-
-    /// The member named by the text under `key`.
-    pub(crate) fn one(&mut self, fields: &mut Fields<'_>, key: &'static str) -> Result<Profile, ProfileError> {
+impl FindMembers for MemberProfiles<'_> {
+    fn one(&mut self, fields: &mut Fields<'_>, key: &'static str) -> Result<Arc<Design>, ProfileError> {
         let name = fields.text(key)?;
         self.find(fields, key, &name)
     }
 
-    /// The members named by `members = ["A", "B"]`, or by `member = "A"` and `count = 3`: from one to `most`.
-    pub(crate) fn several(&mut self, fields: &mut Fields<'_>, most: usize) -> Result<Vec<Profile>, ProfileError> {
+    fn several(&mut self, fields: &mut Fields<'_>, most: usize) -> Result<Vec<Arc<Design>>, ProfileError> {
         let names = fields.texts("members", most)?;
         match (names.as_slice(), fields.has("member")) {
             ([_, ..], true) => Err(fields.error_at("member", "there are `members` already")),
@@ -91,22 +100,35 @@ impl MemberProfiles {
             ([], false) => Err(fields.error("expected `members = [..]`, or `member` and `count`")),
         }
     }
+}
+
+impl<'a> MemberProfiles<'a> {
+    /// Reads the members that the profile carries.
+    pub(super) fn new(fields: &mut Fields<'_>, origin: Origin<'a>) -> Result<Self, ProfileError> {
+        let mut carried = Vec::new();
+        for mut table in fields.tables_or_none("member-profile", MAX_PROFILES as usize)? {
+            carried.push(Carried { name: table.text("name")?, text: table.text("profile")?, used: false });
+            table.finish()?;
+        }
+        let (found, nesting, appended) = (Vec::new(), Nesting::default(), String::new());
+        Ok(MemberProfiles { origin, carried, found, nesting, appended })
+    }
 
     /// Ends the search: what the profile's text needs at its end.
-    pub(crate) fn finish(self, fields: &mut Fields<'_>) -> Result<(), ProfileError> {
+    pub(super) fn finish(self, fields: &mut Fields<'_>) -> Result<Nesting, ProfileError> {
         if let Some(unused) = self.carried.iter().find(|carried| !carried.used) {
             let name: String = unused.name.chars().take(64).collect();
             return Err(fields.error_at("member-profile", format!("no member is called \"{name}\"")));
         }
         fields.append_to_text(&self.appended);
-        Ok(())
+        Ok(self.nesting)
     }
 
-    fn find(&mut self, fields: &Fields<'_>, key: &str, name: &str) -> Result<Profile, ProfileError> {
-        if let Some((_, profile)) = self.found.iter().find(|(known, _)| known == name) {
-            return Ok(profile.clone());
+    fn find(&mut self, fields: &Fields<'_>, key: &str, name: &str) -> Result<Arc<Design>, ProfileError> {
+        if let Some((_, design)) = self.found.iter().find(|(known, _)| known == name) {
+            return Ok(Arc::clone(design));
         }
-        let origin = fields.origin();
+        let origin = self.origin;
         if origin.depth >= MAX_DEPTH {
             return Err(fields.error_at(key, format!("more than {MAX_DEPTH} profiles within each other")));
         }
@@ -115,13 +137,13 @@ impl MemberProfiles {
         }
         origin.budget.set(origin.budget.get() - 1);
         let profile = self.read(fields, origin, key, name)?;
-        if profile.0.info.zones.is_some() {
-            return Err(
-                fields.error_at(key, format!("{name} has zones, and no device knows how to write a member's zones"))
-            );
-        }
-        self.found.push((name.to_owned(), profile.clone()));
-        Ok(profile)
+        let design = Arc::clone(&profile.0.design);
+        check(name, &design).map_err(|problem| fields.error_at(key, problem))?;
+        let below = profile.0.nesting.around();
+        self.nesting.levels = self.nesting.levels.max(below.levels);
+        self.nesting.profiles += below.profiles;
+        self.found.push((name.to_owned(), Arc::clone(&design)));
+        Ok(design)
     }
 
     fn read(
@@ -161,6 +183,14 @@ impl MemberProfiles {
             return Err(fields.error(format!("longer than {limit} with its members, the most that a profile may have")));
         }
         Ok(())
+    }
+}
+
+/// Whether a device can be a member.
+pub(super) fn check(name: &str, design: &Design) -> Result<(), String> {
+    match design.info().zones {
+        None => Ok(()),
+        Some(_) => Err(format!("{name} has zones, and no device knows how to write a member's zones")),
     }
 }
 

@@ -1,8 +1,7 @@
 //! What is imported, what is refused, what is warned of.
 
 use super::*;
-use crate::models::disk::*;
-use crate::models::testing::reference_disks;
+use chronodisk_device::disk::*;
 
 const SPECS: &str = include_str!("testdata/drive.diskspecs");
 const TOP: &str = include_str!("testdata/drive.parv");
@@ -332,4 +331,30 @@ fn every_reference_drive_is_imported() {
         }
     }
     assert!(imported >= 7, "{imported}");
+}
+
+/// The folder of reference disks beside the repository or named by the environment, if it is there.
+fn reference_disks() -> Option<std::path::PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+    let named = std::env::var_os("CHRONODISK_REFERENCE");
+    let folder = named.map_or_else(beside, std::path::PathBuf::from).join("disks/valid");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
+    None
+}
+
+#[test]
+fn every_reference_drive_survives_writing_and_reading() {
+    let Some(folder) = reference_disks() else { return };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "diskspecs") {
+            let import = import_file(&path).unwrap();
+            let text = import.to_profile(&import.describe()).unwrap();
+            let Imported::Disk(parameters) = import.device else { continue };
+            assert_eq!(read_parameters(&text).unwrap(), *parameters, "{}", path.display());
+        }
+    }
 }

@@ -4,8 +4,8 @@ use super::lexer::{Place, Resolver, shown};
 use super::reader::{Reader, Shape};
 use super::seek::parse_seek_curve;
 use super::unused;
-use crate::ProfileError;
-use crate::models::disk::*;
+use chronodisk_device::ProfileError;
+use chronodisk_device::disk::*;
 
 /// Decimals of a millisecond down to a picosecond.
 const PICOS: u32 = 9;

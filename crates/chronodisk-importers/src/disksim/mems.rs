@@ -6,7 +6,7 @@ use super::Description;
 use super::disk::Surroundings;
 use super::reader::{Reader, Shape};
 use super::unused;
-use crate::ProfileError;
+use chronodisk_device::ProfileError;
 
 /// A MEMS device as plain data; each number counts the unit that the field's name ends in.
 ///
@@ -327,7 +327,7 @@ mod tests {
     use super::super::lexer::SourceFile;
     use super::super::{Import, Imported, import};
     use super::*;
-    use crate::Profile;
+    use chronodisk_device::Profile;
 
     const SPECS: &str = include_str!("testdata/sled.diskspecs");
 

@@ -31,8 +31,8 @@ use reader::{Definitions, Reader, Shape};
 pub use seek::{SeekFile, parse_seek_curve};
 use syntax::{Block, Component, Name, ParameterFile};
 
-use crate::models::disk::{BusParameters, DiskParameters, Drive, Picos, limits, toml};
-use crate::{Profile, ProfileError, Validation};
+use chronodisk_device::disk::{BusParameters, DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
+use chronodisk_device::{Profile, ProfileError, Validation};
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ impl Import {
             Imported::Disk(parameters) => {
                 let drive =
                     Drive::new(parameters).map_err(|wrong| ProfileError::whole(&self.files[0], wrong.to_string()))?;
-                let heading = toml::Heading {
+                let heading = ProfileHeading {
                     comment,
                     name: description.name.clone(),
                     description: description.description.clone(),
@@ -170,7 +170,7 @@ impl Import {
                     validation: description.validation,
                     capacity_bytes: drive.capacity_blocks() * SECTOR_BYTES,
                 };
-                toml::write(&heading, parameters)
+                write_profile(&heading, parameters)
             }
             Imported::Mems(parameters) => mems::profile(&comment, description, parameters),
         };

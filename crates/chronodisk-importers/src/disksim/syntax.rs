@@ -11,7 +11,7 @@
 //! module `reader`.
 
 use super::lexer::{self, Kind, Lexed, Place, Resolver, SourceFile, Token, shown};
-use crate::ProfileError;
+use chronodisk_device::ProfileError;
 
 /// How deep blocks and lists may nest.
 const MAX_NESTING: usize = 32;

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::error::nearest;
-use super::{Profile, ProfileError, Validation};
+use super::{Profile, Validation};
+use crate::fields::{ProfileError, nearest};
 use crate::load::Summary;
 
 /// A profile that comes with the program, as a listing shows it.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::DeviceInfo;
 use chronodisk_sim::{Nanos, Op, Request, Status};
 
 const GOOD: &str = "\
@@ -218,4 +219,56 @@ proptest! {
             Err(error) => prop_assert!(error.line.is_none_or(|line| line as usize <= text.lines().count() + 1)),
         }
     }
+}
+
+/// What a run builds of a wrapped profile is what its recorded text gives.
+#[test]
+fn a_wrapped_profile_and_its_text_are_the_same_device() {
+    let disk = Profile::find("cheetah-9lp").unwrap();
+    let rows = disk.reaching(70 * disk.capacity_bytes()).unwrap();
+    let mut wrapped: Vec<Profile> = ["noop", "deadline", "cfq", "c-look"]
+        .iter()
+        .map(|elevator| disk.behind_host_queue(elevator).unwrap())
+        .collect();
+    wrapped.extend([disk.reaching(3 * disk.capacity_bytes()).unwrap(), rows.behind_host_queue("cfq").unwrap(), rows]);
+    for profile in wrapped {
+        let again = Profile::parse(profile.text(), "again").unwrap();
+        let properties = |profile: &Profile| {
+            let design = &profile.0.design;
+            (
+                (profile.text().to_owned(), profile.description().to_owned(), profile.source().to_owned()),
+                (profile.kind().to_owned(), profile.validation(), profile.age_bound(), profile.has_host_queue()),
+                (design.info().clone(), design.capacity_limit_bytes(), design.memory_bytes_max(), profile.0.nesting),
+            )
+        };
+        assert_eq!(properties(&again), properties(&profile));
+        let times = |profile: &Profile| {
+            let mut device = profile.build(&BuildOptions { seed: 7, ..BuildOptions::default() }).unwrap();
+            let sectors = profile.capacity_bytes() / SECTOR_BYTES;
+            let mut completed = Vec::new();
+            for id in 0..100_u64 {
+                let op = if id % 3 == 0 { Op::Write } else { Op::Read };
+                device.submit(Request::new(id, op, id * 0x9E37_79B9 % (sectors / 8) * 8, 8));
+                crate::advance(device.as_mut(), Nanos::from_millis(5 * id), &mut completed);
+            }
+            crate::advance(device.as_mut(), Nanos::from_secs(100), &mut completed);
+            assert_eq!(completed.len(), 100);
+            completed
+        };
+        assert_eq!(times(&again), times(&profile), "{}", profile.description());
+    }
+}
+
+/// A text that no reader accepts is never recorded.
+#[test]
+fn what_is_wrapped_too_often_is_refused() {
+    let mut profile = Profile::find("first-disk").unwrap();
+    for _ in 0..4 {
+        profile = profile.behind_host_queue("noop").unwrap();
+        Profile::parse(profile.text(), "again").unwrap();
+    }
+    let error = profile.behind_host_queue("noop").unwrap_err().to_string();
+    assert!(error.contains("more than 4 levels"), "{error}");
+    let error = Profile::find("first-disk").unwrap().behind_host_queue("bfq").unwrap_err().to_string();
+    assert!(error.contains("no elevator is called \"bfq\"; expected noop, deadline, cfq, c-look"), "{error}");
 }

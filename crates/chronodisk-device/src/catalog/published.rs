@@ -17,7 +17,7 @@
 //! contradicted-by = "a measurement that differs from the data sheet"
 //! ```
 
-use super::{Fields, ProfileError};
+use crate::fields::{Fields, ProfileError};
 use crate::load::Load;
 use crate::quantity::{Bytes, Rate};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};

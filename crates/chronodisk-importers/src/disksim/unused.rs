@@ -6,7 +6,7 @@ use super::lexer::shown;
 use super::reader::Shape::{self, List, Number, Whole, Word};
 use super::reader::{Definitions, Reader};
 use super::syntax::{Block, Data};
-use crate::ProfileError;
+use chronodisk_device::ProfileError;
 
 /// Parameters of a module, and why none of them matters to the device.
 pub(super) struct Unused {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_device::disk::{Disk, Drive};
-use chronodisk_device::importers::disksim::{Imported, import_file};
 use chronodisk_device::{DeviceInfo, DeviceModel, advance};
+use chronodisk_importers::disksim::{Imported, import_file};
 use chronodisk_sim::{Nanos, Op, Request};
 
 /// The folder of reference data.

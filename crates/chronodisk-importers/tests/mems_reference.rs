@@ -12,9 +12,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use chronodisk_device::importers::disksim::import;
-use chronodisk_device::importers::disksim::lexer::SourceFile;
 use chronodisk_device::{BuildOptions, DeviceModel, Profile, advance};
+use chronodisk_importers::disksim::import;
+use chronodisk_importers::disksim::lexer::SourceFile;
 use chronodisk_sim::{Nanos, Op, RandomStream, Request};
 
 /// One request as the reference served it.

@@ -6,7 +6,7 @@
 //!
 //! Everything is bounded: the text of one file and of all, how deep files source each other, and how many there are.
 
-use crate::ProfileError;
+use chronodisk_device::ProfileError;
 
 /// Longest text of a single file, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 << 20;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::lexer::{Place, shown};
 use super::syntax::{Block, Component, Data, Item, Name, Parameter, ParameterFile, Value};
-use crate::ProfileError;
-use crate::profile::nearest;
+use chronodisk_device::ProfileError;
+use chronodisk_device::nearest;
 
 /// How long a chain of blocks that refine each other may be.
 const MAX_REFINEMENTS: usize = 8;

@@ -21,9 +21,8 @@
 //!
 //! Text from outside is hostile: its length, the number of rows and every value are bounded, and nothing panics.
 
+mod aged;
 mod builtin;
-mod error;
-mod fields;
 mod kinds;
 mod members;
 mod published;
@@ -37,24 +36,16 @@ use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use toml::de::DeTable;
 
 pub use builtin::BuiltinProfile;
-pub use error::ProfileError;
-pub(crate) use fields::Fields;
-pub(crate) use members::MemberProfiles;
 pub use published::{HeldOut, Published, PublishedRate};
 
-use crate::footprint;
-use crate::models::array;
+use crate::fields::{Document, Fields, ProfileError};
+use crate::models::blueprint::{Blueprint, BuildOptions, Design};
 use crate::models::disk::Drive;
-use crate::models::ssd::{FlashDrive, Ftl};
+use crate::models::{array, host_queue};
 use crate::quantity::Bytes;
-use crate::queued::{QueuedDevice, Service};
-use crate::{DeviceInfo, DeviceModel, ZoneLayout};
-pub(crate) use error::nearest;
-use fields::Document;
-use members::{MAX_PROFILES, Origin};
-
-/// Most channels that a profile may ask for.
-pub(crate) const MAX_CHANNELS: u32 = 65_536;
+use crate::{DeviceModel, footprint};
+use kinds::Reader;
+use members::{MAX_DEPTH, MAX_PROFILES, MemberProfiles, Nesting, Origin};
 
 /// Longest text of a profile, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 20;
@@ -95,16 +86,6 @@ impl fmt::Display for Validation {
     }
 }
 
-/// What a run may change about a profile's device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BuildOptions {
-    /// Capacity in bytes instead of the profile's; a disk can be made smaller (it then uses its outermost sectors and
-    /// keeps its mechanics: a short-stroked disk), not larger than its geometry (but see [`Profile::reaching`]).
-    pub capacity_bytes: Option<u64>,
-    /// Seed of the model's random streams.
-    pub seed: u64,
-}
-
 /// Most devices that [`Profile::reaching`] puts in a row: 100 TiB of devices of 2 GB.
 pub const MOST_IN_A_ROW: u64 = 65_536;
 
@@ -113,19 +94,15 @@ pub const MOST_IN_A_ROW: u64 = 65_536;
 pub struct Profile(Arc<Parsed>);
 
 struct Parsed {
-    file: String,
     text: String,
-    kind: &'static str,
     description: String,
     source: String,
     validation: Validation,
-    info: DeviceInfo,
-    blueprint: Blueprint,
+    design: Arc<Design>,
+    nesting: Nesting,
     published: Option<Published>,
     held_out: Vec<HeldOut>,
     longest_stall: Option<Nanos>,
-    /// Most memory that the device takes, at the profile's capacity, in bytes.
-    memory_bytes_max: u64,
 }
 
 impl Profile {
@@ -159,16 +136,18 @@ impl Profile {
                 format!("longer than {limit}, the most that a profile may have"),
             ));
         }
-        let document = Document { file: file_label, text, origin };
+        let document = Document { file: file_label, text };
         let table = DeTable::parse(text).map_err(|error| {
             let place = error.span().unwrap_or(0..0);
             document.error(&place, error.message().replace('\n', "; "))
         })?;
         let mut fields = Fields::new(&document, table.get_ref(), 0..0);
-        let parsed = read_profile(&document, &mut fields)?;
+        let parsed = read_profile(&document, &mut fields, origin)?;
         fields.finish()?;
         let profile = Profile(Arc::new(parsed));
-        check_capacity(&profile.0, profile.capacity_bytes())
+        let design = &profile.0.design;
+        design
+            .check_capacity(design.capacity_bytes())
             .map_err(|problem| Fields::new(&document, table.get_ref(), 0..0).error_at("capacity", problem))?;
         Ok(profile)
     }
@@ -182,13 +161,13 @@ impl Profile {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.0.info.name
+        &self.0.design.info().name
     }
 
     /// The kind of its model.
     #[must_use]
     pub fn kind(&self) -> &str {
-        self.0.kind
+        self.0.design.kind()
     }
 
     /// What it is, in a sentence.
@@ -231,7 +210,7 @@ impl Profile {
     /// The age from which on a request goes before all younger ones, if the device has such a bound.
     #[must_use]
     pub fn age_bound(&self) -> Option<Nanos> {
-        self.0.blueprint.age_bound
+        self.0.design.age_bound()
     }
 
     /// The longest that a device without an age bound is busy with something else than its oldest request, if the
@@ -248,21 +227,16 @@ impl Profile {
         &self.0.text
     }
 
-    /// Its smallest addressable unit in bytes.
-    pub(crate) fn logical_block_bytes(&self) -> u64 {
-        u64::from(self.0.info.logical_block_bytes)
-    }
-
     /// The drive, if the device is of kind `disk`.
-    pub(crate) fn drive(&self) -> Option<Arc<Drive>> {
-        self.0.blueprint.drive.clone()
+    fn drive(&self) -> Option<Arc<Drive>> {
+        self.0.design.drive()
     }
 
     /// Whether the queue of a host's kernel is part of the device: it serves traces, generated workloads and
     /// imitations of another kernel; a real kernel's own queue would count a second time.
     #[must_use]
     pub fn has_host_queue(&self) -> bool {
-        self.0.blueprint.host_queue
+        self.0.design.has_host_queue()
     }
 
     /// This device behind the queue of a host's kernel with the elevator `noop`, `deadline`, `cfq` or `c-look` and all
@@ -271,18 +245,10 @@ impl Profile {
     /// # Errors
     /// Another elevator, or a profile that is too long to be a member.
     pub fn behind_host_queue(&self, elevator: &str) -> Result<Profile, ProfileError> {
-        let name = self.name();
-        let text = format!(
-            "name = {}\nkind = \"host-queue\"\ndescription = {}\n\
-             source = \"Agrawal et al., ACM TOS 7(4), 2012, table I and section 6.2\"\nvalidation = \"{}\"\n\
-             member = \"{name}\"\nelevator = {}\n{}",
-            members::quoted(name),
-            members::quoted(&format!("{name} behind a host's queue")),
-            self.validation(),
-            members::quoted(elevator),
-            members::carry(name, self.text()),
-        );
-        Profile::parse(&text, &format!("{name} behind a host's queue"))
+        let blueprint = host_queue::in_front_of(&self.0.design, elevator).map_err(|problem| self.refusal(problem))?;
+        let (source, keys) =
+            ("Agrawal et al., ACM TOS 7(4), 2012, table I and section 6.2", format!("elevator = \"{elevator}\"\n"));
+        self.wrapped(blueprint, "host-queue", &format!("{} behind a host's queue", self.name()), source, &keys)
     }
 
     /// The device that has this capacity: this one, or, where the capacity is beyond its geometry, as many of it one
@@ -292,7 +258,7 @@ impl Profile {
     /// # Errors
     /// A capacity that takes more than [`MOST_IN_A_ROW`] devices, or a profile that is too long to be a member.
     pub fn reaching(&self, capacity_bytes: u64) -> Result<Profile, ProfileError> {
-        if self.0.blueprint.capacity_limit_bytes.is_none_or(|limit| capacity_bytes <= limit) {
+        if self.0.design.capacity_limit_bytes().is_none_or(|limit| capacity_bytes <= limit) {
             return Ok(self.clone());
         }
         let count = capacity_bytes.div_ceil(self.capacity_bytes());
@@ -314,23 +280,57 @@ impl Profile {
 
     /// So many of this device one after the other.
     fn in_a_row(&self, count: u64) -> Result<Profile, ProfileError> {
+        let blueprint = array::in_a_row(&self.0.design, count as usize);
+        let keys = format!("level = \"linear\"\ncount = {count}\n");
+        self.wrapped(blueprint, "array", &format!("{count} of {} in a row", self.name()), self.source(), &keys)
+    }
+
+    /// The device of this blueprint, whose only member is this device. Its text, which a run records, has `keys` besides
+    /// those that every profile has; parsed, it gives the same device.
+    fn wrapped(
+        &self,
+        blueprint: Blueprint,
+        kind: &'static str,
+        description: &str,
+        source: &str,
+        keys: &str,
+    ) -> Result<Profile, ProfileError> {
         let name = self.name();
+        members::check(name, &self.0.design).map_err(|problem| self.refusal(problem))?;
+        let nesting = self.0.nesting.around();
         let text = format!(
-            "name = {}\nkind = \"array\"\ndescription = {}\nsource = {}\nvalidation = \"{}\"\n\
-             level = \"linear\"\nmember = \"{name}\"\ncount = {count}\n{}",
+            "name = {}\nkind = \"{kind}\"\ndescription = {}\nsource = {}\nvalidation = \"{}\"\n\
+             member = \"{name}\"\n{keys}{}",
             members::quoted(name),
-            members::quoted(&format!("{count} of {name} in a row")),
-            members::quoted(self.source()),
+            members::quoted(description),
+            members::quoted(source),
             self.validation(),
             members::carry(name, self.text()),
         );
-        Profile::parse(&text, &format!("{count} of {name}"))
+        if text.len() > MAX_TEXT_BYTES || nesting.levels > MAX_DEPTH || nesting.profiles > MAX_PROFILES {
+            let limit = Bytes(MAX_TEXT_BYTES as u64);
+            return Err(self.refusal(format!(
+                "as a member it makes a profile longer than {limit}, of more than {MAX_DEPTH} levels, or of more than \
+                 {MAX_PROFILES} profiles"
+            )));
+        }
+        Ok(Profile(Arc::new(Parsed {
+            text,
+            description: description.to_owned(),
+            source: source.to_owned(),
+            validation: self.validation(),
+            design: Arc::new(Design::with_defaults(description, kind, name, blueprint)),
+            nesting,
+            published: None,
+            held_out: Vec::new(),
+            longest_stall: None,
+        })))
     }
 
     /// The capacity in bytes, unless a run asks for another one.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
-        self.0.info.capacity_sectors * SECTOR_BYTES
+        self.0.design.capacity_bytes()
     }
 
     /// A new device at instant zero.
@@ -338,7 +338,7 @@ impl Profile {
     /// # Errors
     /// A capacity that is zero, no multiple of the logical block, or beyond a disk's geometry.
     pub fn build(&self, options: &BuildOptions) -> Result<Box<dyn DeviceModel>, ProfileError> {
-        Ok((self.0.blueprint.make)(self.info_with(options)?, options.seed))
+        self.0.design.build(options)
     }
 
     /// Most memory that the device of [`build`](Self::build) takes, in bytes: its tables when they are full, and its
@@ -352,37 +352,14 @@ impl Profile {
     /// # Errors
     /// Those of [`build`](Self::build).
     pub fn memory_bytes_max(&self, options: &BuildOptions) -> Result<u64, ProfileError> {
-        let device_bytes = match options.capacity_bytes {
-            None => self.0.memory_bytes_max,
-            Some(_) => (self.0.blueprint.memory)(&self.info_with(options)?),
-        };
+        let device_bytes = self.0.design.memory_bytes_max_with(options)?;
         let text_bytes = footprint::TEXT_FACTOR * self.0.text.len() as u64;
         Ok(device_bytes.saturating_add(text_bytes))
     }
 
-    /// What a member takes of the memory of the device that it is part of; its text is the outer profile's.
-    pub(crate) fn member_memory_bytes_max(&self) -> u64 {
-        self.0.memory_bytes_max
-    }
-
-    /// The properties of the device with these options.
-    pub(crate) fn info_with(&self, options: &BuildOptions) -> Result<DeviceInfo, ProfileError> {
-        let parsed = &self.0;
-        let capacity_bytes = options.capacity_bytes.unwrap_or(self.capacity_bytes());
-        check_capacity(parsed, capacity_bytes)
-            .map_err(|problem| self.refusal(format!("capacity {}: {problem}", Bytes(capacity_bytes))))?;
-        Ok(DeviceInfo { capacity_sectors: capacity_bytes / SECTOR_BYTES, ..parsed.info.clone() })
-    }
-
-    /// The device as a flash drive, if it is one.
-    pub(crate) fn flash_drive(&self) -> Result<&dyn FlashDrive, ProfileError> {
-        let problem = || format!("a device of kind \"{}\" has no state of flash; expected kind \"ssd\"", self.kind());
-        self.0.blueprint.flash.as_deref().ok_or_else(|| self.refusal(problem()))
-    }
-
     /// An error about the profile as a whole.
-    pub(crate) fn refusal(&self, problem: String) -> ProfileError {
-        ProfileError::whole(&self.0.file, problem)
+    fn refusal(&self, problem: String) -> ProfileError {
+        self.0.design.refusal(problem)
     }
 
     /// Whether a profile's name is a path.
@@ -408,158 +385,15 @@ impl Profile {
 
 impl fmt::Debug for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Profile").field("kind", &self.kind()).field("info", &self.0.info).finish_non_exhaustive()
-    }
-}
-
-/// What a kind's reader makes of its parameters.
-pub(crate) struct Blueprint {
-    make: Box<Make>,
-    memory: Box<Memory>,
-    rotational: bool,
-    discard: bool,
-    volatile_cache: bool,
-    capacity_limit_bytes: Option<u64>,
-    capacity_default: Option<Bytes>,
-    logical_block_bytes: u64,
-    physical_block_bytes: u64,
-    host_queue: bool,
-    zones: Option<ZoneLayout>,
-    drive: Option<Arc<Drive>>,
-    age_bound: Option<Nanos>,
-    flash: Option<Arc<dyn FlashDrive>>,
-}
-
-/// Makes a device with these properties and this seed.
-type Make = dyn Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync;
-
-/// Most memory that a device with these properties takes, in bytes (the module `footprint`).
-type Memory = dyn Fn(&DeviceInfo) -> u64 + Send + Sync;
-
-impl Blueprint {
-    /// A device that `make` makes from its properties and a seed, and that takes at most as many bytes of memory as
-    /// `memory` says.
-    pub(crate) fn new(
-        memory: impl Fn(&DeviceInfo) -> u64 + Send + Sync + 'static,
-        make: impl Fn(DeviceInfo, u64) -> Box<dyn DeviceModel> + Send + Sync + 'static,
-    ) -> Self {
-        Blueprint {
-            make: Box::new(make),
-            memory: Box::new(memory),
-            rotational: false,
-            discard: false,
-            volatile_cache: false,
-            capacity_limit_bytes: None,
-            capacity_default: None,
-            logical_block_bytes: SECTOR_BYTES,
-            physical_block_bytes: SECTOR_BYTES,
-            host_queue: false,
-            zones: None,
-            drive: None,
-            age_bound: None,
-            flash: None,
-        }
-    }
-
-    /// A queued device that draws no random numbers.
-    pub(crate) fn queued(channels: Option<u32>, service: impl Service + Sync) -> Self {
-        let memory_bytes = footprint::DEVICE_BYTES
-            .saturating_add(footprint::array_bytes::<Nanos>(channels.unwrap_or(0).into()))
-            .saturating_add(size_of_val(&service) as u64);
-        let make =
-            move |info, _seed| -> Box<dyn DeviceModel> { Box::new(QueuedDevice::new(info, channels, service.clone())) };
-        Blueprint::new(move |_info| memory_bytes, make)
-    }
-
-    /// The device takes discards.
-    pub(crate) fn with_discard(self) -> Self {
-        Blueprint { discard: true, ..self }
-    }
-
-    /// The medium turns.
-    pub(crate) fn turning(self) -> Self {
-        Blueprint { rotational: true, ..self }
-    }
-
-    /// Whether a completed write may be lost until a flush.
-    pub(crate) fn with_volatile_cache(self, volatile_cache: bool) -> Self {
-        Blueprint { volatile_cache, ..self }
-    }
-
-    /// What the medium writes without reading before, if that is more than the logical block.
-    pub(crate) fn with_physical_block(self, physical_block_bytes: u64) -> Self {
-        Blueprint { physical_block_bytes, ..self }
-    }
-
-    /// The device is written in zones, in blocks of this size.
-    pub(crate) fn with_zones(self, zones: ZoneLayout, logical_block_bytes: u64) -> Self {
-        Blueprint { zones: Some(zones), logical_block_bytes, ..self }
-    }
-
-    /// No capacity beyond this.
-    pub(crate) fn at_most(self, capacity_bytes: u64) -> Self {
-        Blueprint { capacity_limit_bytes: Some(capacity_bytes), ..self }
-    }
-}
-
-/// What a device made of others takes from them.
-impl Blueprint {
-    /// The capacity where the profile names none, and the most that it may name.
-    pub(crate) fn sized(self, capacity_bytes: u64) -> Self {
-        let capacity_default = Some(Bytes(capacity_bytes));
-        Blueprint { capacity_limit_bytes: Some(capacity_bytes), capacity_default, ..self }
-    }
-
-    /// Blocks no smaller than any member's, and turning if one of them does.
-    pub(crate) fn over<'a>(self, members: impl Iterator<Item = &'a Profile> + Clone) -> Self {
-        let largest = |of: fn(&DeviceInfo) -> u32| {
-            members.clone().map(|member| u64::from(of(&member.0.info))).max().unwrap_or(SECTOR_BYTES)
-        };
-        Blueprint {
-            logical_block_bytes: largest(|info| info.logical_block_bytes),
-            physical_block_bytes: largest(|info| info.physical_block_bytes),
-            rotational: members.clone().any(|member| member.0.info.rotational),
-            host_queue: self.host_queue || members.clone().any(Profile::has_host_queue),
-            age_bound: self.age_bound.max(members.clone().filter_map(Profile::age_bound).max()),
-            ..self
-        }
-    }
-
-    /// A capacity where the profile names none, and another as the most that it may name.
-    pub(crate) fn sized_within(self, default_bytes: u64, most_bytes: u64) -> Self {
-        Blueprint { capacity_limit_bytes: Some(most_bytes), ..self.sized(default_bytes) }
-    }
-
-    /// The device is this drive and nothing else.
-    pub(crate) fn with_drive(self, drive: Arc<Drive>) -> Self {
-        Blueprint { drive: Some(drive), ..self }
-    }
-
-    /// No request waits longer than this for younger ones.
-    pub(crate) fn with_age_bound(self, age_bound: Nanos) -> Self {
-        Blueprint { age_bound: Some(age_bound), ..self }
-    }
-
-    /// The device is a flash drive: new ones are erased, and others go on from a state.
-    pub(crate) fn flash(drive: impl FlashDrive + 'static) -> Self {
-        let drive: Arc<dyn FlashDrive> = Arc::new(drive);
-        let (erased, measured) = (Arc::clone(&drive), Arc::clone(&drive));
-        let make = move |info: DeviceInfo, seed| {
-            let ftl = Ftl::new(erased.translation(&info), seed);
-            erased.drive(info, seed, ftl)
-        };
-        let memory = move |info: &DeviceInfo| measured.memory_bytes_max(info);
-        Blueprint { flash: Some(drive), ..Blueprint::new(memory, make) }
-    }
-
-    /// The device has the queue of a host's kernel in it.
-    pub(crate) fn with_host_queue(self) -> Self {
-        Blueprint { host_queue: true, ..self }
+        f.debug_struct("Profile")
+            .field("kind", &self.kind())
+            .field("info", self.0.design.info())
+            .finish_non_exhaustive()
     }
 }
 
 /// Reads the keys that every profile has, and those of its kind.
-fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Parsed, ProfileError> {
+fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>, origin: Origin<'_>) -> Result<Parsed, ProfileError> {
     let name = fields.text("name")?;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.' | '_');
     if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
@@ -580,24 +414,22 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
         return Err(fields.error_at("validation", format!("no such state; expected {names}")));
     };
     let given = if fields.has("capacity") { Some(fields.positive("capacity")?) } else { None };
-    let blueprint = (kind.parse)(fields)?;
-    let Bytes(capacity_bytes) = match given.or(blueprint.capacity_default) {
+    let (blueprint, nesting) = match kind.reader {
+        Reader::Alone(parse) => (parse(fields)?, Nesting::default()),
+        Reader::OverMembers(parse) => {
+            let mut members = MemberProfiles::new(fields, origin)?;
+            let blueprint = parse(fields, &mut members)?;
+            (blueprint, members.finish(fields)?)
+        }
+    };
+    let Bytes(capacity_bytes) = match given.or(blueprint.capacity_default()) {
         Some(capacity) => capacity,
         None => fields.positive("capacity")?,
     };
-    let smallest = blueprint.logical_block_bytes;
+    let (smallest, physical) = blueprint.block_bytes();
     let logical = block_size(fields, "logical-block", smallest, smallest)?;
-    let physical = block_size(fields, "physical-block", logical.max(blueprint.physical_block_bytes), logical)?;
-    let info = DeviceInfo {
-        name,
-        capacity_sectors: capacity_bytes / SECTOR_BYTES,
-        logical_block_bytes: logical as u32,
-        physical_block_bytes: physical as u32,
-        volatile_cache: blueprint.volatile_cache,
-        discard_unit_sectors: blueprint.discard.then_some((logical / SECTOR_BYTES) as u32),
-        rotational: blueprint.rotational,
-        zones: blueprint.zones,
-    };
+    let physical = block_size(fields, "physical-block", logical.max(physical), logical)?;
+    let info = blueprint.info(name, capacity_bytes, logical, physical);
     if !capacity_bytes.is_multiple_of(logical) {
         return Err(
             fields.error_at("capacity", format!("expected a multiple of the logical block, {}", Bytes(logical)))
@@ -606,23 +438,9 @@ fn read_profile(document: &Document<'_>, fields: &mut Fields<'_>) -> Result<Pars
     let published = Published::read(fields)?;
     let held_out = HeldOut::read(fields)?;
     let longest_stall = if fields.has("longest-stall") { Some(fields.positive("longest-stall")?) } else { None };
-    let (file, text) = (document.file.to_owned(), fields.complete_text());
-    // Once for all: a profile may be a member many times over, and its members have members.
-    let memory_bytes_max = (blueprint.memory)(&info);
-    Ok(Parsed {
-        file,
-        text,
-        kind: kind.name,
-        description,
-        source,
-        validation,
-        info,
-        blueprint,
-        published,
-        held_out,
-        longest_stall,
-        memory_bytes_max,
-    })
+    let design = Arc::new(Design::new(document.file, kind.name, info, blueprint));
+    let text = fields.complete_text();
+    Ok(Parsed { text, description, source, validation, design, nesting, published, held_out, longest_stall })
 }
 
 /// A power of two from `smallest` to 64 KiB.
@@ -636,41 +454,6 @@ fn block_size(fields: &mut Fields<'_>, key: &'static str, default: u64, smallest
 }
 
 const LARGEST_BLOCK_BYTES: u64 = 64 << 10;
-
-/// Whether the device can have this capacity.
-fn check_capacity(parsed: &Parsed, capacity_bytes: u64) -> Result<(), String> {
-    let block = u64::from(parsed.info.logical_block_bytes);
-    if capacity_bytes == 0 {
-        return Err(format!("a device has at least one block of {}", Bytes(block)));
-    }
-    if !capacity_bytes.is_multiple_of(block) {
-        return Err(format!("expected a multiple of the logical block, {}", Bytes(block)));
-    }
-    if let Some(zones) =
-        parsed.info.zones.filter(|zones| !(capacity_bytes / SECTOR_BYTES).is_multiple_of(zones.size_sectors))
-    {
-        return Err(format!("expected a multiple of the size of a zone, {}", Bytes(zones.size_sectors * SECTOR_BYTES)));
-    }
-    if let Some(limit) = parsed.blueprint.capacity_limit_bytes.filter(|&limit| capacity_bytes > limit) {
-        return Err(format!("the device's geometry ends at {}", Bytes(limit)));
-    }
-    Ok(())
-}
-
-/// Reads the fields of a text and refuses those that were not asked for: for the tests of a kind's reader.
-#[cfg(test)]
-pub(crate) fn with_fields<R>(
-    text: &str,
-    read: impl FnOnce(&mut Fields<'_>) -> Result<R, ProfileError>,
-) -> Result<R, ProfileError> {
-    let budget = Cell::new(0);
-    let document = Document { file: "test.toml", text, origin: Origin::outermost(None, &budget) };
-    let table = DeTable::parse(text).expect("it is TOML");
-    let mut fields = Fields::new(&document, table.get_ref(), 0..0);
-    let value = read(&mut fields)?;
-    fields.finish()?;
-    Ok(value)
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,25 @@
 //! Reads typed values out of a profile's TOML and knows where each of them stands.
+//!
+//! The lowest layer of profiles: it knows no kind of model.
+
+mod error;
 
 use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::{ProfileError, is_slip_of, nearest};
-use super::members::Origin;
 use crate::quantity::{Quantity, parse_decimal};
+use error::is_slip_of;
+pub use error::{ProfileError, nearest};
+
+/// Most channels that a profile may ask for.
+pub(crate) const MAX_CHANNELS: u32 = 65_536;
 
 /// A profile's text with the label under which errors mention it.
 pub(crate) struct Document<'a> {
     pub(crate) file: &'a str,
     pub(crate) text: &'a str,
-    /// Where the members that it names are looked for.
-    pub(crate) origin: Origin<'a>,
 }
 
 impl Document<'_> {
@@ -343,28 +348,23 @@ impl<'a> Fields<'a> {
         entries.iter().map(text).collect()
     }
 
-    /// Where the members that the profile names are looked for.
-    pub(super) fn origin(&self) -> Origin<'a> {
-        self.document.origin
-    }
-
     /// The label under which errors mention the profile.
-    pub(super) fn file(&self) -> &'a str {
+    pub(crate) fn file(&self) -> &'a str {
         self.document.file
     }
 
     /// Length of the profile's text in bytes.
-    pub(super) fn text_bytes(&self) -> usize {
+    pub(crate) fn text_bytes(&self) -> usize {
         self.document.text.len()
     }
 
     /// Adds to what makes the profile's text complete.
-    pub(super) fn append_to_text(&mut self, text: &str) {
+    pub(crate) fn append_to_text(&mut self, text: &str) {
         self.appended.push_str(text);
     }
 
     /// The profile's text with what makes it complete.
-    pub(super) fn complete_text(&self) -> String {
+    pub(crate) fn complete_text(&self) -> String {
         let text = self.document.text;
         match text.is_empty() || text.ends_with('\n') || self.appended.is_empty() {
             true => format!("{text}{}", self.appended),
@@ -459,4 +459,18 @@ fn describe(value: &DeValue<'_>) -> &'static str {
         DeValue::Array(_) => "an array",
         DeValue::Table(_) => "a table",
     }
+}
+
+/// Reads the fields of a text and refuses those that were not asked for: for the tests of a kind's reader.
+#[cfg(any(test, feature = "test-utils"))]
+pub(crate) fn with_fields<R>(
+    text: &str,
+    read: impl FnOnce(&mut Fields<'_>) -> Result<R, ProfileError>,
+) -> Result<R, ProfileError> {
+    let document = Document { file: "test.toml", text };
+    let table = DeTable::parse(text).expect("it is TOML");
+    let mut fields = Fields::new(&document, table.get_ref(), 0..0);
+    let value = read(&mut fields)?;
+    fields.finish()?;
+    Ok(value)
 }

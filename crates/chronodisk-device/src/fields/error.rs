@@ -21,11 +21,14 @@ pub struct ProfileError {
 
 impl ProfileError {
     /// An error about a profile as a whole.
-    pub(crate) fn whole(file: &str, message: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn whole(file: &str, message: impl Into<String>) -> Self {
         ProfileError { file: file.to_owned(), line: None, column: None, message: message.into(), help: None }
     }
 
-    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+    /// The same error, with what the user may do about it.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
@@ -47,7 +50,8 @@ impl fmt::Display for ProfileError {
 impl std::error::Error for ProfileError {}
 
 /// The names most like `name`, nearest first, at most three; none if nothing is alike.
-pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let name: String = name.chars().take(LONGEST_COMPARED).collect();
     let mut scored: Vec<(usize, &str)> = names
         .map(|candidate| {
