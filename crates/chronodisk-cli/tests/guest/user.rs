@@ -224,6 +224,18 @@ fn writes_to_the_hosts_tree_are_undone_unless_asked_for() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "written\n");
 }
 
+/// script(1), which gives the command of `line` a terminal of its own.
+fn on_a_terminal(chronodisk: &Chronodisk, line: &str) -> Command {
+    let mut script = Command::new("script");
+    script
+        .args(["-q", "-e", "-c", line, "/dev/null"])
+        .env("XDG_STATE_HOME", chronodisk.results.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    die_with_the_test(&mut script);
+    script
+}
+
 #[test]
 fn what_a_program_writes_to_its_terminal_is_shown_there() {
     let Some(chronodisk) = Chronodisk::new() else { return };
@@ -231,14 +243,7 @@ fn what_a_program_writes_to_its_terminal_is_shown_there() {
     let own = env!("CARGO_BIN_EXE_chronodisk");
     let program = "echo to out; echo to err >&2; echo to terminal >/dev/tty";
     let line = format!("{own} run --device null --fs none -- sh -c '{program}' >{} 2>{}", out.display(), err.display());
-    let mut script = Command::new("script");
-    script
-        .args(["-q", "-e", "-c", &line, "/dev/null"])
-        .env("XDG_STATE_HOME", chronodisk.results.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    die_with_the_test(&mut script);
-    let output = script.output().unwrap();
+    let output = on_a_terminal(&chronodisk, &line).output().unwrap();
     let shown = text(&output.stdout);
     assert!(shown.contains("to terminal") && !shown.contains("to out") && !shown.contains("to err"), "{shown}");
     assert_eq!(std::fs::read_to_string(out).unwrap(), "to out\n");
@@ -248,17 +253,9 @@ fn what_a_program_writes_to_its_terminal_is_shown_there() {
 #[test]
 fn a_terminal_is_a_terminal_in_the_guest() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    // script(1) gives the command a terminal of its own.
     let own = env!("CARGO_BIN_EXE_chronodisk");
     let line = format!("{own} run --device null --fs none -- sh -c 'tty; stty size; read line; echo got:$line'");
-    let mut script = Command::new("script");
-    script
-        .args(["-q", "-e", "-c", &line, "/dev/null"])
-        .env("XDG_STATE_HOME", chronodisk.results.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    die_with_the_test(&mut script);
-    let mut child = script.spawn().unwrap();
+    let mut child = on_a_terminal(&chronodisk, &line).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"typed\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let shown = text(&output.stdout);
@@ -273,14 +270,7 @@ fn a_terminal_shows_what_a_long_command_does() {
     let shown = |options: &str, begin: &str| {
         let program = format!("{begin}; i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo end");
         let line = format!("{own} run --device null --fs none {options} -- sh -c \"{program}\"").replace('$', "\\$");
-        let mut script = Command::new("script");
-        script
-            .args(["-q", "-e", "-c", &line, "/dev/null"])
-            .env("XDG_STATE_HOME", chronodisk.results.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        die_with_the_test(&mut script);
-        let output = script.output().unwrap();
+        let output = on_a_terminal(&chronodisk, &line).output().unwrap();
         assert!(output.status.success() && text(&output.stdout).contains("end"), "{}", text(&output.stdout));
         text(&output.stdout).to_owned()
     };
