@@ -153,6 +153,16 @@ fn is_mounted(source: &Path) -> bool {
     })
 }
 
+/// UUID of the file system that is mounted at this directory; `None` where nothing is mounted, or its device can't be
+/// read.
+pub fn uuid_of_mount(point: &str) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // A later mount at the same place hides the earlier one.
+    let mounted = mounts.lines().rev().find(|line| line.split(' ').nth(4) == Some(&point.replace(' ', "\\040")))?;
+    let source = mounted.split_once(" - ")?.1.split(' ').nth(1)?;
+    examine(Path::new(source)).ok().map(|found| found.uuid)
+}
+
 /// Runs a tool of the file system.
 fn tool(name: &str, package: &str, words: &[&dyn AsRef<OsStr>]) -> Result<(), Failure> {
     // They live in /sbin, which is not on every user's PATH.

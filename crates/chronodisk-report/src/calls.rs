@@ -36,6 +36,8 @@ const ARGUMENTS: [&str; 6] = ["arg_0", "arg_1", "arg_2", "arg_3", "arg_4", "arg_
 #[derive(Serialize, Deserialize)]
 struct HeaderForm {
     mount: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file_system_uuid: Option<String>,
     architecture: String,
     clock: String,
     #[serde(default)]
@@ -128,6 +130,7 @@ fn to_form(header: &Header) -> HeaderForm {
     };
     HeaderForm {
         mount: header.mount.clone(),
+        file_system_uuid: header.file_system_uuid.clone(),
         architecture: header.architecture.clone(),
         clock: header.clock.name().to_owned(),
         free_computing: header.free_computing,
@@ -142,6 +145,7 @@ fn from_form(form: HeaderForm) -> Result<Header, CallError> {
         |state: StartForm| StartState { task: state.task, directory: state.directory, descriptors: state.descriptors };
     Ok(Header {
         mount: form.mount,
+        file_system_uuid: form.file_system_uuid,
         architecture: form.architecture,
         clock: form.clock.parse().map_err(|message| CallError { row: None, column: "clock", message })?,
         free_computing: form.free_computing,

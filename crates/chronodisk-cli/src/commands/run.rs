@@ -83,7 +83,7 @@ pub struct GuestArguments {
     /// Begins with the file system of this snapshot, made by `chronodisk trace snapshot`, instead of a new one. The
     /// snapshot itself stays as it is
     #[arg(long, value_name = "FILE", conflicts_with_all = ["fs", "mkfs_options", "overwrite"])]
-    snapshot: Option<PathBuf>,
+    pub snapshot: Option<PathBuf>,
 
     /// Sets the capacity of each device, such as 8GiB (default: the profile's). If it exceeds the drive's, several
     /// drives are concatenated

@@ -130,6 +130,22 @@ fn a_snapshot_is_read_like_the_full_image_and_stays_as_it_is() {
     let requests = |index: usize| twice["reps"][index]["summary"]["by_op"]["write"]["bytes"].clone();
     assert_eq!(requests(0), requests(1), "each repetition begins with the snapshot");
 
+    // A trace that was recorded on the file system of a snapshot is replayed on no other.
+    let (trace, other) = (chronodisk.path("trace"), chronodisk.path("other"));
+    run(&["--snapshot", snapshot, "--record-calls", trace.to_str().unwrap()]);
+    image(&chronodisk.path("other.img")).unwrap();
+    let image_of_other = chronodisk.path("other.img");
+    let words = ["trace", "snapshot", image_of_other.to_str().unwrap(), "-o", other.to_str().unwrap()];
+    expect(chronodisk.command(&words).output().unwrap());
+    let replay = |snapshot: &str| {
+        let words = ["trace", "replay", trace.to_str().unwrap(), "--device", "wd-zn540", "--capacity", "100MiB"];
+        chronodisk.command(&[&words[..], &["--snapshot", snapshot]].concat()).output().unwrap()
+    };
+    expect(replay(snapshot));
+    let refused = replay(other.to_str().unwrap());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains(", on which "), "{}", text(&refused.stderr));
+
     let small = chronodisk.run("wd-zn540", &["--capacity", "50MiB", "--snapshot", snapshot], &["true"]);
     assert_eq!(small.status.code(), Some(2));
     assert!(text(&small.stderr).contains("104857600 bytes, and the device only 52428800"), "{}", text(&small.stderr));

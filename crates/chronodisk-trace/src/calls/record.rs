@@ -29,6 +29,9 @@ pub struct Header {
     /// Where the file system of the device was mounted: an absolute path without a slash at its end. `None` if that is
     /// not known.
     pub mount: Option<String>,
+    /// UUID of the file system that was mounted there, if the file system was older than the trace: what it held is then
+    /// in a snapshot of it.
+    pub file_system_uuid: Option<String>,
     /// Architecture of the recorded programs, as `uname -m` prints it.
     pub architecture: String,
     /// The clock that the instants were read from.
@@ -50,6 +53,7 @@ impl Header {
     pub fn new(architecture: impl Into<String>, clock: Clock) -> Self {
         Header {
             mount: None,
+            file_system_uuid: None,
             architecture: architecture.into(),
             clock,
             free_computing: false,

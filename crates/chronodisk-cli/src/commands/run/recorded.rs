@@ -10,8 +10,8 @@ use chronodisk_trace::calls;
 use super::{Clock, Cpu, GuestArguments, Root};
 use crate::commands::trace::incompleteness;
 use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::reps::Reps;
+use crate::{output, snapshot};
 
 /// A recording, and the file in which its trace is kept.
 pub(super) struct RecordedCalls {
@@ -21,6 +21,7 @@ pub(super) struct RecordedCalls {
     free_computing: bool,
     mount: String,
     directory: String,
+    file_system_uuid: Option<String>,
 }
 
 impl RecordedCalls {
@@ -49,6 +50,7 @@ impl RecordedCalls {
             free_computing: matches!((guest.clock, guest.cpu), (Clock::Exact, None | Some(Cpu::Zero))),
             mount: guest.mount.clone(),
             directory: directory.to_string_lossy().into_owned(),
+            file_system_uuid: guest.snapshot.as_deref().map(snapshot::examine).transpose()?.map(|found| found.uuid),
         })
     }
 
@@ -65,6 +67,7 @@ impl RecordedCalls {
             Err(error) => return outcome.and_then(|_| Err(Failure::host(&error).after_start())),
         };
         trace.header.free_computing = self.free_computing;
+        trace.header.file_system_uuid.clone_from(&self.file_system_uuid);
         let written = write_calls(&self.file, &trace);
         let tasks: BTreeSet<u32> = trace.records.iter().map(|record| record.task).collect();
         if written.is_ok() {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::{incompleteness, tasks};
 use crate::failure::{Failure, Outcome};
-use crate::{native_run, output};
+use crate::{native_run, output, snapshot};
 
 /// Records the system calls of a program on this host
 ///
@@ -100,6 +100,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         }
     };
     let mut trace = convert(&journal, None).map_err(Failure::after_start)?;
+    trace.header.file_system_uuid = mount.as_deref().and_then(snapshot::uuid_of_mount);
     if arguments.fold {
         trace = fold(&trace);
     }

@@ -1,6 +1,6 @@
 //! `chronodisk trace replay`: the system calls of a trace, made again in a guest.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_trace::calls::{self, CallTrace, Plan, PlanError};
@@ -11,7 +11,7 @@ use crate::commands::run::{self, GuestArguments, Work};
 use crate::draws::Draws;
 use crate::failure::{Failure, Outcome};
 use crate::options::CommandOptions;
-use crate::output;
+use crate::{output, snapshot};
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
 ///
@@ -54,6 +54,9 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
             .help("--accept-incomplete replays what is there"));
     }
     let plan = plan_of(&arguments, &trace)?;
+    if let (Some(snapshot), Some(expected)) = (&arguments.guest.snapshot, &trace.header.file_system_uuid) {
+        same_file_system(snapshot, expected, &arguments.trace)?;
+    }
     if let Some(mount) = &trace.header.mount {
         arguments.guest.mount_at(mount, options.is_given("mount"))?;
     }
@@ -105,6 +108,20 @@ fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
         .help("--accept-incomplete replays the others"));
     }
     Ok(plan)
+}
+
+/// Refuses a snapshot of another file system than that of the trace.
+fn same_file_system(snapshot: &Path, expected: &str, trace: &Path) -> Result<(), Failure> {
+    let found = snapshot::examine(snapshot)?.uuid;
+    if found == expected {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--snapshot {}: its file system has the UUID {found}; expected {expected}, on which {} was recorded",
+        snapshot.display(),
+        trace.display()
+    ))
+    .help("take a snapshot of that file system as it was before the recording: chronodisk trace snapshot"))
 }
 
 /// What an incomplete trace lacks.
