@@ -79,6 +79,8 @@ def provenance() -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     module = Path(sys.argv[0])
+    # Where files lie on this machine is of no use elsewhere.
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     return {
         "commit": commit or "unknown",
         "changed": bool(changes.stdout.strip()),
@@ -89,7 +91,7 @@ def provenance() -> dict[str, Any]:
             "kernel": os.uname().release,
         },
         "load": [round(load, 2) for load in os.getloadavg()],
-        "command": " ".join(["python", "-m", f"{module.parent.name}.{module.stem}", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", f"{module.parent.name}.{module.stem}", *words]),
     }
 
 

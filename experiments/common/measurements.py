@@ -1,0 +1,299 @@
+"""Write `docs/measurements.md`: figures of the committed results, each beside its aim and its conditions.
+
+The page holds nothing that is not in a file of `experiments/results`. `--check` compares instead of writing.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "results"
+PAGE = Path(__file__).parent.parent.parent / "docs/measurements.md"
+
+HEAD = """# Measurements
+
+This page is written from the files in `experiments/results` by `make -C experiments measurements`; a check compares it
+with them. Each figure stands beside its aim: what a paper published, what a data sheet says, or what the project set
+itself. *missed* means that the figure is worse than its aim. Where a result was measured on a busy host, its load says
+so: the averages are of 1, 5 and 15 minutes on a host of two processors.
+
+"""
+
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A row: what was measured, its aim, and whether it holds (`None` where there is no aim)."""
+
+    what: str
+    measured: str
+    aim: str = ""
+    holds: bool | None = None
+
+
+def percent(share: float) -> str:
+    """A share with its sign."""
+    return f"{share * 100:+.1f} %"
+
+
+def within(what: str, share: float, most: float) -> Figure:
+    """An error that may be so large in both directions."""
+    return Figure(what, percent(share), f"at most ±{most * 100:g} %", abs(share) <= most)
+
+
+def call_traces(result: Result) -> Iterator[Figure]:
+    """Replays of system calls."""
+    blocks = min(row["blocks_equal_percent"] for row in result["same"])
+    off = max(abs(row["run_time_off_percent"]) for row in result["same"])
+    yield Figure(
+        f"4 KiB blocks equal, least of {len(result['same'])} programs", f"{blocks:.1f} %", "98 %", blocks >= 98
+    )
+    yield Figure("run time of the replay on the same device, largest error", f"{off:.2f} %", "2 %, git 3 %", off <= 3)
+    mean = result["mean_error_percent"]
+    yield Figure(
+        f"run time on other devices and file systems, mean error of {result['pairs']} pairs",
+        f"{mean:.2f} %",
+        f"5 % (ARTC: {result['artc_mean_error_percent']} %)",
+        mean <= 5,
+    )
+
+
+def simulation(result: Result) -> Iterator[Figure]:
+    """The study of 1994."""
+    yield Figure(
+        "CPU speed at which throughput saturates, plain and with NVRAM",
+        f"{result['saturation_speed']['plain']:g} and {result['saturation_speed']['nonvolatile']:g}",
+    )
+    for claim, holds in result["holds"].items():
+        yield Figure(claim, "yes" if holds else "no", "yes", holds)
+
+
+def synchronous(result: Result) -> Iterator[Figure]:
+    """Reads of 4 KiB, twice as fast."""
+    bounds = {80: 0.05, 1_000: 0.03, 10_000: 0.02}
+    for row in result["rows"]:
+        latency = row["latency_us"]
+        yield within(f"reads of 4 KiB at {latency:,} µs, prediction for R = 2", row["error"], bounds[latency])
+
+
+def figure_3_5(result: Result) -> Iterator[Figure]:
+    """Reads of a file."""
+    for row in result["rows"]:
+        yield within(f"read of {row['file_mb']} MB, prediction", row["error"], 0.05)
+        yield Figure("the same, variation", percent(row["variation"]), "1 %", row["variation"] <= 0.01)
+
+
+def sqlite(result: Result) -> Iterator[Figure]:
+    """SQLite with fsync."""
+    for row in result["rows"]:
+        yield within("SQLite with fsync, prediction", row["error"], 0.04)
+
+
+def beside(result: Result) -> Iterator[Figure]:
+    """A computation beside a reader."""
+    for row in result["rows"]:
+        if row["suspend"] == "auto":
+            yield within(f"a computation beside a reader at {row['latency_ms']} ms", row["error"], 0.05)
+
+
+def table_2(result: Result) -> Iterator[Figure]:
+    """Table 2 of SPE as a profile."""
+    for row in result["rows"]:
+        yield within(f"reads of {row['size_kib']} KiB through `mount`, against the table", row["error"], 0.05)
+
+
+def rate(result: Result) -> Iterator[Figure]:
+    """Requests per second beside nbdfuse."""
+    least = {1: 1.3, 32: 2.0}
+    for row in result["rows"]:
+        aim = least[row["depth"]]
+        yield Figure(
+            f"requests per second through `mount` over nbdfuse, depth {row['depth']}",
+            f"{row['ratio']:.2f}",
+            f"{aim:g}",
+            row["ratio"] >= aim,
+        )
+
+
+def kernel_work(result: Result) -> Iterator[Figure]:
+    """CPU time of the guest's kernel."""
+    for row in result["check"]["loads"]:
+        ratio = row["ratio"]
+        low, high = (row["guest_cpu_s"][at] / row["native_cpu_s"][0] for at in (1, 2))
+        yield Figure(
+            f"{row['load']}: CPU time in a guest over native",
+            f"{ratio:.2f} ({low:.2f} to {high:.2f})",
+            "0.8 to 1.25",
+            0.8 <= ratio <= 1.25,
+        )
+
+
+def integrity(result: Result) -> Iterator[Figure]:
+    """Cost of checksums and checks."""
+    by_store: dict[tuple[str, str], list[float]] = {}
+    for row in result["rows"]:
+        if row["figure"] == "iops":
+            by_store.setdefault((row["store"], row["direction"]), []).append(row["ratio"])
+    for (store, direction), ratios in by_store.items():
+        middle = statistics.median(ratios)
+        what = f"store {store}, {direction}s: requests per second with checks over without, median of {len(ratios)}"
+        yield Figure(what, f"{middle:.2f}", "0.95", middle >= 0.95)
+
+
+def attack(result: Result) -> Iterator[Figure]:
+    """An emulator server under attack."""
+    slowest = max(result["slowest_refusal_s"].values())
+    yield Figure("slowest refusal of a hostile call", f"{slowest:.2f} s", "2 s", slowest <= 2)
+    ratio = result["p99_ratio_median"]
+    rounds = f"p99 of another client during the attack, median ratio of {result['rounds']} rounds"
+    yield Figure(rounds, f"{ratio:.2f}", "1.5", ratio <= 1.5)
+
+
+def flash(result: Result) -> Iterator[Figure]:
+    """Errors of flash profiles on rows that were left out."""
+    best = min(result["structures"], key=lambda structure: float(structure["score"]))
+    for row in best["errors"]:
+        mean, p99 = row["mean_percent"], row["p99_percent"]
+        yield Figure(
+            f"left out: {row['name']} ({row['points']} points), mean and p99",
+            f"{mean:.1f} % and {p99:.1f} %",
+            "4 % and 10 %",
+            mean <= 4 and p99 <= 10,
+        )
+
+
+def ssd_live(result: Result) -> Iterator[Figure]:
+    """The measured SSD, simulated and live in a guest."""
+    for kind, errors in result["absolute_error_percent"].items():
+        yield Figure(
+            f"{result['profile']}, {kind}: mean absolute error of mean and p99 at {len(result['points'])} depths",
+            f"{errors['mean_us']:.1f} % and {errors['p99_us']:.1f} %",
+        )
+
+
+def drives(result: Result) -> Iterator[Figure]:
+    """Demerit figures of drives that were measured in the 1990s, with their parameters as imported."""
+    for name, row in result["drives"].items():
+        what = f"{name}, parameters as imported: demerit, and its share of the mean"
+        yield Figure(what, demerit(row["demerit_ms"], row["measured_mean_ms"]))
+
+
+def demerit(value_ms: float, mean_ms: float) -> str:
+    """A demerit figure in both forms."""
+    return f"{value_ms:.3f} ms, {value_ms / mean_ms * 100:.1f} %"
+
+
+def coverage(result: Result) -> Iterator[Figure]:
+    """How often intervals contain the true value."""
+    for row in result["rows"]:
+        share = row["bca"] if row["bca"] is not None else row["percentile"]
+        asked = row["elements"] == 200 and row["figure"] != "p99" and row["population"] != "lognormal, sigma 2"
+        yield Figure(
+            f"{row['population']}, N = {row['elements']}, {row['figure']}",
+            f"{share * 100:.1f} %",
+            "90.5 to 97 %" if asked else "",
+            0.905 <= share <= 0.97 if asked else None,
+        )
+
+
+def trace_rates(result: Result) -> Iterator[Figure]:
+    """Block traces beside generated workloads."""
+    ratio = result["rate_of_trace_over_generated"]["median"]
+    what = f"{result['requests']:,} requests of a trace over generated ones, per CPU second"
+    yield Figure(what, f"{ratio:.2f}", "0.7", ratio >= 0.7)
+    growth = result["peak_memory_growth_mib"]["median"]
+    yield Figure("peak memory beyond that of a tenth of the requests", f"{growth:.1f} MiB", "32 MiB", growth <= 32)
+    for what, spread in result["blkparse_lines_per_cpu_s"].items():
+        yield Figure(
+            f"{what}: lines per CPU second", f"{spread['median']:,.0f}", "1,000,000", spread["median"] >= 1_000_000
+        )
+
+
+def clusters(result: Result) -> Iterator[Figure]:
+    """The Python package and sweeps on clusters."""
+    ratio = result["process"]["cpu_ratios"]["package"]["median"]
+    yield Figure("a million requests from Python over the command, CPU time", f"{ratio:.2f}", "1.1", ratio <= 1.1)
+
+
+#: Files of results, with the title of their section and what makes rows of them.
+SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
+    ("call-traces", "System-call traces", call_traces),
+    ("simulation-1994", "The study of 1994: NVRAM and faster processors", simulation),
+    ("spe-synchronous", "What if the disk were faster: synchronous reads", synchronous),
+    ("spe-figure-3-5", "What if: a file is read (SPE, figures 3 and 5)", figure_3_5),
+    ("spe-sqlite", "What if: SQLite", sqlite),
+    ("spe-beside", "What if: a computation beside a reader", beside),
+    ("spe-table-2", "SPE, table 2, as a profile", table_2),
+    ("spe-rate", "A native device beside nbdfuse", rate),
+    ("kernel-work", "Work of the guest's kernel", kernel_work),
+    ("integrity-cost-cached", "Cost of checksums and overflow checks", integrity),
+    ("emulator-attack", "An emulator server under attack", attack),
+    ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
+    ("ssd-live", "A flash drive against its measurements", ssd_live),
+    ("disk-distance", "Drives against their traces", drives),
+    ("trace-rates", "Block traces", trace_rates),
+    ("interval-coverage", "How often 95 % intervals contain the true value", coverage),
+    ("clusters", "The Python package", clusters),
+]
+
+
+def conditions(result: Result) -> str:
+    """Where, when and how it was measured, as far as the file says so."""
+    known = {**result, **result.get("provenance", {})}
+    host = known.get("host", "")
+    if isinstance(host, dict):
+        host = f"{host['cpu_model']}, {host['cores']} processors, Linux {host['kernel']}"
+    load = known.get("load", known.get("load_average", ""))
+    if isinstance(load, list):
+        load = ", ".join(f"{value:.1f}" for value in load)
+    parts = {
+        "commit": str(known.get("commit", ""))[:12],
+        "date": str(known.get("date", ""))[:10],
+        "host": host,
+        "load": load,
+        "repetitions": known.get("repetitions", known.get("rounds", "")),
+        "command": f"`{known['command']}`" if isinstance(known.get("command"), str) else "",
+    }
+    lacking = [name for name in ("commit", "date", "command") if not parts[name]]
+    told = "; ".join(f"{name} {value}" for name, value in parts.items() if value != "")
+    missing = f" Not recorded: {', '.join(lacking)}." if lacking else ""
+    return f"{told[:1].upper()}{told[1:]}." + missing if told else f"An older result.{missing}"
+
+
+def page() -> str:
+    """The whole page."""
+    text = HEAD
+    for name, title, rows in SECTIONS:
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            continue
+        result = json.loads(path.read_text())
+        text += f"## {title}\n\n`experiments/results/{name}.json`. {conditions(result)}\n\n"
+        text += "| figure | measured | aim | |\n|---|---|---|---|\n"
+        verdicts = {None: "", True: "met", False: "**missed**"}
+        for row in rows(result):
+            text += f"| {row.what} | {row.measured} | {row.aim} | {verdicts[row.holds]} |\n"
+        text += "\n"
+    return text.rstrip() + "\n"
+
+
+def main() -> None:
+    """Write the page, or compare it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare the page with the results, and write nothing")
+    arguments = parser.parse_args()
+    text = page()
+    if not arguments.check:
+        PAGE.write_text(text)
+    elif PAGE.read_text() != text:
+        sys.exit("docs/measurements.md is not what the results say: make -C experiments measurements writes it")
+
+
+if __name__ == "__main__":
+    main()
