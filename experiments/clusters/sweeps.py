@@ -32,7 +32,7 @@ SCHEMA = "chronodisk.experiment.clusters/1"
 FILE: dict[str, Any] = {
     "command": "simulate",
     "seeds": 10,
-    "options": {"workload": "random-read", "requests": 100_000},
+    "options": {"workload": "random-read", "requests": 800_000},
     "axes": {"device": ["cheetah-9lp", "constant-1ms"], "depth": [1, 4, 16, 64]},
 }
 #: Cells of almost no work, for the overhead.

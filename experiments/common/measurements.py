@@ -193,9 +193,9 @@ def coverage(result: Result) -> Iterator[Figure]:
     """How often intervals contain the true value."""
     for row in result["rows"]:
         share = row["bca"] if row["bca"] is not None else row["percentile"]
-        asked = row["elements"] == 200 and row["figure"] != "p99" and row["population"] != "lognormal, sigma 2"
+        asked = row["N"] == 200 and row["figure"] != "p99" and row["population"] != "lognormal, sigma 2"
         yield Figure(
-            f"{row['population']}, N = {row['elements']}, {row['figure']}",
+            f"{row['population']}, N = {row['N']}, {row['figure']}",
             f"{share * 100:.1f} %",
             "90.5 to 97 %" if asked else "",
             0.905 <= share <= 0.97 if asked else None,
@@ -217,8 +217,17 @@ def trace_rates(result: Result) -> Iterator[Figure]:
 
 def clusters(result: Result) -> Iterator[Figure]:
     """The Python package and sweeps on clusters."""
-    ratio = result["process"]["cpu_ratios"]["package"]["median"]
+    ratio = result["in_process"]["cpu_ratios"]["package"]["median"]
     yield Figure("a million requests from Python over the command, CPU time", f"{ratio:.2f}", "1.1", ratio <= 1.1)
+    for way, cost in result["overhead"]["overhead_of_a_cell_ms"].items():
+        cell_ms = cost["cpu_s"]["median"]
+        yield Figure(f"overhead of a cell, {way}", f"{cell_ms:.1f} ms of CPU time", "5 ms", cell_ms < 5)
+    ways = ", ".join(result["sweeps"])
+    same = result["same_bytes"]
+    yield Figure(f"the same bytes from every way ({ways})", "yes" if same else "no", "yes", same)
+    share = result["sweeps"]["dask"]["share_of_cells"]
+    what = "four workers of Dask, one of them killed: CPU time of the cells in that of all processes"
+    yield Figure(what, f"{share * 100:.0f} %", "90 %", share >= 0.9)
 
 
 #: Files of results, with the title of their section and what makes rows of them.
