@@ -3,8 +3,8 @@
 //! The first file is what comes before the first NUL; each of the others is a name, a NUL and a text.
 #![no_main]
 
-use chronodisk_importers::disksim::{import, lexer::SourceFile};
 use chronodisk_device::{BuildOptions, Profile};
+use chronodisk_importers::disksim::{import, lexer::SourceFile};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

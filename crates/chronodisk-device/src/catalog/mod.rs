@@ -285,8 +285,8 @@ impl Profile {
         self.wrapped(blueprint, "array", &format!("{count} of {} in a row", self.name()), self.source(), &keys)
     }
 
-    /// The device of this blueprint, whose only member is this device. Its text, which a run records, has `keys` besides
-    /// those that every profile has; parsed, it gives the same device.
+    /// The device of this blueprint, whose only member is this device. Its text, which a run records, has `keys`
+    /// besides those that every profile has; parsed, it gives the same device.
     fn wrapped(
         &self,
         blueprint: Blueprint,

@@ -1,8 +1,8 @@
 //! How a device is built: what a kind's reader makes of its parameters, and what a device made of others is told of
 //! them.
 //!
-//! A [`Blueprint`] is what one kind knows. A [`Design`] is a blueprint with the properties that every profile gives. The
-//! catalog above makes designs of profiles, and hands them to the kinds that have members through [`FindMembers`].
+//! A [`Blueprint`] is what one kind knows. A [`Design`] is a blueprint with the properties that every profile gives.
+//! The catalog above makes designs of profiles, and hands them to the kinds that have members through [`FindMembers`].
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BuildOptions {
     /// Capacity in bytes instead of the profile's; a disk can be made smaller (it then uses its outermost sectors and
-    /// keeps its mechanics: a short-stroked disk), not larger than its geometry (but see [`Profile::reaching`](crate::Profile::reaching)).
+    /// keeps its mechanics: a short-stroked disk), not larger than its geometry (but see
+    /// [`Profile::reaching`](crate::Profile::reaching)).
     pub capacity_bytes: Option<u64>,
     /// Seed of the model's random streams.
     pub seed: u64,

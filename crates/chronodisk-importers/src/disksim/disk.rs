@@ -1,11 +1,12 @@
 //! A drive of DiskSim (`disksim_disk` with its `dm_disk`) as [`DiskParameters`].
 
+use chronodisk_device::ProfileError;
+use chronodisk_device::disk::*;
+
 use super::lexer::{Place, Resolver, shown};
 use super::reader::{Reader, Shape};
 use super::seek::parse_seek_curve;
 use super::unused;
-use chronodisk_device::ProfileError;
-use chronodisk_device::disk::*;
 
 /// Decimals of a millisecond down to a picosecond.
 const PICOS: u32 = 9;

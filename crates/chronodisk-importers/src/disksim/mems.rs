@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
+use chronodisk_device::ProfileError;
+
 use super::Description;
 use super::disk::Surroundings;
 use super::reader::{Reader, Shape};
 use super::unused;
-use chronodisk_device::ProfileError;
 
 /// A MEMS device as plain data; each number counts the unit that the field's name ends in.
 ///

@@ -23,6 +23,8 @@ mod unused;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use chronodisk_device::disk::{BusParameters, DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
+use chronodisk_device::{Profile, ProfileError, Validation};
 use chronodisk_sim::SECTOR_BYTES;
 use lexer::{MAX_FILE_BYTES, Resolver, SourceFile};
 pub use mems::MemsParameters;
@@ -30,9 +32,6 @@ pub use reader::Warning;
 use reader::{Definitions, Reader, Shape};
 pub use seek::{SeekFile, parse_seek_curve};
 use syntax::{Block, Component, Name, ParameterFile};
-
-use chronodisk_device::disk::{BusParameters, DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
-use chronodisk_device::{Profile, ProfileError, Validation};
 
 /// What was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::lexer::{Place, shown};
-use super::syntax::{Block, Component, Data, Item, Name, Parameter, ParameterFile, Value};
 use chronodisk_device::ProfileError;
 use chronodisk_device::nearest;
+
+use super::lexer::{Place, shown};
+use super::syntax::{Block, Component, Data, Item, Name, Parameter, ParameterFile, Value};
 
 /// How long a chain of blocks that refine each other may be.
 const MAX_REFINEMENTS: usize = 8;

@@ -1,9 +1,10 @@
 //! Files of extracted seek curves: `Seek distances measured: N`, then `distance, milliseconds[, deviation]` a line.
 
-use super::lexer::{MAX_FILE_BYTES, SourceFile};
-use super::reader::decimal;
 use chronodisk_device::ProfileError;
 use chronodisk_device::disk::{Picos, SeekPoint, limits};
+
+use super::lexer::{MAX_FILE_BYTES, SourceFile};
+use super::reader::decimal;
 
 /// Most decimals of a millisecond that a picosecond has.
 const MILLISECOND_DECIMALS: u32 = 9;

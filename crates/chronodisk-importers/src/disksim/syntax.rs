@@ -10,8 +10,9 @@
 //! A comma may stand after the last entry. [`parse`] knows nothing of what parameters mean; see the
 //! module `reader`.
 
-use super::lexer::{self, Kind, Lexed, Place, Resolver, SourceFile, Token, shown};
 use chronodisk_device::ProfileError;
+
+use super::lexer::{self, Kind, Lexed, Place, Resolver, SourceFile, Token, shown};
 
 /// How deep blocks and lists may nest.
 const MAX_NESTING: usize = 32;

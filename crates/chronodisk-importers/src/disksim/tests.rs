@@ -1,7 +1,8 @@
 //! What is imported, what is refused, what is warned of.
 
-use super::*;
 use chronodisk_device::disk::*;
+
+use super::*;
 
 const SPECS: &str = include_str!("testdata/drive.diskspecs");
 const TOP: &str = include_str!("testdata/drive.parv");

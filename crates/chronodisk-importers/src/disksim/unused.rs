@@ -2,11 +2,12 @@
 //!
 //! They are checked (an unknown name or a text for a number is still an error) and then left out.
 
+use chronodisk_device::ProfileError;
+
 use super::lexer::shown;
 use super::reader::Shape::{self, List, Number, Whole, Word};
 use super::reader::{Definitions, Reader};
 use super::syntax::{Block, Data};
-use chronodisk_device::ProfileError;
 
 /// Parameters of a module, and why none of them matters to the device.
 pub(super) struct Unused {

@@ -29,8 +29,8 @@ pub struct Header {
     /// Where the file system of the device was mounted: an absolute path without a slash at its end. `None` if that is
     /// not known.
     pub mount: Option<String>,
-    /// UUID of the file system that was mounted there, if the file system was older than the trace: what it held is then
-    /// in a snapshot of it.
+    /// UUID of the file system that was mounted there, if the file system was older than the trace: a snapshot of it
+    /// then has what it held.
     pub file_system_uuid: Option<String>,
     /// Architecture of the recorded programs, as `uname -m` prints it.
     pub architecture: String,

@@ -34,7 +34,8 @@ impl FlashState {
         self.fingerprint
     }
 
-    /// Hands out its bytes in order, as [`Profile::read_state`](crate::Profile::read_state) takes them, in pieces of at most a mebibyte.
+    /// Hands out its bytes in order, as [`Profile::read_state`](crate::Profile::read_state) takes them, in pieces of at
+    /// most a mebibyte.
     ///
     /// # Errors
     /// What `sink` says.
