@@ -73,7 +73,7 @@ impl Cli {
             Command::Serve(arguments) => serve::execute(arguments, &options),
             Command::EmulatorServer(arguments) => emulator_server::execute(arguments),
             Command::Simulate(arguments) => simulate::execute(arguments),
-            Command::Sweep(arguments) => sweep::execute(&arguments),
+            Command::Sweep(arguments) => sweep::execute(&arguments, &command()),
             Command::Trace(arguments) => trace::execute(arguments, options),
             Command::Age(arguments) => age::execute(arguments),
             Command::Validate(arguments) => validate::execute(arguments),
@@ -90,8 +90,8 @@ impl Cli {
             Command::Kernel(arguments) => kernel::execute(arguments),
             Command::Image(arguments) => image::execute(arguments),
             Command::Completions(arguments) => completions::execute(arguments),
-            Command::Man(arguments) => man::execute(arguments),
-            Command::Help(arguments) => help::execute(arguments),
+            Command::Man(arguments) => man::execute(arguments, command()),
+            Command::Help(arguments) => help::execute(arguments, command()),
         }
     }
 }

@@ -88,7 +88,7 @@ fn a_killed_recorder_leaves_what_it_had_and_no_program() {
     let (journal, trace_name) = (journal.to_str().unwrap(), trace.to_str().unwrap());
     let imported = chronodisk(&["trace", "import", "--journal", journal, "-o", trace_name]).output().unwrap();
     let words = text(&imported.stderr);
-    assert!(imported.status.success() && words.contains("incomplete: cut-short 1"), "{words}");
+    assert!(imported.status.success() && words.contains("incomplete: cut-short (1)"), "{words}");
     let read = read_calls(&trace).unwrap();
     let made = made.to_str().unwrap().as_bytes();
     assert!(read.records.iter().any(|record| record.path.as_deref() == Some(made)), "what was recorded is there");

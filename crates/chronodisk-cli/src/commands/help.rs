@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::cli;
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, suggest};
 
@@ -15,9 +14,9 @@ pub struct Arguments {
     command: Vec<String>,
 }
 
-/// Prints it.
-pub fn execute(arguments: Arguments) -> Outcome {
-    let mut command = cli::command();
+/// Prints it; `root` is the whole command line.
+pub fn execute(arguments: Arguments, root: clap::Command) -> Outcome {
+    let mut command = root.clone();
     // Gives each command its whole name.
     command.build();
     for name in &arguments.command {
@@ -34,7 +33,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     // As the command itself says it, which is longer for some than for others.
     let line = ["chronodisk"].into_iter().chain(arguments.command.iter().map(String::as_str)).chain(["--help"]);
-    match cli::command().try_get_matches_from(line) {
+    match root.try_get_matches_from(line) {
         Err(help) => output::data(&help.render().to_string())?,
         Ok(_) => unreachable!("--help is no wish to go on"),
     }

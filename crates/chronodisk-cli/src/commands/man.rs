@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli;
 use crate::failure::{Failure, Outcome, status};
 
 /// Writes the manual pages to a directory
@@ -16,11 +15,11 @@ pub struct Arguments {
     directory: PathBuf,
 }
 
-/// Writes one page per command.
-pub fn execute(arguments: Arguments) -> Outcome {
+/// Writes one page per command of `root`, the whole command line.
+pub fn execute(arguments: Arguments, root: clap::Command) -> Outcome {
     let directory = &arguments.directory;
     let cannot = |error| Failure::host(format!("can't write the manual pages to {}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(cannot)?;
-    clap_mangen::generate_to(cli::command(), directory).map_err(cannot)?;
+    clap_mangen::generate_to(root, directory).map_err(cannot)?;
     Ok(status::FINE)
 }

@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chronodisk_report::plot_curves;
 use chronodisk_sweep::{Command, Done, Plan, Results, Runner, Sweep, Value};
-use clap::{Args, CommandFactory};
+use clap::Args;
 
-use crate::cli::Cli;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
@@ -55,12 +54,12 @@ fn plot_names(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Runs what is missing, and writes the results.
-pub fn execute(arguments: &Arguments) -> Outcome {
+/// Runs what is missing, and writes the results; `root` is the whole command line.
+pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let label = arguments.file.display().to_string();
     let text = fs::read_to_string(&arguments.file)
         .map_err(|error| Failure::usage(format!("{label}: can't read the sweep: {error}")))?;
-    let sweep = Sweep::parse(&text, &label, options_of)?;
+    let sweep = Sweep::parse(&text, &label, |command| options_of(root, command))?;
     let runner = Runner {
         executable: std::env::current_exe()
             .map_err(|error| Failure::host(format!("can't find the command's own executable: {error}")))?,
@@ -111,10 +110,9 @@ fn plot(arguments: &Arguments, results: &Results, x: &str, y: &str) -> Result<()
     Ok(())
 }
 
-/// The long options of a command.
-fn options_of(command: Command) -> Vec<String> {
-    let root = Cli::command();
-    let found = command.words().iter().try_fold(&root, |at, word| at.find_subcommand(word));
+/// The long options of a command of `root`, the whole command line.
+fn options_of(root: &clap::Command, command: Command) -> Vec<String> {
+    let found = command.words().iter().try_fold(root, |at, word| at.find_subcommand(word));
     let options = found.into_iter().flat_map(clap::Command::get_arguments);
     options.filter_map(|argument| argument.get_long()).map(str::to_owned).collect()
 }

@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use chronodisk_sim::{Op, RequestRecord};
 
-use super::line::{At, Problem, Said};
-use super::reader::Sink;
-
 /// Something that happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -36,7 +33,7 @@ pub(super) struct Event<'a> {
 /// The requests that are under way, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Events {
-    begins: Kind,
+    pub(super) begins: Kind,
     /// `None` for one that was given back.
     pending: VecDeque<Option<RequestRecord>>,
     /// The number of the first pending one.
@@ -68,14 +65,14 @@ impl Events {
         self.pending.drain(..).flatten().for_each(&mut found);
     }
 
-    fn begin(&mut self, record: RequestRecord) {
+    pub(super) fn begin(&mut self, record: RequestRecord) {
         let number = self.first + self.pending.len() as u64;
         self.open.entry(key_of(&record)).or_default().push_back(number);
         self.pending.push_back(Some(record));
     }
 
     /// The numbers of open requests that begin in a range, which are open no longer.
-    fn take(&mut self, device: u16, op: Op, lba: u64, sectors: u64) -> Vec<u64> {
+    pub(super) fn take(&mut self, device: u16, op: Op, lba: u64, sectors: u64) -> Vec<u64> {
         let range = match op {
             Op::Flush => (device, FLUSH)..=(device, FLUSH),
             _ => (device, lba)..=(device, lba + sectors.max(1) - 1),
@@ -92,12 +89,12 @@ impl Events {
         taken
     }
 
-    fn record_mut(&mut self, number: u64) -> Option<&mut Option<RequestRecord>> {
+    pub(super) fn record_mut(&mut self, number: u64) -> Option<&mut Option<RequestRecord>> {
         self.pending.get_mut(number.checked_sub(self.first)? as usize)
     }
 
     /// The oldest request, if nothing more can be said of it.
-    fn pop(&mut self) -> Option<Option<RequestRecord>> {
+    pub(super) fn pop(&mut self) -> Option<Option<RequestRecord>> {
         let is_done = match self.pending.front()? {
             Some(record) => record.is_completed(),
             None => true,
@@ -122,53 +119,6 @@ impl Events {
 
 fn key_of(record: &RequestRecord) -> (u16, u64) {
     (record.device, if record.op == Op::Flush { FLUSH } else { record.lba.0 })
-}
-
-impl Sink {
-    /// Takes an event, and adds the records that it completes.
-    pub(super) fn event(&mut self, event: Event<'_>, records: &mut Vec<RequestRecord>) -> Result<(), Problem> {
-        let is_flush = event.op == Op::Flush;
-        let said = Said {
-            at: At::Relative { ns: event.at_ns },
-            op: event.op,
-            fua: event.fua,
-            offset_bytes: event
-                .lba
-                .checked_mul(512)
-                .filter(|_| !is_flush)
-                .or(is_flush.then_some(0))
-                .unwrap_or(u64::MAX),
-            len_bytes: if is_flush { 0 } else { event.sectors * 512 },
-            volume: event.volume,
-            issuer: event.issuer,
-            response_ns: None,
-        };
-        let record = self.state.record(said)?;
-        match event.kind {
-            kind if kind == self.events.begins => self.events.begin(record),
-            Kind::Complete | Kind::Requeue => {
-                let taken = self.events.take(record.device, event.op, event.lba, event.sectors);
-                if taken.is_empty() {
-                    // It was issued before the trace began.
-                    self.skip();
-                }
-                for number in taken {
-                    let Some(pending) = self.events.record_mut(number) else { continue };
-                    match (event.kind, pending) {
-                        (Kind::Complete, Some(begun)) => begun.completed = record.arrival.max(begun.arrival),
-                        (_, pending) => *pending = None,
-                    }
-                }
-            }
-            Kind::Queue | Kind::Issue => {}
-        }
-        while let Some(done) = self.events.pop() {
-            if let Some(record) = done {
-                self.state.push(record, records);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The operation that the letters of blktrace say (`WFS`, `RA`, …), and whether it forces unit access; `None` for one

@@ -26,6 +26,7 @@ mod formats;
 mod line;
 mod reader;
 mod reuse;
+mod sink;
 mod spread;
 mod writer;
 
@@ -33,8 +34,9 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use dependences::dependences;
-pub use reader::{FormatError, ReadCounts, TraceReader};
+pub use reader::{FormatError, TraceReader};
 pub use reuse::{Reuse, ReuseFigures};
+pub use sink::ReadCounts;
 pub use spread::Spread;
 pub use writer::{TraceWriter, WriteCounts};
 

@@ -69,6 +69,15 @@ impl Header {
         self.lost_events == 0 && self.incomplete.is_empty()
     }
 
+    /// What the trace lacks, for people, such as `3 lost calls, unreadable-path (2)`; `None` if it is complete.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let lost = (self.lost_events > 0).then(|| format!("{} lost calls", self.lost_events));
+        let reasons = self.incomplete.iter().map(|(name, count)| format!("{name} ({count})"));
+        let all: Vec<String> = lost.into_iter().chain(reasons).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
     /// Counts one more occurrence of something that makes the trace incomplete.
     pub fn count_incomplete(&mut self, reason: &str) {
         let count = self.incomplete.entry(reason.to_owned()).or_default();

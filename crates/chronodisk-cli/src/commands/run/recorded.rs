@@ -8,7 +8,6 @@ use chronodisk_report::write_calls;
 use chronodisk_trace::calls;
 
 use super::{Clock, Cpu, GuestArguments, Root};
-use crate::commands::trace::incompleteness;
 use crate::failure::{Failure, Outcome};
 use crate::reps::Reps;
 use crate::{output, snapshot};
@@ -73,8 +72,8 @@ impl RecordedCalls {
         if written.is_ok() {
             let (path, calls) = (self.file.display(), trace.records.len());
             output::note(format_args!("{path}: {calls} calls of {} tasks", tasks.len()));
-            if let Some(warning) = incompleteness(&trace.header) {
-                output::note(warning);
+            if let Some(missing) = trace.header.missing() {
+                output::note(format_args!("warning: the trace is incomplete: {missing}"));
             }
         }
         outcome.and_then(|status| written.map(|()| status).map_err(|error| Failure::host(error).after_start()))

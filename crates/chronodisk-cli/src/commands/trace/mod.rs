@@ -79,12 +79,9 @@ fn read(path: &Path) -> Result<CallTrace, Failure> {
     })
 }
 
-/// Why a trace is incomplete, for people; `None` if it is complete.
-pub fn incompleteness(header: &Header) -> Option<String> {
-    let lost = (header.lost_events > 0).then(|| format!("lost calls {}", header.lost_events));
-    let reasons = header.incomplete.iter().map(|(reason, count)| format!("{reason} {count}"));
-    let all: Vec<String> = lost.into_iter().chain(reasons).collect();
-    (!all.is_empty()).then(|| format!("warning: the trace is incomplete: {}", all.join(", ")))
+/// A warning about what a trace lacks; `None` if it is complete.
+fn incompleteness(header: &Header) -> Option<String> {
+    header.missing().map(|missing| format!("warning: the trace is incomplete: {missing}"))
 }
 
 /// How many tasks made calls.

@@ -49,8 +49,8 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     arguments.guest.expect_mounted()?;
     let file = arguments.trace.display();
     let trace = chronodisk_report::read_calls(&arguments.trace).map_err(Failure::usage)?;
-    if !trace.header.is_complete() && !arguments.accept_incomplete {
-        return Err(Failure::usage(format!("{file} is incomplete: {}", losses(&trace)))
+    if let Some(missing) = trace.header.missing().filter(|_| !arguments.accept_incomplete) {
+        return Err(Failure::usage(format!("{file} is incomplete: {missing}"))
             .help("--accept-incomplete replays what is there"));
     }
     let plan = plan_of(&arguments, &trace)?;
@@ -122,12 +122,4 @@ fn same_file_system(snapshot: &Path, expected: &str, trace: &Path) -> Result<(),
         trace.display()
     ))
     .help("take a snapshot of that file system as it was before the recording: chronodisk trace snapshot"))
-}
-
-/// What an incomplete trace lacks.
-fn losses(trace: &CallTrace) -> String {
-    let header = &trace.header;
-    let lost = (header.lost_events > 0).then(|| format!("{} lost calls", header.lost_events));
-    let reasons = header.incomplete.iter().map(|(name, count)| format!("{name} ({count} times)"));
-    lost.into_iter().chain(reasons).collect::<Vec<_>>().join(", ")
 }

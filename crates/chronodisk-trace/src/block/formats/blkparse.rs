@@ -11,7 +11,7 @@ use chronodisk_sim::{Op, RequestRecord};
 use super::super::TraceInfo;
 use super::super::events::{Event, Kind, op_of_letters};
 use super::super::line::{Problem, decimal, number, wrong};
-use super::super::reader::Sink;
+use super::super::sink::Sink;
 use super::{Encoder, LineDecoder, volume_of};
 
 #[derive(Debug)]

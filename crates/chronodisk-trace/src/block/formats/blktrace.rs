@@ -9,7 +9,7 @@ use chronodisk_sim::{Op, RequestRecord};
 use super::super::TraceInfo;
 use super::super::events::{Event, Kind};
 use super::super::line::Problem;
-use super::super::reader::Sink;
+use super::super::sink::Sink;
 use super::{Encoder, volume_of};
 
 const MAGIC: u32 = 0x6561_7400;

@@ -9,7 +9,7 @@ use chronodisk_sim::{Op, RequestRecord};
 
 use super::super::TraceInfo;
 use super::super::line::{At, Problem, Said, decimal, number, wrong};
-use super::super::reader::Sink;
+use super::super::sink::Sink;
 use super::{Encoder, LineDecoder, volume_number};
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use chronodisk_sim::{Op, RequestRecord};
 
 use super::super::TraceInfo;
 use super::super::line::{At, Problem, Said, number, shown, wrong};
-use super::super::reader::Sink;
+use super::super::sink::Sink;
 use super::{Encoder, LineDecoder, volume_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use chronodisk_sim::{Op, RequestRecord};
 
 use super::super::line::{At, Problem, Said, number, wrong};
-use super::super::reader::Sink;
+use super::super::sink::Sink;
 use super::LineDecoder;
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use chronodisk_sim::RequestRecord;
 
 use super::line::Problem;
-use super::reader::Sink;
+use super::sink::Sink;
 use super::{Format, TraceInfo};
 
 /// What knows a format's files.

@@ -9,7 +9,7 @@ use chronodisk_sim::{Op, RequestRecord};
 
 use super::super::TraceInfo;
 use super::super::line::{At, Fields, Problem, Said};
-use super::super::reader::Sink;
+use super::super::sink::Sink;
 use super::{Encoder, LineDecoder, unix_ns, volume_number};
 
 #[derive(Debug)]
