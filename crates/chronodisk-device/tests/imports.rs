@@ -1,0 +1,146 @@
+//! No circle of imports crosses folders: where files of two folders import each other, in a loop of any length, neither
+//! can be read or changed without the other.
+//!
+//! Only `use` declarations count. What a file imports from the modules around it is not followed: they hand on what
+//! lies below them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A module's path within its crate.
+type Module = Vec<String>;
+
+#[test]
+fn no_circle_of_imports_crosses_folders() {
+    let mut complaints = Vec::new();
+    let mut files = 0;
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for entry in fs::read_dir(crates).unwrap() {
+        let source = entry.unwrap().path().join("src");
+        let mut modules = BTreeMap::new();
+        collect(&source, &source, &mut modules);
+        files += modules.len();
+        let imports = modules.iter().map(|(module, path)| {
+            let text = fs::read_to_string(path).unwrap();
+            (module.clone(), imported(&text, module, modules.keys().cloned().collect()))
+        });
+        let folder = |module: &Module| modules[module].parent().unwrap().to_owned();
+        complaints.extend(circles(&imports.collect(), &folder).into_iter().map(|(from, to)| {
+            format!("{} imports {}, which imports it", modules[&from].display(), modules[&to].display())
+        }));
+    }
+    assert!(files > 300, "only {files} files were found");
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn the_check_sees_a_circle_and_follows_every_form_of_an_import() {
+    let module = |name: &str| name.split("::").map(str::to_owned).collect::<Module>();
+    let all: BTreeSet<Module> = ["a", "a::b", "a::c", "d", "d::e"].map(module).into();
+    let text = "use std::fmt;\n// use crate::d;\nuse super::{\n    c::{Left, Right as Other},\n};\n\
+        pub(crate) use crate::a::c::Gone;\nuse crate::d::{self, e::Thing};\n#[cfg(test)]\nmod tests {\nuse crate::a::c;\n";
+    assert_eq!(imported(text, &module("a::b"), all), ["a::c", "d", "d::e"].map(module).into());
+
+    let folder = |module: &Module| PathBuf::from(&module[0]);
+    let of = |edges: &[(&str, &str)]| -> BTreeMap<Module, BTreeSet<Module>> {
+        let mut imports: BTreeMap<Module, BTreeSet<Module>> = BTreeMap::new();
+        for (from, to) in edges {
+            imports.entry(module(from)).or_default().insert(module(to));
+        }
+        imports
+    };
+    assert_eq!(circles(&of(&[("a::b", "d"), ("d", "d::e")]), &folder), []);
+    assert_eq!(circles(&of(&[("a::b", "a::c"), ("a::c", "a::b")]), &folder), []);
+    let found = circles(&of(&[("a::b", "d"), ("d", "d::e"), ("d::e", "a::b")]), &folder);
+    assert_eq!(found, [(module("a::b"), module("d")), (module("d::e"), module("a::b"))]);
+}
+
+/// Imports between files of different folders from which there is a way back.
+fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>, folder: &dyn Fn(&Module) -> PathBuf) -> Vec<(Module, Module)> {
+    let leads_to = |from: &Module, to: &Module| {
+        let (mut seen, mut left) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = left.pop() {
+            if module == to {
+                return true;
+            }
+            if seen.insert(module) {
+                left.extend(imports.get(module).into_iter().flatten());
+            }
+        }
+        false
+    };
+    let edges = imports.iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to)));
+    let crossing = edges.filter(|(from, to)| folder(from) != folder(to) && leads_to(to, from));
+    crossing.map(|(from, to)| (from.clone(), to.clone())).collect()
+}
+
+/// The modules that a file imports from.
+fn imported(text: &str, module: &Module, all: BTreeSet<Module>) -> BTreeSet<Module> {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
+    let mut found = BTreeSet::new();
+    for statement in code.split(';') {
+        // The statement begins on a line of its own, behind what ends without a semicolon.
+        let Some(line) = statement.lines().position(|line| line.trim_start().starts_with("use ")) else { continue };
+        let tree: String = statement.lines().skip(line).collect::<String>().trim_start()[4..].split(' ').collect();
+        for path in leaves(&tree) {
+            let mut base = module.clone();
+            let mut parts = path.split("::").peekable();
+            match parts.peek().copied() {
+                Some("crate") => base.clear(),
+                Some("self") => {}
+                Some("super") => {
+                    while parts.next_if_eq(&"super").is_some() {
+                        base.pop();
+                    }
+                }
+                _ => continue,
+            }
+            let parts = parts.filter(|part| !["crate", "self"].contains(part)).map(str::to_owned);
+            let mut target: Module = base.into_iter().chain(parts).collect();
+            while !target.is_empty() && !all.contains(&target) {
+                target.pop();
+            }
+            if !target.is_empty() && !module.starts_with(&target) {
+                found.insert(target);
+            }
+        }
+    }
+    found
+}
+
+/// The single paths of a tree such as `a::{b, c::{d, e}}`.
+fn leaves(tree: &str) -> Vec<String> {
+    let Some((before, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
+    let body = rest.rsplit_once('}').map_or(rest, |(body, _)| body);
+    let mut depth = 0;
+    let parts = body.split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    parts.filter(|part| !part.is_empty()).flat_map(|part| leaves(&format!("{before}{part}"))).collect()
+}
+
+/// All modules of a crate but those of tests, with their files.
+fn collect(source: &Path, folder: &Path, modules: &mut BTreeMap<Module, PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if stem.ends_with("tests") || stem == "testing" {
+            continue;
+        }
+        if path.is_dir() {
+            collect(source, &path, modules);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let within = path.with_extension("");
+            let names = within.strip_prefix(source).unwrap().iter().map(|name| name.to_string_lossy().into_owned());
+            let mut module: Module = names.collect();
+            if ["mod", "lib", "main"].contains(&module.last().unwrap().as_str()) {
+                module.pop();
+            }
+            modules.insert(module, path);
+        }
+    }
+}
