@@ -79,7 +79,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>, members: &mut dyn FindMembers) -> R
 /// The queue with the elevator of this name, and all else as in David, in front of a device.
 pub(crate) fn in_front_of(member: &Arc<Design>, elevator: &str) -> Result<Blueprint, String> {
     let Some(&(_, name)) = ELEVATORS.iter().find(|(known, _)| *known == elevator) else {
-        let names: Vec<&str> = ELEVATORS.iter().map(|entry| entry.0).collect();
+        let names: Vec<String> = ELEVATORS.iter().map(|entry| format!("\"{}\"", entry.0)).collect();
         return Err(format!("no elevator is called \"{elevator}\"; expected {}", names.join(", ")));
     };
     Ok(blueprint(member, of_david(default_scheduler(name))))
