@@ -108,6 +108,13 @@ fn wrong_sweeps_are_refused() {
     }
     let output = chronodisk(folder, &["sweep", "absent.toml", "-o", "out"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
+    // Before any cell has run.
+    fs::write(folder.join("s.toml"), SWEEP).unwrap();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "plotted", "--plot", "device,iops"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("--plot device: the axis has the value ") && told.contains("expected numbers"), "{told}");
+    assert_eq!(cells(folder, "plotted"), 0);
 }
 
 /// Programs in guests are cells, too; on the exact clock with no CPU time they would repeat to the nanosecond.

@@ -60,6 +60,13 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let text = fs::read_to_string(&arguments.file)
         .map_err(|error| Failure::usage(format!("{label}: can't read the sweep: {error}")))?;
     let sweep = Sweep::parse(&text, &label, |command| options_of(root, command))?;
+    // Before hours of cells; a figure that no cell has is found out after them.
+    for (x, _) in &arguments.plot {
+        if let Some(text) = sweep.axes.get(x).and_then(|values| values.iter().find(|value| value.as_number().is_none()))
+        {
+            return Err(Failure::usage(format!("--plot {x}: the axis has the value {text}; expected numbers")));
+        }
+    }
     let runner = Runner {
         executable: std::env::current_exe()
             .map_err(|error| Failure::host(format!("can't find the command's own executable: {error}")))?,
