@@ -7,7 +7,6 @@ use chronodisk_device::ProfileError;
 use super::Description;
 use super::disk::Surroundings;
 use super::reader::{Reader, Shape};
-use super::unused;
 
 /// A MEMS device as plain data; each number counts the unit that the field's name ends in.
 ///
@@ -167,7 +166,7 @@ fn read(reader: &mut Reader<'_>, around: Surroundings) -> Result<MemsParameters,
     if around.single_request {
         reader.definitions().warn(place, "the driver sends one request at a time, which the device does not know");
     }
-    queue(reader)?;
+    super::queue_in_order(reader, "the model serves in order of arrival, as with 1")?;
     if reader.whole("Points in precomputed seek curve", 0, 1_000_000)? != 0 {
         reader.warn_at("Points in precomputed seek curve", "each seek is computed by itself instead");
     }
@@ -254,30 +253,6 @@ impl Geometry {
         }
         Ok(())
     }
-}
-
-/// The device's queue: first come, first served.
-fn queue(reader: &mut Reader<'_>) -> Result<(), ProfileError> {
-    let (_, mut scheduler) = reader.block("Scheduler", &["disksim_ioqueue"])?;
-    if scheduler.whole("Scheduling policy", 1, 28)? != 1 {
-        scheduler.warn_at("Scheduling policy", "the model serves in order of arrival, as with 1");
-    }
-    for name in [
-        "Cylinder mapping strategy",
-        "Sequential stream scheme",
-        "Overlapping request scheme",
-        "Scheduling timeout scheme",
-        "Timeout time/weight",
-    ] {
-        scheduler.without_effect(name, Shape::Whole)?;
-    }
-    for name in ["Write initiation delay", "Read initiation delay"] {
-        scheduler.without_effect(name, Shape::Number)?;
-    }
-    for &(name, shape, _) in unused::QUEUE {
-        scheduler.without_effect(name, shape)?;
-    }
-    scheduler.finish()
 }
 
 /// Parameters without effect on times, with the reason.

@@ -377,9 +377,16 @@ fn driver(mut reader: Reader<'_>) -> Result<bool, ProfileError> {
         reader.warn_at("Constant access time", message);
     }
     let single = !reader.flag("Use queueing in subsystem")?;
+    queue_in_order(&mut reader, "the host's queue is not part of the imported device")?;
+    reader.finish()?;
+    Ok(single)
+}
+
+/// A queue that the device has in order of arrival only, with a warning where the files ask for another order.
+fn queue_in_order(reader: &mut Reader<'_>, warning: &str) -> Result<(), ProfileError> {
     let (_, mut scheduler) = reader.block("Scheduler", &["disksim_ioqueue"])?;
     if scheduler.whole("Scheduling policy", 1, 28)? != 1 {
-        scheduler.warn_at("Scheduling policy", "the host's queue is not part of the imported device");
+        scheduler.warn_at("Scheduling policy", warning);
     }
     for name in [
         "Cylinder mapping strategy",
@@ -396,9 +403,7 @@ fn driver(mut reader: Reader<'_>) -> Result<bool, ProfileError> {
     for &(name, shape, _) in unused::QUEUE {
         scheduler.without_effect(name, shape)?;
     }
-    scheduler.finish()?;
-    reader.finish()?;
-    Ok(single)
+    scheduler.finish()
 }
 
 /// Checks a logical organisation; anything but single devices is warned of.
