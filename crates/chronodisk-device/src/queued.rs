@@ -23,8 +23,14 @@ use crate::{DeviceInfo, DeviceModel, Probe};
 pub trait Service: Clone + Send + 'static {
     /// The instant at which `request`, which gets its channel at `start`, leaves the device.
     ///
+    /// `others` is how many requests are in service at `start`, without this one; 0 unless
+    /// [`COUNTS_OTHERS`](Self::COUNTS_OTHERS).
+    ///
     /// An answer that is not after `start` is taken as 1 ns after it.
-    fn end(&mut self, request: &Request, start: Nanos) -> Nanos;
+    fn end(&mut self, request: &Request, start: Nanos, others: u32) -> Nanos;
+
+    /// Whether the service depends on how many requests are in service; counting them takes time.
+    const COUNTS_OTHERS: bool = false;
 
     /// Tells statistics of its own by name.
     fn probe(&self, _sink: &mut dyn Probe) {}
@@ -74,10 +80,11 @@ impl<S: Service> DeviceModel for QueuedDevice<S> {
 
     fn submit(&mut self, request: Request) {
         let start = self.channels.first_free().max(self.now);
+        let others = if S::COUNTS_OTHERS { self.channels.busy_at(start) } else { 0 };
         let supported =
             !request.op.is_for_zones() && (request.op != Op::Discard || self.info.discard_unit_sectors.is_some());
         let (asked, status) = match supported {
-            true => (self.service.end(&request, start), Status::Ok),
+            true => (self.service.end(&request, start, others), Status::Ok),
             false => (start, Status::Unsupported),
         };
         let end = asked.max(start.saturating_add(SHORTEST));
@@ -127,6 +134,11 @@ impl Channels {
 
     fn first_free(&self) -> Nanos {
         self.0.peek().map_or(Nanos::ZERO, |&Reverse(at)| at)
+    }
+
+    /// Channels that are kept beyond this instant.
+    fn busy_at(&self, at: Nanos) -> u32 {
+        self.0.iter().filter(|Reverse(free)| *free > at).count() as u32
     }
 
     /// Keeps the channel that is free first until `end`.

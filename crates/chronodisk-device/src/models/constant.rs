@@ -19,7 +19,7 @@ pub struct Constant {
 }
 
 impl Service for Constant {
-    fn end(&mut self, _request: &Request, start: Nanos) -> Nanos {
+    fn end(&mut self, _request: &Request, start: Nanos, _others: u32) -> Nanos {
         start.saturating_add(self.time)
     }
 }

@@ -21,7 +21,7 @@ pub struct Nvram {
 }
 
 impl Service for Nvram {
-    fn end(&mut self, request: &Request, start: Nanos) -> Nanos {
+    fn end(&mut self, request: &Request, start: Nanos, _others: u32) -> Nanos {
         let ready = start.saturating_add(self.latency);
         if !request.op.moves_data() {
             return ready;

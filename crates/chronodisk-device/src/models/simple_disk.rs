@@ -77,7 +77,7 @@ struct Statistics {
 }
 
 impl Service for SimpleDisk {
-    fn end(&mut self, request: &Request, start: Nanos) -> Nanos {
+    fn end(&mut self, request: &Request, start: Nanos, _others: u32) -> Nanos {
         let commanded = start.saturating_add(self.parts.overhead);
         match request.op {
             Op::Read => match self.read_on(request, start, commanded) {

@@ -9,9 +9,14 @@
 //! - A size above the last row costs what its pieces would cost had they been submitted one after the other on one
 //!   channel: pieces of the last row's size and a remainder, all but the first of them sequential.
 //! - `channels` requests are served at once, the others wait in order of arrival; every time is divided by `speed-up`.
+//! - Requests that are served at once may slow each other down. Each `[[depth]]` says how many requests are in service
+//!   and how many times the throughput of a single one they have together, `read` and `write`. A request that is the
+//!   n-th in service when it begins takes n / gain(n) times its time, so that a closed loop of n requests has the gain
+//!   that was measured. Between two rows the gain is interpolated linearly; with one request it is 1. The last row's
+//!   number of requests is that of the channels.
 //! - A flush, a discard and a write-zeroes have fixed costs, 1 ns where the profile names none.
 //!
-//! Not modelled: any state of the medium, and interference between channels.
+//! Not modelled: any state of the medium, and that a request which begins slows those that are in service already.
 
 use std::sync::Arc;
 
@@ -33,7 +38,9 @@ pub struct Table {
 }
 
 impl Service for Table {
-    fn end(&mut self, request: &Request, start: Nanos) -> Nanos {
+    const COUNTS_OTHERS: bool = true;
+
+    fn end(&mut self, request: &Request, start: Nanos, others: u32) -> Nanos {
         let costs = &self.costs;
         let (last_end, columns) = match request.op {
             Op::Read => (&mut self.read_end, &costs.read),
@@ -45,7 +52,8 @@ impl Service for Table {
         let sequential = *last_end == Some(request.lba);
         *last_end = Some(request.end());
         self.sequential += u64::from(sequential);
-        start.saturating_add(columns.time(&costs.sizes, request.len_bytes(), sequential))
+        let alone = columns.time(&costs.sizes, request.len_bytes(), sequential);
+        start.saturating_add(columns.shared(alone, others, &costs.depths))
     }
 
     fn probe(&self, sink: &mut dyn Probe) {
@@ -58,6 +66,8 @@ impl Service for Table {
 struct Costs {
     /// Sizes of the rows in bytes, growing.
     sizes: Vec<u64>,
+    /// Requests in service of the rows of gains, growing from 1; empty if requests don't slow each other down.
+    depths: Vec<u32>,
     read: Columns,
     write: Columns,
     flush: Nanos,
@@ -70,9 +80,35 @@ struct Costs {
 struct Columns {
     random: Vec<Nanos>,
     sequential: Vec<Nanos>,
+    /// Throughput in thousandths of that of one request at a time, one per depth.
+    gains: Vec<u64>,
 }
 
 impl Columns {
+    /// What takes `alone` without company, begun when so many others were in service.
+    fn shared(&self, alone: Nanos, others: u32, depths: &[u32]) -> Nanos {
+        if others == 0 || depths.is_empty() {
+            return alone;
+        }
+        let requests = u64::from(others) + 1;
+        let gain = u128::from(self.gain(depths, requests));
+        let nanos = (u128::from(alone.as_nanos()) * u128::from(requests) * 1_000 + gain / 2) / gain;
+        Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// The gain of so many requests, in thousandths; that of the last row beyond it.
+    fn gain(&self, depths: &[u32], requests: u64) -> u64 {
+        let above = depths.partition_point(|&depth| u64::from(depth) < requests).min(depths.len() - 1);
+        let (depth, gain) = (u64::from(depths[above]), self.gains[above]);
+        if above == 0 || depth <= requests {
+            return gain;
+        }
+        let (depth_below, gain_below) = (u64::from(depths[above - 1]), self.gains[above - 1]);
+        let share = i128::from(requests - depth_below) * (i128::from(gain) - i128::from(gain_below));
+        let more = share / i128::from(depth - depth_below);
+        u64::try_from(i128::from(gain_below) + more).expect("between two gains")
+    }
+
     fn time(&self, sizes: &[u64], bytes: u64, sequential: bool) -> Nanos {
         let first = if sequential { &self.sequential } else { &self.random };
         let largest = sizes[sizes.len() - 1];
@@ -101,9 +137,9 @@ fn interpolate(sizes: &[u64], times: &[Nanos], bytes: u64) -> Nanos {
     Nanos::from_nanos(u64::try_from(nanos).expect("between two times of 64 bits"))
 }
 
-/// Kind `table`: `channels`, `speed-up`, costs without a table, and one `[[row]]` per size.
+/// Kind `table`: `channels` or `[[depth]]`, `speed-up`, costs without a table, and one `[[row]]` per size.
 pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> {
-    let channels = fields.count("channels", 1..=MAX_CHANNELS)?;
+    let given_channels = fields.optional_count("channels", 1..=MAX_CHANNELS)?;
     let speed_up = fields.factor_thousandths("speed-up")?;
     let faster = |time: Nanos| {
         let nanos = (u128::from(time.as_nanos()) * 1_000 + u128::from(speed_up / 2)) / u128::from(speed_up);
@@ -111,6 +147,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     };
     let mut costs = Costs {
         sizes: Vec::new(),
+        depths: Vec::new(),
         read: Columns::default(),
         write: Columns::default(),
         flush: faster(fields.quantity_or("flush", Nanos::from_nanos(1))?),
@@ -129,8 +166,43 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         costs.write.sequential.push(faster(row.positive("sequential-write")?));
         row.finish()?;
     }
+    parse_depths(fields, &mut costs)?;
+    let channels = match (given_channels, costs.depths.last()) {
+        (Some(channels), None) => channels,
+        (None, Some(&deepest)) => deepest,
+        (Some(_), Some(_)) => {
+            return Err(
+                fields.error_at("channels", "expected either channels or [[depth]], whose last row says how many")
+            );
+        }
+        (None, None) => return Err(fields.error_at("channels", "expected the number of channels, or [[depth]]")),
+    };
     let service = Table { costs: Arc::new(costs), read_end: None, write_end: None, sequential: 0 };
     Ok(Blueprint::queued(Some(channels), service).with_discard())
+}
+
+/// The gains of `[[depth]]`, if there are any.
+fn parse_depths(fields: &mut Fields<'_>, costs: &mut Costs) -> Result<(), ProfileError> {
+    for mut row in fields.tables_or_none("depth", MAX_ROWS)? {
+        let requests = row.count("requests", 1..=MAX_CHANNELS)?;
+        if costs.depths.is_empty() && requests > 1 {
+            costs.depths.push(1);
+            costs.read.gains.push(1_000);
+            costs.write.gains.push(1_000);
+        }
+        if costs.depths.last().is_some_and(|&last| last >= requests) {
+            return Err(row.error_at("requests", "expected more requests than in the depth before"));
+        }
+        let gains = [row.factor_thousandths("read")?, row.factor_thousandths("write")?];
+        if requests == 1 && gains != [1_000; 2] {
+            return Err(row.error_at("requests", "expected 1 for read and write: a single request has no gain"));
+        }
+        costs.depths.push(requests);
+        costs.read.gains.push(gains[0]);
+        costs.write.gains.push(gains[1]);
+        row.finish()?;
+    }
+    Ok(())
 }
 
 /// More sizes than anyone measures.
@@ -140,8 +212,9 @@ const MAX_ROWS: usize = 1_024;
 mod tests {
     use chronodisk_sim::{Nanos, Op, Request};
 
-    use crate::contract;
+    use crate::fields::ProfileError;
     use crate::models::testing::{build, closed_loop, complete};
+    use crate::{BuildOptions, DeviceModel, Profile, contract};
 
     fn nanos(count: u64) -> Nanos {
         Nanos::from_nanos(count)
@@ -175,6 +248,71 @@ mod tests {
         assert_eq!(ask(2, 4_096, 3), nanos(5_350), "1.5 KiB between 0.0053 and 0.0054 ms");
         assert_eq!(ask(3, 100_000, 256), nanos(15_100 + 13_900), "128 KiB are 64 KiB twice, the second in sequence");
         assert_eq!(ask(4, 0, 136), nanos(15_100 + 2_700), "68 KiB are 64 KiB and 4 KiB in sequence");
+    }
+
+    const SHARED: &str = r#"
+name = "shared"
+kind = "table"
+description = "three depths"
+source = "a test"
+validation = "unvalidated"
+capacity = "1 GiB"
+speed-up = 1
+[[row]]
+size = "4 KiB"
+random-read = "100 us"
+random-write = "200 us"
+sequential-read = "100 us"
+sequential-write = "200 us"
+[[depth]]
+requests = 4
+read = 2
+write = 1
+[[depth]]
+requests = 8
+read = 3
+write = 1
+"#;
+
+    fn parsed(text: &str) -> Result<Profile, ProfileError> {
+        Profile::parse(text, "shared.toml")
+    }
+
+    fn shared() -> Box<dyn DeviceModel> {
+        parsed(SHARED).unwrap().build(&BuildOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn requests_in_service_together_have_the_gain_of_their_number() {
+        contract::check("shared", contract::cases(256), &|_| shared());
+        let rate = |depth, op| {
+            let outcome =
+                closed_loop(shared().as_mut(), depth, 4_000, |id| Request::new(id, op, id * 7_919 % 50_000 * 16, 8));
+            4_000.0 / outcome.last.as_secs_f64()
+        };
+        let close = |rate: f64, expected: f64| assert!((rate / expected - 1.0).abs() < 0.01, "{rate} for {expected}");
+        close(rate(1, Op::Read), 10_000.0);
+        close(rate(4, Op::Read), 20_000.0);
+        // Half way between the rows.
+        close(rate(6, Op::Read), 25_000.0);
+        close(rate(8, Op::Read), 30_000.0);
+        // Beyond the last row requests wait.
+        close(rate(16, Op::Read), 30_000.0);
+        close(rate(8, Op::Write), 5_000.0);
+    }
+
+    #[test]
+    fn depths_that_make_no_sense_are_refused() {
+        let refused = |from: &str, to: &str, said: &str| {
+            let error = parsed(&SHARED.replace(from, to)).err().expect("it is refused").to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        refused("speed-up = 1", "speed-up = 1\nchannels = 4", "either channels or [[depth]]");
+        refused("requests = 8", "requests = 4", "more requests than in the depth before");
+        refused("requests = 4", "requests = 1", "a single request has no gain");
+        refused("read = 2", "read = 0", "read");
+        let without = SHARED.split("[[depth]]").next().unwrap();
+        assert!(parsed(without).err().expect("no channels").to_string().contains("number of channels, or [[depth]]"));
     }
 
     #[test]
