@@ -1,11 +1,11 @@
 """What checksums, commits and other checks cost: two builds of the command, alternating, on the same loads.
 
-Each pair serves the same new device through NBD and lets fio write and then read it, with either build first in turn.
-The ratio of a pair is the later build's figure over the earlier one's; the result has the mean over the pairs with
-Student's 95 % interval. The device has no delay, so that what a store takes shows in full: `null` has no volatile
-cache, so that each write must be recorded before it completes; `integrity_cost/cached.toml` has one, so that what is
-left are checksums and checks. On a machine that others use, too, requests per second vary by factors; the server's CPU
-time for each request, which bounds them, varies much less.
+Both builds serve a new device through NBD at the same time, each bound to the first processor; fio, on the second one,
+loads one and then the other for a short while, with either build first in turn. The ratio of a pair is the later
+build's figure over the earlier one's; the result has the median over the pairs with its 95 % interval by ranks. (Pairs
+of new servers on any processor vary by factors: where the host puts the threads decides.) The device has no delay, so
+that what a store takes shows in full: `null` has no volatile cache, so that each write must be recorded before it
+completes; `integrity_cost/cached.toml` has one, so that what is left are checksums and checks.
 """
 
 import argparse
@@ -24,9 +24,8 @@ from typing import Any
 
 from common.command import ROOT, executable, keep, note
 
-#: Two-sided 95 % points of Student's t by degrees of freedom; beyond them the normal distribution's.
-STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131]
 CAPACITY = "256MiB"
+SERVER_CPU, CLIENT_CPU = "0", "1"
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,24 @@ STORES = {
 
 def fio(uri: str, load: Load, direction: str, seconds: float) -> dict[str, float]:
     """Run fio against a served device; return requests, requests per second and the 99th percentile of latency."""
-    call = ["fio", "--name=load", "--ioengine=nbd", f"--uri={uri}", "--output-format=json", "--time_based"]
-    call += ["--size=256m", f"--runtime={seconds}", "--randseed=7", "--norandommap", *load.options(direction)]
+    call = [
+        "taskset",
+        "--cpu-list",
+        CLIENT_CPU,
+        "fio",
+        "--name=load",
+        "--ioengine=nbd",
+        f"--uri={uri}",
+        "--output-format=json",
+        "--time_based",
+    ]
+    call += [
+        "--size=256m",
+        f"--runtime={round(seconds * 1000)}ms",
+        "--randseed=7",
+        "--norandommap",
+        *load.options(direction),
+    ]
     # Half of each block compresses, as an image's blocks do or do not.
     call += ["--buffer_compress_percentage=50", "--refill_buffers=1"]
     done = subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
@@ -86,36 +101,42 @@ def load_with_cpu(pid: int, uri: str, load: Load, direction: str, seconds: float
     return {**seen, "cpu_us": used / seen["requests"] * 1e6}
 
 
-def serve(command: Path, device: str, store: list[str], load: Load, seconds: float) -> dict[str, dict[str, float]]:
-    """Serve a new device with one build and load it."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+class Server:
+    """A new device, served by one build."""
+
+    def __init__(self, command: Path, device: str, store: list[str], folder: Path) -> None:
+        """Start, and wait until clients can connect."""
+        folder.mkdir()
         where = [part.format(folder=folder) for part in store]
-        socket = f"{folder}/nbd.sock"
-        call = [str(command), "serve", "--device", device, "--capacity", CAPACITY, *where, "--nbd", f"unix:{socket}"]
-        call += ["-o", f"{folder}/run"]
-        server = subprocess.Popen(call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            deadline = time.monotonic() + 30
-            while not os.path.exists(socket):
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{' '.join(call)}: {server.communicate()[1].decode()}")
-                time.sleep(0.01)
-            uri = f"nbd+unix:///?socket={socket}"
-            return {
-                direction: load_with_cpu(server.pid, uri, load, direction, seconds) for direction in ("write", "read")
-            }
-        finally:
-            server.terminate()
-            server.communicate()
+        socket = folder / "nbd.sock"
+        call = ["taskset", "--cpu-list", SERVER_CPU, str(command), "serve", "--device", device, "--capacity", CAPACITY]
+        call += [*where, "--nbd", f"unix:{socket}", "-o", str(folder / "run")]
+        self.process = subprocess.Popen(
+            call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self.uri = f"nbd+unix:///?socket={socket}"
+        deadline = time.monotonic() + 30
+        while not socket.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{' '.join(call)}: {self.process.communicate()[1].decode()}")
+            time.sleep(0.01)
+
+    def end(self) -> None:
+        """Stop, and wait for the end."""
+        self.process.terminate()
+        self.process.communicate()
 
 
 def interval(values: list[float]) -> dict[str, float]:
-    """Return the mean of logarithms as a ratio, with its 95 % interval."""
-    logs = [math.log(value) for value in values]
-    mean = statistics.fmean(logs)
-    student = STUDENT[len(logs) - 2] if len(logs) - 2 < len(STUDENT) else 1.96
-    half = student * statistics.stdev(logs) / math.sqrt(len(logs))
-    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half)}
+    """Return the median, and the 95 % interval by ranks: the widest one that the binomial distribution permits."""
+    ordered = sorted(values)
+    count = len(ordered)
+    below = 0.0
+    rank = 0
+    while (below := below + math.comb(count, rank) / 2**count) <= 0.025:
+        rank += 1
+    low = max(rank - 1, 0)
+    return {"ratio": statistics.median(ordered), "low": ordered[low], "high": ordered[count - 1 - low]}
 
 
 def measure(before: Path, after: Path, pairs: int, seconds: float, device: str) -> list[dict[str, Any]]:
@@ -124,13 +145,27 @@ def measure(before: Path, after: Path, pairs: int, seconds: float, device: str) 
     for store, where in STORES.items():
         for load in LOADS:
             ratios: dict[str, list[float]] = {}
-            for pair in range(pairs):
-                order = [before, after] if pair % 2 == 0 else [after, before]
-                seen = {command: serve(command, device, where, load, seconds) for command in order}
-                for direction in ("write", "read"):
-                    for figure in ("iops", "p99_us", "cpu_us"):
-                        ratio = seen[after][direction][figure] / seen[before][direction][figure]
-                        ratios.setdefault(f"{direction} {figure}", []).append(ratio)
+            with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+                servers = [
+                    Server(command, device, where, Path(folder) / name)
+                    for name, command in (("before", before), ("after", after))
+                ]
+                try:
+                    for direction in ("write", "read"):
+                        # The first pair fills the store and the caches.
+                        for pair in range(pairs + 1):
+                            order = servers if pair % 2 == 0 else servers[::-1]
+                            seen = {
+                                id(server): load_with_cpu(server.process.pid, server.uri, load, direction, seconds)
+                                for server in order
+                            }
+                            old, new = (seen[id(server)] for server in servers)
+                            if pair > 0:
+                                for figure in ("iops", "p99_us", "cpu_us"):
+                                    ratios.setdefault(f"{direction} {figure}", []).append(new[figure] / old[figure])
+                finally:
+                    for server in servers:
+                        server.end()
             for name, values in ratios.items():
                 direction, figure = name.split()
                 row = {"store": store, "load": load.name, "direction": direction, "figure": figure}
@@ -144,8 +179,8 @@ def main() -> None:
     """Measure, and keep the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="the command of the build to compare with")
-    parser.add_argument("--pairs", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=2.0, help="how long each load runs in each direction")
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=0.4, help="how long each load runs in each direction")
     parser.add_argument("--device", default="null")
     arguments = parser.parse_args()
     begun = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -19,16 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common.command import RESULTS, chronodisk, keep, note
+from common.disk_sweep import SWEEP_SECONDS, Point, profile, sweep
 
 SCHEMA = "chronodisk.experiment.reality/1"
-SIZES_KIB = (4, 16, 64, 128, 512)
-KINDS = {"random-read": "randread", "random-write": "randwrite", "sequential-read": "read", "sequential-write": "write"}
-DEPTH = 32
-SWEEP_SECONDS = 2
 MEBIBYTES = 1536
 PROGRAMS = Path(__file__).parent.parent / "spe" / "programs.py"
 MKFS = ["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
@@ -53,40 +51,14 @@ def fio(device: str, *options: str) -> dict[str, Any]:
     return used
 
 
-def sweep(device: str) -> dict[str, Any]:
-    """Return the median times in microseconds by kind and size, and requests per second by depth."""
-    times: dict[str, list[float]] = {}
-    for kind, rw in KINDS.items():
-        for size in SIZES_KIB:
-            note(f"sweep: {kind}, {size} KiB")
-            found = fio(device, f"--rw={rw}", f"--bs={size}k")
-            times.setdefault(kind, []).append(found["clat_ns"]["percentile"]["50.000000"] / 1e3)
-    rates = {}
-    for depth in (1, 2, 4, 8, 16, DEPTH):
-        note(f"sweep: depth {depth}")
-        rates[str(depth)] = fio(device, "--rw=randread", "--bs=4k", f"--iodepth={depth}")["iops"]
-    return {"sizes_kib": SIZES_KIB, "median_us": times, "requests_per_second_by_depth": rates}
-
-
-def fit(measured: dict[str, Any]) -> str:
-    """Return the profile of a table device that has what the sweep measured."""
-    rates = measured["requests_per_second_by_depth"]
-    channels = min(DEPTH, max(1, round(max(rates.values()) / rates["1"])))
-    rows = ""
-    for index, size in enumerate(measured["sizes_kib"]):
-        times = {kind: measured["median_us"][kind][index] for kind in KINDS}
-        rows += f'\n[[row]]\nsize = "{size} KiB"\n'
-        rows += "".join(f'{kind} = "{time:.3f} us"\n' for kind, time in times.items())
-    return f"""# Fitted to a sweep by experiments/reality: medians of single requests, gain of a queue of {DEPTH}.
-name = "this-machine"
-kind = "table"
-description = "This machine's own disk"
-source = "a sweep of this machine's disk"
-validation = "unvalidated"
-capacity = "{MEBIBYTES} MiB"
-channels = {channels}
-speed-up = 1
-{rows}"""
+def measure(device: str, word: str, size_kib: int, depth: int) -> Point:
+    """Return what requests of the device took."""
+    found = fio(device, f"--rw={word}", f"--bs={size_kib}k", f"--iodepth={depth}")
+    return Point(
+        mean_us=found["lat_ns"]["mean"] / 1e3,
+        median_us=found["clat_ns"]["percentile"]["50.000000"] / 1e3,
+        requests_per_second=found["iops"],
+    )
 
 
 def programs(directory: Path) -> dict[str, tuple[str, str]]:
@@ -132,10 +104,10 @@ def on_disk(device: str, directory: Path, setup: str, command: str) -> float:
         subprocess.run(["umount", "-q", str(directory)], check=False)
 
 
-def on_model(profile: Path, directory: Path, setup: str, command: str) -> float:
+def on_model(fitted: Path, directory: Path, setup: str, command: str) -> float:
     """Return the program's seconds on the model."""
     options = ["--mkfs-options", " ".join(MKFS), "--mount", str(directory), "--setup", setup]
-    result = chronodisk("mount", "--device", str(profile), *options, "--", "sh", "-c", command)
+    result = chronodisk("mount", "--device", str(fitted), *options, "--", "sh", "-c", command)
     return float(result["reps"][0]["run_time_ns"]) / 1e9
 
 
@@ -147,7 +119,7 @@ def interval(values: list[float]) -> list[float]:
     return [medians[cut], medians[-1 - cut]]
 
 
-def compare(device: str, profile: Path, directory: Path, pairs: int, only: list[str] | None) -> list[dict[str, Any]]:
+def compare(device: str, fitted: Path, directory: Path, pairs: int, only: list[str] | None) -> list[dict[str, Any]]:
     """Run each program on both in turn."""
     rows = []
     for name, (setup, command) in programs(directory).items():
@@ -157,7 +129,7 @@ def compare(device: str, profile: Path, directory: Path, pairs: int, only: list[
         for pair in range(pairs):
             note(f"{name}: pair {pair + 1} of {pairs}")
             seconds["disk"].append(on_disk(device, directory, setup, command))
-            seconds["model"].append(on_model(profile, directory, setup, command))
+            seconds["model"].append(on_model(fitted, directory, setup, command))
         ratios = [model / disk - 1 for disk, model in zip(seconds["disk"], seconds["model"], strict=True)]
         row = {
             "program": name,
@@ -197,12 +169,12 @@ def main() -> None:
                 ("write_cache", "write through"),
             ):
                 (queue / file_name).write_text(str(value))
-            measured = sweep(device)
-            profile = RESULTS / "reality-profile.toml"
-            profile.write_text(fit(measured))
+            measured = sweep(partial(measure, device))
+            fitted = RESULTS / "reality-profile.toml"
+            fitted.write_text(profile(measured, MEBIBYTES))
             directory = Path(folder) / "mount"
             directory.mkdir()
-            rows = compare(device, profile, directory, arguments.reps, arguments.only)
+            rows = compare(device, fitted, directory, arguments.reps, arguments.only)
         finally:
             run("losetup", "--detach", device)
     keep("reality", {"schema": SCHEMA, "pairs": arguments.reps, "sweep": measured, "rows": rows})
