@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
-use chronodisk_engine::{Engine, MonotonicClock, RealOptions};
+use chronodisk_engine::{Engine, MonotonicClock};
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Server, ServerOptions};
@@ -174,21 +174,18 @@ pub struct Ran {
     pub observation: Option<Observation>,
 }
 
-/// A server of a fresh device, which makes up for the path of requests in this host's kernel.
+/// A server of a fresh device.
 pub fn serve(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<Server, Failure> {
     let info = device.info();
     let size_bytes = info.capacity_sectors * SECTOR_BYTES;
     let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
     let offer = ServerOffer::new(vec![Export::new("", size_bytes)], Tls::Off).map_err(Failure::usage)?;
-    // Each time, since it depends on what else this host does.
-    let path = native::measure_path(&arguments.scheduler).map_err(failure)?;
-    let options = ServerOptions { timing: RealOptions { path, ..RealOptions::default() }, ..ServerOptions::default() };
     let clock = MonotonicClock::new();
     let mut engine = Engine::new();
     engine.set_host_clock(Box::new(clock.clone()));
     let index = engine.attach(device.model_with_seed(seed)?);
     let store = Box::new(RamStore::new(size_bytes, budget_bytes));
-    Server::new(engine, index, store, offer, clock, options).map_err(cant_serve)
+    Server::new(engine, index, store, offer, clock, ServerOptions::default()).map_err(cant_serve)
 }
 
 impl NativeRun<'_> {

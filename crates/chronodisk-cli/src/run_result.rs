@@ -280,8 +280,6 @@ pub fn server_result(
             skew_woken_ns: transport.skew_woken,
             skew_polled_ns: transport.skew_polled,
             lead_ns: transport.lead,
-            path_request_ns: transport.path.request.base,
-            path_reply_ns: transport.path.reply.base,
         };
         (transport.name.clone(), result)
     });

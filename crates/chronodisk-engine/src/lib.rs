@@ -46,9 +46,9 @@ pub use host::{HostClock, MonotonicClock};
 pub use log::RequestLog;
 pub use port::ModelPort;
 pub use real::{
-    ASLEEP_SHARE_PERCENT, Departure, Found, Gap, InheritingGuard, InheritingMutex, Leg, Linger, Pace, PaceStatistics,
-    PathSample, PathTimes, RealClock, RealId, RealOptions, RealStatistics, Tracked, TransportIndex,
-    TransportStatistics, Wait, host as real_host,
+    ASLEEP_SHARE_PERCENT, Departure, Found, Gap, InheritingGuard, InheritingMutex, Linger, Pace, PaceStatistics,
+    RealClock, RealId, RealOptions, RealStatistics, Tracked, TransportIndex, TransportStatistics, Wait,
+    host as real_host,
 };
 pub use shadow::Shadow;
 pub use twin::{Twin, TwinError, twin};

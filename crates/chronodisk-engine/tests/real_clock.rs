@@ -5,8 +5,8 @@ mod common;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
 use chronodisk_engine::{
-    Departure, DeviceIndex, Engine, Found, Gap, Leg, Pace, PathTimes, RealClock, RealId, RealOptions, Tracked,
-    Transfer, TransportIndex, Wait, verify,
+    Departure, DeviceIndex, Engine, Found, Gap, Pace, RealClock, RealId, RealOptions, Tracked, Transfer,
+    TransportIndex, Wait, verify,
 };
 use chronodisk_sim::{Nanos, Op, Request};
 use common::{Capricious, request};
@@ -116,15 +116,11 @@ proptest! {
         seed in 0u64..60,
         lead_ns in prop::option::of(0u64..2_000),
         skew_ns in prop::option::of(0u64..2_000),
-        path_ns in [0u64..1_000, 0..100_000, 0..1_000, 0..100_000],
         actions in prop::collection::vec(action(), 1..60),
     ) {
         let fixed = |nanos| Tracked::Fixed(Nanos::from_nanos(nanos));
         let tracked = |nanos: Option<u64>| nanos.map_or(Tracked::Auto, fixed);
-        let [base, per_mebibyte, reply_base, reply_per_mebibyte] = path_ns.map(Nanos::from_nanos);
-        let reply = Leg { base: reply_base, per_mebibyte: reply_per_mebibyte };
-        let path = PathTimes { request: Leg { base, per_mebibyte }, reply };
-        let options = RealOptions { arrival_skew: tracked(skew_ns), completion_lead: tracked(lead_ns), path };
+        let options = RealOptions { arrival_skew: tracked(skew_ns), completion_lead: tracked(lead_ns) };
         let mut server = Server::new(Capricious::boxed(seed), options);
         let mut effective = Nanos::ZERO;
         for action in &actions {
@@ -188,8 +184,7 @@ proptest! {
         requests in prop::collection::vec((0u64..2_000, any::<u64>()), 1..40),
     ) {
         let exactly = |nanos| Tracked::Fixed(Nanos::from_nanos(nanos));
-        let options =
-            RealOptions { arrival_skew: exactly(0), completion_lead: exactly(sending_ns), ..RealOptions::default() };
+        let options = RealOptions { arrival_skew: exactly(0), completion_lead: exactly(sending_ns) };
         let mut server = Server::new(Capricious::boxed(seed), options);
         for (pause_ns, number) in requests {
             server.drain();
@@ -281,34 +276,9 @@ fn a_theft_while_a_reply_is_sent_marks_it_and_a_slow_reply_does_not() {
 }
 
 #[test]
-fn a_client_behind_a_path_sees_the_devices_latency() {
-    let leg = |base, per_mebibyte| Leg { base: micros(base), per_mebibyte: micros(per_mebibyte) };
-    let path = PathTimes { request: leg(20, 0), reply: leg(30, 2_560) };
-    let fixed = |count| Tracked::Fixed(micros(count));
-    let options = RealOptions { arrival_skew: fixed(0), completion_lead: fixed(5), path };
-    let mut server = Server::new(constant("constant-1ms"), options);
-    for round in 1..=10 {
-        // The client's instant; the request needs 20 us to the server.
-        let sent = micros(10_000 * round);
-        server.now = sent + micros(20);
-        assert_eq!(server.receive(WOKEN, 64 * 3, false), sent);
-        // The model's next event comes first, and then the completion.
-        server.now = server.clock.wake_at().unwrap().max(server.now);
-        while server.send(5_000) == 0 {
-            server.now = server.clock.wake_at().unwrap().max(server.now);
-        }
-        let record = *server.clock.engine().records().last().unwrap();
-        assert_eq!(record.due, sent + micros(1_000));
-        assert_eq!(record.completed, record.due, "the client sees it when it is due");
-        let data_bytes = if record.op == Op::Read { u64::from(record.sectors) * 512 } else { 0 };
-        assert_eq!(server.now, record.due.saturating_sub(path.reply.of(data_bytes)), "it left early by the path");
-    }
-}
-
-#[test]
 fn an_arrival_is_never_before_the_models_present() {
     let fixed = |count| Tracked::Fixed(micros(count));
-    let options = RealOptions { arrival_skew: fixed(0), completion_lead: fixed(50), ..RealOptions::default() };
+    let options = RealOptions { arrival_skew: fixed(0), completion_lead: fixed(50) };
     let mut server = Server::new(constant("constant-100us"), options);
     server.receive(WOKEN, 5, false);
     server.now = micros(50);

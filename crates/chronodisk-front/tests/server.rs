@@ -574,11 +574,8 @@ fn tcp_on_a_port_that_the_host_chose() {
 
 #[test]
 fn every_operation_reaches_the_device() {
-    let timing = RealOptions {
-        arrival_skew: Tracked::Fixed(Nanos::ZERO),
-        completion_lead: Tracked::Fixed(Nanos::ZERO),
-        ..RealOptions::default()
-    };
+    let timing =
+        RealOptions { arrival_skew: Tracked::Fixed(Nanos::ZERO), completion_lead: Tracked::Fixed(Nanos::ZERO) };
     let served = serve_with("constant-100us", ServerOptions { timing, realtime: false, ..ServerOptions::default() });
     let mut client = served.connect();
     client.write(0, &[5; 4096]);

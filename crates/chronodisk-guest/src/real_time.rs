@@ -54,11 +54,7 @@ impl RealTime {
     pub fn new(engine: Engine, page: ClockPage<Backend>) -> Self {
         real_host::precise_timers();
         let mut clock = RealClock::new(engine);
-        let options = RealOptions {
-            arrival_skew: Tracked::Fixed(Nanos::ZERO),
-            completion_lead: Tracked::Auto,
-            ..RealOptions::default()
-        };
+        let options = RealOptions { arrival_skew: Tracked::Fixed(Nanos::ZERO), completion_lead: Tracked::Auto };
         let transport = clock.add_transport("the guest's vhost-user", options);
         let pace = Pace::new(page.host_now());
         let scheduling = real_host::Scheduling::default();

@@ -16,8 +16,7 @@
 //! - [`Watch`] observes the command by BPF, predicts how long it would take on a faster device, and freezes it
 //!   meanwhile.
 //!
-//! - [`Requests`] are made one after the other to measure how long a device takes. [`measure_path`] measures by them
-//!   what the host's kernel takes.
+//! - [`Requests`] are made one after the other to measure how long a device takes.
 //!
 //! All of that needs Linux and `CAP_SYS_ADMIN`.
 //!
@@ -33,7 +32,6 @@ mod file_system;
 mod helper;
 mod loop_device;
 mod observer;
-mod path;
 mod place;
 mod program;
 mod queue;
@@ -47,7 +45,6 @@ pub use calibrator::{Requests, native_calibrator};
 pub use disk::Disk;
 pub use error::NativeError;
 pub use file_system::{make, mount, run_setup, unmount};
-pub use path::measure_path;
 pub use place::Place;
 pub use program::{Ended, Program, Start};
 pub use queue::QueueSettings;

@@ -267,10 +267,6 @@ fn push_server(facts: &mut Table, server: &ServerResult) {
             transport.skew_woken_ns, transport.skew_polled_ns, transport.lead_ns
         );
         facts.row(["measured", &estimates]);
-        if transport.path_request_ns.saturating_add(transport.path_reply_ns) > Nanos::ZERO {
-            let path = format!("{} to the server, {} back", transport.path_request_ns, transport.path_reply_ns);
-            facts.row(["path compensated", &path]);
-        }
     }
     if server.clamped_arrivals > 0 {
         let clamped = format!("{} to the model's instant, by {} at most", server.clamped_arrivals, server.clamp_max_ns);

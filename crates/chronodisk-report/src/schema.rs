@@ -462,12 +462,6 @@ pub struct TransportResult {
     pub skew_polled_ns: Nanos,
     /// From the decision to reply until the reply has left.
     pub lead_ns: Nanos,
-    /// From the client to where the server can look, without data, as measured before the run; 0 if it was not.
-    #[serde(default)]
-    pub path_request_ns: Nanos,
-    /// The same from the server to the client.
-    #[serde(default)]
-    pub path_reply_ns: Nanos,
 }
 
 /// A stretch of the guest's life.

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::{DeviceInfo, Speed};
-use chronodisk_engine::{Engine, MonotonicClock, PathTimes, RealOptions, real_host};
+use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
@@ -399,17 +399,6 @@ fn figures(server: &Server, gathered: &Gathered) -> String {
     )
 }
 
-/// What requests of `--attach` take in this host's kernel, unless the user has said what the server's estimates are.
-fn path_times(arguments: &Arguments) -> Result<PathTimes, Failure> {
-    let is_tracked = arguments.arrival_skew == Tracked::Auto && arguments.completion_lead == Tracked::Auto;
-    match arguments.attach {
-        Some(Attach::Auto | Attach::Fuse) if is_tracked => {
-            chronodisk_native::measure_path("none").map_err(native_run::failure)
-        }
-        _ => Ok(PathTimes::default()),
-    }
-}
-
 fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
     if let Some(cpu) = arguments.cpu
         && !real_host::usable_cpus().contains(&cpu)
@@ -421,11 +410,7 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         )));
     }
     Ok(ServerOptions {
-        timing: RealOptions {
-            arrival_skew: arguments.arrival_skew,
-            completion_lead: arguments.completion_lead,
-            path: path_times(arguments)?,
-        },
+        timing: RealOptions { arrival_skew: arguments.arrival_skew, completion_lead: arguments.completion_lead },
         // The kernel's threads of a loop device need the CPU on which a thread with priority would wait.
         realtime: !arguments.no_realtime && arguments.attach.is_none(),
         cpu: arguments.cpu,

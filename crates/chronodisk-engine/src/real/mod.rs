@@ -9,7 +9,6 @@ mod linger;
 mod lock;
 pub(crate) mod median;
 mod pace;
-mod path;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,9 +17,8 @@ use chronodisk_sim::{Nanos, Op, Request, RequestId, RequestRecord, Status};
 
 pub use self::linger::Linger;
 pub use self::lock::{InheritingGuard, InheritingMutex};
-use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class, size_class_bytes_max};
+use self::median::{LeadTable, RunningQuantile, SIZE_CLASSES, size_class};
 pub use self::pace::{ASLEEP_SHARE_PERCENT, Gap, Pace, PaceStatistics, Wait};
-pub use self::path::{Leg, PathSample, PathTimes};
 use crate::engine::{DeviceIndex, Due, Engine, Transfer};
 use crate::log::RequestLog;
 use crate::step::LATEST_ARRIVAL;
@@ -30,11 +28,10 @@ use crate::step::LATEST_ARRIVAL;
 /// Between a client and the instant at which a server sees its request lies a while, the *arrival
 /// skew*; between the decision to reply and the instant at which the reply has left lies another,
 /// the *completion lead*. Both drift with the host's load, so both are medians of the last
-/// measurements, kept per transport, unless they were fixed. What lies beyond, where the server can't
-/// look, is the transport's [path](PathTimes). A request arrives at the instant at which it was
-/// received minus the skew and the path, or at the model's present instant if that is later, and its
-/// completion leaves at the instant at which it is due minus the lead and the path. The model runs
-/// ahead of the host's clock by no more than both and what the caller wants for preparation.
+/// measurements, kept per transport, unless they were fixed. A request arrives at the instant at
+/// which it was received minus the skew, or at the model's present instant if that is later, and
+/// its completion leaves at the instant at which it is due minus the lead. The model runs ahead
+/// of the host's clock by no more than the lead and what the caller wants for preparation.
 ///
 /// ```
 /// use chronodisk_engine::{Transfer, DeviceIndex, Engine, Found, RealClock, RealId, RealOptions};
@@ -85,8 +82,6 @@ pub struct RealOptions {
     /// From the decision to reply to the instant at which the reply has left, or at which the
     /// client sees it if that was measured.
     pub completion_lead: Tracked,
-    /// What a request takes outside of the server, beyond both.
-    pub path: PathTimes,
 }
 
 /// Where an estimate comes from.
@@ -200,8 +195,6 @@ pub struct TransportStatistics {
     pub skew_polled: Nanos,
     /// Completion lead of the size that is sent most.
     pub lead: Nanos,
-    /// What was measured beforehand of the path beyond.
-    pub path: PathTimes,
 }
 
 impl RealClock {
@@ -247,8 +240,7 @@ impl RealClock {
         let transport = &mut self.transports[usize::from(RealId::unpack(request.id).transport.0)];
         let skew = transport.skew(found);
         transport.begin(size_class(reply_bytes(request.op, request.len_bytes())));
-        let outside = transport.options.path.request.of(request_bytes(request.op, request.len_bytes()));
-        let at = received.saturating_sub(skew.saturating_add(outside)).min(LATEST_ARRIVAL);
+        let at = received.saturating_sub(skew).min(LATEST_ARRIVAL);
         self.settled.push_back(false);
         self.engine.arrive(at, device, request, bytes)
     }
@@ -299,9 +291,8 @@ impl RealClock {
     }
 
     /// These completions left with one system call, which returned at `returned`; that they must
-    /// leave was noticed at `begun`. They were seen when they had passed the path. If that took far
-    /// longer than it usually does, or began when a gap ended, the CPU was somebody else's meanwhile,
-    /// and they are marked.
+    /// leave was noticed at `begun`. If that took far longer than it usually does, or began when a
+    /// gap ended, the CPU was somebody else's meanwhile, and they are marked.
     ///
     /// # Panics
     /// If they are not of this clock.
@@ -314,11 +305,10 @@ impl RealClock {
         let took_long = took > usual.saturating_add(usual).saturating_add(pace::WORK_GAP_MIN);
         let was_stolen = returned < Nanos::MAX && (took_long || self.gap.contains(begun));
         transport.leads.add(reply_bytes, took);
-        let reply = transport.options.path.reply;
         for departure in left {
             self.stolen_requests += u64::from(was_stolen && !departure.stolen);
             let departure = Departure { stolen: departure.stolen || was_stolen, ..*departure };
-            self.seen(&departure, returned.saturating_add(reply.of(departure.reply_bytes)));
+            self.seen(&departure, returned);
         }
     }
 
@@ -391,7 +381,6 @@ impl RealClock {
             skew_woken: transport.options.arrival_skew.or(transport.woken.value()),
             skew_polled: transport.options.arrival_skew.or(transport.polled.value()),
             lead: transport.options.completion_lead.or(transport.leads.usual()),
-            path: transport.options.path,
         };
         RealStatistics {
             stolen_requests: self.stolen_requests,
@@ -418,9 +407,7 @@ impl RealClock {
         let transport = &mut self.transports[usize::from(id.transport.0)];
         let class = size_class(reply_bytes);
         transport.end(class);
-        // No more than `lead_max` knows of.
-        let outside = transport.options.path.reply.of(reply_bytes.min(size_class_bytes_max(class)));
-        let leave_at = due.due.saturating_sub(transport.lead(class).saturating_add(outside));
+        let leave_at = due.due.saturating_sub(transport.lead(class));
         let departure =
             Departure { id, status: due.status, due: due.due, reply_bytes, order: due.order, stolen: false };
         self.departing.push(Reverse(Departing { leave_at, departure }));
@@ -476,9 +463,7 @@ impl Transport {
 
     fn lead_max(&self) -> Nanos {
         let largest = self.outstanding.iter().rposition(|count| *count > 0);
-        largest.map_or(Nanos::ZERO, |class| {
-            self.lead(class).saturating_add(self.options.path.reply.of(size_class_bytes_max(class)))
-        })
+        largest.map_or(Nanos::ZERO, |class| self.lead(class))
     }
 
     fn begin(&mut self, class: usize) {
@@ -513,11 +498,6 @@ impl Ord for Departing {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }
-}
-
-/// Data that a request carries.
-fn request_bytes(op: Op, len_bytes: u64) -> u64 {
-    if op == Op::Write { len_bytes } else { 0 }
 }
 
 /// Data that a reply carries.
