@@ -11,7 +11,10 @@ use chronodisk_sim::Nanos;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fs::{fstat, major, minor, stat};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
 
 use crate::error::{Doing, NativeError};
 use crate::observer::tracker::Tracker;
@@ -96,12 +99,16 @@ impl Watch {
         // By edges: the ring is ready as long as it has events, but only a wake-up of the kernel's counts.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, &self.observer, epoll::EventData::new_u64(RING), edges).doing(DOING)?;
+        // epoll's own timeout counts whole milliseconds on older kernels, which is longer than a whole request may take.
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).doing(DOING)?;
+        epoll::add(&events, &timer, epoll::EventData::new_u64(TIMER), edges).doing(DOING)?;
         let supervisor = Supervisor {
             tracker: Tracker::new(&self.options, nanos(began)),
             may_freeze: self.options.first().is_some_and(|options| options.freezes),
             observer: self.observer,
             freezer: self.freezer,
             events,
+            timer,
             frozen_at: Nanos::ZERO,
             cut_freezes: 0,
             could_freeze: false,
@@ -140,6 +147,7 @@ impl Watching {
 
 const STOP: u64 = 0;
 const RING: u64 = 1;
+const TIMER: u64 = 2;
 
 /// `cgroup.freeze`. It is thawed when this is dropped.
 #[derive(Debug)]
@@ -162,6 +170,8 @@ struct Supervisor {
     observer: Observer,
     freezer: Freezer,
     events: OwnedFd,
+    /// Ends a pause.
+    timer: OwnedFd,
     may_freeze: bool,
     frozen_at: Nanos,
     cut_freezes: u64,
@@ -238,9 +248,15 @@ impl Supervisor {
 
     /// Whether it is to stop.
     fn wait(&self, pause: Duration) -> bool {
-        let pause = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
-        let mut events = Vec::with_capacity(2);
-        match epoll::wait(&self.events, spare_capacity(&mut events), Some(&pause)) {
+        let timespec =
+            |pause: Duration| Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
+        // Without a timer there is still the timeout. Zero would stop it.
+        if !pause.is_zero() {
+            let once = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(pause) };
+            let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+        }
+        let mut events = Vec::with_capacity(3);
+        match epoll::wait(&self.events, spare_capacity(&mut events), Some(&timespec(pause))) {
             Ok(_) => events.iter().any(|event: &epoll::Event| event.data.u64() == STOP),
             Err(_) => false,
         }
