@@ -6,7 +6,9 @@
 //! - *By debt.* Virtual time advances with real time, except while the device is busy. Then, while something is
 //!   runnable, it advances and debt grows by what the device should have done meanwhile; while nothing is runnable,
 //!   debt is paid with virtual time still, and afterwards time counts 1/R. Debt that is left when the device has
-//!   nothing to do any more is dropped, and reported as unpaid.
+//!   nothing to do any more is dropped, and reported as unpaid: its requests would have been done before, and nobody
+//!   would have noticed. But a thread that the last completion woke has waited for it, and would have gone on sooner.
+//!   What it has waited too long is owed to it, and is debt again as soon as the device is busy.
 //! - *By request.* While the device is busy and nothing is runnable, virtual time stands still, and each completion
 //!   that the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
 //!
@@ -95,6 +97,11 @@ pub enum Event {
     Runnable(Wake),
     /// A thread goes on that was blocked since that instant, and no completion ended its wait.
     Slept {
+        /// When it blocked.
+        since: Nanos,
+    },
+    /// A completion has woken a thread that was blocked since that instant, whatever else was runnable.
+    Woken {
         /// When it blocked.
         since: Nanos,
     },
@@ -194,6 +201,14 @@ struct InFlight {
     ceiling: i128,
 }
 
+/// The request after which the device had nothing to do.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    issued: Nanos,
+    completed: Nanos,
+    inverse: i64,
+}
+
 /// Both estimates, in 2^-32 ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
@@ -202,6 +217,13 @@ struct Account {
     /// Virtual time by which the device is behind; below zero for a credit.
     debt: i128,
     unpaid: i128,
+    /// When the device last began to be busy, virtual time by debt then, and debt that came from before.
+    busy_from: (Nanos, i128, i128),
+    /// When the device last had nothing to do: debt that was left, by how much less than real time virtual time had
+    /// advanced while it was busy, and what of the debt is owed.
+    left: i128,
+    saved: i128,
+    owed: i128,
 }
 
 impl Account {
@@ -230,11 +252,31 @@ impl Account {
         self.debt = self.debt.max(0) - paid;
     }
 
-    /// The device has nothing to do any more.
-    fn settle(&mut self) {
-        self.unpaid += self.debt.max(0);
+    /// The device has something to do again.
+    fn begin_busy(&mut self, now: Nanos) {
+        let owed = std::mem::take(&mut self.owed);
+        self.debt += owed;
+        self.busy_from = (now, self.by_debt, owed);
+    }
+
+    /// The device has nothing to do any more. What was owed before still is, as far as it was not paid.
+    fn settle(&mut self, now: Nanos) {
+        self.left = self.debt.max(0);
+        self.unpaid += self.left;
         self.by_debt -= self.debt.min(0);
         self.debt = 0;
+        let (from, by_debt, _) = self.busy_from;
+        let busy = i128::from(now.saturating_sub(from).as_nanos()) * i128::from(NANO);
+        self.saved = busy - (self.by_debt - by_debt);
+        self.owe(0);
+    }
+
+    /// A thread that the last completion woke would have waited so much less.
+    fn owe(&mut self, sooner: i128) {
+        let (.., before) = self.busy_from;
+        let owed = (before + sooner - self.saved).clamp(self.owed, self.left.max(self.owed));
+        self.unpaid -= owed - self.owed;
+        self.owed = owed;
     }
 }
 
@@ -281,6 +323,8 @@ pub struct Dilation {
     thawing: Nanos,
     in_flight: HashMap<u64, InFlight>,
     in_flight_by_direction: [u64; 2],
+    /// As long as the device has nothing to do.
+    last: Option<Last>,
     account: Account,
     ceiling: Ceiling,
     /// Real time in which the device was busy and something else went on, so that the order of things may be another.
@@ -306,6 +350,7 @@ impl Dilation {
             thawing: Nanos::ZERO,
             in_flight: HashMap::with_capacity(1024),
             in_flight_by_direction: [0; 2],
+            last: None,
             account: Account::default(),
             ceiling: Ceiling::default(),
             overlapped: Nanos::ZERO,
@@ -330,6 +375,7 @@ impl Dilation {
                 self.end_wait(wake);
             }
             Event::Slept { since } => self.ceiling.slept(since, self.now),
+            Event::Woken { since } => self.woken(since),
             Event::Blocked if self.runnable => {
                 self.runnable = false;
                 self.begin_wait();
@@ -395,6 +441,11 @@ impl Dilation {
     }
 
     fn issued(&mut self, id: u64, direction: Direction) {
+        if self.in_flight.is_empty() {
+            self.last = None;
+            let now = self.now;
+            self.accounts().for_each(|account| account.begin_busy(now));
+        }
         let by_request = [self.account.by_request, self.waiting.map_or(0, |(full, _)| full.by_request)];
         // A request that is issued again is still the same.
         self.in_flight.entry(id).or_insert_with(|| {
@@ -425,11 +476,24 @@ impl Dilation {
             }
         }
         if self.in_flight.is_empty() {
-            self.account.settle();
-            if let Some((full, _)) = &mut self.waiting {
-                full.settle();
-            }
+            let completed = self.now;
+            self.accounts().for_each(|account| account.settle(completed));
+            self.last = Some(Last { issued: request.issued, completed, inverse: speedup.inverse });
         }
+    }
+
+    /// Of both ways of counting the present wait, if there is one.
+    fn accounts(&mut self) -> impl Iterator<Item = &mut Account> {
+        [Some(&mut self.account), self.waiting.as_mut().map(|(full, _)| full)].into_iter().flatten()
+    }
+
+    /// Had the device been faster, the thread would have waited less: by what its request would have been sooner, but
+    /// not by more than it has waited.
+    fn woken(&mut self, since: Nanos) {
+        let Some(Last { issued, completed, inverse }) = self.last else { return };
+        let nanos = |from: Nanos| i128::from(completed.saturating_sub(from).as_nanos());
+        let sooner = (nanos(since.max(issued)) * i128::from(NANO)).min(nanos(issued) * i128::from(NANO - inverse));
+        self.accounts().for_each(|account| account.owe(sooner));
     }
 
     /// From here on both ways of counting are followed, unless the program is frozen.
@@ -512,8 +576,8 @@ impl Dilation {
     /// What has been found by now. A wait that goes on counts as one for a completion.
     #[must_use]
     pub fn prediction(&self) -> Prediction {
-        let Account { by_debt, by_request, debt, unpaid } = self.account;
-        let (by_debt, unpaid) = (by_debt - debt.min(0), unpaid + debt.max(0));
+        let Account { by_debt, by_request, debt, unpaid, owed, .. } = self.account;
+        let (by_debt, unpaid) = (by_debt - debt.min(0), unpaid + debt.max(0) + owed);
         let elapsed = self.now.saturating_sub(self.began);
         let share = [self.overlapped, elapsed].map(|time| i128::from(time.as_nanos()));
         let margin = by_debt * MARGIN_PER_CENT / 100 * share[0] / share[1].max(1);

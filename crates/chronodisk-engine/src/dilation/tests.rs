@@ -75,6 +75,55 @@ fn debt_of_a_busy_device_is_paid_while_nothing_is_runnable() {
     assert_eq!(after(options(TWICE), &events[..3], 500).by_debt, micros(250));
 }
 
+fn woken(since: u64) -> Event {
+    Event::Woken { since: micros(since) }
+}
+
+#[test]
+fn what_a_thread_has_waited_too_long_beside_another_is_owed_to_it() {
+    // One thread reads four times, another computes for 2 ms beside it. On a device twice as fast both take 2 ms.
+    let events = [
+        (0, RUNS),
+        (0, issued(1)),
+        (1_000, completed(1)),
+        (1_000, woken(0)),
+        (1_000, issued(2)),
+        (2_000, completed(2)),
+        (2_000, woken(1_000)),
+        (2_000, issued(3)),
+        (2_000, Event::Blocked),
+        (3_000, completed(3)),
+        (3_000, RUNS),
+        (3_000, woken(2_000)),
+        (3_000, issued(4)),
+        (3_000, Event::Blocked),
+        (4_000, completed(4)),
+    ];
+    let prediction = after(options(TWICE), &events, 4_000);
+    assert_eq!((prediction.by_debt, prediction.unpaid), (micros(2_000), Nanos::ZERO));
+    // Had it ended with the second request, what is owed would not have been paid.
+    let prediction = after(options(TWICE), &events[..7], 2_000);
+    assert_eq!((prediction.by_debt, prediction.unpaid), (micros(2_000), micros(1_000)));
+}
+
+#[test]
+fn who_waited_for_the_end_of_a_request_only_is_owed_nothing() {
+    // It computes for 900 us beside its own request of 1 ms: on a device twice as fast it would not have waited.
+    let events = [
+        (0, RUNS),
+        (0, issued(1)),
+        (900, Event::Blocked),
+        (1_000, completed(1)),
+        (1_000, RUNS),
+        (1_000, woken(900)),
+        (1_000, issued(2)),
+        (1_000, Event::Blocked),
+        (2_000, completed(2)),
+    ];
+    let prediction = after(options(TWICE), &events, 2_000);
+    assert_eq!((prediction.by_debt, prediction.unpaid), (micros(900 + 500), micros(400)));
+}
+
 #[test]
 fn debt_left_at_the_end_of_busy_is_dropped_and_reported() {
     let events = [(0, RUNS), (0, issued(1)), (1_000, completed(1))];
@@ -260,6 +309,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
         1 => Just(Event::Frozen),
         1 => Just(Event::Thawed),
         1 => (0u64..5_000_000).prop_map(|nanos| Event::Slept { since: Nanos::from_nanos(nanos) }),
+        2 => (0u64..5_000_000).prop_map(|nanos| Event::Woken { since: Nanos::from_nanos(nanos) }),
     ];
     prop::collection::vec((0u64..2_000_000, event), 1..60)
 }

@@ -76,7 +76,8 @@ impl Serving {
 enum State {
     /// Wants a processor for so long.
     Runs(f64),
-    Waits(u64),
+    /// For which request, and since when.
+    Waits(u64, f64),
     /// Until, and since.
     Sleeps(f64, f64),
     Ended,
@@ -172,14 +173,14 @@ impl<'a> Run<'a> {
             thread.next += 1;
             let state = match step {
                 Step::Compute(time) => State::Runs(time),
-                Step::Read(bytes) => State::Waits(self.submit(bytes)),
+                Step::Read(bytes) => State::Waits(self.submit(bytes), self.now),
                 Step::Start(bytes) => {
                     let id = self.submit(bytes);
                     self.threads[index].started.push(id);
                     continue;
                 }
                 Step::Await(number) => match thread.started[number] {
-                    id if self.in_flight.contains_key(&id) => State::Waits(id),
+                    id if self.in_flight.contains_key(&id) => State::Waits(id, self.now),
                     _ => continue,
                 },
                 Step::Sleep(time) => State::Sleeps(self.now + time, self.now),
@@ -274,9 +275,10 @@ impl<'a> Run<'a> {
         }
         for index in 0..self.threads.len() {
             match self.threads[index].state {
-                State::Waits(id) if completed.contains(&id) => {
+                State::Waits(id, since) if completed.contains(&id) => {
                     self.threads[index].state = State::Runs(0.0);
                     self.tell_runnable(Wake::Completion);
+                    self.tell(Event::Woken { since: Nanos::from_nanos(since.round() as u64) });
                 }
                 State::Sleeps(until, since) if until <= self.now + INSTANT => {
                     self.threads[index].state = State::Runs(0.0);

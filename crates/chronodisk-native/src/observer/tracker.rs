@@ -84,10 +84,14 @@ impl Tracker {
         if slept {
             self.event(at, Event::Slept { since });
         }
+        let was_woken = matches!(cause, Cause::Completion | Cause::KernelThread) && since > Nanos::ZERO;
         self.runnable += 1;
         if self.runnable == 1 {
             let by_completion = matches!(cause, Cause::Completion | Cause::KernelThread) || by_supervisor;
             self.event(at, Event::Runnable(if by_completion { Wake::Completion } else { Wake::Other }));
+        }
+        if was_woken {
+            self.event(at, Event::Woken { since });
         }
     }
 
