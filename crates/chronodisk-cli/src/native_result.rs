@@ -105,6 +105,7 @@ pub fn settings_of(attachment: &Attachment) -> NativeResult {
         discard: queue.discard,
         memory_locked: permitted.memory_locked,
         io_flusher: permitted.io_flusher,
+        processors_awake: attachment.processors_awake(),
         late_ns: Nanos::ZERO,
     }
 }

@@ -185,7 +185,10 @@ pub fn serve(arguments: &DeviceArguments, device: &Device, seed: u64) -> Result<
     engine.set_host_clock(Box::new(clock.clone()));
     let index = engine.attach(device.model_with_seed(seed)?);
     let store = Box::new(RamStore::new(size_bytes, budget_bytes));
-    Server::new(engine, index, store, offer, clock, ServerOptions::default()).map_err(cant_serve)
+    // The attachment keeps processors awake. Threads of the server that did so would keep the loop driver's worker from
+    // an idle processor: it would wait behind what computes, for milliseconds.
+    let options = ServerOptions { realtime: false, ..ServerOptions::default() };
+    Server::new(engine, index, store, offer, clock, options).map_err(cant_serve)
 }
 
 impl NativeRun<'_> {

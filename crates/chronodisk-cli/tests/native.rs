@@ -91,6 +91,7 @@ fn a_program_finds_a_file_system_and_its_device_alone_and_leaves_nothing() {
     assert!(rep["native"]["late_ns"].as_u64().unwrap() <= rep["run_time_ns"].as_u64().unwrap(), "{rep}");
     let phases: Vec<&str> = rep["phases"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
     assert_eq!(phases, ["mkfs", "mount", "command", "unmount"]);
+    assert_eq!(rep["native"]["processors_awake"].as_bool(), Some(Path::new("/dev/cpu_dma_latency").exists()));
     native.verify();
 }
 

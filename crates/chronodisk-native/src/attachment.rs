@@ -13,6 +13,7 @@ use rustix::mount::{
 };
 
 use crate::attacher::{Attacher, Spec};
+use crate::awake::Awake;
 use crate::error::{Doing, NativeError};
 use crate::queue::{QueueSettings, Wanted};
 
@@ -27,6 +28,7 @@ pub struct Attachment {
     path: PathBuf,
     settings: QueueSettings,
     permitted: FuseAttachment,
+    awake: Option<Awake>,
 }
 
 /// Makes a block device of this host's kernel from the device that `server` serves and `info` describes.
@@ -61,7 +63,8 @@ pub fn attach(
         },
     };
     let (attacher, path, settings) = Attacher::start(mounted.as_fd(), &spec)?;
-    Ok(Attachment { attacher, path, settings, permitted })
+    // Without it requests are only later.
+    Ok(Attachment { attacher, path, settings, permitted, awake: Awake::ask().ok() })
 }
 
 impl Attachment {
@@ -81,6 +84,12 @@ impl Attachment {
     #[must_use]
     pub fn permitted(&self) -> FuseAttachment {
         self.permitted
+    }
+
+    /// Whether the host's processors are kept from sleeping.
+    #[must_use]
+    pub fn processors_awake(&self) -> bool {
+        self.awake.is_some()
     }
 
     /// Readable when the process that keeps the block device has ended, which it does not do by itself.

@@ -24,6 +24,7 @@
 
 mod attacher;
 mod attachment;
+mod awake;
 mod calibrator;
 mod cgroup;
 mod disk;

@@ -377,6 +377,9 @@ pub struct NativeResult {
     pub memory_locked: bool,
     /// Whether that process was set to write to a block device (`PR_SET_IO_FLUSHER`).
     pub io_flusher: bool,
+    /// Whether the host's processors were kept from sleeping (`/dev/cpu_dma_latency`).
+    #[serde(default)]
+    pub processors_awake: bool,
     /// Time of the program's run in which some request was due and not completed yet. The program has waited for late
     /// requests no longer than this.
     pub late_ns: Nanos,
@@ -387,7 +390,7 @@ impl NativeResult {
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "{}, scheduler {}, read-ahead {} KiB, requests up to {} KiB, {}{}{}",
+            "{}, scheduler {}, read-ahead {} KiB, requests up to {} KiB, {}{}{}{}",
             self.block_device,
             self.scheduler,
             self.read_ahead_kib,
@@ -395,6 +398,7 @@ impl NativeResult {
             self.write_cache,
             if self.discard { ", discard" } else { "" },
             if self.memory_locked { "" } else { ", memory not locked" },
+            if self.processors_awake { "" } else { ", processors may sleep" },
         )
     }
 }
