@@ -301,6 +301,16 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
     return 0;
 }
 
+// In the context of who wakes, which tells the cause.
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task) {
+    if (is_ours(task))
+        runnable(task, cause());
+    return 0;
+}
+
+// Of a thread that was still on its way to sleep when it was woken. A processor that idles and polls wakes threads for
+// others, so this may be in a context that tells nothing.
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(on_wakeup, struct task_struct *task) {
     if (is_ours(task))
