@@ -13,6 +13,9 @@ mod guest {
     mod endings;
     mod exact;
     mod file_systems;
+    mod guides;
+    #[path = "../common/pages.rs"]
+    mod pages;
     mod recorded;
     mod regression;
     mod root;

@@ -82,6 +82,11 @@ fn a_computing_thread_beside_a_reader_is_nearer_with_freezing() {
             let [by_debt, by_request] =
                 [accounted.by_debt, accounted.by_request].map(|time| error(time, truth_ns).abs());
             println!("{latency} us, {speedup} times: {frozen} %, accounted {by_debt} % and {by_request} %");
+            // What gains less is not frozen.
+            if (speedup - 1.0) * latency / 4.0 < 500.0 {
+                assert!(by_debt < 7.0, "{latency} us, {speedup} times: {by_debt} %");
+                continue;
+            }
             assert!(frozen < 0.5 && by_request > 5.0, "{latency} us, {speedup} times: {frozen} %, {by_request} %");
             // Who freezes late: what was not paid before a request completed is paid beside the next one.
             let slow =

@@ -21,13 +21,12 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("observer/observer.bpf.o");
 /// The programs and their tracepoints, in the order in which they are attached. Completions come first: a request that
 /// is issued and completes while the programs are being attached would otherwise stay in flight for ever, and the next
 /// one at its address would be taken for it.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("on_complete", "block_rq_complete"),
     ("on_requeue", "block_rq_requeue"),
     ("on_issue", "block_rq_issue"),
     ("on_switch", "sched_switch"),
     ("on_waking", "sched_waking"),
-    ("on_wakeup", "sched_wakeup"),
     ("on_new", "sched_wakeup_new"),
     ("on_hrtimer", "hrtimer_expire_entry"),
     ("after_hrtimer", "hrtimer_expire_exit"),

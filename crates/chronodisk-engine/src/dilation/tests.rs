@@ -243,10 +243,10 @@ fn the_quantum_follows_the_latency_until_it_is_not_worth_it() {
         play(options, &requests.collect::<Vec<_>>()).quantum()
     };
     assert_eq!(quantum(options(TWICE), 10_000), Some(micros(1_000)));
-    assert_eq!(quantum(options(TWICE), 400), Some(micros(100)));
-    assert_eq!(quantum(options(8.0), 80), Some(micros(140)));
-    assert_eq!(quantum(options(TWICE), 80), Some(micros(20)));
-    assert_eq!(quantum(options(1.9), 80), None);
+    assert_eq!(quantum(options(8.0), 400), Some(micros(700)));
+    assert_eq!(quantum(options(TWICE), 2_000), Some(micros(500)));
+    assert_eq!(quantum(options(1.9), 2_000), None);
+    assert_eq!(quantum(options(TWICE), 80), None);
     assert_eq!(quantum(options(f64::INFINITY), 80), Some(micros(1_000)));
     assert_eq!(quantum(DilationOptions { quantum_max: micros(200), ..options(TWICE) }, 10_000), Some(micros(200)));
     assert_eq!(quantum(DilationOptions { freezes: false, ..options(TWICE) }, 10_000), None);

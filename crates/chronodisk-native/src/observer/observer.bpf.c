@@ -301,20 +301,15 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
     return 0;
 }
 
-// In the context of who wakes, which tells the cause.
+// In the context of who wakes, which tells the cause. Whom the supervisor lets go on counts when it gets a processor:
+// what that takes is not its own time. So does a thread that was still on its way to sleep when it was woken.
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task) {
-    if (is_ours(task))
-        runnable(task, cause());
-    return 0;
-}
-
-// Of a thread that was still on its way to sleep when it was woken. A processor that idles and polls wakes threads for
-// others, so this may be in a context that tells nothing.
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(on_wakeup, struct task_struct *task) {
-    if (is_ours(task))
-        runnable(task, cause());
+    if (!is_ours(task))
+        return 0;
+    enum cause why = cause();
+    if (why != OTHER || bpf_get_current_pid_tgid() >> 32 != server)
+        runnable(task, why);
     return 0;
 }
 

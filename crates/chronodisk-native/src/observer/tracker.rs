@@ -76,7 +76,8 @@ impl Tracker {
 
     fn runnable(&mut self, at: Nanos, cause: Cause, since: Nanos) {
         // The supervisor wakes all that wait in a system call, to stop them or to let them go on.
-        let by_supervisor = cause == Cause::Other && (self.is_frozen || self.frozen_at.is_some_and(|at| since >= at));
+        let by_somebody = cause == Cause::Other || cause == Cause::Started && since > Nanos::ZERO;
+        let by_supervisor = by_somebody && (self.is_frozen || self.frozen_at.is_some_and(|at| since >= at));
         if by_supervisor && self.is_frozen {
             self.counts.interrupted_waits += 1;
         }

@@ -1,0 +1,162 @@
+//! The commands of the guides: the command line takes all of them, and those that need no more than a guest and some
+//! seconds do what their page says.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::pages::{Shown, root, shown};
+use super::support::{Chronodisk, die_with_the_test, text};
+
+/// Parts of commands that are not run here, and why.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("kernel build", "minutes; tests/guest/exact.rs uses what it makes"),
+    ("calibrate", "minutes; tests/guest/calibration.rs runs it with few repetitions"),
+    ("--clock exact", "needs the exact kernel; tests/guest/exact.rs"),
+    ("chronodisk mount", "needs root; tests/native.rs"),
+    ("chronodisk whatif", "needs root; tests/whatif.rs"),
+    ("--attach", "needs root; tests/native.rs"),
+    ("--shadow /dev/", "needs a disk; tests/serve.rs has a file"),
+    ("--tls-certificates", "needs certificates; tests/serve.rs makes some"),
+    ("--vhost-user", "until a machine connects; tests/virtual_machine.rs"),
+    ("--nbd 10809", "until Ctrl-C"),
+    ("--nbd unix:disk.sock #", "until Ctrl-C"),
+    ("--nbd unix:drive.sock", "until Ctrl-C"),
+    ("serve --device first-disk --nbd unix:disk.sock", "until Ctrl-C"),
+    ("emulator-server", "until Ctrl-C; tests/elsewhere.rs"),
+    ("--server ", "needs an emulator server; tests/elsewhere.rs"),
+    ("devices check", "minutes; `make devices-check`"),
+    ("/usr/src/thing", "needs a source tree"),
+    ("devices import", "needs a file of the DiskSim distribution; tests/cmd has small ones"),
+    ("chronodisk validate", "needs a trace of a drive; tests/validate.rs"),
+    ("chronodisk fit", "needs a sweep of a drive; tests/cmd has small ones"),
+    ("usr_0", "needs a trace of the MSR collection; tests/block_traces.rs"),
+    ("battery-backed-ram", "the page makes this profile"),
+    ("age ", "minutes for a drive of this size; tests/cmd ages a small one"),
+    ("aged.state", "needs the state of the command before"),
+    ("qlc-client", "writes 37 GB; cargo bench has it"),
+    ("exec:./mymodel.py", "the page makes this model; tests/elsewhere.rs"),
+    ("exec:./model.py", "needs a model; tests/elsewhere.rs"),
+    ("trace import --journal", "needs a journal that a kill has left; tests/record.rs"),
+    ("trace import --strace", "needs strace; tests/record.rs"),
+    ("trace snapshot /dev/", "needs a disk; tests/guest/call_traces.rs"),
+    ("project.snapshot", "needs the snapshot of the command before"),
+    ("users.calls", "needs the trace of 20 users; tests/guest/call_traces.rs"),
+    ("make -C /mnt/project", "needs a project on the device"),
+    ("--store disk.img", "copies all of /usr/include; tests/guest/stores.rs"),
+    ("cp -r /usr/include", "as long as this host has headers; the demo"),
+    ("--root-files /usr/lib/python3.11", "needs that version of Python; tests/guest/root.rs"),
+    ("depths.toml", "the page has the file; tests/sweep.rs"),
+    ("--device first-disk --device first-disk", "needs mdadm or mkfs.btrfs; tests/guest/file_systems.rs"),
+    ("io-pattern", "five repetitions each; tests/guest/regression.rs"),
+    ("io-baseline.json", "a file that the user commits; tests/guest/regression.rs"),
+    ("make -C /mnt check", "needs a project on the device"),
+    ("verify RUN", "a placeholder"),
+    ("compare BASELINE", "a placeholder"),
+    ("report RUN", "a placeholder"),
+    ("compare RUN", "a placeholder"),
+    ("-- CMD", "a placeholder"),
+    ("disk.image", "needs an image; tests/image.rs"),
+    ("nbdcopy", "needs a disk image of the user's"),
+    ("qemu", "needs a machine's image; tests/virtual_machine.rs"),
+    ("du -s /mnt", "a file system of 10 TiB takes a minute; tests/guest/squash.rs"),
+];
+
+/// What the pages speak of: where a page runs several commands, its files.
+const FILES: &[(&str, &str)] = &[
+    ("job.fio", "[job]\nrw=randwrite\nbs=4k\nsize=256k\nfilename=/mnt/file\n"),
+    ("my-experiment", "#!/bin/sh\nls /dev\n"),
+    ("big.txt", "many words\n"),
+    (
+        "my-array.toml",
+        "name = 'my-array'\nkind = 'array'\ndescription = 'three disks'\nsource = 'a test'\n\
+         validation = 'unvalidated'\nlevel = 'raid5'\nchunk = '64 KiB'\n\
+         members = ['first-disk', 'first-disk', 'first-disk']\n",
+    ),
+];
+
+/// Runs that a page takes for granted.
+const BEFORE: &[(&str, &str)] = &[
+    ("block-traces.md", "chronodisk run -d null --memory 128MiB -- sh -c 'echo 1 >/mnt/file; sync'"),
+    ("reading-a-result.md", "chronodisk run -d null --memory 128MiB --name before --tag nightly -- sync"),
+    ("reading-a-result.md", "chronodisk run -d null --memory 128MiB --name after --tag nightly -- sync"),
+];
+
+#[test]
+fn the_command_line_takes_every_command_of_the_documentation() {
+    let all = shown();
+    assert!(all.len() > 80, "{} commands", all.len());
+    let refused: Vec<String> = all.iter().filter_map(refusal).collect();
+    assert!(refused.is_empty(), "{}", refused.join("\n"));
+}
+
+/// Why the parser refuses it, asked for help instead of running: what stands before is parsed first.
+fn refusal(shown: &Shown) -> Option<String> {
+    let is_program = |word: &&String| *word != "--" && *word != "...";
+    let words: Vec<&String> = shown.words.iter().take_while(is_program).filter(|word| *word != "[--json]").collect();
+    if words.iter().any(|word| word.starts_with('[')) {
+        return None;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    let output = command.args(&words).arg("--help").stdin(Stdio::null()).output().unwrap();
+    (!output.status.success()).then(|| format!("{}\n{}", shown.place(), text(&output.stderr)))
+}
+
+#[test]
+fn the_commands_of_the_guides_run() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let mut by_page: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
+    for command in shown() {
+        by_page.entry(command.page.clone()).or_default().push(command);
+    }
+    let mut count = 0;
+    for (page, commands) in by_page {
+        let directory = chronodisk.path(&page);
+        prepare(&directory);
+        for (_, text) in BEFORE.iter().filter(|(of, _)| *of == page) {
+            let (page, text) = (page.clone(), (*text).to_owned());
+            run(&chronodisk, &directory, &Shown { page, line: 0, text, words: Vec::new() });
+        }
+        for command in commands {
+            if !NOT_RUN.iter().any(|(part, _)| command.text.contains(part)) {
+                run(&chronodisk, &directory, &command);
+                count += 1;
+            }
+        }
+    }
+    assert!(count >= 15, "{count} commands ran");
+}
+
+#[test]
+fn nothing_is_left_out_for_a_reason_that_is_gone() {
+    let all = shown();
+    let unused: Vec<&str> =
+        NOT_RUN.iter().map(|(part, _)| *part).filter(|part| !all.iter().any(|it| it.text.contains(part))).collect();
+    assert!(unused.is_empty(), "no command of the documentation contains {unused:?}");
+}
+
+fn prepare(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    for (name, content) in FILES {
+        let path = directory.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// Runs it as its reader would, by a shell.
+fn run(chronodisk: &Chronodisk, directory: &Path, shown: &Shown) {
+    let executable = Path::new(env!("CARGO_BIN_EXE_chronodisk")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("sh");
+    command.args(["-c", &shown.text]).current_dir(directory).stdin(Stdio::null());
+    command.env("PATH", format!("{}:{path}", executable.display())).env("XDG_STATE_HOME", directory.join("state"));
+    command.env("CHRONODISK_CALIBRATION", chronodisk.calibration()).env("CHRONODISK_ROOT", root());
+    die_with_the_test(&mut command);
+    let output = command.output().unwrap();
+    // A comparison may find that two runs differ, which is no error.
+    let is_comparison = shown.text.contains("--fail-if") && output.status.code() == Some(1);
+    assert!(output.status.success() || is_comparison, "{}\n{}", shown.place(), text(&output.stderr));
+}
