@@ -1,37 +1,49 @@
 """Programs on this machine's own disk, and on a model that a sweep of it was fitted to (Memulator, section 5.4).
 
-The disk is a loop device over a file of it, past the page cache. fio sweeps that device: random and sequential reads
-and writes of several sizes, one at a time, and random reads of 4 KiB several at a time. The fitted table profile has
-the median of each kind and size, and as many channels as a queue was faster than a single request. Then programs run
-on the disk and, by `chronodisk mount`, on the model, in turn: the same mkfs, the same mount options, the same settings
-of the loop device's queue. Its volatile cache is not emptied on either side: the model has none, and so the disk's loop
-device is set to write through.
+The disk is a loop device over a file of it, past the page cache. fio sweeps that device, and a table profile is fitted
+to the sweep (see `common/disk_sweep.py`). Then programs run in turn
 
-What the model can't know is this machine's noise: a virtual disk shares its host, and no two sweeps are the same.
+- on the disk;
+- on the model, by `chronodisk mount`: the same mkfs, the same mount options, the same settings of the loop device;
+- on the model in another network namespace: `chronodisk serve` there, nbdfuse and a loop device here. What a request
+  takes on that way is measured with a device of 1 ms, and given to the server as `--completion-lead`;
+- in a guest on the model, by `chronodisk run`, in the guest's time.
+
+The disk's volatile cache is not emptied on either side: the model has none, and so the disk's loop device is set to
+write through. What the model can't know is this machine's noise: a virtual disk shares its host, and no two sweeps are
+the same.
 """
 
 import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.command import RESULTS, chronodisk, keep, note
+from common.command import RESULTS, chronodisk, chronodisk_with_output, executable, keep, note
 from common.disk_sweep import SWEEP_SECONDS, Point, profile, sweep
 
 SCHEMA = "chronodisk.experiment.reality/1"
 MEBIBYTES = 1536
 PROGRAMS = Path(__file__).parent.parent / "spe" / "programs.py"
-MKFS = ["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
+# Not discarded: what is discarded of the disk's file is a hole, which reads without the disk.
+MKFS = ["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]
 READ_AHEAD_KIB = 128
 REQUEST_KIB = 512
+#: Where the remote server is: a network namespace of its own behind a pair of virtual interfaces.
+NAMESPACE = "chronodisk-reality"
+SERVER_ADDRESS, CLIENT_ADDRESS, PORT = "10.231.77.2", "10.231.77.1", 10809
+GUEST_DIRECTORY = "/mnt"
 #: Percentage points of the interval's ends.
 INTERVAL = 95
 
@@ -68,7 +80,7 @@ def programs(directory: Path) -> dict[str, tuple[str, str]]:
         for line in (
             f"set location {directory}/mail",
             "set number 2000",
-            "set transactions 4000",
+            "set transactions 20000",
             "set size 10000 20000",
             "set seed 42",
             "set buffering false",
@@ -81,10 +93,10 @@ def programs(directory: Path) -> dict[str, tuple[str, str]]:
     mail = f"{files} --filesize=64k --bs=16k --rw=randrw --ioengine=psync --fsync=4"
     return {
         "postmark": (f"mkdir {directory}/mail", f"printf '{postmark}' | postmark >/dev/null && sync -f {directory}"),
-        "webserver": (f"{web} --create_only=1", f"{web} --io_size=100m"),
-        "varmail": (f"{mail} --create_only=1", f"{mail} --io_size=24m"),
-        "tar": (f"cp -r /usr/include/linux {directory}/files", f"tar cf - {directory}/files | cat >/dev/null"),
-        "sqlite": ("true", f"{sys.executable} {PROGRAMS} sqlite {directory}/database 500"),
+        "webserver": (f"{web} --create_only=1", f"{web} --io_size=200m"),
+        "varmail": (f"{mail} --create_only=1", f"{mail} --io_size=96m"),
+        "tar": (f"cp -r /usr/include/c++ {directory}/files", f"tar cf - {directory}/files | cat >/dev/null"),
+        "sqlite": ("true", f"{sys.executable} {PROGRAMS} sqlite {directory}/database 2000"),
     }
 
 
@@ -111,6 +123,91 @@ def on_model(fitted: Path, directory: Path, setup: str, command: str) -> float:
     return float(result["reps"][0]["run_time_ns"]) / 1e9
 
 
+def in_guest(fitted: Path, directory: Path, setup: str, command: str) -> float:
+    """Return the program's seconds of the guest's time."""
+    there = [part.replace(str(directory), GUEST_DIRECTORY) for part in (setup, command)]
+    cold = "sync; echo 3 > /proc/sys/vm/drop_caches"
+    script = f"set -e; {there[0]}; {cold}; begin=$(date +%s.%N); {there[1]}; end=$(date +%s.%N); echo TOOK $begin $end"
+    options = ["--mkfs-options", " ".join(MKFS), "--memory", "1GiB"]
+    output = chronodisk_with_output("run", "--device", str(fitted), *options, "--", "sh", "-c", script)[1]
+    begin, end = next(line for line in output.splitlines() if line.startswith("TOOK ")).split()[1:]
+    return float(end) - float(begin)
+
+
+class Remote:
+    """A server in a network namespace, and a loop device here over nbdfuse."""
+
+    def __init__(self, device: str, lead: str, folder: Path) -> None:
+        """Serve the device."""
+        in_namespace = ["ip", "netns", "exec", NAMESPACE, str(executable()), "serve", "--device", device]
+        where = ["--capacity", f"{MEBIBYTES}MiB", "--nbd", f"{SERVER_ADDRESS}:{PORT}", "--insecure"]
+        result = ["--output", str(folder / "remote"), "--completion-lead", lead]
+        self.server = subprocess.Popen([*in_namespace, *where, *result], stderr=subprocess.DEVNULL)
+        self.directory = folder / "nbdfuse"
+        self.directory.mkdir(exist_ok=True)
+        uri = f"nbd://{SERVER_ADDRESS}:{PORT}"
+        wait = ["nbdinfo", "--size", uri]
+        deadline = time.monotonic() + 20
+        while subprocess.run(wait, capture_output=True, check=False).returncode != 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the remote server does not answer")
+            time.sleep(0.1)
+        self.client = subprocess.Popen(["nbdfuse", str(self.directory), uri])
+        file = self.directory / "nbd"
+        while not file.exists():
+            time.sleep(0.05)
+        self.device = run("losetup", "--find", "--show", "--direct-io=on", file).strip()
+        set_queue(self.device)
+
+    def end(self) -> None:
+        """Take all of it down."""
+        run("losetup", "--detach", self.device)
+        run("umount", self.directory)
+        self.client.wait()
+        self.server.terminate()
+        self.server.wait()
+        shutil.rmtree(self.directory.parent / "remote", ignore_errors=True)
+
+
+@contextmanager
+def network() -> Iterator[None]:
+    """Make the namespace and the interfaces, and remove them."""
+    run("ip", "netns", "add", NAMESPACE)
+    try:
+        run("ip", "link", "add", "chronodisk0", "type", "veth", "peer", "name", "chronodisk1", "netns", NAMESPACE)
+        run("ip", "addr", "add", f"{CLIENT_ADDRESS}/24", "dev", "chronodisk0")
+        run("ip", "link", "set", "chronodisk0", "up")
+        run("ip", "-n", NAMESPACE, "addr", "add", f"{SERVER_ADDRESS}/24", "dev", "chronodisk1")
+        run("ip", "-n", NAMESPACE, "link", "set", "chronodisk1", "up")
+        yield
+    finally:
+        run("ip", "netns", "del", NAMESPACE)
+
+
+def remote_lead(folder: Path) -> str:
+    """Measure what reads of 4 KiB from a device of 1 ms take beyond that, with the server's own estimates off."""
+    remote = Remote("constant-1ms", "0us", folder)
+    try:
+        found = fio(remote.device, "--rw=randread", "--bs=4k")
+        beyond_us = found["lat_ns"]["mean"] / 1e3 - 1000
+        note(f"the way to the remote server and back: {beyond_us:.0f} us")
+        return f"{max(beyond_us, 0):.1f}us"
+    finally:
+        remote.end()
+
+
+def set_queue(device: str) -> None:
+    """Set the loop device's queue as `chronodisk mount` does."""
+    queue = Path("/sys/block") / Path(device).name / "queue"
+    for file_name, value in (
+        ("read_ahead_kb", READ_AHEAD_KIB),
+        ("scheduler", "none"),
+        ("max_sectors_kb", REQUEST_KIB),
+        ("write_cache", "write through"),
+    ):
+        (queue / file_name).write_text(str(value))
+
+
 def interval(values: list[float]) -> list[float]:
     """Return the range of the middle 95 % of resampled medians."""
     stream = random.Random(1)
@@ -119,28 +216,32 @@ def interval(values: list[float]) -> list[float]:
     return [medians[cut], medians[-1 - cut]]
 
 
-def compare(device: str, fitted: Path, directory: Path, pairs: int, only: list[str] | None) -> list[dict[str, Any]]:
-    """Run each program on both in turn."""
+def compare(
+    ways: dict[str, Callable[[str, str], float]], directory: Path, reps: int, only: list[str] | None
+) -> list[dict[str, Any]]:
+    """Run each program in all ways in turn."""
     rows = []
     for name, (setup, command) in programs(directory).items():
         if only and name not in only:
             continue
-        seconds: dict[str, list[float]] = {"disk": [], "model": []}
-        for pair in range(pairs):
-            note(f"{name}: pair {pair + 1} of {pairs}")
-            seconds["disk"].append(on_disk(device, directory, setup, command))
-            seconds["model"].append(on_model(fitted, directory, setup, command))
-        ratios = [model / disk - 1 for disk, model in zip(seconds["disk"], seconds["model"], strict=True)]
-        row = {
-            "program": name,
-            "median_s": {way: statistics.median(values) for way, values in seconds.items()},
-            "values_s": seconds,
-            "error": statistics.median(seconds["model"]) / statistics.median(seconds["disk"]) - 1,
-            "error_of_pairs_interval": interval(ratios),
-            "load": os.getloadavg()[0],
-        }
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for rep in range(reps):
+            note(f"{name}: {rep + 1} of {reps}")
+            for way, measure_in in ways.items():
+                seconds[way].append(measure_in(setup, command))
+        medians = {way: statistics.median(values) for way, values in seconds.items()}
+        row: dict[str, Any] = {"program": name, "median_s": medians, "values_s": seconds, "load": os.getloadavg()[0]}
+        for way in ways:
+            if way != "disk":
+                ratios = [value / disk - 1 for disk, value in zip(seconds["disk"], seconds[way], strict=True)]
+                row.setdefault("error", {})[way] = medians[way] / medians["disk"] - 1
+                row.setdefault("error_of_pairs_interval", {})[way] = interval(ratios)
+        # What the disk itself varies by: no model can be nearer than that.
+        spread = interval([value / medians["disk"] - 1 for value in seconds["disk"]])
+        row["disk_interval"] = spread
         rows.append(row)
-        note(f"{name}: {row['median_s']}, error {row['error']:+.1%}")
+        errors = ", ".join(f"{way} {error:+.1%}" for way, error in row["error"].items())
+        note(f"{name}: {medians['disk']:.3f} s; {errors}; the disk itself {spread[0]:+.1%} to {spread[1]:+.1%}")
     return rows
 
 
@@ -151,7 +252,7 @@ def main() -> None:
     parser.add_argument("--reps", type=int, default=10, help="pairs of each program (10)")
     parser.add_argument("--only", action="append", help="only this program")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
+    with tempfile.TemporaryDirectory(dir=Path(arguments.directory).resolve()) as folder:
         target = Path(folder) / "disk"
         # Bytes and not holes, which a file system would answer by itself.
         with target.open("wb") as file:
@@ -161,23 +262,31 @@ def main() -> None:
             os.fsync(file.fileno())
         device = run("losetup", "--find", "--show", "--direct-io=on", target).strip()
         try:
-            queue = Path("/sys/block") / Path(device).name / "queue"
-            for file_name, value in (
-                ("read_ahead_kb", READ_AHEAD_KIB),
-                ("scheduler", "none"),
-                ("max_sectors_kb", REQUEST_KIB),
-                ("write_cache", "write through"),
-            ):
-                (queue / file_name).write_text(str(value))
+            set_queue(device)
             measured = sweep(partial(measure, device))
             fitted = RESULTS / "reality-profile.toml"
             fitted.write_text(profile(measured, MEBIBYTES))
             directory = Path(folder) / "mount"
             directory.mkdir()
-            rows = compare(device, fitted, directory, arguments.reps, arguments.only)
+            with network():
+                lead = remote_lead(Path(folder))
+                remote = Remote(str(fitted), lead, Path(folder))
+                try:
+                    ways: dict[str, Callable[[str, str], float]] = {
+                        "disk": partial(on_disk, device, directory),
+                        "model": partial(on_model, fitted, directory),
+                        "remote": partial(on_disk, remote.device, directory),
+                        "guest": partial(in_guest, fitted, directory),
+                    }
+                    rows = compare(ways, directory, arguments.reps, arguments.only)
+                finally:
+                    remote.end()
+            # How far the disk has drifted meanwhile.
+            again = sweep(partial(measure, device))
         finally:
             run("losetup", "--detach", device)
-    keep("reality", {"schema": SCHEMA, "pairs": arguments.reps, "sweep": measured, "rows": rows})
+    result = {"schema": SCHEMA, "repetitions": arguments.reps, "sweep": measured, "sweep_afterwards": again}
+    keep("reality", {**result, "remote_lead": lead, "rows": rows})
 
 
 if __name__ == "__main__":
