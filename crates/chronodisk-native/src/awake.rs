@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-/// The kernel's interface for how long a wake-up may take, in microseconds (`Documentation/power/pm_qos_interface.rst`).
+/// The kernel's interface for how long a wake-up may take, in microseconds (its `power/pm_qos_interface.rst`).
 const LATENCY: &str = "/dev/cpu_dma_latency";
 
 /// As long as this lives, idle processors poll for work.

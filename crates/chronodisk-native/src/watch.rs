@@ -99,7 +99,7 @@ impl Watch {
         // By edges: the ring is ready as long as it has events, but only a wake-up of the kernel's counts.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&events, &self.observer, epoll::EventData::new_u64(RING), edges).doing(DOING)?;
-        // epoll's own timeout counts whole milliseconds on older kernels, which is longer than a whole request may take.
+        // epoll's own timeout counts whole milliseconds on older kernels, longer than a whole request may take.
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).doing(DOING)?;
         epoll::add(&events, &timer, epoll::EventData::new_u64(TIMER), edges).doing(DOING)?;
         let supervisor = Supervisor {
