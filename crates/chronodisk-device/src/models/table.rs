@@ -304,7 +304,7 @@ write = 1
     #[test]
     fn depths_that_make_no_sense_are_refused() {
         let refused = |from: &str, to: &str, said: &str| {
-            let error = parsed(&SHARED.replace(from, to)).err().expect("it is refused").to_string();
+            let error = parsed(&SHARED.replace(from, to)).expect_err("it is refused").to_string();
             assert!(error.contains(said), "{error}");
         };
         refused("speed-up = 1", "speed-up = 1\nchannels = 4", "either channels or [[depth]]");
@@ -312,7 +312,7 @@ write = 1
         refused("requests = 4", "requests = 1", "a single request has no gain");
         refused("read = 2", "read = 0", "read");
         let without = SHARED.split("[[depth]]").next().unwrap();
-        assert!(parsed(without).err().expect("no channels").to_string().contains("number of channels, or [[depth]]"));
+        assert!(parsed(without).expect_err("no channels").to_string().contains("number of channels, or [[depth]]"));
     }
 
     #[test]
