@@ -142,9 +142,10 @@ impl Default for DilationOptions {
     }
 }
 
-/// Least quarter of what half of the requests gain for which freezing is worth its cost. Each freeze and thaw moves
-/// virtual time by up to 0.1 ms: on two processors, R = 2, a computing thread beside a reader of 1 ms was 22 % off with
-/// freezing at a quarter of 1 ms and 5 % without, four requests of 80 us at a time 197 % with freezing at 20 us.
+/// Freezing is worth its cost only if a quarter of what half of the requests gain is at least this. Each freeze
+/// and thaw moves virtual time by 0.1 to 0.2 ms. On two processors, R = 2, a computing thread beside a reader of
+/// 1 ms was 22 % off with freezing at a quarter of 1 ms and 5 % without; four requests of 80 us at a time were
+/// 197 % off with freezing at 20 us.
 pub const QUANTUM_MIN: Nanos = Nanos::from_micros(500);
 
 /// By how much of the virtual time low and high are moved apart where the device is busy beside something else: on a
