@@ -63,6 +63,14 @@ def call_traces(result: Result) -> Iterator[Figure]:
     )
 
 
+def host_kernel(result: Result) -> Iterator[Figure]:
+    """The guest's file system beside the host's."""
+    for row in result["rows"]:
+        equal, native = row["equal_percent"], row["two_host_runs_equal_percent"]
+        what = f"{row['title']}: written blocks equal in a guest and on this host (two runs on this host: {native} %)"
+        yield Figure(what, f"{equal:.1f} %", "95 %", equal >= 95)
+
+
 def large_replay(result: Result) -> Iterator[Figure]:
     """A replay of many calls."""
     took, made = result["replay_host_s"], result["replay"]
@@ -304,6 +312,7 @@ def clusters(result: Result) -> Iterator[Figure]:
 #: Files of results, with the title of their section and what makes rows of them.
 SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("call-traces", "System-call traces", call_traces),
+    ("host-kernel", "The guest's ext4 beside this host's", host_kernel),
     ("large-replay", "A large trace of system calls", large_replay),
     ("simulation-1994", "The study of 1994: NVRAM and faster processors", simulation),
     ("spe-synchronous", "What if the disk were faster: synchronous reads", synchronous),

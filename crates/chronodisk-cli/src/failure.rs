@@ -33,12 +33,12 @@ struct Parts {
     status: u8,
     message: String,
     help: Option<String>,
-    place: Option<Place>,
+    place: Option<SourceSpan>,
 }
 
 /// Where in a file the mistake is.
 #[derive(Debug)]
-struct Place {
+struct SourceSpan {
     source: miette::NamedSource<String>,
     span: std::ops::Range<usize>,
     label: String,
@@ -80,8 +80,11 @@ impl Failure {
     #[must_use]
     pub fn place(mut self, file: &str, text: &str, span: std::ops::Range<usize>, label: impl fmt::Display) -> Self {
         let span = span.start.min(text.len())..span.end.min(text.len());
-        self.0.place =
-            Some(Place { source: miette::NamedSource::new(file, text.to_owned()), span, label: label.to_string() });
+        self.0.place = Some(SourceSpan {
+            source: miette::NamedSource::new(file, text.to_owned()),
+            span,
+            label: label.to_string(),
+        });
         self
     }
 

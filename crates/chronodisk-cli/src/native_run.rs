@@ -17,7 +17,7 @@ use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Server, ServerOptions};
 use chronodisk_guest::FileSystem;
-use chronodisk_native::{self as native, Attachment, Ended, NativeError, Observation, Place, Program, Start};
+use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
@@ -144,13 +144,13 @@ impl Interruption {
     }
 }
 
-/// A program and its place.
+/// A program and its scope.
 #[derive(Clone, Copy)]
 pub struct Launch<'a> {
     pub command: &'a [OsString],
     /// Standard output is for the result.
     pub stdout_to_stderr: bool,
-    pub place: &'a Place,
+    pub scope: &'a CommandScope,
     pub interruption: &'a Interruption,
 }
 
@@ -271,9 +271,9 @@ impl Launch<'_> {
     ) -> Result<Ran, Failure> {
         let watch = match predictions.is_empty() {
             true => None,
-            false => Some(self.place.watch(device, predictions).map_err(failure)?),
+            false => Some(self.scope.watch(device, predictions).map_err(failure)?),
         };
-        let started = Program::start(self.place, self.command, device, self.stdout_to_stderr);
+        let started = Program::start(self.scope, self.command, device, self.stdout_to_stderr);
         let mut program = match started.map_err(failure)? {
             Start::Runs(program) => program,
             Start::Refused { status, reason } => {

@@ -7,20 +7,20 @@
 
 #[path = "durability/clients.rs"]
 mod clients;
+#[path = "durability/folder.rs"]
+mod folder;
 #[path = "durability/guest.rs"]
 mod guest;
 #[path = "durability/ledger.rs"]
 mod ledger;
-#[path = "durability/place.rs"]
-mod place;
 #[path = "../../chronodisk-front/tests/common/vhost_guest.rs"]
 mod vhost_guest;
 
 use std::time::Duration;
 
 use clients::Client;
+use folder::TestFolder;
 use ledger::{BLOCKS, Ledger, Random};
-use place::Place;
 
 /// Devices without and with a volatile cache.
 const DEVICES: [(&str, bool); 2] = [("null", false), ("samsung-970-pro", true)];
@@ -38,7 +38,7 @@ fn kills(default: u64) -> u64 {
 }
 
 /// Compares what a served device has with what was promised.
-fn compare(place: &Place, device: &str, store: &[&str], ledger: &mut Ledger) -> Result<(), String> {
+fn compare(place: &TestFolder, device: &str, store: &[&str], ledger: &mut Ledger) -> Result<(), String> {
     let server = place.serve(device, store);
     let mut client = Client::nbd(&place.path("nbd.sock"));
     let contents: Vec<u8> = (0..BLOCKS).step_by(64).flat_map(|block| client.read(block, 64)).collect();
@@ -89,7 +89,7 @@ fn matrix(front: &str) {
             let (mut lost, mut promised) = (Vec::new(), 0);
             let kills = kills(1);
             for kill in 0..kills {
-                let place = Place::new();
+                let place = TestFolder::new();
                 let mut random = Random::new(kill);
                 let mut ledger = Ledger::new(has_cache);
                 // The second life finds what the first one left.
@@ -136,7 +136,7 @@ fn guests_lose_nothing_that_was_promised() {
             let mut lost = Vec::new();
             let kills = kills(1);
             for kill in 0..kills {
-                let place = Place::new();
+                let place = TestFolder::new();
                 let mut ledger = guest::write_until_killed(&place, device, store, has_cache, &mut Random::new(kill));
                 if let Err(text) = compare(&place, device, store, &mut ledger) {
                     lost.push(format!("kill {kill}: {text}"));
@@ -149,7 +149,7 @@ fn guests_lose_nothing_that_was_promised() {
 
 #[test]
 fn a_server_on_a_full_disk_keeps_what_it_acknowledged_and_fails_no_read() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = ["--store", "overflow:small/disk", "--ram-budget", "256KiB"];
     // Its server sees a file system of 1 MiB there.
     let Some(server) = place.serve_on_small_disk("samsung-970-pro", &store) else { return };
@@ -170,7 +170,7 @@ fn a_server_on_a_full_disk_keeps_what_it_acknowledged_and_fails_no_read() {
 
 #[test]
 fn a_server_that_can_not_write_at_its_end_says_so_and_ends_with_status_3() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = place.serve("samsung-970-pro", &["--store", "overflow:disk"]);
     let mut client = Client::nbd(&place.path("nbd.sock"));
     assert_eq!(client.write_alone(BLOCKS, &[1; ledger::BLOCK_BYTES]), 0);

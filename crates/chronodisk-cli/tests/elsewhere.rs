@@ -10,11 +10,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A folder of its own for every test's runs and scripts.
-struct Place(TempDir);
+struct TestFolder(TempDir);
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
-        Place(tempfile::tempdir().unwrap())
+        TestFolder(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -69,11 +69,11 @@ struct Server {
 }
 
 impl Server {
-    fn start(place: &Place, arguments: &[&str]) -> Self {
+    fn start(place: &TestFolder, arguments: &[&str]) -> Self {
         Server::start_at(place, "0", arguments)
     }
 
-    fn start_at(place: &Place, listen: &str, arguments: &[&str]) -> Self {
+    fn start_at(place: &TestFolder, listen: &str, arguments: &[&str]) -> Self {
         let arguments = [&["emulator-server", "--listen", listen], arguments].concat();
         let mut child = place.chronodisk(&arguments).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -111,7 +111,7 @@ fn figures(simulation: &Value) -> Value {
 
 #[test]
 fn at_a_server_with_or_without_speculation_the_figures_are_the_same() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = Server::start(&place, &["--device", "constant-1ms", "--device", "first-disk"]);
     let here = place.simulate("here", &["--device", "first-disk"]);
     let there = place.simulate("there", &["--device", "first-disk", "--server", &server.address]);
@@ -132,7 +132,7 @@ fn at_a_server_with_or_without_speculation_the_figures_are_the_same() {
 
 #[test]
 fn nobody_at_the_address_is_a_sentence_and_status_3() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place.run(&["simulate", "--workload", "random-read", "--server", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(3));
     let stderr = text(&output.stderr);
@@ -142,7 +142,7 @@ fn nobody_at_the_address_is_a_sentence_and_status_3() {
 
 #[test]
 fn a_server_without_devices_says_so() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = Server::start(&place, &[]);
     let output = place.run(&["simulate", "--workload", "random-read", "--server", &server.address]);
     assert_eq!(output.status.code(), Some(2));
@@ -151,7 +151,7 @@ fn a_server_without_devices_says_so() {
 
 #[test]
 fn a_server_that_dies_ends_the_simulation_in_time() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut server = Server::start(&place, &["--device", "first-disk"]);
     let arguments = ["simulate", "--workload", "random-read", "-n", "100000000", "--reconnect-timeout", "500ms"];
     let mut client = place.chronodisk(&[&arguments[..], &["--server", &server.address]].concat());
@@ -166,7 +166,7 @@ fn a_server_that_dies_ends_the_simulation_in_time() {
 #[test]
 fn the_python_disk_is_its_twin_to_the_nanosecond() {
     let Some(program) = example("one_platter.py") else { return };
-    let place = Place::new();
+    let place = TestFolder::new();
     let twin = python_folder().join("examples/one-platter.toml");
     let twin = twin.to_str().unwrap();
     let here = place.simulate("rust", &["--device", twin]);
@@ -183,7 +183,7 @@ fn the_python_disk_is_its_twin_to_the_nanosecond() {
 }
 
 /// A model whose class has this body besides a device.
-fn script(place: &Place, body: &str) -> String {
+fn script(place: &TestFolder, body: &str) -> String {
     let text = format!(
         "#!/usr/bin/env python3\nimport os, sys, time\nfrom chronodisk.model import *\n\n\
          class Bad(QueueModel):\n    device = Device(name='bad', capacity_sectors=4096)\n    \
@@ -214,7 +214,7 @@ fn a_model_that_misbehaves_is_named_with_what_it_did() {
         (advance("return [Completion(0, (1 << 64) - 1)]"), "end of time"),
     ];
     for (body, reason) in cases {
-        let place = Place::new();
+        let place = TestFolder::new();
         let device = script(&place, &body);
         // Long enough for Python to start on a busy machine, where it is not waited for to the end.
         let timeout = if reason.starts_with("no answer") { "5s" } else { "120s" };
@@ -229,7 +229,7 @@ fn a_model_that_misbehaves_is_named_with_what_it_did() {
 
 #[test]
 fn a_program_that_is_no_model_is_refused() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for (command, reason) in [
         ("exec:./missing", "the program was not found"),
         ("exec:true", "the program ended (exit status 0)"),
@@ -265,7 +265,7 @@ fn within(most: Duration, mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// A model that starts another program, whose number it writes into a file.
-fn model_with_a_child(place: &Place) -> (String, PathBuf) {
+fn model_with_a_child(place: &TestFolder) -> (String, PathBuf) {
     let Some(program) = example("one_platter.py") else { return Default::default() };
     let (script, number) = (place.path("parent.sh"), place.path("child"));
     let text = format!("#!/bin/sh\nsleep 1000 &\necho $! > {}\n{program}\n", number.display());
@@ -276,7 +276,7 @@ fn model_with_a_child(place: &Place) -> (String, PathBuf) {
 
 #[test]
 fn what_a_model_has_started_ends_with_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (device, number) = model_with_a_child(&place);
     if device.is_empty() {
         return;
@@ -289,7 +289,7 @@ fn what_a_model_has_started_ends_with_it() {
 
 #[test]
 fn what_a_model_has_started_ends_when_chronodisk_is_killed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (device, number) = model_with_a_child(&place);
     if device.is_empty() {
         return;
@@ -322,7 +322,7 @@ translation = { allocation = "dynamic", collector = "greedy", collect-below = 8 
 
 #[test]
 fn a_device_that_takes_more_memory_than_there_is_for_it_is_refused_before_it_is_built() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let profile = place.path("large.toml");
     std::fs::write(&profile, LARGE_FLASH).unwrap();
     let server = Server::start(&place, &["--model-memory", "64 MiB", "--device", "constant-1ms"]);
@@ -339,7 +339,7 @@ fn a_device_that_takes_more_memory_than_there_is_for_it_is_refused_before_it_is_
 
 #[test]
 fn the_first_sigterm_ends_a_server_whose_clients_are_at_work() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut server = Server::start(&place, &["--device", "first-disk"]);
     let arguments = ["simulate", "--workload", "random-read", "-n", "100000000", "--reconnect-timeout", "500ms"];
     let clients: Vec<Child> = (0..3)
@@ -358,7 +358,7 @@ fn the_first_sigterm_ends_a_server_whose_clients_are_at_work() {
 
 #[test]
 fn beyond_the_loopback_interface_clients_have_to_be_known() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let refused = place.run(&["emulator-server", "--listen", "0.0.0.0:0", "--device", "constant-1ms"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--token FILE"), "{}", text(&refused.stderr));
@@ -380,7 +380,7 @@ fn beyond_the_loopback_interface_clients_have_to_be_known() {
     }
 }
 
-fn token(place: &Place, name: &str, secret: &str) -> String {
+fn token(place: &TestFolder, name: &str, secret: &str) -> String {
     let path = place.path(name);
     std::fs::write(&path, secret).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -388,7 +388,7 @@ fn token(place: &Place, name: &str, secret: &str) -> String {
 }
 
 /// An authority with certificates for a server at 127.0.0.1 and for a client, in one directory.
-fn certificates(place: &Place) -> String {
+fn certificates(place: &TestFolder) -> String {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
     let directory = place.path("certificates");
     std::fs::create_dir(&directory).unwrap();
@@ -410,7 +410,7 @@ fn certificates(place: &Place) -> String {
 
 #[test]
 fn a_token_lets_in_who_has_it_and_nobody_else() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (ours, other) = (token(&place, "ours", "0123456789abcdef"), token(&place, "other", "fedcba9876543210"));
     let server = Server::start(&place, &["--device", "first-disk", "--token", &ours]);
     let address = server.address.clone();
@@ -444,7 +444,7 @@ fn a_token_lets_in_who_has_it_and_nobody_else() {
 
 #[test]
 fn with_certificates_both_sides_are_known_and_the_connection_is_encrypted() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let both = certificates(&place);
     // The authority alone, without a certificate of the client's own.
     let anonymous = place.path("anonymous");
@@ -467,7 +467,7 @@ fn with_certificates_both_sides_are_known_and_the_connection_is_encrypted() {
 
 #[test]
 fn a_socket_in_the_file_system_is_local_and_leaves_nothing_behind() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let path = place.path("socket");
     let address = format!("unix:{}", path.display());
     for _ in 0..2 {

@@ -1,8 +1,12 @@
-//! The documents: the reference of commands in `docs/commands.md` is what the commands themselves say, each page is in
-//! the book, and each link leads somewhere.
+//! The documents: the reference of commands in `docs/commands.md` is what the commands themselves say, that of keys in
+//! `docs/profile-keys.md` is what the readers of profiles ask for, each page is in the book, and each link leads
+//! somewhere.
 //!
-//! After a change of an option, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes it anew;
-//! read the difference before you commit it.
+//! After a change of an option or a key, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes
+//! both anew; read the difference before you commit it.
+
+#[path = "reference/keys.rs"]
+mod keys;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -19,13 +23,25 @@ fn the_reference_is_what_the_commands_say() {
     let mut page = HEAD.to_owned();
     describe(&[], &mut page);
     assert!(page.matches("\n## ").count() > 15, "{page}");
-    let path = root().join("docs/commands.md");
+    compare("docs/commands.md", &page);
+}
+
+/// Compares a page that is generated with the file, or writes it.
+fn compare(file: &str, page: &str) {
+    let path = root().join(file);
     if std::env::var_os("CHRONODISK_REGENERATE").is_some() {
-        std::fs::write(&path, &page).unwrap();
+        std::fs::write(&path, page).unwrap();
     }
     let there = std::fs::read_to_string(&path).unwrap_or_default();
     let differs = there.lines().zip(page.lines()).find(|(there, page)| there != page);
-    assert!(there == page, "docs/commands.md: {differs:?}; CHRONODISK_REGENERATE=1 writes it anew");
+    assert!(there == page, "{file}: {differs:?}; CHRONODISK_REGENERATE=1 writes it anew");
+}
+
+#[test]
+fn the_keys_of_profiles_are_what_their_readers_ask_for() {
+    let page = keys::page();
+    assert!(page.matches("\n## ").count() > 12, "{page}");
+    compare("docs/profile-keys.md", &page);
 }
 
 #[test]

@@ -23,11 +23,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// A folder of its own for every test's runs, sockets and files.
-struct Place(tempfile::TempDir);
+struct TestFolder(tempfile::TempDir);
 
-impl Place {
+impl TestFolder {
     fn new() -> Self {
-        Place(tempfile::tempdir().unwrap())
+        TestFolder(tempfile::tempdir().unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -154,7 +154,7 @@ const EPERM: u32 = 1;
 
 #[test]
 fn the_program_of_run_gets_the_address_and_its_status_is_ours() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let command = "echo \"$uri\"; test -S \"$unixsocket\" && exit 7";
     let arguments = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:a b", "--run", command];
     let output = place.run(&arguments);
@@ -177,7 +177,7 @@ fn the_program_of_run_gets_the_address_and_its_status_is_ours() {
 #[test]
 fn a_signal_ends_it_in_order_and_the_log_can_be_verified() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        let place = Place::new();
+        let place = TestFolder::new();
         let server = place.serve(&["--device", "constant-100us"]);
         let mut client = place.connect();
         for index in 0..20 {
@@ -199,7 +199,7 @@ fn a_signal_ends_it_in_order_and_the_log_can_be_verified() {
 #[test]
 fn what_was_flushed_survives_a_kill_and_what_ended_in_order_survives_whole() {
     for store in ["disk", "overflow:disk"] {
-        let place = Place::new();
+        let place = TestFolder::new();
         let arguments = ["--device", "null", "--store", store, "--durable"];
         let budget = ["--ram-budget", "1MiB"];
         let arguments = if store == "disk" { arguments.to_vec() } else { [&arguments[..], &budget].concat() };
@@ -231,7 +231,7 @@ fn what_was_flushed_survives_a_kill_and_what_ended_in_order_survives_whole() {
 
 #[test]
 fn a_second_run_is_preloaded_with_what_the_first_used() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let arguments = ["--device", "constant-1ms", "--store", "overflow:disk", "--ram-budget", "1MiB"];
     // Four times what fits into memory, in an order without locality.
     let offset = |index: u64| (index * 389 % 1024) * 4096;
@@ -264,7 +264,7 @@ fn fio_finds_what_it_wrote_with_32_requests_at_once() {
         println!("SKIPPED: no fio with an engine for NBD (Debian: apt-get install fio)");
         return;
     }
-    let place = Place::new();
+    let place = TestFolder::new();
     // The first has fewer bytes in memory than it serves; the second completes in another order than that of arrival.
     for (device, store, count) in [("constant-100us", "overflow:bytes", "4000"), ("mems-g2", "ram", "1000")] {
         let fio = format!(
@@ -283,7 +283,7 @@ fn fio_finds_what_it_wrote_with_32_requests_at_once() {
 
 #[test]
 fn a_read_only_device_refuses_writes_and_serves_reads() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = place.serve(&["--device", "null", "--read-only"]);
     let mut client = place.connect();
     assert_eq!(client.write(0, &[1; 512]), EPERM);
@@ -296,7 +296,7 @@ fn a_read_only_device_refuses_writes_and_serves_reads() {
 
 #[test]
 fn wrong_usage_says_what_was_expected() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let base = ["serve", "--device", "null", "--capacity", "1MiB"];
     for (arguments, message) in [
         (&[][..], "--nbd"),

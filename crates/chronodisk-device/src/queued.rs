@@ -44,7 +44,7 @@ pub struct QueuedDevice<S> {
     now: Nanos,
     channels: Channels,
     due: EventQueue<(RequestId, Status)>,
-    statistics: Statistics,
+    statistics: QueueStatistics,
 }
 
 impl<S: Service> QueuedDevice<S> {
@@ -60,7 +60,7 @@ impl<S: Service> QueuedDevice<S> {
             now: Nanos::ZERO,
             channels: Channels::new(channels),
             due: EventQueue::new(),
-            statistics: Statistics::default(),
+            statistics: QueueStatistics::default(),
         }
     }
 }
@@ -151,14 +151,14 @@ impl Channels {
 
 /// What has been asked of the device so far; a request counts in full once it has arrived.
 #[derive(Clone, Debug, Default)]
-struct Statistics {
+struct QueueStatistics {
     requests: [u64; Op::ALL.len()],
     sectors: [u64; Op::ALL.len()],
     busy: Nanos,
     queued: Nanos,
 }
 
-impl Statistics {
+impl QueueStatistics {
     fn count(&mut self, request: &Request, arrival: Nanos, start: Nanos, end: Nanos) {
         self.requests[request.op as usize] += 1;
         self.sectors[request.op as usize] += u64::from(request.sectors);

@@ -7,20 +7,20 @@ use crate::root::RootChoice;
 use crate::settle::Settled;
 
 /// Bytes that need not be UTF-8: arguments, paths, the environment.
-pub(crate) type Bytes = Vec<u8>;
+pub(crate) type ByteString = Vec<u8>;
 
 /// Everything that the guest's first process must know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GuestSpec {
     /// Command and arguments.
-    pub command: Vec<Bytes>,
+    pub command: Vec<ByteString>,
     /// Whether the command is this executable, which replays system calls as the calling user by itself.
     pub replays: bool,
     /// Whether the command's system calls are recorded.
     pub records: bool,
     /// `NAME=VALUE` of each variable.
-    pub environment: Vec<Bytes>,
-    pub working_directory: Bytes,
+    pub environment: Vec<ByteString>,
+    pub working_directory: ByteString,
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
@@ -55,7 +55,7 @@ pub(crate) struct GuestSpec {
     /// Where the guest kernel's modules are, in the host's tree; `None` if it needs none.
     pub modules: Option<String>,
     /// Modules of the user's own, as paths of the host's tree.
-    pub own_modules: Vec<Bytes>,
+    pub own_modules: Vec<ByteString>,
 }
 
 /// An instant of the guest's life, by the guest's own time stamp counter.

@@ -3,7 +3,7 @@
 //! - [`attach`] makes a block device of this host's kernel from a server: the server answers FUSE, whose one file is
 //!   the device's bytes, and a loop device is made of that file. No mount point is needed: the file system is never put
 //!   anywhere.
-//! - [`Place`] is where a command runs: a mount namespace and a cgroup of its own.
+//! - [`CommandScope`] is where a command runs: a mount namespace and a cgroup of its own.
 //! - [`Program`] is the command, from its start to the end of all of its processes.
 //! - The *watchdog* ([`native_watchdog`]) is a process in a session of its own. When the process that started it ends,
 //!   by whatever means, it ends the command's processes and removes their cgroup. Everything else goes with that
@@ -33,10 +33,10 @@ mod file_system;
 mod helper;
 mod loop_device;
 mod observer;
-mod place;
 mod program;
 mod queue;
 mod record;
+mod scope;
 mod watch;
 mod watchdog;
 
@@ -46,9 +46,9 @@ pub use calibrator::{Requests, native_calibrator};
 pub use disk::Disk;
 pub use error::NativeError;
 pub use file_system::{make, mount, run_setup, unmount};
-pub use place::Place;
 pub use program::{Ended, Program, Start};
 pub use queue::QueueSettings;
-pub use record::{Recorded, Recording, Statistics, record};
+pub use record::{Recorded, Recording, RecordingSummary, record};
+pub use scope::CommandScope;
 pub use watch::{Observation, Watch, Watching};
 pub use watchdog::native_watchdog;

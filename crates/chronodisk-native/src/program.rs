@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Doing, NativeError};
-use crate::place::Place;
+use crate::scope::CommandScope;
 
 /// Variable of the command's environment that names the block device.
 pub(crate) const DEVICE_VARIABLE: &str = "CHRONODISK_DEVICE";
@@ -23,7 +23,7 @@ pub(crate) const DEVICE_VARIABLE: &str = "CHRONODISK_DEVICE";
 pub struct Program<'a> {
     child: Child,
     pidfd: OwnedFd,
-    place: &'a Place,
+    scope: &'a CommandScope,
     /// The host's monotonic clock when it began.
     began: Duration,
 }
@@ -59,20 +59,20 @@ pub enum Ended {
 }
 
 impl<'a> Program<'a> {
-    /// Starts a command in `place`, with the block device `device` in its environment.
+    /// Starts a command in `scope`, with the block device `device` in its environment.
     ///
     /// # Errors
     /// If the host refuses a process.
     #[allow(unsafe_code)]
     pub fn start(
-        place: &'a Place,
+        scope: &'a CommandScope,
         command: &[OsString],
         device: &Path,
         stdout_to_stderr: bool,
     ) -> Result<Start<'a>, NativeError> {
         const DOING: &str = "starting the command";
         let (first, rest) = command.split_first().expect("a command has a word");
-        let processes = place.cgroup.processes()?;
+        let processes = scope.cgroup.processes()?;
         let (times, tell_time) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).doing(DOING)?;
         let mut starter = Command::new(first);
         starter.args(rest).env(DEVICE_VARIABLE, device);
@@ -112,7 +112,7 @@ impl<'a> Program<'a> {
             _ => Duration::from_nanos(u64::from_ne_bytes(nanos)),
         };
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
-        Ok(Start::Runs(Program { child, pidfd, place, began }))
+        Ok(Start::Runs(Program { child, pidfd, scope, began }))
     }
 
     /// The host's monotonic clock (`CLOCK_MONOTONIC`) at its start.
@@ -133,7 +133,7 @@ impl<'a> Program<'a> {
         most: Option<Duration>,
     ) -> Result<Option<Ended>, NativeError> {
         let most = most.map(|most| Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() });
-        let watchdog = self.place.watchdog.pidfd();
+        let watchdog = self.scope.watchdog.pidfd();
         // In place of one that is not there, the watchdog is watched twice.
         let mut events = [self.pidfd.as_fd(), watchdog, helper.unwrap_or(watchdog), watched]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -159,7 +159,7 @@ impl<'a> Program<'a> {
 
     /// Ends all processes of the command, those that it left behind included. Says whether they have gone.
     pub fn end_all(mut self) -> bool {
-        let gone = self.place.cgroup.end();
+        let gone = self.scope.cgroup.end();
         let _ = self.child.wait();
         gone
     }

@@ -19,7 +19,7 @@ use rustix::time::{
 use crate::error::{Doing, NativeError};
 use crate::observer::tracker::Tracker;
 use crate::observer::{Observer, WakeUp};
-use crate::place::Place;
+use crate::scope::CommandScope;
 
 /// How often the ring of events is emptied at least, so that it never becomes full.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -61,16 +61,16 @@ pub struct Observation {
     pub supervisor_cpu: Duration,
 }
 
-impl Place {
-    /// Tries whether commands of this place can be watched at all, before any has begun.
+impl CommandScope {
+    /// Tries whether commands of this scope can be watched at all, before any has begun.
     ///
     /// # Errors
-    /// As [`Place::watch`] has them.
+    /// As [`CommandScope::watch`] has them.
     pub fn expect_watchable(&self) -> Result<(), NativeError> {
         self.watch(Path::new("/dev/null"), Vec::new()).map(drop)
     }
 
-    /// Prepares to watch the next command of this place on the block device `device`.
+    /// Prepares to watch the next command of this scope on the block device `device`.
     ///
     /// Only the first of the options may freeze it.
     ///

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use chronodisk_native::{Recorded, Recording, Statistics, record};
+use chronodisk_native::{Recorded, Recording, RecordingSummary, record};
 use chronodisk_trace::calls::{CallRecord, CallTrace, Validator, read_journal};
 
 /// The test programs, compiled.
@@ -25,7 +25,7 @@ fn programs() -> &'static Path {
         .1
 }
 
-fn recorded(command: &[OsString], mount: &Path) -> (Statistics, CallTrace) {
+fn recorded(command: &[OsString], mount: &Path) -> (RecordingSummary, CallTrace) {
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
     let mount = std::fs::canonicalize(mount).unwrap();

@@ -150,6 +150,10 @@ fn render_rep(run: &RunResult, rep: &RepResult) -> String {
     if rep.server.is_none() {
         facts.row(["untimed host files", &untimed]);
     }
+    let statistic = |name: &str| rep.model_statistics.get(name).map(|&count| size(count as u64));
+    if let (Some(written), Some(stored)) = (statistic("squash-written [bytes]"), statistic("squash-stored [bytes]")) {
+        facts.row(["squashed", &format!("{written} written to the device, {stored} stored")]);
+    }
     if let Some(first) = &rep.dropped_files.first {
         let dropped = format!("{}, {first} first: --host-writes keeps them", rep.dropped_files.count);
         facts.row(["dropped files", &dropped]);

@@ -62,6 +62,17 @@ fn repetitions_are_told_apart_and_end_with_their_mean() {
 }
 
 #[test]
+fn a_squashed_device_says_what_was_written_and_what_is_stored() {
+    let mut run = run("a", "null", &[1_000], &some_records());
+    assert!(!render_run_summary(&run).contains("squashed"));
+    let statistics = &mut run.reps[0].model_statistics;
+    statistics.insert("squash-written [bytes]".to_owned(), (3_u64 << 30) as f64);
+    statistics.insert("squash-stored [bytes]".to_owned(), f64::from(5 << 20));
+    let text = render_run_summary(&run);
+    assert!(text.contains("squashed            3 GiB written to the device, 5 MiB stored"), "{text}");
+}
+
+#[test]
 fn a_simulation_reads_like_this() {
     let options = [("depth".to_owned(), 32.into()), ("block-size".to_owned(), "16KiB".into())].into();
     let records = &some_records()[..3];

@@ -322,7 +322,7 @@ fn volumes(group: &[(String, Value)], uuid: &[u8], start_bytes: u64, end_bytes: 
     ) else {
         return wrong("there is no place or no size of an extent");
     };
-    let place = Place { own, first_bytes, extent_bytes, start_bytes, end_bytes };
+    let place = ExtentRange { own, first_bytes, extent_bytes, start_bytes, end_bytes };
     let others: HashSet<&str> = used_by_others(group);
     let (mut found, mut segments) = (Physical::default(), 0);
     for (name, logical) in sections_of(group, "logical_volumes") {
@@ -366,7 +366,7 @@ fn names(value: &Value) -> Vec<&str> {
 }
 
 /// Where extents of a physical volume lie.
-struct Place<'a> {
+struct ExtentRange<'a> {
     /// Its name in the metadata.
     own: &'a str,
     first_bytes: u64,
@@ -375,7 +375,7 @@ struct Place<'a> {
     end_bytes: u64,
 }
 
-impl Place<'_> {
+impl ExtentRange<'_> {
     /// Where a logical volume lies, or why it is not understood.
     fn volume(&self, logical: &Section) -> Result<Volume, String> {
         let mut segments: Vec<_> = sections(logical).map(|(_, segment)| segment).collect();

@@ -306,6 +306,16 @@ impl Drop for Lock {
     }
 }
 
+/// Where the run of a cell is until the cell is done.
+struct Partial {
+    /// A folder that is removed in any case.
+    around: PathBuf,
+    /// The run's folder in it.
+    run: PathBuf,
+    /// Where the run is kept.
+    kept: PathBuf,
+}
+
 /// Removes what cells that were killed left behind.
 fn remove_leftovers(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory.join("runs")) else { return };
@@ -349,11 +359,13 @@ impl Task {
         let elsewhere = self.profile_elsewhere(&mut arguments)?;
         let partial = match &self.runs {
             Some(runs) => {
-                fs::create_dir_all(runs).map_err(|error| SweepError::io("create", runs, &error))?;
-                let partial = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
+                // A run is called what its folder is called while it runs.
+                let around = runs.join(format!("{}.{}.partial", self.name, std::process::id()));
+                fs::create_dir_all(&around).map_err(|error| SweepError::io("create", &around, &error))?;
+                let partial = around.join(&self.name);
                 let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
                 arguments.insert(before, format!("--output={}", partial.display()));
-                Some((partial, runs.join(&self.name)))
+                Some(Partial { around, run: partial, kept: runs.join(&self.name) })
             }
             None => None,
         };
@@ -369,7 +381,7 @@ impl Task {
             self.shell("teardown", teardown)?;
         }
         if stop.load(Ordering::Relaxed) {
-            partial.iter().for_each(|(partial, _)| drop(fs::remove_dir_all(partial)));
+            partial.iter().for_each(|partial| drop(fs::remove_dir_all(&partial.around)));
             return Ok(None);
         }
         let status = {
@@ -393,9 +405,12 @@ impl Task {
             (0, None) => Some("it printed no result".to_owned()),
             _ => Some(tail(&output.stderr)),
         };
-        if let Some((partial, kept)) = partial.filter(|(partial, _)| partial.exists()) {
-            let _ = fs::remove_dir_all(&kept);
-            fs::rename(&partial, &kept).map_err(|error| SweepError::io("write", &kept, &error))?;
+        if let Some(Partial { around, run, kept }) = partial {
+            if run.exists() {
+                let _ = fs::remove_dir_all(&kept);
+                fs::rename(&run, &kept).map_err(|error| SweepError::io("write", &kept, &error))?;
+            }
+            let _ = fs::remove_dir_all(&around);
         }
         Ok(Some(Done {
             key: self.key.clone(),

@@ -292,9 +292,8 @@ fn calibrated() -> Check {
         (Some(_), None) => fine("calibration", FOR, "there"),
         (None, Some(_)) => fine("calibration", FOR, "of another machine, kernel or version")
             .lacks(State::Optional, "chronodisk calibrate"),
-        (None, None) => {
-            fine("calibration", FOR, "none; kernel time counts a tenth").lacks(State::Optional, "chronodisk calibrate")
-        }
+        (None, None) => fine("calibration", FOR, "none; kernel time by built-in costs")
+            .lacks(State::Optional, "chronodisk calibrate"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use chronodisk_native::Place;
+use chronodisk_native::CommandScope;
 use chronodisk_report::{EndedBy, RunResult, read_log, render_run_summary};
 use clap::Args;
 
@@ -63,7 +63,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     runs::expect_place(&directory)?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let place = Place::make("mount").map_err(failure)?;
+    let scope = CommandScope::make("mount").map_err(failure)?;
     let mut result = native_result(&NativeSetting {
         directory: &directory,
         device: &device,
@@ -81,7 +81,7 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
         launch: Launch {
             command: &arguments.command,
             stdout_to_stderr: arguments.json,
-            place: &place,
+            scope: &scope,
             interruption: &interruption,
         },
     };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
-use chronodisk_native::{self as native, Disk, Place};
+use chronodisk_native::{self as native, CommandScope, Disk};
 use chronodisk_report::plot_curves;
 use chronodisk_sim::Nanos;
 use clap::{Args, Subcommand, ValueEnum};
@@ -161,11 +161,11 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
-    let place = Place::make("whatif").map_err(failure)?;
-    place.expect_watchable().map_err(failure)?;
+    let scope = CommandScope::make("whatif").map_err(failure)?;
+    scope.expect_watchable().map_err(failure)?;
     let mut runs = Runs {
         arguments: &arguments,
-        place: &place,
+        scope: &scope,
         interruption: &interruption,
         done: 0,
         of: arguments.runs_per_rep(&twins) * arguments.reps,
@@ -253,7 +253,7 @@ const THAW_COST_MAX: Nanos = Nanos::from_micros(100);
 /// All runs, one after the other.
 struct Runs<'a> {
     arguments: &'a Arguments,
-    place: &'a Place,
+    scope: &'a CommandScope,
     interruption: &'a Interruption,
     done: u32,
     of: u32,
@@ -302,7 +302,7 @@ impl Runs<'_> {
         let launch = Launch {
             command: &self.arguments.command,
             stdout_to_stderr: self.arguments.json,
-            place: self.place,
+            scope: self.scope,
             interruption: self.interruption,
         };
         let ran = match subject {

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
+use crate::folder::{TestFolder, signal};
 use crate::ledger::{BLOCKS, Ledger, Random};
-use crate::place::{Place, signal};
 
 /// Writes past the guest's page cache. Each line tells that a write has completed or that a flush has, and names the
 /// last write.
@@ -40,7 +40,13 @@ pub fn can_run() -> bool {
 }
 
 /// Runs the program, kills every process of the run, and tells what was promised until then.
-pub fn write_until_killed(place: &Place, device: &str, store: &[&str], has_cache: bool, random: &mut Random) -> Ledger {
+pub fn write_until_killed(
+    place: &TestFolder,
+    device: &str,
+    store: &[&str],
+    has_cache: bool,
+    random: &mut Random,
+) -> Ledger {
     let (blocks, how) = (BLOCKS.to_string(), if has_cache { "flushes" } else { "writes" });
     let start = ["run", "--device", device, "--capacity", "16MiB", "--fs", "none"];
     let program = ["--", "python3", "-c", PROGRAM, &blocks, how];

@@ -61,6 +61,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("disk.image", "needs an image; tests/image.rs"),
     ("nbdcopy", "needs a disk image of the user's"),
     ("qemu", "needs a machine's image; tests/virtual_machine.rs"),
+    ("--capacity 100TB", "minutes; tests/guest/squash.rs makes a smaller one"),
     ("du -s /mnt", "a file system of 10 TiB takes a minute; tests/guest/squash.rs"),
 ];
 
@@ -69,6 +70,16 @@ const FILES: &[(&str, &str)] = &[
     ("job.fio", "[job]\nrw=randwrite\nbs=4k\nsize=256k\nfilename=/mnt/file\n"),
     ("my-experiment", "#!/bin/sh\nls /dev\n"),
     ("big.txt", "many words\n"),
+    (
+        "commits.sh",
+        "{ echo 'CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER);'\n\
+         for id in $(seq 20); do echo \"INSERT INTO account VALUES ($id, 100);\"; done; } | sqlite3 /mnt/bank.db\n",
+    ),
+    (
+        "database.toml",
+        "command = 'run'\nseeds = 1\n[options]\nfs = 'ext4'\ncapacity = '4GB'\ncmd = 'sh commits.sh'\n\
+         [axes]\ndevice = ['cheetah-9lp', 'nearline-20tb', 'sd-card-a1', 'wd-zn540', 'intel-p3700']\n",
+    ),
     (
         "my-array.toml",
         "name = 'my-array'\nkind = 'array'\ndescription = 'three disks'\nsource = 'a test'\n\

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use super::certificates::certify;
-use super::{Place, text};
+use super::{TestFolder, text};
 
 /// Whether the host has the program; says visibly when it has not.
 fn has(program: &str, package: &str) -> bool {
@@ -14,15 +14,15 @@ fn has(program: &str, package: &str) -> bool {
     found
 }
 
-fn certified() -> Place {
-    let place = Place::new();
+fn certified() -> TestFolder {
+    let place = TestFolder::new();
     std::fs::create_dir(place.path("tls")).unwrap();
     certify(&place.path("tls"));
     place
 }
 
 /// Serves for a shell command.
-fn captive(place: &Place, tls: &[&str], command: &str) -> Output {
+fn captive(place: &TestFolder, tls: &[&str], command: &str) -> Output {
     let base = ["serve", "--device", "null", "--capacity", "4MiB", "--nbd", "unix:socket", "--no-realtime"];
     place.run(&[&base[..], tls, &["--run", command]].concat())
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::{Client, Place, Serving, text};
+use super::{Client, Serving, TestFolder, text};
 
 #[test]
 fn whoever_can_reach_the_device_from_elsewhere_must_show_a_certificate() {
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::create_dir(place.path("tls")).unwrap();
     super::certificates::certify(&place.path("tls"));
     let base = ["serve", "--device", "null", "--capacity", "1MiB", "--run", "true"];
@@ -42,7 +42,7 @@ fn whoever_can_reach_the_device_from_elsewhere_must_show_a_certificate() {
 
 #[test]
 fn a_second_server_leaves_the_pidfile_of_the_first() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let first = place.serve(&["--device", "null"]);
     let number = fs::read_to_string(place.path("pid")).unwrap();
     assert_eq!(number.trim(), first.0.id().to_string());
@@ -65,7 +65,7 @@ fn a_second_server_leaves_the_pidfile_of_the_first() {
 
 #[test]
 fn a_start_that_fails_leaves_no_store_behind() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let base = ["serve", "--device", "null", "--capacity", "1MiB", "--run", "true"];
     for store in ["disk", "overflow:disk"] {
         for (wrong, status) in [("unix:no/such/folder", 3), ("198.51.100.1:1", 3)] {
@@ -91,7 +91,7 @@ fn a_start_that_fails_leaves_no_store_behind() {
 
 #[test]
 fn a_plot_that_cannot_be_written_is_refused_before_the_run() {
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::write(place.path("disk"), [0; 1 << 16]).unwrap();
     let shadow = ["serve", "--device", "null", "--nbd", "unix:s", "--shadow", "disk", "--run", "touch begun"];
     let output = place.run(&[&shadow[..], &["--plot", "no/folder/p.svg"]].concat());
@@ -102,7 +102,7 @@ fn a_plot_that_cannot_be_written_is_refused_before_the_run() {
 
 /// Starts a server in a mount namespace of its own, with a full file system of 1 MiB in the folder `small`; `None`,
 /// and a word about it, if this host does not permit that.
-fn serve_on_a_small_disk(place: &Place, arguments: &str) -> Option<Child> {
+fn serve_on_a_small_disk(place: &TestFolder, arguments: &str) -> Option<Child> {
     fs::create_dir(place.path("small")).unwrap();
     let mut permitted = Command::new("unshare");
     permitted.args(["-Urm", "mount", "-t", "tmpfs", "none"]).arg(place.path("small"));
@@ -121,7 +121,7 @@ fn serve_on_a_small_disk(place: &Place, arguments: &str) -> Option<Child> {
 
 #[test]
 fn a_full_disk_at_the_end_loses_no_figures() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let fill = "nbdkit --version >/dev/null 2>&1; head -c 2M /dev/zero > small/fill; true";
     let arguments = format!("--device null --nbd unix:s --output small/run --json --run '{fill}'");
     let Some(server) = serve_on_a_small_disk(&place, &arguments) else { return };
@@ -137,7 +137,7 @@ fn a_full_disk_at_the_end_loses_no_figures() {
 
 #[test]
 fn a_store_that_cannot_be_closed_is_a_failure_that_is_told() {
-    let place = Place::new();
+    let place = TestFolder::new();
     // A device with a volatile cache, so that nothing need be in the file before a flush.
     let arguments = ["--device", "nearline-20tb", "--nbd", "unix:s", "--pidfile", "pid", "--store", "overflow:disk"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));

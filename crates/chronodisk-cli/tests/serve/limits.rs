@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::{Client, Place, Serving, text};
+use super::{Client, Serving, TestFolder, text};
 
 /// A line of `/proc/PID/status` in bytes.
 fn memory_bytes(server: &Serving, name: &str) -> u64 {
@@ -14,7 +14,7 @@ fn memory_bytes(server: &Serving, name: &str) -> u64 {
 
 #[test]
 fn idle_clients_take_little_memory_and_give_back_what_they_took() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = place.serve(&["--device", "null"]);
     let begun = memory_bytes(&server, "VmRSS");
     let mut clients: Vec<Client> = (0..256).map(|_| place.connect()).collect();
@@ -43,7 +43,7 @@ fn idle_clients_take_little_memory_and_give_back_what_they_took() {
 
 #[test]
 fn large_writes_of_many_clients_wait_for_the_memory_that_they_may_fill() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let arguments = ["--device", "null", "--capacity", "64MiB", "--client-memory", "128MiB"];
     let server = place.serve_exactly(&arguments);
     let begun = memory_bytes(&server, "VmRSS");
@@ -68,7 +68,7 @@ fn large_writes_of_many_clients_wait_for_the_memory_that_they_may_fill() {
 
 #[test]
 fn a_client_that_holds_memory_for_which_others_wait_is_disconnected() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = place.serve_exactly(&["--device", "null", "--capacity", "64MiB", "--client-memory", "64MiB"]);
     let data = vec![7; 32 << 20];
     // The beginnings of two requests have claimed all that there is.
@@ -92,7 +92,7 @@ fn a_client_that_holds_memory_for_which_others_wait_is_disconnected() {
 
 #[test]
 fn too_few_descriptors_are_named_with_the_limit_and_the_remedy() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let limited = |limit: u32, connections: &str| {
         let serve = format!(
             "ulimit -n {limit}; exec {} serve --device null --capacity 1MiB --nbd unix:s --connections {connections} \

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Client, Place, READ, Serving, text};
+use super::{Client, READ, Serving, TestFolder, text};
 
 impl Serving {
     /// A line of proc(5)'s `status`, in bytes.
@@ -31,7 +31,7 @@ const BESIDE_THE_BUDGET_BYTES: u64 = 64 << 20;
 
 #[test]
 fn memory_stays_within_the_budget_and_a_constant_whatever_the_number_of_requests() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let budget_bytes = 8 << 20;
     let pages = 4 * budget_bytes / 4096;
     let store = ["--store", "overflow:disk", "--ram-budget", "8MiB", "--capacity", "64MiB"];

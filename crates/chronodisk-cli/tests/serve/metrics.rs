@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{ChildStderr, Stdio};
 
-use super::{Place, Serving};
+use super::{Serving, TestFolder};
 
 /// Reads lines of standard error up to the one that says where the page is.
 fn address(server: &mut Serving) -> (String, BufReader<ChildStderr>) {
@@ -35,7 +35,7 @@ fn scrape(address: &str) -> (String, BTreeMap<String, f64>) {
 
 #[test]
 fn a_scraper_gets_what_the_clients_did() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let store = ["--store", "overflow:disk", "--ram-budget", "1MiB"];
     let mut server = place.serve(&[&["--device", "constant-1ms", "--metrics", "0", "--stats"], &store[..]].concat());
     let (address, mut rest) = address(&mut server);
@@ -82,7 +82,7 @@ fn a_scraper_gets_what_the_clients_did() {
 
 #[test]
 fn a_line_of_figures_comes_every_second() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let base = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:socket", "--stats"];
     let mut server = place.chronodisk(&base).stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(server.stderr.take().unwrap()).lines();

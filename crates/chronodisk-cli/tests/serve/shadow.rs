@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use super::{Place, text};
+use super::{TestFolder, text};
 
 const LEN: usize = 8 << 20;
 
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestFolder {
+    let place = TestFolder::new();
     fs::write(place.path("disk"), vec![0; LEN]).unwrap();
     place
 }

@@ -94,7 +94,10 @@ impl FindMembers for MemberProfiles<'_> {
             (names @ [_, ..], false) => names.iter().map(|name| self.find(fields, "members", name)).collect(),
             ([], true) => {
                 let member = self.one(fields, "member")?;
+                // `members` may stand for both.
+                fields.amend(|asked| asked.is_required = false);
                 let count = fields.count("count", 1..=u32::try_from(most).unwrap_or(u32::MAX))?;
+                fields.amend(|asked| asked.is_required = false);
                 Ok(vec![member; count as usize])
             }
             ([], false) => Err(fields.error("expected `members = [..]`, or `member` and `count`")),
@@ -157,7 +160,7 @@ impl<'a> MemberProfiles<'a> {
         if let Some(carried) = self.carried.iter_mut().find(|carried| carried.name == name) {
             carried.used = true;
             let label = format!("{}, member-profile {name}", fields.file());
-            return Profile::parse_from(&carried.text, &label, within);
+            return Profile::parse_from(&carried.text, &label, within, None);
         }
         let profile = if Profile::is_path(name) {
             let Some(directory) = origin.directory else {
@@ -170,7 +173,7 @@ impl<'a> MemberProfiles<'a> {
             let source = builtin::source(name)
                 .ok_or_else(|| builtin::no_such(name))
                 .map_err(|error| ProfileError { help: error.help, ..fields.error_at(key, error.message) })?;
-            Profile::parse_from(&source.text, &source.label, within)?
+            Profile::parse_from(&source.text, &source.label, within, None)?
         };
         self.append(fields, name, profile.text())?;
         Ok(profile)

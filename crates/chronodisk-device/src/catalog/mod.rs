@@ -38,7 +38,7 @@ use toml::de::DeTable;
 pub use builtin::BuiltinProfile;
 pub use published::{HeldOut, Published, PublishedRate};
 
-use crate::fields::{Document, Fields, ProfileError};
+use crate::fields::{Document, Fields, KeyLog, ProfileError, ProfileKey};
 use crate::models::blueprint::{Blueprint, BuildOptions, Design};
 use crate::models::disk::Drive;
 use crate::models::{array, host_queue};
@@ -125,10 +125,26 @@ impl Profile {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, file_label: &str) -> Result<Profile, ProfileError> {
-        Profile::parse_from(text, file_label, Origin::outermost(None, &Cell::new(MAX_PROFILES)))
+        Profile::parse_from(text, file_label, Origin::outermost(None, &Cell::new(MAX_PROFILES)), None)
     }
 
-    fn parse_from(text: &str, file_label: &str, origin: Origin<'_>) -> Result<Profile, ProfileError> {
+    /// The keys that the readers of this profile ask for, in their order: those of its kind, whether they are there or
+    /// not. Keys that only matter beside others are asked for beside those.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ProfileKey> {
+        let keys = KeyLog::default();
+        let budget = Cell::new(MAX_PROFILES);
+        let origin = Origin::outermost(None, &budget);
+        Profile::parse_from(self.text(), self.name(), origin, Some(&keys)).expect("this text has been read before");
+        keys.into_keys()
+    }
+
+    fn parse_from(
+        text: &str,
+        file_label: &str,
+        origin: Origin<'_>,
+        keys: Option<&KeyLog>,
+    ) -> Result<Profile, ProfileError> {
         if text.len() > MAX_TEXT_BYTES {
             let limit = Bytes(MAX_TEXT_BYTES as u64);
             return Err(ProfileError::whole(
@@ -136,7 +152,7 @@ impl Profile {
                 format!("longer than {limit}, the most that a profile may have"),
             ));
         }
-        let document = Document { file: file_label, text };
+        let document = Document { file: file_label, text, keys };
         let table = DeTable::parse(text).map_err(|error| {
             let place = error.span().unwrap_or(0..0);
             document.error(&place, error.message().replace('\n', "; "))
@@ -379,7 +395,7 @@ impl Profile {
         let mut bytes = Vec::new();
         file.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
         let text = String::from_utf8(bytes).map_err(|_| ProfileError::whole(label, "not a text in UTF-8"))?;
-        Profile::parse_from(&text, label, origin(path.parent()))
+        Profile::parse_from(&text, label, origin(path.parent()), None)
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Plan {
 pub(super) struct Step {
     pub(super) gap: Gap,
     op: Op,
-    place: Place,
+    place: StartingPoint,
     blocks: u32,
     fua: bool,
     priority: Priority,
@@ -61,7 +61,7 @@ impl Gap {
 
 /// Where on the device a request begins.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum StartingPoint {
     Start,
     End,
     /// Where the request before it ended.
@@ -103,12 +103,12 @@ impl Step {
         let length = u64::from(self.blocks).clamp(1, units);
         let latest = units - length;
         let start = match (self.place, last) {
-            (Place::Start, _) => 0,
-            (Place::End, _) => latest,
-            (Place::Sequential, Some(last)) => last.end().0 / unit,
-            (Place::Same, Some(last)) => last.lba.0 / unit,
-            (Place::Sequential | Place::Same, None) => 0,
-            (Place::Anywhere(index), _) => index.index(usize::try_from(units).unwrap_or(usize::MAX)) as u64,
+            (StartingPoint::Start, _) => 0,
+            (StartingPoint::End, _) => latest,
+            (StartingPoint::Sequential, Some(last)) => last.end().0 / unit,
+            (StartingPoint::Same, Some(last)) => last.lba.0 / unit,
+            (StartingPoint::Sequential | StartingPoint::Same, None) => 0,
+            (StartingPoint::Anywhere(index), _) => index.index(usize::try_from(units).unwrap_or(usize::MAX)) as u64,
         };
         common(start.min(latest) * unit, u32::try_from(length * unit).unwrap_or(u32::MAX / 2))
     }
@@ -125,10 +125,12 @@ impl Step {
         const MANAGED: [Op; 4] = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose];
         let count = (info.capacity_sectors / zones.size_sectors).max(1);
         let zone = match self.place {
-            Place::Anywhere(index) => index.index(usize::try_from(count).unwrap_or(usize::MAX)) as u64,
-            Place::End => count - 1,
+            StartingPoint::Anywhere(index) => index.index(usize::try_from(count).unwrap_or(usize::MAX)) as u64,
+            StartingPoint::End => count - 1,
             // Some zones often, so that they fill.
-            Place::Start | Place::Sequential | Place::Same => u64::from(self.blocks / 8 % 3) % count,
+            StartingPoint::Start | StartingPoint::Sequential | StartingPoint::Same => {
+                u64::from(self.blocks / 8 % 3) % count
+            }
         };
         let lba = zone * zones.size_sectors;
         let block = info.logical_block_bytes / chronodisk_sim::SECTOR_BYTES as u32;
@@ -159,11 +161,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Op::WriteZeroes),
     ];
     let place = prop_oneof![
-        1 => Just(Place::Start),
-        1 => Just(Place::End),
-        3 => Just(Place::Sequential),
-        1 => Just(Place::Same),
-        4 => any::<Index>().prop_map(Place::Anywhere),
+        1 => Just(StartingPoint::Start),
+        1 => Just(StartingPoint::End),
+        3 => Just(StartingPoint::Sequential),
+        1 => Just(StartingPoint::Same),
+        4 => any::<Index>().prop_map(StartingPoint::Anywhere),
     ];
     let blocks = prop_oneof![4 => 1u32..=64, 2 => 65u32..=4_096, 1 => 4_097u32..=65_536];
     let priority = prop_oneof![1 => Just(Priority::Idle), 6 => Just(Priority::Normal), 1 => Just(Priority::High)];

@@ -3,6 +3,7 @@
 //! The lowest layer of profiles: it knows no kind of model.
 
 mod error;
+mod keys;
 
 use std::ops::{Range, RangeInclusive};
 
@@ -12,6 +13,8 @@ use toml::de::{DeTable, DeValue};
 use crate::quantity::{Quantity, parse_decimal};
 use error::is_slip_of;
 pub use error::{ProfileError, nearest};
+pub(crate) use keys::KeyLog;
+pub use keys::ProfileKey;
 
 /// Most channels that a profile may ask for.
 pub(crate) const MAX_CHANNELS: u32 = 65_536;
@@ -20,6 +23,8 @@ pub(crate) const MAX_CHANNELS: u32 = 65_536;
 pub(crate) struct Document<'a> {
     pub(crate) file: &'a str,
     pub(crate) text: &'a str,
+    /// Takes each key that is asked for.
+    pub(crate) keys: Option<&'a KeyLog>,
 }
 
 impl Document<'_> {
@@ -49,13 +54,24 @@ pub(crate) struct Fields<'a> {
     document: &'a Document<'a>,
     table: &'a DeTable<'a>,
     span: Range<usize>,
+    /// Keys of the tables that lead to this one, joined by dots.
+    path: String,
     known: Vec<&'static str>,
     appended: String,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn new(document: &'a Document<'a>, table: &'a DeTable<'a>, span: Range<usize>) -> Self {
-        Fields { document, table, span, known: Vec::new(), appended: String::new() }
+        Fields { document, table, span, path: String::new(), known: Vec::new(), appended: String::new() }
+    }
+
+    /// A table that is the value of `key` in this one.
+    fn inner(&self, key: &str, table: &'a DeTable<'a>, span: Range<usize>) -> Self {
+        let path = match self.path.as_str() {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
+        };
+        Fields { path, ..Fields::new(self.document, table, span) }
     }
 
     /// An error about the table as a whole.
@@ -94,7 +110,7 @@ impl<'a> Fields<'a> {
 
     /// A number with a unit, or `default` if the key is missing.
     pub(crate) fn quantity_or<T: Quantity>(&mut self, key: &'static str, default: T) -> Result<T, ProfileError> {
-        match self.optional(key)? {
+        match self.optional(key, T::EXPECTED)? {
             Some(value) => self.read_quantity(key, value),
             None => Ok(default),
         }
@@ -112,13 +128,14 @@ impl<'a> Fields<'a> {
         key: &'static str,
         range: RangeInclusive<u32>,
     ) -> Result<Option<u32>, ProfileError> {
-        self.optional(key)?.map(|value| self.read_count(key, value, range)).transpose()
+        let value = self.optional(key, &format!("a whole number from {} to {}", range.start(), range.end()))?;
+        value.map(|value| self.read_count(key, value, range)).transpose()
     }
 
     /// A plain factor from 0.001 to 1,000,000 in thousandths, or one if the key is missing.
     pub(crate) fn factor_thousandths(&mut self, key: &'static str) -> Result<u64, ProfileError> {
         const EXPECTED: &str = "a factor from 0.001 to 1000000";
-        let Some(value) = self.optional(key)? else { return Ok(1_000) };
+        let Some(value) = self.optional(key, EXPECTED)? else { return Ok(1_000) };
         let digits = match value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
             DeValue::Float(number) => number.as_str(),
@@ -141,17 +158,23 @@ impl<'a> Fields<'a> {
         if entries.is_empty() || entries.len() > most {
             return Err(self.error_at(key, format!("{} entries; expected {expected}", entries.len())));
         }
-        let document = self.document;
         let table = |entry: &'a Spanned<DeValue<'a>>| match entry.get_ref() {
-            DeValue::Table(table) => Ok(Fields::new(document, table, entry.span())),
-            other => Err(document.error(&entry.span(), format!("{}; expected a table", describe(other)))),
+            DeValue::Table(table) => Ok(self.inner(key, table, entry.span())),
+            other => Err(self.document.error(&entry.span(), format!("{}; expected a table", describe(other)))),
         };
         entries.iter().map(table).collect()
     }
 
     /// Makes a key known without reading it.
     pub(crate) fn know(&mut self, key: &'static str) {
-        self.known.push(key);
+        self.asked(key, None, false);
+    }
+
+    /// Corrects what a reference says about the key that was asked for last.
+    pub(crate) fn amend(&self, amend: impl FnOnce(&mut ProfileKey)) {
+        if let Some(keys) = self.document.keys {
+            keys.amend(amend);
+        }
     }
 
     /// Whether the table has the key; asking does not make it known.
@@ -171,17 +194,18 @@ impl<'a> Fields<'a> {
 
     /// True or false, or `default` if the key is missing.
     pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Result<bool, ProfileError> {
-        match self.optional(key)?.map(Spanned::get_ref) {
+        const EXPECTED: &str = "true or false";
+        match self.optional(key, EXPECTED)?.map(Spanned::get_ref) {
             None => Ok(default),
             Some(DeValue::Boolean(flag)) => Ok(*flag),
-            Some(other) => Err(self.mismatch(key, other, "true or false")),
+            Some(other) => Err(self.mismatch(key, other, EXPECTED)),
         }
     }
 
     /// A plain number from zero on in millionths, if the key is there.
     pub(crate) fn optional_millionths(&mut self, key: &'static str) -> Result<Option<u64>, ProfileError> {
         const EXPECTED: &str = "a number such as 0.75";
-        let Some(value) = self.optional(key)? else { return Ok(None) };
+        let Some(value) = self.optional(key, EXPECTED)? else { return Ok(None) };
         let digits = match value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
             DeValue::Float(number) => number.as_str(),
@@ -194,10 +218,10 @@ impl<'a> Fields<'a> {
 
     /// The table `[key]`, if it is there.
     pub(crate) fn optional_table(&mut self, key: &'static str) -> Result<Option<Fields<'a>>, ProfileError> {
-        self.known.push(key);
+        self.asked(key, Some("a table"), false);
         let Some(value) = self.table.get(key) else { return Ok(None) };
         match value.get_ref() {
-            DeValue::Table(table) => Ok(Some(Fields::new(self.document, table, value.span()))),
+            DeValue::Table(table) => Ok(Some(self.inner(key, table, value.span()))),
             other => Err(self.mismatch(key, other, &format!("a table [{key}]"))),
         }
     }
@@ -205,6 +229,7 @@ impl<'a> Fields<'a> {
     /// The table `[key]`.
     pub(crate) fn table(&mut self, key: &'static str) -> Result<Fields<'a>, ProfileError> {
         let table = self.optional_table(key)?;
+        self.amend(|asked| asked.is_required = true);
         table.ok_or_else(|| self.error(format!("the table [{key}] is missing")))
     }
 
@@ -215,7 +240,7 @@ impl<'a> Fields<'a> {
         most: usize,
         expected: &str,
     ) -> Result<&'a [Spanned<DeValue<'a>>], ProfileError> {
-        let Some(value) = self.optional(key)? else { return Ok(&[]) };
+        let Some(value) = self.optional(key, expected)? else { return Ok(&[]) };
         match value.get_ref() {
             DeValue::Array(entries) if entries.len() <= most => Ok(entries),
             DeValue::Array(entries) => {
@@ -304,8 +329,13 @@ impl<'a> Fields<'a> {
 
     /// As [`tables`](Self::tables), but none if the key is missing.
     pub(crate) fn tables_or_none(&mut self, key: &'static str, most: usize) -> Result<Vec<Fields<'a>>, ProfileError> {
-        self.known.push(key);
-        if self.has(key) { self.tables(key, most) } else { Ok(Vec::new()) }
+        if !self.has(key) {
+            self.asked(key, Some(&format!("tables [[{key}]]")), false);
+            return Ok(Vec::new());
+        }
+        let tables = self.tables(key, most);
+        self.amend(|asked| asked.is_required = false);
+        tables
     }
 
     /// One of the named values.
@@ -321,7 +351,8 @@ impl<'a> Fields<'a> {
         choices: &[(&str, T)],
         default: T,
     ) -> Result<T, ProfileError> {
-        self.optional(key)?.map_or(Ok(default), |value| self.read_choice(key, value, choices))
+        let value = self.optional(key, &one_of(choices))?;
+        value.map_or(Ok(default), |value| self.read_choice(key, value, choices))
     }
 
     fn read_choice<T: Copy>(
@@ -385,20 +416,49 @@ impl<'a> Fields<'a> {
     }
 
     /// The value of `key`, without the table that may carry its source.
-    fn optional(&mut self, key: &'static str) -> Result<Option<&'a Spanned<DeValue<'a>>>, ProfileError> {
+    fn optional(
+        &mut self,
+        key: &'static str,
+        expected: &str,
+    ) -> Result<Option<&'a Spanned<DeValue<'a>>>, ProfileError> {
+        self.asked(key, Some(expected), false);
+        self.value(key)
+    }
+
+    fn required(&mut self, key: &'static str, expected: &str) -> Result<&'a Spanned<DeValue<'a>>, ProfileError> {
+        self.asked(key, Some(expected), true);
+        self.value(key)?.ok_or_else(|| self.missing(key, expected))
+    }
+
+    /// Makes a key known.
+    fn asked(&mut self, key: &'static str, expected: Option<&str>, is_required: bool) {
         self.known.push(key);
+        let Some(keys) = self.document.keys else { return };
+        // The value itself, if it is written beside its source.
+        let plain = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
+            DeValue::Table(table) => table.get("value").map_or(value.span(), Spanned::span),
+            _ => value.span(),
+        };
+        let written = |value| self.document.text.get(plain(value)).map(str::to_owned);
+        keys.note(ProfileKey {
+            table: self.path.clone(),
+            name: key,
+            expected: expected.map(str::to_owned),
+            is_required,
+            value: self.table.get(key).and_then(written),
+        });
+    }
+
+    fn value(&self, key: &str) -> Result<Option<&'a Spanned<DeValue<'a>>>, ProfileError> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let DeValue::Table(table) = value.get_ref() else { return Ok(Some(value)) };
-        let mut sourced = Fields::new(self.document, table, value.span());
+        let plain = Document { keys: None, ..*self.document };
+        let mut sourced = Fields::new(&plain, table, value.span());
         sourced.text("source")?;
         sourced.known.push("value");
         let inner = table.get("value").ok_or_else(|| sourced.error("`value` is missing beside `source`"))?;
         sourced.finish()?;
         Ok(Some(inner))
-    }
-
-    fn required(&mut self, key: &'static str, expected: &str) -> Result<&'a Spanned<DeValue<'a>>, ProfileError> {
-        self.optional(key)?.ok_or_else(|| self.missing(key, expected))
     }
 
     /// A key that is missing, with one that is there and looks like it: keys that nobody has asked for yet are among
@@ -467,7 +527,7 @@ pub(crate) fn with_fields<R>(
     text: &str,
     read: impl FnOnce(&mut Fields<'_>) -> Result<R, ProfileError>,
 ) -> Result<R, ProfileError> {
-    let document = Document { file: "test.toml", text };
+    let document = Document { file: "test.toml", text, keys: None };
     let table = DeTable::parse(text).expect("it is TOML");
     let mut fields = Fields::new(&document, table.get_ref(), 0..0);
     let value = read(&mut fields)?;

@@ -41,7 +41,7 @@ pub struct SimpleDisk {
     phase: u128,
     arm: Track,
     reading_on: Option<ReadingOn>,
-    statistics: Statistics,
+    statistics: SimpleDiskStatistics,
 }
 
 /// What never changes.
@@ -68,7 +68,7 @@ struct ReadingOn {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Statistics {
+struct SimpleDiskStatistics {
     seeks: u64,
     seek_cylinders: u64,
     seek_time: Nanos,
@@ -103,7 +103,7 @@ impl SimpleDisk {
         let turn = u64::try_from(parts.spiral.turn()).expect("a turn has 6·10¹³ positions");
         let phase = u128::from(RandomStream::new(seed, "simple-disk", "phase").below(turn));
         let arm = Track { cylinder: 0, head: 0 };
-        SimpleDisk { parts, phase, arm, reading_on: None, statistics: Statistics::default() }
+        SimpleDisk { parts, phase, arm, reading_on: None, statistics: SimpleDiskStatistics::default() }
     }
 
     /// Positions the arm, waits for the platter, moves the data.

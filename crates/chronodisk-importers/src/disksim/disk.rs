@@ -3,7 +3,7 @@
 use chronodisk_device::ProfileError;
 use chronodisk_device::disk::*;
 
-use super::lexer::{Place, Resolver, shown};
+use super::lexer::{Resolver, SourcePosition, shown};
 use super::reader::{Reader, Shape};
 use super::seek::parse_seek_curve;
 use super::unused;
@@ -25,7 +25,7 @@ pub(super) struct Surroundings {
 
 /// Where each field of the parameters comes from, so that what the model refuses is found in the file.
 #[derive(Default)]
-struct Origins(Vec<(String, Place, String)>);
+struct Origins(Vec<(String, SourcePosition, String)>);
 
 impl Origins {
     fn add(&mut self, path: impl Into<String>, reader: &Reader<'_>, name: &str) {
@@ -33,7 +33,7 @@ impl Origins {
     }
 
     /// The origin of `field` or of what it is a part of.
-    fn find(&self, field: &str) -> Option<&(String, Place, String)> {
+    fn find(&self, field: &str) -> Option<&(String, SourcePosition, String)> {
         self.0.iter().filter(|origin| field.starts_with(origin.0.as_str())).max_by_key(|origin| origin.0.len())
     }
 }

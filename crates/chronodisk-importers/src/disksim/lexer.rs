@@ -19,7 +19,7 @@ const MAX_FILES: usize = 64;
 
 /// Where something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePosition {
     /// Index into the list of files that were read.
     pub file: u16,
     /// Counted from 1.
@@ -45,7 +45,7 @@ pub type Resolver<'a> = dyn FnMut(&str, &str) -> Result<SourceFile, String> + 'a
 /// A token and where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    pub(super) place: Place,
+    pub(super) place: SourcePosition,
     pub(super) kind: Kind,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Lexed {
     pub(super) labels: Vec<String>,
     pub(super) tokens: Vec<Token>,
     /// Just after the last token, for errors about what is missing there.
-    pub(super) end: Place,
+    pub(super) end: SourcePosition,
 }
 
 /// A file that is being read: what is left of it.
@@ -81,7 +81,7 @@ pub(super) fn tokens(top: SourceFile, resolve: &mut Resolver<'_>) -> Result<Lexe
     let mut lexer = Lexer { labels: Vec::new(), stack: Vec::new(), total_bytes: 0 };
     lexer.open(top, None)?;
     let mut tokens = Vec::new();
-    let mut end = Place { file: 0, line: 1, column: 1 };
+    let mut end = SourcePosition { file: 0, line: 1, column: 1 };
     while let Some(open) = lexer.stack.last_mut() {
         let Some(token) = open.next() else {
             end = open.place();
@@ -111,7 +111,7 @@ struct Lexer {
 }
 
 impl Lexer {
-    fn open(&mut self, file: SourceFile, named_at: Option<Place>) -> Result<(), ProfileError> {
+    fn open(&mut self, file: SourceFile, named_at: Option<SourcePosition>) -> Result<(), ProfileError> {
         let refuse = |message: String| match named_at {
             Some(place) => error(&self.labels, place, message),
             None => ProfileError::whole(&file.label, message),
@@ -138,8 +138,8 @@ impl Lexer {
 }
 
 impl Open {
-    fn place(&self) -> Place {
-        Place { file: self.file, line: self.line, column: self.column }
+    fn place(&self) -> SourcePosition {
+        SourcePosition { file: self.file, line: self.line, column: self.column }
     }
 
     fn peek(&self) -> Option<char> {
@@ -188,7 +188,7 @@ fn is_mark(character: char) -> bool {
 }
 
 /// An error at a place.
-pub(super) fn error(labels: &[String], place: Place, message: impl Into<String>) -> ProfileError {
+pub(super) fn error(labels: &[String], place: SourcePosition, message: impl Into<String>) -> ProfileError {
     ProfileError {
         file: labels[usize::from(place.file)].clone(),
         line: Some(place.line),

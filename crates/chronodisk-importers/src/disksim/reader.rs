@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use chronodisk_device::ProfileError;
 use chronodisk_device::nearest;
 
-use super::lexer::{Place, shown};
+use super::lexer::{SourcePosition, shown};
 use super::syntax::{Block, Component, Data, Item, Name, Parameter, ParameterFile, Value};
 
 /// How long a chain of blocks that refine each other may be.
@@ -118,7 +118,7 @@ impl<'a> Definitions<'a> {
     pub(crate) fn reader(&'a self, block: &'a Block) -> Result<Reader<'a>, ProfileError> {
         let chain = self.chain(block)?;
         for block in &chain {
-            let mut seen: BTreeMap<&str, Place> = BTreeMap::new();
+            let mut seen: BTreeMap<&str, SourcePosition> = BTreeMap::new();
             for parameter in &block.parameters {
                 if let Some(first) = seen.insert(&parameter.name, parameter.place) {
                     let message = twice("the parameter", &parameter.name, &self.file.locate(first));
@@ -130,7 +130,7 @@ impl<'a> Definitions<'a> {
     }
 
     /// Something that the device will not have as the file says.
-    pub(crate) fn warn(&self, place: Place, message: impl Into<String>) {
+    pub(crate) fn warn(&self, place: SourcePosition, message: impl Into<String>) {
         self.warnings.borrow_mut().push(Warning { at: self.file.locate(place), message: message.into() });
     }
 
@@ -181,12 +181,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Where the block begins.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> SourcePosition {
         self.chain[0].kind.place
     }
 
     /// Where the parameter stands, or the block without it.
-    pub(crate) fn place_of(&self, name: &str) -> Place {
+    pub(crate) fn place_of(&self, name: &str) -> SourcePosition {
         self.find(name).map_or(self.place(), |parameter| parameter.value.place)
     }
 
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn place_of_spelled(&self, name: &str) -> Place {
+    fn place_of_spelled(&self, name: &str) -> SourcePosition {
         self.find(name).map_or(self.place(), |parameter| parameter.place)
     }
 
@@ -245,7 +245,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn mismatch(&self, name: &str, place: Place, found: impl std::fmt::Display, expected: &str) -> ProfileError {
+    fn mismatch(
+        &self,
+        name: &str,
+        place: SourcePosition,
+        found: impl std::fmt::Display,
+        expected: &str,
+    ) -> ProfileError {
         self.definitions.file.error(place, format!("`{name}`: {found}; expected {expected}"))
     }
 
@@ -295,7 +301,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Numbers of a list as counts of 10^-`decimals`, with their places.
-    pub(crate) fn numbers(&mut self, name: &'static str, decimals: u32) -> Result<Vec<(i64, Place)>, ProfileError> {
+    pub(crate) fn numbers(
+        &mut self,
+        name: &'static str,
+        decimals: u32,
+    ) -> Result<Vec<(i64, SourcePosition)>, ProfileError> {
         let list = self.list(name)?;
         list.iter().map(|entry| Ok((self.as_number(name, entry, decimals)?, entry.place))).collect()
     }
@@ -306,7 +316,7 @@ impl<'a> Reader<'a> {
         name: &'static str,
         least: i64,
         most: i64,
-    ) -> Result<Vec<(i64, Place)>, ProfileError> {
+    ) -> Result<Vec<(i64, SourcePosition)>, ProfileError> {
         let list = self.list(name)?;
         list.iter().map(|entry| Ok((self.as_whole(name, entry, least, most)?, entry.place))).collect()
     }

@@ -12,7 +12,7 @@
 
 use chronodisk_device::ProfileError;
 
-use super::lexer::{self, Kind, Lexed, Place, Resolver, SourceFile, Token, shown};
+use super::lexer::{self, Kind, Lexed, Resolver, SourceFile, SourcePosition, Token, shown};
 
 /// How deep blocks and lists may nest.
 const MAX_NESTING: usize = 32;
@@ -45,7 +45,7 @@ pub struct Name {
     /// As the file spells it.
     pub text: String,
     /// Where it begins.
-    pub place: Place,
+    pub place: SourcePosition,
 }
 
 /// A typed group of parameters.
@@ -65,7 +65,7 @@ pub struct Parameter {
     /// Its words, one blank between them.
     pub name: String,
     /// Where the name begins.
-    pub place: Place,
+    pub place: SourcePosition,
     /// What follows the equals sign.
     pub value: Value,
 }
@@ -74,7 +74,7 @@ pub struct Parameter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Where it begins.
-    pub place: Place,
+    pub place: SourcePosition,
     /// What it is.
     pub data: Data,
 }
@@ -114,12 +114,12 @@ pub struct Component {
 
 impl ParameterFile {
     /// An error at a place of one of the files.
-    pub fn error(&self, place: Place, message: impl Into<String>) -> ProfileError {
+    pub fn error(&self, place: SourcePosition, message: impl Into<String>) -> ProfileError {
         lexer::error(&self.labels, place, message)
     }
 
     /// `file:line` of a place.
-    pub fn locate(&self, place: Place) -> String {
+    pub fn locate(&self, place: SourcePosition) -> String {
         format!("{}:{}", self.labels[usize::from(place.file)], place.line)
     }
 }
@@ -142,7 +142,7 @@ struct Parser<'a> {
     labels: &'a [String],
     tokens: &'a [Token],
     next: usize,
-    end: Place,
+    end: SourcePosition,
 }
 
 impl<'a> Parser<'a> {
@@ -150,7 +150,7 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.next).map(|token| &token.kind)
     }
 
-    fn place(&self) -> Place {
+    fn place(&self) -> SourcePosition {
         self.tokens.get(self.next).map_or(self.end, |token| token.place)
     }
 

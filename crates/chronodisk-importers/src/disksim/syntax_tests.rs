@@ -41,8 +41,8 @@ fn blocks_lists_and_components_become_a_tree() {
     assert_eq!((disk.kind.text.as_str(), disk.name.as_ref().unwrap().text.as_str()), ("disk", "D"));
     let names: Vec<&str> = disk.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!(names, ["Segment size (in blks)", "slips", "defects", "Scheduler"]);
-    assert_eq!(disk.parameters[0].place, Place { file: 0, line: 3, column: 3 });
-    assert_eq!(disk.parameters[0].value.place, Place { file: 0, line: 3, column: 28 });
+    assert_eq!(disk.parameters[0].place, SourcePosition { file: 0, line: 3, column: 3 });
+    assert_eq!(disk.parameters[0].value.place, SourcePosition { file: 0, line: 3, column: 28 });
     let Data::List(slips) = &disk.parameters[1].value.data else { panic!() };
     assert_eq!(slips[1].data, Data::Word("-2.5e-3".to_owned()));
     assert_eq!(disk.parameters[2].value.data, Data::List(Vec::new()));

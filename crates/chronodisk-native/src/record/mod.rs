@@ -48,12 +48,12 @@ pub enum Recorded {
         reason: io::Error,
     },
     /// All of its tasks have ended.
-    Ended(Statistics),
+    Ended(RecordingSummary),
 }
 
 /// What a recording was like.
 #[derive(Clone, Copy, Debug)]
-pub struct Statistics {
+pub struct RecordingSummary {
     /// The program's exit status as a shell has it: 128 and the signal's number if one ended it.
     pub status: u8,
     /// Calls at which a task was stopped.
@@ -64,7 +64,7 @@ pub struct Statistics {
     pub elapsed: Duration,
 }
 
-impl Statistics {
+impl RecordingSummary {
     /// How many times as long the program took as it would have without stops, by the measured cost. At least 1.
     #[must_use]
     pub fn slow_down(&self) -> f64 {
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_slow_down_follows_from_calls_and_their_cost() {
-        let of = |calls| Statistics {
+        let of = |calls| RecordingSummary {
             status: 0,
             calls,
             cost_per_call: Duration::from_micros(10),

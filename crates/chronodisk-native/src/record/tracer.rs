@@ -17,7 +17,7 @@ use super::cost::Costs;
 use super::cpu::CpuClock;
 use super::journal::Journal;
 use super::ptrace::{self, Does, NotBegun, Resume, Stop, Traced};
-use super::{Recorded, Recording, Statistics, filter, memory, privileges, refused};
+use super::{Recorded, Recording, RecordingSummary, filter, memory, privileges, refused};
 use crate::error::NativeError;
 
 const ELSEWHERE: &str = "record in a guest, which needs no permission: chronodisk run --record-calls";
@@ -204,7 +204,7 @@ impl Tracer<'_> {
         }
         self.journal.append(&Entry::Complete)?;
         self.journal.finish()?;
-        Ok(Recorded::Ended(Statistics {
+        Ok(Recorded::Ended(RecordingSummary {
             status: self.status.unwrap_or(u8::MAX),
             calls: self.calls,
             cost_per_call: costs.per_call,

@@ -24,14 +24,14 @@ pub(crate) enum Kind {
 
 /// What the chunk at a block of the device is, and the block's logical address in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ChunkBlock {
     pub(crate) kind: Kind,
     pub(crate) logical: u64,
 }
 
-impl RunValue for Place {
+impl RunValue for ChunkBlock {
     fn advanced(self, by: u64) -> Self {
-        Place { logical: self.logical.wrapping_add(by), ..self }
+        ChunkBlock { logical: self.logical.wrapping_add(by), ..self }
     }
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Chunks {
     /// By logical address.
     chunks: BTreeMap<u64, Chunk>,
     /// By block, counted from the beginning of the file system.
-    places: RunMap<Place>,
+    places: RunMap<ChunkBlock>,
 }
 
 const TYPE_DATA: u64 = 1;
@@ -130,19 +130,19 @@ impl Chunks {
             if self.places.pieces(start, end).next().is_some() {
                 return fault("chunks overlap");
             }
-            self.places.set(start, end, Place { kind, logical: logical / UNIT_BYTES });
+            self.places.set(start, end, ChunkBlock { kind, logical: logical / UNIT_BYTES });
         }
         self.chunks.insert(logical, chunk);
         Ok(())
     }
 
     /// What is at a block, and where that ends, at most at `limit`.
-    pub(crate) fn at(&self, block: u64, limit: u64) -> (Option<Place>, u64) {
+    pub(crate) fn at(&self, block: u64, limit: u64) -> (Option<ChunkBlock>, u64) {
         self.places.at(block, limit)
     }
 
     /// What is between two blocks.
-    pub(crate) fn pieces(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, Place)> + '_ {
+    pub(crate) fn pieces(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64, ChunkBlock)> + '_ {
         self.places.pieces(start, end)
     }
 

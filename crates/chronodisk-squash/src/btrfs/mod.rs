@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use chronodisk_store::StoreError;
 
-use self::chunks::{Chunks, Kind, Place};
+use self::chunks::{ChunkBlock, Chunks, Kind};
 pub(crate) use self::classify::KIND;
 use self::names::Names;
 use self::sums::Sums;
@@ -159,8 +159,8 @@ impl Btrfs {
         }
         let place = chunks.at(inside, inside + 1).0;
         let kept = match place {
-            Some(Place { kind, .. }) if self.is_of_nodes(kind) => Some(Class::Tree),
-            Some(Place { logical, .. }) => self.kept_content(inside, logical),
+            Some(ChunkBlock { kind, .. }) if self.is_of_nodes(kind) => Some(Class::Tree),
+            Some(ChunkBlock { logical, .. }) => self.kept_content(inside, logical),
             None => None,
         };
         if let Some(class) = kept {
@@ -513,7 +513,7 @@ impl Btrfs {
                         continue;
                     }
                     let place = self.chunks.as_ref().and_then(|chunks| chunks.at(inside, inside + 1).0);
-                    let Some(Place { kind, logical }) = place else {
+                    let Some(ChunkBlock { kind, logical }) = place else {
                         rest.set(inside, inside + 1, ());
                         continue;
                     };

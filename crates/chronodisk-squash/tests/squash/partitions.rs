@@ -15,10 +15,10 @@ use super::{btrfs_image, ext4_image, xfs_image};
 const SECTOR_BYTES: u64 = 512;
 
 /// Where a partition lies, in sectors: the first, and how many.
-type Place = (u64, u64);
+type SectorRange = (u64, u64);
 
 /// An MBR with partitions of Linux's type, or with one that stands for a GPT.
-fn mbr(places: &[Place], kind: u8) -> Vec<u8> {
+fn mbr(places: &[SectorRange], kind: u8) -> Vec<u8> {
     let mut sector = vec![0; SECTOR_BYTES as usize];
     for (&(start, len), entry) in places.iter().zip(sector[446..510].chunks_exact_mut(16)) {
         entry[4] = kind;
@@ -30,7 +30,7 @@ fn mbr(places: &[Place], kind: u8) -> Vec<u8> {
 }
 
 /// A GPT of 128 entries (UEFI Specification 2.10, section 5.3), with its protective MBR before it.
-pub fn gpt(places: &[Place], capacity_bytes: u64) -> Vec<u8> {
+pub fn gpt(places: &[SectorRange], capacity_bytes: u64) -> Vec<u8> {
     const ENTRY_BYTES: usize = 128;
     let sectors = capacity_bytes / SECTOR_BYTES;
     let mut entries = vec![0; 128 * ENTRY_BYTES];
@@ -74,7 +74,7 @@ pub fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
 }
 
 /// The first 8 KiB of a member of an array of Linux's md, version 1.2, whose contents lie at a place.
-fn md_member((start, len): Place, level: i32) -> Vec<u8> {
+fn md_member((start, len): SectorRange, level: i32) -> Vec<u8> {
     const ROLES: u32 = 129;
     let mut superblock = vec![0; 4096];
     let mut put = |at: usize, bytes: &[u8]| superblock[at..at + bytes.len()].copy_from_slice(bytes);

@@ -79,7 +79,7 @@ const ATTRIBUTE_BYTES_MAX: u64 = 65_536;
 const TRANSFER_BYTES_MAX: u64 = 0x7fff_f000;
 
 /// Where a call is made.
-pub(super) struct Place<'a> {
+pub(super) struct CallContext<'a> {
     pub mount: &'a [u8],
     /// Whether the task's working directory is on the device.
     pub in_device: bool,
@@ -222,7 +222,7 @@ pub(super) fn extent(record: &CallRecord) -> Extent {
 }
 
 /// How a call is made again.
-pub(super) fn translate(record: &CallRecord, resolved: &Resolved, place: &Place<'_>) -> Translated {
+pub(super) fn translate(record: &CallRecord, resolved: &Resolved, place: &CallContext<'_>) -> Translated {
     let Some(result) = record.result else { return Translated::Nothing };
     if NOTHING_DONE.contains(&result) {
         return Translated::Nothing;
@@ -238,7 +238,7 @@ pub(super) fn translate(record: &CallRecord, resolved: &Resolved, place: &Place<
 struct Call<'a> {
     record: &'a CallRecord,
     resolved: &'a Resolved,
-    place: &'a Place<'a>,
+    place: &'a CallContext<'a>,
     result: i64,
 }
 

@@ -21,7 +21,7 @@ struct Area {
 
 /// What a call has to do with mappings of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MappedRange {
     /// Its number.
     pub mapping: u32,
     /// The first byte within it.
@@ -93,11 +93,11 @@ impl Mappings {
     }
 
     /// What is at an address of the life's.
-    pub fn find(&self, life: usize, address: u64) -> Option<Place> {
+    pub fn find(&self, life: usize, address: u64) -> Option<MappedRange> {
         let space = &self.spaces[*self.of_life.get(&life)?];
         let (&start, area) = space.range(..=address).next_back().filter(|(_, area)| area.end > address)?;
         let offset = area.offset + (address - start);
-        Some(Place { mapping: area.mapping, offset, bytes: area.end - address })
+        Some(MappedRange { mapping: area.mapping, offset, bytes: area.end - address })
     }
 
     /// The mapping that a call of `mmap` makes, if its file is `of_device`. What was there is removed in any case.

@@ -557,7 +557,7 @@ impl<'a> Planner<'a> {
         let translated = {
             let tables = &self.tables;
             let kind = |descriptor| tables.kind(life, descriptor);
-            let place = actions::Place { mount: self.mount, in_device: tables.is_in_device(life), kind: &kind };
+            let place = actions::CallContext { mount: self.mount, in_device: tables.is_in_device(life), kind: &kind };
             actions::translate(record, resolved, &place)
         };
         let touched = resolved.objects.iter().any(|used| self.is_on_device(&used.object));

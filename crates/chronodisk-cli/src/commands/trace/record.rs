@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use chronodisk_native::{NativeError, Recorded, Recording, Statistics, record};
+use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
 use chronodisk_report::write_calls;
 use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
 use clap::Args;
@@ -152,7 +152,7 @@ pub fn convert(journal: &Path, mount: Option<&str>) -> Result<CallTrace, Failure
     })
 }
 
-fn report(arguments: &Arguments, trace: &CallTrace, statistics: &Statistics) -> Result<(), Failure> {
+fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummary) -> Result<(), Failure> {
     let Collisions { cpu, excess } = collisions(&trace.records);
     let header = &trace.header;
     if arguments.json {

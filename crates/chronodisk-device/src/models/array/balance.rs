@@ -1,6 +1,6 @@
 //! Which copy a mirrored array reads.
 
-use super::layout::{MemberSet, Place};
+use super::layout::{MemberSector, MemberSet};
 
 /// The rule by which one of several copies is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,11 @@ impl Balance {
     }
 
     /// Chooses among at least one place for a read of `sectors`; equals go to the earlier one.
-    pub(crate) fn choose(&mut self, places: impl Iterator<Item = Place> + Clone, sectors: u64) -> Option<Place> {
+    pub(crate) fn choose(
+        &mut self,
+        places: impl Iterator<Item = MemberSector> + Clone,
+        sectors: u64,
+    ) -> Option<MemberSector> {
         let chosen = match self.policy {
             ReadPolicy::Primary => places.clone().next(),
             ReadPolicy::FewestOutstanding => places.min_by_key(|place| self.members[place.member].pending),
@@ -59,10 +63,10 @@ impl Balance {
         Some(chosen)
     }
 
-    fn nearest(&self, places: impl Iterator<Item = Place> + Clone) -> Option<Place> {
-        let known = |place: &Place| &self.members[place.member];
-        let distance = |place: &Place| known(place).head.abs_diff(place.sector);
-        let goes_on = |place: &Place| known(place).next_sequential == Some(place.sector) || distance(place) == 0;
+    fn nearest(&self, places: impl Iterator<Item = MemberSector> + Clone) -> Option<MemberSector> {
+        let known = |place: &MemberSector| &self.members[place.member];
+        let distance = |place: &MemberSector| known(place).head.abs_diff(place.sector);
+        let goes_on = |place: &MemberSector| known(place).next_sequential == Some(place.sector) || distance(place) == 0;
         if let Some(place) = places.clone().find(goes_on) {
             return Some(place);
         }

@@ -8,7 +8,7 @@
 
 /// Sector `sector` of member number `member`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct MemberSector {
     pub(crate) member: usize,
     pub(crate) sector: u64,
 }
@@ -142,7 +142,7 @@ impl Layout {
     }
 
     /// Where copy number `copy` of a chunk begins; `None` in other shapes.
-    pub(crate) fn copy(&self, chunk: u64, copy: usize) -> Option<Place> {
+    pub(crate) fn copy(&self, chunk: u64, copy: usize) -> Option<MemberSector> {
         let Shape::Copies { copies, layout, stride_rows } = self.shape else { return None };
         let (width, copy) = (self.members as u64, copy as u64);
         let (row, member) = match layout {
@@ -153,7 +153,7 @@ impl Layout {
             CopyLayout::Far => (chunk / width + copy * stride_rows, (chunk % width + copy) % width),
             CopyLayout::Offset => (chunk / width * copies as u64 + copy, (chunk % width + copy) % width),
         };
-        Some(Place { member: member as usize, sector: row * self.chunk_sectors })
+        Some(MemberSector { member: member as usize, sector: row * self.chunk_sectors })
     }
 
     /// The member with parity number `which` (0: P, 1: Q) of a row of an array that has it.
@@ -186,10 +186,10 @@ impl Layout {
     }
 
     /// Where a sector of the array is in a linear one.
-    pub(crate) fn linear_place(&self, sector: u64) -> Option<Place> {
+    pub(crate) fn linear_place(&self, sector: u64) -> Option<MemberSector> {
         let Shape::Linear(starts) = &self.shape else { return None };
         let member = starts.partition_point(|&start| start <= sector) - 1;
-        Some(Place { member, sector: sector - starts[member] })
+        Some(MemberSector { member, sector: sector - starts[member] })
     }
 
     /// Sectors from `sector` to the end of its member in a linear array.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chronodisk_sim::{Lba, Nanos, Op, Request, RequestId, Status};
 
 use super::balance::Balance;
-use super::layout::{Layout, MemberSet, Place, Shape};
+use super::layout::{Layout, MemberSector, MemberSet, Shape};
 use super::parity::{self, RowWrite};
 use super::runs::Runs;
 use super::writes::{Write, Writes};
@@ -25,7 +25,7 @@ pub(crate) struct Array {
     writes: Writes,
     /// Empty between requests.
     runs: Runs,
-    statistics: Statistics,
+    statistics: ArrayStatistics,
 }
 
 /// A request of the host.
@@ -49,7 +49,7 @@ struct Part {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Statistics {
+struct ArrayStatistics {
     full_row_writes: u64,
     read_modify_writes: u64,
     reconstruct_writes: u64,
@@ -74,7 +74,7 @@ impl Array {
             parts: Slab::new(),
             writes: Writes::new(most_writes),
             runs,
-            statistics: Statistics::default(),
+            statistics: ArrayStatistics::default(),
         }
     }
 
@@ -120,7 +120,7 @@ impl Array {
         let places = (0..copies)
             .filter_map(|copy| layout.copy(chunk, copy))
             .filter(|place| !failed.contains(place.member))
-            .map(|place| Place { sector: place.sector + offset, ..place });
+            .map(|place| MemberSector { sector: place.sector + offset, ..place });
         if op == Op::Read {
             if let Some(place) = self.balance.choose(places, length) {
                 self.runs.add(place.member, place.sector, place.sector + length, false);

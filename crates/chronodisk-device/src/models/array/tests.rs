@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::layout::{CopyLayout, Layout, MemberSet, ParityLayout, Place, Shape};
+use super::layout::{CopyLayout, Layout, MemberSector, MemberSet, ParityLayout, Shape};
 use super::parity::{RowWrite, row_read};
 use crate::contract;
 use crate::models::testing::build_text;
@@ -112,17 +112,18 @@ fn layouts() -> Vec<(String, Layout)> {
 }
 
 /// Where the data of a sector are: once per copy.
-fn places(layout: &Layout, sector: u64) -> Vec<Place> {
+fn places(layout: &Layout, sector: u64) -> Vec<MemberSector> {
     let (chunk, offset) = (sector / layout.chunk_sectors, sector % layout.chunk_sectors);
     match layout.shape {
         Shape::Linear(_) => layout.linear_place(sector).into_iter().collect(),
         Shape::Copies { copies, .. } => {
-            let copy = |copy| layout.copy(chunk, copy).map(|place| Place { sector: place.sector + offset, ..place });
+            let copy =
+                |copy| layout.copy(chunk, copy).map(|place| MemberSector { sector: place.sector + offset, ..place });
             (0..copies).filter_map(copy).collect()
         }
         Shape::Parity { .. } => {
             let (row, unit) = (chunk / layout.units() as u64, (chunk % layout.units() as u64) as usize);
-            vec![Place { member: layout.data(row, unit), sector: row * layout.chunk_sectors + offset }]
+            vec![MemberSector { member: layout.data(row, unit), sector: row * layout.chunk_sectors + offset }]
         }
     }
 }
@@ -130,7 +131,7 @@ fn places(layout: &Layout, sector: u64) -> Vec<Place> {
 #[test]
 fn every_sector_has_a_place_of_its_own_and_parity_another() {
     for (name, layout) in layouts() {
-        let mut owners: BTreeMap<Place, u64> = BTreeMap::new();
+        let mut owners: BTreeMap<MemberSector, u64> = BTreeMap::new();
         for sector in 0..layout.capacity_sectors {
             let places = places(&layout, sector);
             let members: BTreeSet<usize> = places.iter().map(|place| place.member).collect();

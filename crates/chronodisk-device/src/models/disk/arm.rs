@@ -6,7 +6,7 @@
 
 use super::buffer::{Segment, State, Use};
 use super::controller::{Disk, Hit, Job, JobId};
-use super::geometry::{Place, Track};
+use super::geometry::{BlockPosition, Track};
 use super::link::Phase;
 use super::mechanics::{Access, Ticks};
 use super::parameters::{Caching, FastWrite, Preseek, ReadAhead};
@@ -31,7 +31,7 @@ pub(super) struct Arm {
     /// A stopped access keeps the arm until then.
     pub(super) stopped_until: Ticks,
     /// The track to which the arm goes or on which it is.
-    pub(super) place: Place,
+    pub(super) place: BlockPosition,
     /// The block of which `place` tells the angle.
     pub(super) place_block: u64,
     /// The block with which the access goes on.
@@ -85,7 +85,7 @@ impl Default for Arm {
             motion: Motion::Still,
             at: Ticks::MAX,
             stopped_until: 0,
-            place: Place::default(),
+            place: BlockPosition::default(),
             place_block: 0,
             target: 0,
             done_early: None,

@@ -13,11 +13,11 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId, St
 use super::arm::Arm;
 use super::buffer::Segment;
 use super::drive::Drive;
-use super::geometry::{Place, Track};
+use super::geometry::{BlockPosition, Track};
 use super::link::Link;
 use super::mechanics::{Access, Ticks, nanos, ticks};
 use super::parameters::{FastWrite, InitialPhase};
-use super::statistics::Statistics;
+use super::statistics::DiskStatistics;
 use crate::{DeviceInfo, DeviceModel, Probe};
 
 /// A disk drive: see the module's documentation.
@@ -54,12 +54,12 @@ pub struct Disk {
     flush_at: Ticks,
     next_sequence: u64,
     completed: Vec<Completion>,
-    pub(super) statistics: Statistics,
+    pub(super) statistics: DiskStatistics,
     pub(super) scan_upwards: bool,
     /// When progress was brought up to date last.
     pub(super) updated: Ticks,
     /// The block that was located last, and where it is.
-    pub(super) located: (u64, Place),
+    pub(super) located: (u64, BlockPosition),
 }
 
 pub(super) type JobId = usize;
@@ -170,10 +170,10 @@ impl Disk {
             flush_at: Ticks::MAX,
             next_sequence: 0,
             completed: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: DiskStatistics::default(),
             scan_upwards: true,
             updated: Ticks::MAX,
-            located: (u64::MAX, Place::default()),
+            located: (u64::MAX, BlockPosition::default()),
         }
     }
 
@@ -221,7 +221,7 @@ impl Disk {
     }
 
     /// Blocks that will have begun to pass at an instant since the one at `place` did.
-    pub(super) fn begun(&self, at: Ticks, place: &Place) -> u64 {
+    pub(super) fn begun(&self, at: Ticks, place: &BlockPosition) -> u64 {
         self.drive.begun(self.phase, at, place)
     }
 

@@ -1,6 +1,6 @@
 //! A drive's immutable part: everything that follows from its parameters, prepared once and shared by forks.
 
-use super::geometry::{Geometry, Place, mul_div};
+use super::geometry::{BlockPosition, Geometry, mul_div};
 use super::mechanics::{Access, Mechanics, Ticks, duration};
 use super::parameters::{
     After, CacheParameters, DiskParameters, ExtraDisconnect, InitialPhase, Millionths, NonvolatileParameters,
@@ -69,7 +69,7 @@ impl Drive {
     }
 
     /// Blocks that will have begun to pass at an instant since the one at `place` did.
-    pub(super) fn begun(&self, phase: u64, at: Ticks, place: &Place) -> u64 {
+    pub(super) fn begun(&self, phase: u64, at: Ticks, place: &BlockPosition) -> u64 {
         let (turn, per_track) = (self.mechanics.spindle().turn, u64::from(place.blocks_per_track));
         let behind = (self.angle(phase, at) + turn - place.angle) % turn;
         let blocks = mul_div(behind, per_track, turn);

@@ -31,7 +31,7 @@ pub(crate) struct Track {
 
 /// Where a block is, and what else is on its track.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPosition {
     pub(crate) track: Track,
     /// Angle at which the block begins.
     pub(crate) angle: u64,
@@ -112,7 +112,7 @@ impl Geometry {
     }
 
     /// Where `block` is.
-    pub(crate) fn locate(&self, block: u64) -> Place {
+    pub(crate) fn locate(&self, block: u64) -> BlockPosition {
         debug_assert!(block < self.blocks);
         let zone = self.zone_of(block);
         let rank = block - zone.first_block + zone.empty;
@@ -128,7 +128,7 @@ impl Geometry {
             false => zone.track_bounds(own / per_track, block),
         };
         let track = self.track(zone, track_number);
-        Place {
+        BlockPosition {
             track,
             angle: self.angle(zone, track_number, track, sector),
             blocks_per_track: zone.blocks_per_track,

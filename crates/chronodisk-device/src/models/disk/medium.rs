@@ -2,14 +2,14 @@
 
 use super::arm::{Motion, Run};
 use super::controller::{Disk, JobId};
-use super::geometry::{Place, mul_div};
+use super::geometry::{BlockPosition, mul_div};
 use super::link::Phase;
 use super::mechanics::{Access, Ticks};
 use super::parameters::{Preseek, ReadAhead};
 
 impl Disk {
     /// Where a block is; the last answer is kept, as questions come in pairs.
-    pub(super) fn locate(&mut self, block: u64) -> Place {
+    pub(super) fn locate(&mut self, block: u64) -> BlockPosition {
         if self.located.0 != block {
             self.located = (block, self.drive.geometry.locate(block));
         }

@@ -8,7 +8,7 @@ use crate::Probe;
 
 /// Counts since instant zero.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Statistics {
+pub(super) struct DiskStatistics {
     requests: [u64; Op::ALL.len()],
     sectors: [u64; 2],
     hits: [u64; 5],
@@ -23,7 +23,7 @@ pub(super) struct Statistics {
     pub(super) started_over: u64,
 }
 
-impl Statistics {
+impl DiskStatistics {
     pub(super) fn count(&mut self, request: &Request) {
         self.requests[request.op as usize] += 1;
         if request.op.moves_data() {

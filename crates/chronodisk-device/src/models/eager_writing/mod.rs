@@ -73,7 +73,7 @@ struct EagerWriting {
     outstanding: u32,
     /// Empty between calls; kept for its capacity.
     answers: Vec<Completion>,
-    statistics: Statistics,
+    statistics: EagerWritingStatistics,
 }
 
 /// The request that is being served, in blocks of the host.
@@ -90,7 +90,7 @@ struct Active {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Statistics {
+struct EagerWritingStatistics {
     reads: u64,
     writes: u64,
     written_blocks: u64,
@@ -116,7 +116,7 @@ impl EagerWriting {
             due: EventQueue::new(),
             outstanding: 0,
             answers: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: EagerWritingStatistics::default(),
             parts,
         }
     }

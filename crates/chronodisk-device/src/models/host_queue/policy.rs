@@ -64,7 +64,7 @@ pub(crate) struct HostQueue {
     in_flight: u32,
     plugged_until: Option<Nanos>,
     sequence: u64,
-    statistics: Statistics,
+    statistics: HostQueueStatistics,
 }
 
 /// A request of the host.
@@ -95,7 +95,7 @@ struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Statistics {
+struct HostQueueStatistics {
     dispatched: u64,
     back_merges: u64,
     front_merges: u64,
@@ -116,7 +116,7 @@ impl HostQueue {
             in_flight: 0,
             plugged_until: None,
             sequence: 0,
-            statistics: Statistics::default(),
+            statistics: HostQueueStatistics::default(),
             parameters,
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Memory {
     waiting: VecDeque<(u32, Piece)>,
     read_times: RandomStream,
     write_times: RandomStream,
-    statistics: Statistics,
+    statistics: MemoryStatistics,
 }
 
 /// What happens next to the request under the number, or to one of its pieces.
@@ -86,7 +86,7 @@ impl Memory {
             waiting: VecDeque::new(),
             read_times: RandomStream::new(seed, "memory", "read-times"),
             write_times: RandomStream::new(seed, "memory", "write-times"),
-            statistics: Statistics::default(),
+            statistics: MemoryStatistics::default(),
             parameters,
         }
     }
@@ -296,7 +296,7 @@ impl DeviceModel for Memory {
 
 /// Counts since instant zero; a request counts when it arrives, a unit's and the link's time when they are reserved.
 #[derive(Clone, Debug, Default)]
-struct Statistics {
+struct MemoryStatistics {
     requests: [u64; Op::ALL.len()],
     read_sectors: u64,
     write_sectors: u64,
@@ -307,7 +307,7 @@ struct Statistics {
     buffer_waits: u64,
 }
 
-impl Statistics {
+impl MemoryStatistics {
     fn count(&mut self, request: &Request) {
         self.requests[request.op as usize] += 1;
         match request.op {

@@ -9,7 +9,7 @@ use chronodisk_sim::{Completion, Nanos, Op, Request, RequestId, Status};
 use super::buffer::Buffer;
 use super::geometry::Geometry;
 use super::seek::{Femtos, Mechanics, Position};
-use super::statistics::Statistics;
+use super::statistics::MemsStatistics;
 use crate::{DeviceInfo, DeviceModel, Probe};
 
 /// What never changes.
@@ -76,7 +76,7 @@ pub(super) struct Mems {
     next_done: u64,
     outstanding: u32,
     buffer: Buffer,
-    statistics: Statistics,
+    statistics: MemsStatistics,
 }
 
 /// A request that is under way.
@@ -179,7 +179,7 @@ impl Mems {
             next_done: 0,
             outstanding: 0,
             buffer: Buffer::new(parts.buffer_segments, parts.buffer_segment_blocks),
-            statistics: Statistics::default(),
+            statistics: MemsStatistics::default(),
             parts,
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Geometry {
 
 /// A row and what is left of it from a block on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RowSegment {
     /// Cylinder, as an offset from the middle.
     pub(super) x: i32,
     /// Where the row's data begin for a sled that moves up, and end for one that moves down.
@@ -47,7 +47,7 @@ impl Geometry {
     }
 
     /// Where block `block` of a sled is.
-    pub(super) fn place(&self, block: u64) -> Place {
+    pub(super) fn place(&self, block: u64) -> RowSegment {
         let (cylinder, within) = (block / self.blocks_per_cylinder(), (block % self.blocks_per_cylinder()) as u32);
         let (row_index, cell) = (within / self.blocks_per_row, within % self.blocks_per_row);
         let (column, row) = (row_index / self.rows, row_index % self.rows);
@@ -59,7 +59,7 @@ impl Geometry {
         let blocks = if turns { self.blocks_per_row } else { self.blocks_per_row - cell };
         let row = if reversed { self.rows - 1 - row } else { row } as i32;
         let low = row * (self.servo_bits + self.sector_bits) + self.servo_bits - self.middle();
-        Place { x: cylinder as i32 - (self.cylinders / 2) as i32, low, high: low + self.sector_bits, blocks }
+        RowSegment { x: cylinder as i32 - (self.cylinders / 2) as i32, low, high: low + self.sector_bits, blocks }
     }
 
     /// The block over which a parked sled rests.
@@ -101,18 +101,18 @@ mod tests {
         let geometry = geometry(2, Layout::Simple);
         assert_eq!(geometry.blocks(), 48);
         // Three rows of 90 bits and a servo burst are 280 bits; the middle is at 140.
-        assert_eq!(geometry.place(0), Place { x: -2, low: -130, high: -50, blocks: 2 });
-        assert_eq!(geometry.place(3), Place { x: -2, low: -40, high: 40, blocks: 1 });
-        assert_eq!(geometry.place(6), Place { x: -2, low: -130, high: -50, blocks: 2 });
-        assert_eq!(geometry.place(5), Place { x: -2, low: 50, high: 130, blocks: 1 });
-        assert_eq!(geometry.place(47), Place { x: 1, low: 50, high: 130, blocks: 1 });
+        assert_eq!(geometry.place(0), RowSegment { x: -2, low: -130, high: -50, blocks: 2 });
+        assert_eq!(geometry.place(3), RowSegment { x: -2, low: -40, high: 40, blocks: 1 });
+        assert_eq!(geometry.place(6), RowSegment { x: -2, low: -130, high: -50, blocks: 2 });
+        assert_eq!(geometry.place(5), RowSegment { x: -2, low: 50, high: 130, blocks: 1 });
+        assert_eq!(geometry.place(47), RowSegment { x: 1, low: 50, high: 130, blocks: 1 });
         assert_eq!(geometry.middle_block(), 2 * 12 + 6);
     }
 
     #[test]
     fn a_pass_where_the_sled_turns_takes_blocks_of_both_columns() {
         let geometry = geometry(2, Layout::Streaming);
-        assert_eq!(geometry.place(5), Place { x: -2, low: 50, high: 130, blocks: 2 });
+        assert_eq!(geometry.place(5), RowSegment { x: -2, low: 50, high: 130, blocks: 2 });
         assert_eq!(geometry.place(6).low, 50);
         assert_eq!(geometry.place(11).blocks, 1, "the next cylinder is elsewhere in X");
     }

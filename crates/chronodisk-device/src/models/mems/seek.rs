@@ -16,7 +16,7 @@
 //! Floating point here is additions, subtractions, multiplications, divisions and square roots only, which IEEE 754
 //! rounds in one way, and Rust neither fuses nor reorders them: the results are the same on every machine.
 
-use super::geometry::Place;
+use super::geometry::RowSegment;
 
 /// Femtoseconds, the model's inner unit of time.
 pub(super) type Femtos = u128;
@@ -71,7 +71,7 @@ pub(super) struct Seek {
 
 impl Mechanics {
     /// The seek that begins the row at `place` soonest; downwards if both ways take as long.
-    pub(super) fn seek(&self, from: Position, place: &Place) -> Seek {
+    pub(super) fn seek(&self, from: Position, place: &RowSegment) -> Seek {
         let up = Position { x: place.x, y: place.low - self.servo_bits, up: true };
         let down = Position { x: place.x, y: place.high + self.servo_bits, up: false };
         if from == up || (self.bidirectional && from == down) {

@@ -8,7 +8,7 @@ use crate::Probe;
 
 /// Counts since instant zero; a request counts when it arrives.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Statistics {
+pub(super) struct MemsStatistics {
     requests: [u64; Op::ALL.len()],
     read_sectors: u64,
     write_sectors: u64,
@@ -25,7 +25,7 @@ pub(super) struct Statistics {
     pub(super) buffer_hits: u64,
 }
 
-impl Statistics {
+impl MemsStatistics {
     pub(super) fn count(&mut self, request: &Request) {
         self.requests[request.op as usize] += 1;
         match request.op {

@@ -27,7 +27,7 @@ pub(super) struct Shingled {
     cleaning: Option<Cleaning>,
     /// A step of the cleaning is under way.
     step_under_way: bool,
-    statistics: Statistics,
+    statistics: ShingledStatistics,
 }
 
 /// A request of the host.
@@ -60,7 +60,7 @@ struct Stream {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Statistics {
+struct ShingledStatistics {
     cached_blocks: u64,
     direct_blocks: u64,
     cleaned_bands: u64,
@@ -83,7 +83,7 @@ impl Shingled {
             stream: Stream::default(),
             cleaning: None,
             step_under_way: false,
-            statistics: Statistics::default(),
+            statistics: ShingledStatistics::default(),
         }
     }
 

@@ -14,7 +14,7 @@ use super::mapping::MappingReads;
 use super::parameters::SsdParameters;
 use super::pool::Pool;
 use super::read_ahead::ReadAhead;
-use super::statistics::Statistics;
+use super::statistics::SsdStatistics;
 use super::write::{OpenSuperpage, Program};
 use crate::{DeviceInfo, DeviceModel, Probe, footprint};
 
@@ -53,7 +53,7 @@ pub(crate) struct Ssd {
     pub(super) moves: Arc<Vec<Move>>,
     pub(super) mapping_reads: MappingReads,
     pub(super) read_ahead: ReadAhead,
-    pub(super) statistics: Statistics,
+    pub(super) statistics: SsdStatistics,
     /// What the last event has brought; empty between events.
     pub(super) done: Vec<Done<Owner>>,
     pub(super) scratch: Vec<Move>,
@@ -107,7 +107,7 @@ impl Ssd {
             moves: Arc::new(vec![nothing; dies * geometry.units_per_superpage() as usize]),
             mapping_reads: MappingReads::default(),
             read_ahead: ReadAhead::new(parameters.read_ahead),
-            statistics: Statistics::default(),
+            statistics: SsdStatistics::default(),
             done: Vec::new(),
             scratch: Vec::new(),
             parameters,

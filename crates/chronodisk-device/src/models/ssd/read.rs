@@ -24,7 +24,7 @@ pub(super) struct RowRead {
 
 /// Where a unit is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UnitLocation {
     /// The controller's memory, or nothing is read at all.
     Memory,
     Flash(Slot),
@@ -51,16 +51,18 @@ impl RowRead {
 
 impl Ssd {
     /// Where a unit's data are.
-    pub(super) fn place_of(&self, unit: Unit) -> Place {
+    pub(super) fn place_of(&self, unit: Unit) -> UnitLocation {
         if self.buffer.holds(unit) {
-            return Place::Memory;
+            return UnitLocation::Memory;
         }
         match self.ftl.lookup(unit) {
-            Some(slot) if self.is_being_moved(slot) => Place::Memory,
-            Some(slot) => Place::Flash(slot),
-            None if self.parameters.unwritten == UnwrittenRead::Zeros => Place::Memory,
-            None if self.ftl.has_zones() => self.ftl.slot_in_zone_as_written(unit).map_or(Place::Memory, Place::Flash),
-            None => Place::Flash(self.slot_as_written(unit)),
+            Some(slot) if self.is_being_moved(slot) => UnitLocation::Memory,
+            Some(slot) => UnitLocation::Flash(slot),
+            None if self.parameters.unwritten == UnwrittenRead::Zeros => UnitLocation::Memory,
+            None if self.ftl.has_zones() => {
+                self.ftl.slot_in_zone_as_written(unit).map_or(UnitLocation::Memory, UnitLocation::Flash)
+            }
+            None => UnitLocation::Flash(self.slot_as_written(unit)),
         }
     }
 
@@ -179,8 +181,8 @@ impl Ssd {
                 }
             }
             match self.place_of(unit) {
-                Place::Memory => in_memory += bytes,
-                Place::Flash(slot) => {
+                UnitLocation::Memory => in_memory += bytes,
+                UnitLocation::Flash(slot) => {
                     let read = RowRead::of(slot, self, bytes);
                     if row.as_mut().is_some_and(|row| row.join(&read)) {
                         continue;

@@ -11,7 +11,7 @@ use super::flash::{Class, Done};
 use super::ftl::Unit;
 use super::parameters::ReadAheadParameters;
 use super::pool::{NONE, Pool};
-use super::read::{Place, RowRead};
+use super::read::{RowRead, UnitLocation};
 
 /// The streams.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl Ssd {
         let mut last = None;
         for unit in units.start..units.end.min(self.parameters.ftl.logical_units) {
             // A unit that was written meanwhile waits elsewhere; nothing is read ahead for long.
-            let Place::Flash(slot) = self.place_of(unit) else { continue };
+            let UnitLocation::Flash(slot) = self.place_of(unit) else { continue };
             let geometry = self.parameters.geometry();
             let die = geometry.die_of_superblock(geometry.superblock_of(slot));
             if last.replace(die) != Some(die) {
@@ -189,7 +189,7 @@ impl Ssd {
         let owner = Owner::Ahead { stream, place: place as u32 };
         let mut row: Option<RowRead> = None;
         for unit in units.start..units.end.min(self.parameters.ftl.logical_units) {
-            let Place::Flash(slot) = self.place_of(unit) else { continue };
+            let UnitLocation::Flash(slot) = self.place_of(unit) else { continue };
             let read = RowRead::of(slot, self, geometry.unit_bytes);
             if row.as_mut().is_some_and(|row| row.join(&read)) {
                 continue;

@@ -7,7 +7,7 @@ use crate::Probe;
 
 /// Counts since instant zero that no part keeps for itself.
 #[derive(Clone, Debug)]
-pub(super) struct Statistics {
+pub(super) struct SsdStatistics {
     requests: [u64; Op::ALL.len()],
     sectors: [u64; Op::ALL.len()],
     /// Completion minus arrival, by operation and by class of length: see [`class_of`].
@@ -30,9 +30,9 @@ pub(super) struct Statistics {
 /// Classes of a latency, sixteen for each doubling, up to 2^40 ns: a class is less than 6.25 % wide.
 const CLASSES_PER_OP: usize = 16 * 37;
 
-impl Default for Statistics {
+impl Default for SsdStatistics {
     fn default() -> Self {
-        Statistics {
+        SsdStatistics {
             requests: [0; Op::ALL.len()],
             sectors: [0; Op::ALL.len()],
             latencies: vec![0; 2 * CLASSES_PER_OP],
@@ -72,7 +72,7 @@ fn longest_of(class: usize) -> u64 {
     if doubling == 0 { within } else { ((16 + within + 1) << (doubling - 1)) - 1 }
 }
 
-impl Statistics {
+impl SsdStatistics {
     pub(super) fn complete(&mut self, request: &Request, latency: Nanos) {
         self.requests[request.op as usize] += 1;
         self.sectors[request.op as usize] += u64::from(request.sectors);

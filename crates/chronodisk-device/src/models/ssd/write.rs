@@ -9,7 +9,7 @@ use super::ftl::{Stream, Superpage, Unit};
 use super::geometry::DieIndex;
 use super::parameters::UnwrittenRead;
 use super::pool::NONE;
-use super::read::{Place, RowRead, mix, vary};
+use super::read::{RowRead, UnitLocation, mix, vary};
 
 /// A superpage whose program was begun.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl Ssd {
         (command.pending, command.latest) = (1, self.now);
         let ends = [Some(first), (end - 1 > first).then_some(end - 1)];
         for unit in ends.into_iter().flatten().filter(|unit| !(whole..whole_end).contains(unit)) {
-            if let Place::Flash(slot) = self.place_of(unit)
+            if let UnitLocation::Flash(slot) = self.place_of(unit)
                 && (self.parameters.unwritten != UnwrittenRead::MappedByRead || self.ftl.lookup(unit).is_some())
             {
                 self.commands[number].pending += 1;

@@ -2,7 +2,7 @@
 
 use chronodisk_sim::Nanos;
 
-use super::super::mappings::{PAGE_BYTES, Place};
+use super::super::mappings::{MappedRange, PAGE_BYTES};
 use super::super::order::{Point, Resource};
 use super::super::record::CallRecord;
 use super::super::resolve::{Object, Resolved};
@@ -33,10 +33,10 @@ impl Planner<'_> {
         let record = &self.records[index];
         let life = self.sequence.life_of[index];
         match record.call.name() {
-            PAGE_FAULT => self.on_mapping(index, record.arguments[0], |_, Place { mapping, offset, .. }| {
+            PAGE_FAULT => self.on_mapping(index, record.arguments[0], |_, MappedRange { mapping, offset, .. }| {
                 Action::Fault { mapping, offset, writes: record.arguments[1] != 0 }
             }),
-            "msync" => self.on_mapping(index, record.arguments[0], |record, Place { mapping, offset, bytes }| {
+            "msync" => self.on_mapping(index, record.arguments[0], |record, MappedRange { mapping, offset, bytes }| {
                 let [_, wanted, flags, ..] = record.arguments;
                 Action::Flush { mapping, offset, bytes: wanted.min(bytes), flags }
             }),
@@ -53,7 +53,7 @@ impl Planner<'_> {
     }
 
     /// A step on the mapping at the address, if there is one.
-    fn on_mapping(&mut self, index: usize, address: u64, action: impl Fn(&CallRecord, Place) -> Action) {
+    fn on_mapping(&mut self, index: usize, address: u64, action: impl Fn(&CallRecord, MappedRange) -> Action) {
         let life = self.sequence.life_of[index];
         let Some(place) = self.mappings.find(life, address) else { return self.leave_out(index) };
         let (at, mut waits) = (self.next(life), Vec::new());

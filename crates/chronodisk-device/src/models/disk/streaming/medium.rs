@@ -419,7 +419,7 @@ impl StreamingDisk {
     }
 
     /// Whether the head comes to a track while wanted blocks pass, of which the first has passed.
-    fn passes_in_it(&self, on_track: Ticks, place: &super::super::geometry::Place, blocks: u64) -> bool {
+    fn passes_in_it(&self, on_track: Ticks, place: &super::super::geometry::BlockPosition, blocks: u64) -> bool {
         let begun = self.drive.begun(self.phase, on_track, place);
         begun > 0 && begun < blocks && self.drive.mechanics.access == super::super::mechanics::Access::Full
     }

@@ -106,7 +106,7 @@ pub(crate) struct StreamingDisk {
     link_free: Ticks,
     due: EventQueue<RequestId>,
     completed: Vec<Completion>,
-    statistics: Statistics,
+    statistics: StreamingDiskStatistics,
 }
 
 /// A request in the drive or before it.
@@ -152,7 +152,7 @@ struct Crossing {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Statistics {
+struct StreamingDiskStatistics {
     reads: u64,
     writes: u64,
     buffer_hits: u64,
@@ -196,7 +196,7 @@ impl StreamingDisk {
             link_free: 0,
             due: EventQueue::new(),
             completed: Vec::new(),
-            statistics: Statistics::default(),
+            statistics: StreamingDiskStatistics::default(),
         }
     }
 

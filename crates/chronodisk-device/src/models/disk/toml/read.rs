@@ -34,9 +34,10 @@ impl<'f, 'a> Reader<'f, 'a> {
     }
 
     fn quantity<T: Quantity>(&mut self, key: Key, default: T) -> Result<T, ProfileError> {
-        match self.reads(key) {
-            true => self.fields.quantity(key.name),
-            false => self.fields.quantity_or(key.name, default),
+        self.reads(key);
+        match key.optional {
+            true => self.fields.quantity_or(key.name, default),
+            false => self.fields.quantity(key.name),
         }
     }
 
@@ -64,6 +65,7 @@ impl Visitor for Reader<'_, '_> {
     fn signed_time(&mut self, key: Key, value: &mut Picos) -> Outcome {
         if self.reads(key) {
             let SignedPicos(picos) = self.fields.quantity(key.name)?;
+            self.fields.amend(|asked| asked.is_required = !key.optional);
             *value = Picos(picos);
         } else {
             self.fields.know(key.name);
@@ -73,7 +75,9 @@ impl Visitor for Reader<'_, '_> {
 
     fn fraction(&mut self, key: Key, value: &mut Millionths) -> Outcome {
         self.reads(key);
-        match self.fields.optional_millionths(key.name)? {
+        let found = self.fields.optional_millionths(key.name)?;
+        self.fields.amend(|asked| asked.is_required = !key.optional);
+        match found {
             Some(millionths) => *value = Millionths(i64::try_from(millionths).unwrap_or(i64::MAX)),
             None if key.optional => {}
             None => return Err(self.fields.error(format!("`{}` is missing; expected a number", key.name))),
@@ -82,9 +86,10 @@ impl Visitor for Reader<'_, '_> {
     }
 
     fn count(&mut self, key: Key, value: &mut u32, least: u32, most: u32) -> Outcome {
-        *value = match self.reads(key) {
-            true => self.fields.count(key.name, least..=most)?,
-            false => self.fields.optional_count(key.name, least..=most)?.unwrap_or(*value),
+        self.reads(key);
+        *value = match key.optional {
+            true => self.fields.optional_count(key.name, least..=most)?.unwrap_or(*value),
+            false => self.fields.count(key.name, least..=most)?,
         };
         Ok(())
     }
@@ -112,6 +117,7 @@ impl Visitor for Reader<'_, '_> {
             return Ok(());
         }
         let Angle(found, millionths) = self.fields.quantity(key.name)?;
+        self.fields.amend(|asked| asked.is_required = !key.optional);
         if *unit.get_or_insert(found) != found {
             return Err(self
                 .fields
@@ -122,10 +128,11 @@ impl Visitor for Reader<'_, '_> {
     }
 
     fn rotation(&mut self, key: Key, value: &mut Rpm) -> Outcome {
-        const EXPECTED: &str = "expected turns a minute such as \"10045 rpm\", \"7200.5 rpm\" or \"60000/7 rpm\"";
+        const EXPECTED: &str = "turns a minute such as \"10045 rpm\", \"7200.5 rpm\" or \"60000/7 rpm\"";
         self.reads(key);
         let text = self.fields.text(key.name)?;
-        *value = parse_rpm(&text).ok_or_else(|| self.fields.error_at(key.name, EXPECTED))?;
+        self.fields.amend(|asked| asked.expected = Some(EXPECTED.to_owned()));
+        *value = parse_rpm(&text).ok_or_else(|| self.fields.error_at(key.name, format!("expected {EXPECTED}")))?;
         Ok(())
     }
 
@@ -141,6 +148,10 @@ impl Visitor for Reader<'_, '_> {
             return Ok(());
         }
         let text = self.fields.text(key.name)?;
+        self.fields.amend(|asked| {
+            asked.expected = Some(format!("one of {}", names.join(", ")));
+            asked.is_required = !key.optional;
+        });
         let Some(found) = names.iter().position(|&name| name == text) else {
             let error = self.fields.error_at(key.name, format!("no such choice; expected {}", names.join(", ")));
             return Err(match nearest(&text, names.iter().copied()).first() {

@@ -10,13 +10,13 @@ use crate::watchdog::Watchdog;
 /// A mount namespace that this process and all that it starts from now on are in, a cgroup for the command, and a
 /// watchdog that ends the command when this process ends.
 #[derive(Debug)]
-pub struct Place {
+pub struct CommandScope {
     /// Dropped first, so that nobody ends what is being ended.
     pub(crate) watchdog: Watchdog,
     pub(crate) cgroup: Cgroup,
 }
 
-impl Place {
+impl CommandScope {
     /// Makes one. Mounts of this host appear in the namespace, too; what is mounted in it appears nowhere else.
     ///
     /// It is for a process with one thread: others would stay in the namespace that they are in. The cgroup's name is
@@ -37,6 +37,6 @@ impl Place {
         // mounted, and would wait for the device that he serves himself.
         let watchdog = Watchdog::start(&parent)?;
         let cgroup = parent.make()?;
-        Ok(Place { watchdog, cgroup })
+        Ok(CommandScope { watchdog, cgroup })
     }
 }

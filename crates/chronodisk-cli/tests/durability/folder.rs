@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub struct Place(tempfile::TempDir);
+pub struct TestFolder(tempfile::TempDir);
 
-impl Place {
+impl TestFolder {
     pub fn new() -> Self {
-        Place(tempfile::tempdir().unwrap())
+        TestFolder(tempfile::tempdir().unwrap())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

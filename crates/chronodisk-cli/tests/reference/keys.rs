@@ -1,0 +1,121 @@
+//! The page of the keys of profiles, from what the readers of the built-in ones ask for.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use chronodisk_device::{Profile, ProfileKey};
+
+const HEAD: &str = "# Keys of profiles
+
+A profile is a TOML file. These are the keys that the readers of profiles ask for, by the kind of device. An example is
+the value in a built-in profile. What a key does is said in the documentation of the kind's module
+(`cargo doc --package chronodisk-device --open`), and beside the key in `chronodisk devices show NAME`. A value may also
+be written as `{ value = .., source = \"..\" }`.
+
+This page is generated; a test compares it with the readers. A key that is read only beside another one stands here if
+a built-in profile has the other one.
+";
+/// Longer examples are left out.
+const EXAMPLE_MAX_CHARS: usize = 40;
+
+/// A key of all profiles of a kind.
+struct Key {
+    table: String,
+    name: &'static str,
+    expected: String,
+    /// How many times it was asked for and had to be there.
+    required: usize,
+    /// A value, and the name of the profile that has it.
+    example: Option<(String, String)>,
+}
+
+/// The keys of a kind, in the order in which they were asked for first, and how often each table was read.
+#[derive(Default)]
+struct Kind {
+    keys: Vec<Key>,
+    reads: BTreeMap<String, usize>,
+}
+
+pub fn page() -> String {
+    let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
+    for builtin in Profile::builtin() {
+        let profile = Profile::find(&builtin.name).unwrap();
+        kinds.entry(builtin.kind.clone()).or_default().add(&profile);
+    }
+    let common: Vec<(String, &'static str)> = kinds.values().next().map_or(Vec::new(), |first| {
+        let all_have = |key: &&Key| kinds.values().all(|kind| kind.find(&key.table, key.name).is_some());
+        first.keys.iter().filter(all_have).map(|key| (key.table.clone(), key.name)).collect()
+    });
+    let is_common = |key: &Key| common.contains(&(key.table.clone(), key.name));
+
+    let mut page = HEAD.to_owned();
+    let any = kinds.values().next().expect("there are built-in profiles");
+    section("Every profile", any, &mut page, |key| is_common(key));
+    for (name, kind) in &kinds {
+        section(&format!("`kind = \"{name}\"`"), kind, &mut page, |key| !is_common(key));
+    }
+    page
+}
+
+impl Kind {
+    fn add(&mut self, profile: &Profile) {
+        let keys = profile.keys();
+        let mut tables: Vec<&str> = Vec::new();
+        for ProfileKey { table, name, expected, is_required, value } in &keys {
+            // Of several tables of an array, all have the same path.
+            if !tables.contains(&table.as_str()) {
+                tables.push(table);
+                *self.reads.entry(table.clone()).or_default() += 1;
+            }
+            let known = self.keys.iter().position(|key| key.table == *table && key.name == *name);
+            let at = known.unwrap_or_else(|| {
+                let key = Key { table: table.clone(), name, expected: String::new(), required: 0, example: None };
+                self.keys.push(key);
+                self.keys.len() - 1
+            });
+            let key = &mut self.keys[at];
+            // What is expected may depend on another key.
+            match expected {
+                Some(expected) if key.expected.is_empty() => key.expected.clone_from(expected),
+                Some(expected) if !key.expected.contains(expected) => write!(key.expected, ", or {expected}").unwrap(),
+                _ => {}
+            }
+            key.required += usize::from(*is_required);
+            let is_table = expected.as_ref().is_some_and(|expected| expected.contains("table"));
+            let short =
+                |value: &&String| !is_table && value.chars().count() <= EXAMPLE_MAX_CHARS && !value.contains('\n');
+            if let (None, Some(value)) = (&key.example, value.as_ref().filter(short)) {
+                key.example = Some((value.clone(), profile.name().to_owned()));
+            }
+        }
+    }
+
+    fn find(&self, table: &str, name: &str) -> Option<&Key> {
+        self.keys.iter().find(|key| key.table == table && key.name == name)
+    }
+}
+
+fn section(title: &str, kind: &Kind, page: &mut String, is_in: impl Fn(&Key) -> bool) {
+    write!(page, "\n## {title}\n").unwrap();
+    let mut tables: Vec<&str> = Vec::new();
+    for key in kind.keys.iter().filter(|key| is_in(key)) {
+        if !tables.contains(&key.table.as_str()) {
+            tables.push(&key.table);
+        }
+    }
+    if tables.is_empty() {
+        write!(page, "\nNo keys of its own.\n").unwrap();
+    }
+    for table in tables {
+        if !table.is_empty() {
+            write!(page, "\n### `[{table}]`\n").unwrap();
+        }
+        write!(page, "\n| key | value | required | example |\n|---|---|---|---|\n").unwrap();
+        for key in kind.keys.iter().filter(|key| key.table == table && is_in(key)) {
+            let required = if key.required >= kind.reads[table] { "yes" } else { "" };
+            let example = key.example.as_ref().map_or(String::new(), |(value, of)| format!("`{value}` ({of})"));
+            let expected = key.expected.replace('|', "\\|");
+            writeln!(page, "| `{}` | {expected} | {required} | {example} |", key.name).unwrap();
+        }
+    }
+}
