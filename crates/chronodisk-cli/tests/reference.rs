@@ -1,12 +1,14 @@
 //! The documents: the reference of commands in `docs/commands.md` is what the commands themselves say, that of keys in
-//! `docs/profile-keys.md` is what the readers of profiles ask for, each page is in the book, and each link leads
-//! somewhere.
+//! `docs/profile-keys.md` is what the readers of profiles ask for, that of results in `docs/result-fields.md` is what the
+//! sources write, each page is in the book, and each link leads somewhere.
 //!
 //! After a change of an option or a key, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes
-//! both anew; read the difference before you commit it.
+//! them anew; read the difference before you commit it.
 
 #[path = "reference/keys.rs"]
 mod keys;
+#[path = "reference/results.rs"]
+mod results;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,13 @@ fn the_keys_of_profiles_are_what_their_readers_ask_for() {
     let page = keys::page();
     assert!(page.matches("\n## ").count() > 12, "{page}");
     compare("docs/profile-keys.md", &page);
+}
+
+#[test]
+fn the_fields_of_results_are_those_of_the_sources() {
+    let page = results::page(&root());
+    assert!(page.matches("\n### ").count() > 25, "{page}");
+    compare("docs/result-fields.md", &page);
 }
 
 #[test]

@@ -18,11 +18,17 @@ const SCHEMA: &str = "chronodisk.whatif/1";
 /// The whole result.
 #[derive(Debug, Serialize)]
 pub struct WhatIf {
+    /// `chronodisk.whatif/1`.
     schema: &'static str,
+    /// Version of the program that made it.
     chronodisk_version: &'static str,
+    /// The host's date and time at the start, as in RFC 3339.
     started_at: String,
+    /// CMD with its arguments.
     command: Vec<String>,
+    /// The profile, or the disk of this host.
     device: String,
+    /// Speed of the emulated device relative to its profile.
     device_speed: f64,
     /// Run time of the undisturbed runs.
     pub elapsed_s: Spread,
@@ -30,16 +36,20 @@ pub struct WhatIf {
     limit_s: Option<f64>,
     /// Load of the host (1 min) at the beginning and the end.
     load: [Option<f64>; 2],
+    /// A prediction for each R.
     pub results: Vec<WhatIfResult>,
+    /// What a reader of the figures should know.
     pub warnings: Vec<String>,
 }
 
 /// The prediction for one R.
 #[derive(Debug, Serialize)]
 pub struct WhatIfResult {
-    /// `inf` is written as a word.
+    /// R, if it is the same for reads and writes.
     speedup: Option<FactorText>,
+    /// R of reads.
     read_speedup: FactorText,
+    /// R of writes.
     write_speedup: FactorText,
     /// Run time as predicted.
     predicted_s: Spread,
@@ -54,51 +64,68 @@ pub struct WhatIfResult {
     /// Medians over the runs.
     #[serde(flatten)]
     medians: Figures,
-    /// Sums over the runs.
+    /// Freezes that the watchdog ended, in all runs.
     cut_freezes: u64,
+    /// Events of the kernel that were lost, in all runs.
     lost_events: u64,
     #[serde(skip)]
     runs: Vec<Figures>,
 }
 
-/// Declares the figures of a run, and the medians over several.
-macro_rules! figures {
-    ($($name:ident),+ $(,)?) => {
-        /// What one run says, or the medians of several.
-        #[derive(Clone, Copy, Debug, Default, Serialize)]
-        struct Figures {
-            $($name: f64),+
-        }
-
-        impl Figures {
-            fn medians(runs: &[Figures]) -> Figures {
-                Figures { $($name: Spread::of(runs.iter().map(|run| run.$name)).median),+ }
-            }
-        }
-    };
+/// What one run says, or the medians of several.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Figures {
+    /// The low end of the band that contains the run time.
+    low_s: f64,
+    /// Its high end.
+    high_s: f64,
+    /// How often CMD was frozen.
+    freezes: f64,
+    /// For how long in all.
+    frozen_s: f64,
+    /// Debt that was left when the device became idle.
+    unpaid_s: f64,
+    /// Run time of the observed run, as the host's clock had it.
+    observed_s: f64,
+    /// For how long the device had requests of CMD's.
+    device_busy_s: f64,
+    /// Requests of CMD's.
+    requests: f64,
+    /// Requests of other processes.
+    other_requests: f64,
+    /// System calls that a freeze interrupted.
+    interrupted_calls: f64,
+    /// Waits that no request ended while the device was busy.
+    other_waits: f64,
+    /// For how long in all.
+    other_wait_s: f64,
+    /// CPU time of the thread that freezes and thaws.
+    supervisor_cpu_s: f64,
 }
-
-// low_s and high_s are the band's ends.
-figures!(
-    low_s,
-    high_s,
-    freezes,
-    frozen_s,
-    unpaid_s,
-    observed_s,
-    device_busy_s,
-    requests,
-    other_requests,
-    interrupted_calls,
-    other_waits,
-    other_wait_s,
-    supervisor_cpu_s,
-);
 
 /// A program that was frozen for less than this share of its run went through the same as an undisturbed one.
 const UNFROZEN_SHARE: f64 = 0.01;
 
 impl Figures {
+    fn medians(runs: &[Figures]) -> Figures {
+        let median = |figure: fn(&Figures) -> f64| Spread::of(runs.iter().map(figure)).median;
+        Figures {
+            low_s: median(|run| run.low_s),
+            high_s: median(|run| run.high_s),
+            freezes: median(|run| run.freezes),
+            frozen_s: median(|run| run.frozen_s),
+            unpaid_s: median(|run| run.unpaid_s),
+            observed_s: median(|run| run.observed_s),
+            device_busy_s: median(|run| run.device_busy_s),
+            requests: median(|run| run.requests),
+            other_requests: median(|run| run.other_requests),
+            interrupted_calls: median(|run| run.interrupted_calls),
+            other_waits: median(|run| run.other_waits),
+            other_wait_s: median(|run| run.other_wait_s),
+            supervisor_cpu_s: median(|run| run.supervisor_cpu_s),
+        }
+    }
+
     /// What of an observed run is the program's. Being observed takes some microseconds at each request and each switch
     /// between threads, which an undisturbed run does not take, on any device. It is taken off evenly. Of a program
     /// that was frozen nobody knows how much it is.
@@ -108,11 +135,13 @@ impl Figures {
     }
 }
 
-/// A number, or `inf`.
+/// A factor: one of these.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 enum FactorText {
+    /// A number.
     Number(f64),
+    /// `"inf"`.
     Word(&'static str),
 }
 
@@ -125,9 +154,13 @@ impl From<Factor> for FactorText {
 /// Several values of the same thing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Spread {
+    /// Median of the values.
     pub median: f64,
+    /// The least.
     min: f64,
+    /// The largest.
     max: f64,
+    /// All, in the order of the runs.
     values: Vec<f64>,
 }
 
