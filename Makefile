@@ -1,6 +1,6 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package demo test soak faults squash-soak bench devices-check ageing fuzz \
+.PHONY: help build install uninstall package container demo test soak faults squash-soak bench devices-check ageing fuzz \
 	advisories
 
 help:
@@ -8,6 +8,7 @@ help:
 	@echo "make install     the command, its manual pages and completions, below PREFIX (/usr/local) and DESTDIR"
 	@echo "make uninstall   removes what make install put there"
 	@echo "make package     a Debian package of the same files, in target/package"
+	@echo "make container   a container image with that package, in target/container; needs mmdebstrap, no registry"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make test        every check and every test"
 	@echo "make soak        guests, mount and whatif with 100 kills, guests with 500 of any process; docs/durability.md with 100 in each cell"
@@ -31,6 +32,9 @@ uninstall:
 
 package:
 	@scripts/package
+
+container:
+	@scripts/container
 
 demo:
 	scripts/demo

@@ -64,7 +64,7 @@ pub struct WhatIfResult {
     /// Medians over the runs.
     #[serde(flatten)]
     medians: Figures,
-    /// Freezes that the watchdog ended, in all runs.
+    /// Freezes that were cut short since they had lasted for half a second, in all runs.
     cut_freezes: u64,
     /// Events of the kernel that were lost, in all runs.
     lost_events: u64,
