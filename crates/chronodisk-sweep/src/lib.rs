@@ -16,6 +16,7 @@ use std::fmt;
 
 mod block_trace;
 mod cell;
+mod executable;
 mod figures;
 mod load;
 mod replay;
