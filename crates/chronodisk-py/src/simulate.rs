@@ -80,9 +80,9 @@ struct TraceArguments {
     wraps: bool,
 }
 
-/// Simulates. `device` is a [`Profile`] or a model of Python; `load` the arguments of a workload, the path of a job file
-/// of fio, or the arguments of a trace with a `table` if it has no path. Gives the result as the command's JSON, the requests if they are to be kept, and
-/// notes.
+/// Simulates. `device` is a [`Profile`] or a model of Python; `load` the arguments of a workload, the path of a job
+/// file of fio, or the arguments of a trace with a `table` if it has no path. Gives the result as the command's JSON,
+/// the requests if they are to be kept, and notes.
 #[pyfunction]
 #[pyo3(signature = (device, device_arguments, load, *, table=None, keep, progress=None))]
 pub(crate) fn simulate(

@@ -8,8 +8,8 @@
 //! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
 //! decided by which cell ends first.
 //!
-//! A [`Load`] is what one simulation does: a [generated workload](GeneratedLoad), a [`BlockTrace`], or a job file of fio
-//! ([`FioLoad`]). The command and the Python package simulate with it.
+//! A [`Load`] is what one simulation does: a [generated workload](GeneratedLoad), a [`BlockTrace`], or a job file of
+//! fio ([`FioLoad`]). The command and the Python package simulate with it.
 #![forbid(unsafe_code)]
 
 use std::fmt;

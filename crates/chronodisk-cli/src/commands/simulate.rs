@@ -53,7 +53,8 @@ pub struct Arguments {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["workload", "requests", "block_size", "depth", "read_share", "think_max", "addresses"])]
     trace: Option<String>,
 
-    /// Follows this job file of fio. Each thread is a closed loop of its own; a key that a model can't follow is an error
+    /// Follows this job file of fio. Each thread is a closed loop of its own; a key that a model can't follow is an
+    /// error
     #[arg(
         long,
         value_name = "FILE",
