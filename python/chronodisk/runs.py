@@ -10,7 +10,11 @@ from typing import Any, Self
 
 from chronodisk.command import call, call_json
 from chronodisk.errors import UsageError
+from chronodisk.plots import distribution_svg
 from chronodisk.tables import Requests
+
+#: Repetitions whose service times a notebook shows; the text has all of them.
+_PLOTS_MAX = 5
 
 
 class Run:
@@ -74,7 +78,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         text = call(["show", str(self.directory)])[1]
-        return f"<pre>{html.escape(text)}</pre>"
+        # A simulation has its figures at the top.
+        times = [rep["summary"]["service_time_us"] for rep in self.reps] or [self.result.get("latency_us", {})]
+        plots = "".join(f"<div>{distribution_svg(one)}</div>" for one in times[:_PLOTS_MAX])
+        return f"<pre>{html.escape(text)}</pre>{plots}"
 
 
 def run(arguments: Sequence[str], *, output: str | os.PathLike[str] | None = None) -> Run:

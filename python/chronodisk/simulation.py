@@ -1,4 +1,4 @@
-"""Simulations: a generated workload or a block trace on a device, without a guest and without a clock."""
+"""Simulations: a generated workload, a block trace or a job file of fio on a device, without a guest or a clock."""
 
 import html
 import json
@@ -12,6 +12,7 @@ from chronodisk.errors import UsageError
 from chronodisk.model import Model
 from chronodisk.plots import distribution_svg
 from chronodisk.profile import Profile
+from chronodisk.progress import bar
 from chronodisk.quantities import Size, Time, size_bytes, time_ns
 from chronodisk.tables import ArrowTable, Requests
 
@@ -94,6 +95,7 @@ def simulate(
     workload: str | None = None,
     *,
     trace: AnyTrace | None = None,
+    fio_job: str | os.PathLike[str] | None = None,
     requests: int = 10_000,
     seed: int = 1,
     depth: int = 1,
@@ -117,17 +119,18 @@ def simulate(
     state: str | os.PathLike[str] | None = None,
     host_queue: str | None = None,
     keep_requests: bool = True,
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[int], object] | bool | None = None,
 ) -> Simulation:
-    """Runs a generated workload or a block trace on a device, and gives its figures and the log of its requests.
+    """Runs a generated workload, a block trace or a job file of fio on a device, and gives its figures and its log.
 
     The arguments are the options of ``chronodisk simulate``, and mean the same. Equal arguments give equal results, and
     those of the command. Other threads of Python run meanwhile; Ctrl-C raises :class:`KeyboardInterrupt`.
 
     Args:
         device: a profile, its name or path, or a class of :class:`chronodisk.model.Model`.
-        workload: one of :func:`workloads`; else ``trace`` is needed.
+        workload: one of :func:`workloads`; else ``trace`` or ``fio_job`` is needed.
         trace: a file, or an Arrow table.
+        fio_job: a job file of fio, whose keys docs/block-traces.md lists.
         requests: number of generated requests.
         seed: of the workload and the device.
         depth: requests that are outstanding at any time in a closed loop.
@@ -152,10 +155,11 @@ def simulate(
         state: file with the state that the device begins in, made by ``chronodisk age``.
         host_queue: adds the request queue of a host's kernel with this elevator.
         keep_requests: keeps the log, which takes about 120 bytes for each request.
-        progress: called with the number of requests so far, up to five times a second.
+        progress: called with the number of requests so far, up to five times a second; ``True`` shows a bar of tqdm,
+            ``False`` nothing. Default: a bar in notebooks.
     """
-    if (workload is None) == (trace is None):
-        raise UsageError("expected a workload or a trace, and one of them")
+    if sum(load is not None for load in (workload, trace, fio_job)) != 1:
+        raise UsageError("expected a workload, a trace or a fio_job, and one of them")
     for name, number, most in (
         ("requests", requests, 1 << 63),
         ("seed", seed, (1 << 64) - 1),
@@ -173,17 +177,30 @@ def simulate(
         "host_queue": host_queue,
     }
     table: object | None = None
+    of_trace = {
+        "speed": speed != 1.0,
+        "beyond": beyond != "refuse",
+        "trace_format": trace_format is not None,
+        "volume": volume is not None,
+        "accept_bad": accept_bad != 0,
+        "event": event != "D",
+        "spread": spread is not None,
+    }
+    of_workload = {
+        "requests": requests != 10_000,
+        "depth": depth != 1,
+        "block_size": block_size is not None,
+        "read_share": read_share is not None,
+        "think_max": think_max != 0,
+        "addresses": addresses != "uniform",
+        "rate_per_s": rate_per_s is not None,
+        "on": on is not None,
+        "off": off is not None,
+    }
+    load: dict[str, Any]
     if workload is not None:
-        given = {
-            "speed": speed != 1.0,
-            "beyond": beyond != "refuse",
-            "trace_format": trace_format is not None,
-            "volume": volume is not None,
-            "accept_bad": accept_bad != 0,
-            "event": event != "D",
-            "spread": spread is not None,
-        }
-        load: dict[str, Any] = {
+        _refuse(of_trace, "is for a trace")
+        load = {
             "workload": workload,
             "requests": requests,
             "block_bytes": None if block_size is None else size_bytes("block_size", block_size),
@@ -196,18 +213,10 @@ def simulate(
             "on_ns": None if on is None else time_ns("on", on),
             "off_ns": None if off is None else time_ns("off", off),
         }
+    elif fio_job is not None:
+        _refuse({**of_trace, **of_workload, "arrivals": arrivals is not None}, "can't be used with fio_job")
+        load = {"fio_job": os.fspath(fio_job)}
     else:
-        given = {
-            "requests": requests != 10_000,
-            "depth": depth != 1,
-            "block_size": block_size is not None,
-            "read_share": read_share is not None,
-            "think_max": think_max != 0,
-            "addresses": addresses != "uniform",
-            "rate_per_s": rate_per_s is not None,
-            "on": on is not None,
-            "off": off is not None,
-        }
         path, table = (os.fspath(trace), None) if isinstance(trace, str | os.PathLike) else (None, trace)
         if table is not None and not hasattr(table, "__arrow_c_stream__"):
             raise UsageError(f"trace is a {type(table).__name__}; expected a path or an Arrow table")
@@ -215,6 +224,7 @@ def simulate(
             raise UsageError(f"beyond={beyond!r}; expected refuse or wrap")
         if event.upper() not in ("D", "Q"):
             raise UsageError(f"event={event!r}; expected D or Q")
+        _refuse(of_workload, "is for a workload")
         load = {
             "path": path,
             "format": trace_format,
@@ -226,16 +236,25 @@ def simulate(
             "speed": speed,
             "wraps": beyond == "wrap",
         }
-    for name, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{name} is for {'a trace' if workload is not None else 'a workload'}")
     core = _device(device, seed, capacity)
-    text, log, notes = _core.simulate(core, device_arguments, load, table=table, keep=keep_requests, progress=progress)
+    total = requests if workload is not None else None
+    with bar(progress if isinstance(progress, bool | None) else False, "simulate", "requests") as shown:
+        tell = (lambda done: shown(done, total)) if shown is not None else progress if callable(progress) else None
+        text, log, notes = _core.simulate(core, device_arguments, load, table=table, keep=keep_requests, progress=tell)
+        if shown is not None:
+            # The last fifth of a second.
+            shown(int(json.loads(text)["requests"]), total)
     figures: dict[str, Any] = json.loads(text)
     failed = figures["summary"]["failed"]
     if failed:
         warnings.warn(f"{failed} of {figures['requests']} requests failed", stacklevel=2)
     return Simulation(figures, None if log is None else Requests(log), notes)
+
+
+def _refuse(given: dict[str, bool], why: str) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{name} {why}")
 
 
 def _device(device: AnyDevice, seed: int, capacity: Size | None) -> object:

@@ -5,14 +5,17 @@ import html
 import json
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from chronodisk import _core, command
 from chronodisk.errors import ChronodiskError, HostError, UsageError
+from chronodisk.progress import bar
+from chronodisk.remote import RemoteDirectory, is_url
 
 #: The contents of a sweep's file, or the file.
 SweepFile: TypeAlias = Mapping[str, Any] | str | os.PathLike[str]
@@ -38,21 +41,29 @@ class Executor(Protocol):
 class Sweep:
     """The results of a sweep."""
 
-    def __init__(self, directory: Path, results: dict[str, Any], text: str) -> None:
-        #: Where the files of the sweep are; ``sweep.parquet`` has a row for each cell.
-        self.directory = directory
+    def __init__(self, location: str | os.PathLike[str], results: dict[str, Any], text: str) -> None:
+        #: Path or URL of the files of the sweep; ``sweep.parquet`` has a row for each cell.
+        self.location = os.fspath(location)
         #: Everything that ``chronodisk sweep --json`` prints.
         self.results = results
         self._text = text
 
     @classmethod
     def open(cls, directory: str | os.PathLike[str]) -> "Sweep":
-        """The results that a sweep wrote to a directory."""
-        path = Path(directory) / "sweep.json"
+        """The results that a sweep wrote to a directory, or to a URL of fsspec."""
+        path = f"{os.fspath(directory).rstrip('/')}/sweep.json"
         try:
-            return cls(Path(directory), json.loads(path.read_text()), "")
+            text = RemoteDirectory(str(directory)).read("sweep.json") if is_url(directory) else Path(path).read_bytes()
+            return cls(directory, json.loads(text), "")
         except (OSError, ValueError) as error:
             raise UsageError(f"{path}: no results of a sweep: {error}") from error
+
+    @property
+    def directory(self) -> Path:
+        """Where the files of the sweep are, if that is a directory."""
+        if is_url(self.location):
+            raise UsageError(f"{self.location} is no directory; location has the URL")
+        return Path(self.location)
 
     @property
     def failed(self) -> int:
@@ -75,11 +86,23 @@ class Sweep:
             raise UsageError(f"no figure {figure!r}; expected one of {', '.join(names)}")
         return rows
 
+    def plot(self, x: str, y: str) -> str:
+        """Draws a figure against an axis with numbers, or another figure, with intervals; as SVG."""
+        return _core.sweep_plot(json.dumps(self.results), x, y)
+
     def __str__(self) -> str:
-        return self._text or f"<Sweep {self.directory}>"
+        return self._text or f"<Sweep {self.location}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        numbers = [
+            name
+            for name, values in self.results["axes"].items()
+            if len(values) > 1 and all(isinstance(value, int | float) and value is not True for value in values)
+        ]
+        figures = {found["name"] for group in self.results["groups"] for found in group["figures"]}
+        drawn = [name for name in ("time_s", "iops", "latency_us.mean") if name in figures][:2]
+        plots = "".join(f"<div>{self.plot(x, y)}</div>" for x in numbers[:1] for y in drawn)
+        return f"<pre>{html.escape(str(self))}</pre>{plots}"
 
 
 def sweep(
@@ -88,7 +111,7 @@ def sweep(
     *,
     executor: Executor | Callable[[], Executor] | None = None,
     jobs: int | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Callable[[int, int], object] | bool | None = None,
 ) -> Sweep:
     """Runs every combination of some options, as ``chronodisk sweep`` does, with the same files and the same bytes.
 
@@ -98,10 +121,12 @@ def sweep(
 
     Args:
         file: a sweep's file (docs/sweeps.md), or its contents as a dictionary.
-        directory: keeps the results. For other commands than ``simulate`` the workers must share it.
+        directory: keeps the results; also a URL of any file system of fsspec, such as ``s3://bucket/depths``, for
+            ``simulate``. For other commands it must be a directory that the workers share.
         executor: runs the cells; also a function without arguments that makes one. Default: processes of this host.
         jobs: cells at the same time without an executor; default: one for each processor.
-        progress: called with the numbers of cells that are done and of all.
+        progress: called with the numbers of cells that are done and of all; ``True`` shows a bar of tqdm, ``False``
+            nothing. Default: a bar in notebooks.
     """
     if isinstance(file, Mapping):
         text, label = _toml(file), "sweep"
@@ -111,20 +136,54 @@ def sweep(
             text = Path(file).read_text()
         except OSError as error:
             raise UsageError(f"{label}: can't read the sweep: {error.strerror}") from error
-    words = _core.sweep_command(text, label)
+    words = tuple(_core.sweep_command(text, label))
+    if is_url(directory) and words != ("simulate",):
+        raise UsageError(f"{directory}: the runs of `{' '.join(words)}` need a directory")
+    asked = progress if isinstance(progress, bool | None) else False
+    with bar(asked, label, "cells") as shown:
+        tell = shown or (progress if callable(progress) else lambda done, total: None)
+        if not is_url(directory):
+            place = Path(directory).absolute()
+            return Sweep(place, *_sweep(text, label, words, place, None, executor, jobs, tell))
+        remote = RemoteDirectory(str(directory))
+        with tempfile.TemporaryDirectory(prefix="chronodisk-sweep-") as name:
+            return Sweep(remote.url, *_sweep(text, label, words, Path(name), remote, executor, jobs, tell))
+
+
+def _sweep(
+    text: str,
+    label: str,
+    words: Sequence[str],
+    place: Path,
+    remote: RemoteDirectory | None,
+    executor: Executor | Callable[[], Executor] | None,
+    jobs: int | None,
+    tell: Callable[[int, int], object],
+) -> tuple[dict[str, Any], str]:
+    """Runs what is missing; gives the results and their text. Cells are kept elsewhere as soon as they are done."""
     found = command.executable()
-    place = Path(directory).absolute()
     cores = len(os.sched_getaffinity(0))
     plan = _core.SweepPlan(text, label, _options(found, tuple(words)), found, str(place), jobs or cores)
-    tell = progress or (lambda done, total: None)
     total = len(plan)
+    cells = [f"cells/{name}.json" for name in plan.names()]
+
+    def keep(names: Iterable[str]) -> None:
+        if remote is not None:
+            remote.keep(place, names)
+
+    if remote is not None:
+        remote.fetch(cells, place)
+        # A sweep that is interrupted loses at most the cells that are being done.
+        executor = executor or (lambda: ThreadPoolExecutor(jobs or cores))
     if executor is not None:
-        _run_elsewhere(plan, executor, tell)
+        _run_elsewhere(plan, executor, tell, lambda index: keep([cells[index]]))
     if plan.missing():
         plan.run(lambda done: tell(done, total))
+        keep(cells)
     tell(total, total)
     results, shown = plan.finish()
-    return Sweep(place, json.loads(results), shown)
+    keep(["sweep.parquet", "sweep.provenance.json", "sweep.json"])
+    return json.loads(results), shown
 
 
 #: Executors that are made anew at most, if all break.
@@ -132,7 +191,10 @@ _EXECUTORS_MAX = 4
 
 
 def _run_elsewhere(
-    plan: _core.SweepPlan, executor: Executor | Callable[[], Executor], tell: Callable[[int, int], object]
+    plan: _core.SweepPlan,
+    executor: Executor | Callable[[], Executor],
+    tell: Callable[[int, int], object],
+    keep: Callable[[int], object],
 ) -> None:
     total = len(plan)
     for _ in range(_EXECUTORS_MAX):
@@ -143,7 +205,7 @@ def _run_elsewhere(
         if not hasattr(executor, "submit"):
             made = executor()
         try:
-            _submit_all(plan, missing, made or executor, lambda done: tell(done, total))  # type: ignore[arg-type]
+            _submit_all(plan, missing, made or executor, lambda done: tell(done, total), keep)  # type: ignore[arg-type]
             return
         except BrokenExecutor as error:
             left = len(plan.missing())
@@ -157,7 +219,11 @@ def _run_elsewhere(
 
 
 def _submit_all(
-    plan: _core.SweepPlan, missing: Iterable[int], executor: Executor, tell: Callable[[int], object]
+    plan: _core.SweepPlan,
+    missing: Iterable[int],
+    executor: Executor,
+    tell: Callable[[int], object],
+    keep: Callable[[int], object],
 ) -> None:
     futures: list[tuple[int, Future]] = []
     try:
@@ -173,6 +239,7 @@ def _submit_all(
                 broken = error
                 continue
             plan.keep(index, answer)
+            keep(index)
             done += 1
             tell(done)
         if broken is not None:

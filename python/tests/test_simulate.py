@@ -156,8 +156,8 @@ def test_a_model_in_python_can_fail() -> None:
     ("arguments", "message"),
     [
         ({"workload": "random-walk"}, "random-walk"),
-        ({}, "a workload or a trace"),
-        ({"workload": "random-read", "trace": "x"}, "a workload or a trace"),
+        ({}, "a workload, a trace or a fio_job"),
+        ({"workload": "random-read", "trace": "x"}, "a workload, a trace or a fio_job"),
         ({"workload": "random-read", "read_share": 0.5}, "read_share can't be used"),
         ({"workload": "random-read", "volume": "a"}, "volume is for a trace"),
         ({"workload": "random-read", "block_size": "4 lightyears"}, "lightyears"),
@@ -215,3 +215,26 @@ def test_requests_that_were_not_kept_are_an_error() -> None:
     with pytest.raises(UsageError, match="keep_requests"):
         _ = found.requests
     assert "<table>" in found._repr_html_() and "svg" in found._repr_html_()
+
+
+def test_a_job_file_of_fio_is_followed(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.fio"
+    text = "[reads]\ndirect=1\nrw=randread\nbs=16k\nsize=1m\nioengine=libaio\niodepth=4\n"
+    file.write_text(text)
+    found = simulate("constant-1ms", fio_job=file)
+    lba, sectors = columns(found, "lba_sectors", "len_sectors")
+    assert sorted(lba) == list(range(0, 2_048, 32)) and lba != sorted(lba), "each block once"
+    assert set(sectors) == {32} and found.simulated_s == pytest.approx(0.064 / 4)
+    assert simulate("constant-1ms", fio_job=file, seed=2).requests.to_pyarrow()["lba_sectors"].to_pylist() != lba
+    file.write_text(text.replace("libaio", "psync"))
+    assert simulate("constant-1ms", fio_job=file).notes == [
+        "[reads]: its ioengine is synchronous, so one request is outstanding, as with fio"
+    ]
+    file.write_text(text + "verify=md5\n")
+    with pytest.raises(UsageError, match="jobs.fio:8: verify: md5; expected no verification"):
+        simulate("constant-1ms", fio_job=file)
+    for wrong in ({"depth": 4}, {"arrivals": "closed"}, {"speed": 2.0}):
+        with pytest.raises(UsageError, match="can't be used with fio_job"):
+            simulate("constant-1ms", fio_job=file, **wrong)
+    with pytest.raises(UsageError, match="one of them"):
+        simulate("constant-1ms", "random-read", fio_job=file)

@@ -152,7 +152,6 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
     }
 }
 
-/// The kernel's own tool prints our events with equal values.
 /// fio issues every request of our logs of both versions, whether the trace names its volumes or not; what it writes
 /// itself is read.
 #[test]
@@ -195,6 +194,7 @@ fn fio_issues_every_request_and_is_read() {
     }
 }
 
+/// The kernel's own tool prints our events with equal values.
 #[test]
 fn blkparse_prints_our_events() {
     if Command::new("blkparse").arg("-V").output().is_err() {
@@ -348,4 +348,128 @@ fn generated_open_loops_have_their_rate() {
         &["simulate", "--device", "null", "--trace", "bursts", "--arrivals", "poisson", "--rate", "5/s"],
     );
     assert!(told.contains("need --workload"), "{told}");
+}
+
+const JOBS: &str = "; as many requests as fio makes of it
+[global]
+direct=1
+filename=file
+size=1m
+[random]
+rw=randread
+io_size=1536k
+[fill]
+stonewall
+rw=write
+bs=128k
+numjobs=2
+offset_increment=1m
+[mixed]
+stonewall
+rw=rw
+bs=8k
+rwmixread=25
+io_size=2m
+[counted]
+stonewall
+rw=randrw
+number_ios=100
+thinktime=10
+thinktime_blocks=5
+[paced]
+stonewall
+rw=randread
+rate_iops=2000
+norandommap
+number_ios=200
+[zipf]
+stonewall
+rw=randwrite
+random_distribution=zipf:1.2
+";
+
+/// A simulation of a job file issues as many requests of each job as fio itself, at the pace that the file sets.
+#[test]
+fn a_job_file_of_fio_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("jobs.fio"), JOBS).unwrap();
+    done(folder, &["simulate", "--device", "constant-100us", "--fio-job", "jobs.fio", "-o", "simulated"]);
+    let records = log(folder, "simulated");
+    let of_job = |issuers: &[u32]| -> Vec<&RequestRecord> {
+        records.iter().filter(|record| issuers.contains(&record.issuer)).collect()
+    };
+    // The threads of `fill` work at the same time, the other jobs one after the other.
+    let jobs =
+        [("random", &[1][..]), ("fill", &[2, 3]), ("mixed", &[4]), ("counted", &[5]), ("paced", &[6]), ("zipf", &[7])];
+    for pair in jobs.windows(2) {
+        let end = of_job(pair[0].1).iter().map(|record| record.completed).max().unwrap();
+        assert!(of_job(pair[1].1).iter().all(|record| record.arrival >= end), "{pair:?}");
+    }
+    let fill = of_job(&[2, 3]);
+    assert_eq!(fill[0].arrival, fill[1].arrival);
+    assert_eq!((fill[0].lba.0, fill[1].lba.0, fill[0].sectors), (0, 2_048, 256));
+    let counted = of_job(&[5]);
+    let pauses: Vec<u64> = counted.windows(2).map(|pair| (pair[1].arrival - pair[0].completed).as_nanos()).collect();
+    assert!((1..100).all(|place| pauses[place - 1] == if place % 5 == 0 { 10_000 } else { 0 }), "{pauses:?}");
+    let paced = of_job(&[6]);
+    assert_eq!(paced[199].arrival - paced[0].arrival, Nanos::from_nanos(199 * 500_000));
+
+    done(folder, &["simulate", "--device", "constant-100us", "--fio-job", "jobs.fio", "-o", "again"]);
+    assert_eq!(log(folder, "again"), records, "equal options give equal requests");
+
+    std::fs::File::create(folder.join("file")).unwrap().set_len(16 << 20).unwrap();
+    let fio = ["--output-format=json", "--max-jobs=8", "jobs.fio"];
+    let Ok(output) = Command::new("fio").args(fio).current_dir(folder).output() else {
+        println!("SKIPPED: no fio here");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && told.contains("O_DIRECT") {
+        println!("SKIPPED: the file system of temporary files has no direct I/O");
+        return;
+    }
+    let issued: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap_or(0)..]).expect(&told);
+    for (name, issuers) in jobs {
+        let own = of_job(issuers);
+        let by_fio: Vec<&serde_json::Value> =
+            issued["jobs"].as_array().unwrap().iter().filter(|job| job["jobname"] == name).collect();
+        assert_eq!(by_fio.len(), issuers.len());
+        let ios =
+            |direction: &str| -> u64 { by_fio.iter().map(|job| job[direction]["total_ios"].as_u64().unwrap()).sum() };
+        assert_eq!(ios("read") + ios("write"), own.len() as u64, "{name}");
+        let reads = own.iter().filter(|record| record.op == Op::Read).count() as f64;
+        let share = |reads: f64, all: u64| reads / all as f64;
+        let apart = share(reads, own.len() as u64) - share(ios("read") as f64, ios("read") + ios("write"));
+        // Both draw the operations of 100 and 256 requests.
+        assert!(apart.abs() < 0.2, "{name}: {apart}");
+    }
+}
+
+#[test]
+fn a_job_file_that_can_t_be_followed_is_refused_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let simulate = ["simulate", "--device", "constant-100us", "--fio-job", "jobs.fio", "-o", "simulated"];
+    let told = refused(folder, &simulate);
+    assert!(told.contains("jobs.fio: can't read the job file"), "{told}");
+    for (text, expected) in [
+        ("[a]\nrw=read\n", "jobs.fio:1: direct: missing, so that I/O is buffered; expected direct=1"),
+        ("[a]\ndirect=1\nverify=md5\n", "jobs.fio:3: verify: md5; expected no verification"),
+        ("[a]\ndirect=1\nsize=1t\n", "jobs.fio:1: [a]: offset and size reach to byte 1099511627776"),
+    ] {
+        std::fs::write(folder.join("jobs.fio"), text).unwrap();
+        let told = refused(folder, &simulate).replace("\n  ", " ");
+        assert!(told.contains(expected), "{text}: {told}");
+        assert!(!folder.join("simulated").exists());
+    }
+    for (option, expected) in [
+        (&["--depth", "4"][..], "cannot be used with"),
+        (&["--arrivals", "closed"], "--arrivals can't be used with --fio-job"),
+        (&["--volume", "x"], "--volume can't be used with --fio-job"),
+    ] {
+        let told = refused(folder, &[&simulate[..], option].concat());
+        assert!(told.contains(expected), "{option:?}: {told}");
+    }
 }

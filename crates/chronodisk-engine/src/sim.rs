@@ -11,6 +11,10 @@ use crate::log::new_record;
 use crate::port::{ModelPort, Port};
 use crate::step::{LATEST_ARRIVAL, assert_later, fits};
 
+mod issuers;
+
+pub use issuers::{Issuer, issuers_loop_at};
+
 /// A request of a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issue {

@@ -6,8 +6,10 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
-use chronodisk_engine::sim::{Issue, SimulationError, closed_loop, closed_loop_streaming, open_loop};
-use chronodisk_engine::{Twin, VerifyError, twin, verify};
+use chronodisk_engine::sim::{
+    Issue, Issuer, SimulationError, closed_loop, closed_loop_streaming, issuers_loop_at, open_loop,
+};
+use chronodisk_engine::{ModelPort, Twin, VerifyError, twin, verify};
 use chronodisk_sim::{Nanos, Op, Request, RequestRecord};
 use common::{CAPACITY_SECTORS, Capricious, request};
 use proptest::prelude::*;
@@ -39,6 +41,77 @@ fn think_time_comes_between_completion_and_arrival() {
     let log = closed_loop(&mut *build("constant-100us"), (0..3).map(|number| issue(number, 7_000)), 1).unwrap();
     let arrivals: Vec<u64> = log.iter().map(|record| record.arrival.as_nanos()).collect();
     assert_eq!(arrivals, [7_000, 114_000, 221_000]);
+}
+
+/// A closed loop as one of several issuers.
+struct Loop {
+    depth: u32,
+    issues: std::vec::IntoIter<Issue>,
+    begun: Option<Nanos>,
+}
+
+impl Loop {
+    fn new(depth: u32, issues: Vec<Issue>) -> Self {
+        Loop { depth, issues: issues.into_iter(), begun: None }
+    }
+}
+
+impl Issuer for Loop {
+    fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    fn begin(&mut self, now: Nanos) {
+        assert_eq!(self.begun.replace(now), None);
+    }
+
+    fn next(&mut self, now: Nanos) -> Option<(Nanos, Request)> {
+        assert!(Some(now) >= self.begun);
+        self.issues.next().map(|issue| (now.saturating_add(issue.think), issue.request))
+    }
+}
+
+fn issuers_loop(model: Box<dyn DeviceModel>, groups: Vec<Vec<Loop>>) -> Result<Vec<RequestRecord>, SimulationError> {
+    let mut records = Vec::new();
+    issuers_loop_at(&mut ModelPort::from(model), groups, |record| {
+        records.push(*record);
+        ControlFlow::Continue(())
+    })?;
+    Ok(records)
+}
+
+#[test]
+fn issuers_share_a_device_and_groups_wait_for_each_other() {
+    let of = |issuer: u32, count: u64, think_ns: u64| -> Vec<Issue> {
+        let with = |issue: Issue| Issue { request: Request { issuer, ..issue.request }, ..issue };
+        (0..count).map(|number| with(issue(number, think_ns))).collect()
+    };
+    let first = vec![Loop::new(1, of(1, 3, 0)), Loop::new(2, of(2, 4, 50_000))];
+    let second = vec![Loop::new(1, of(3, 1, 5_000))];
+    let log = issuers_loop(build("constant-100us"), vec![first, second]).unwrap();
+    let arrivals = |issuer: u32| -> Vec<u64> {
+        log.iter().filter(|record| record.issuer == issuer).map(|record| record.arrival.as_nanos() / 1_000).collect()
+    };
+    assert_eq!(arrivals(1), [0, 100, 200]);
+    assert_eq!(arrivals(2), [50, 50, 200, 200]);
+    assert_eq!(arrivals(3), [305], "a pause after the end of all others");
+    // What was planned earlier for an instant arrives first.
+    let at_200: Vec<u32> =
+        log.iter().filter(|record| record.arrival == Nanos::from_micros(200)).map(|record| record.issuer).collect();
+    assert_eq!(at_200, [2, 2, 1]);
+
+    let depthless = issuers_loop(build("constant-100us"), vec![vec![Loop::new(0, of(1, 1, 0))]]);
+    assert_eq!(depthless, Err(SimulationError::NoDepth));
+    let late = issuers_loop(build("constant-100us"), vec![vec![Loop::new(1, of(1, 1, u64::MAX))]]);
+    assert_eq!(late, Err(SimulationError::BeyondTime { order: 0 }));
+
+    let mut seen = 0;
+    issuers_loop_at(&mut ModelPort::from(build("constant-100us")), [vec![Loop::new(2, of(1, 100, 0))]], |_| {
+        seen += 1;
+        if seen == 10 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })
+    .unwrap();
+    assert_eq!(seen, 10, "both that were outstanding were handed on");
 }
 
 #[test]
@@ -73,6 +146,13 @@ fn a_log_that_cannot_be_of_the_device_is_refused_with_its_record() {
 }
 
 proptest! {
+    #[test]
+    fn an_issuer_alone_is_a_closed_loop(seed: u64, issues in issues(), depth in 1u32..8) {
+        let alone = closed_loop(&mut Capricious::new(seed), issues.clone(), depth).unwrap();
+        let log = issuers_loop(Box::new(Capricious::new(seed)), vec![vec![Loop::new(depth, issues)]]).unwrap();
+        prop_assert_eq!(log, alone);
+    }
+
     #[test]
     fn a_closed_loop_keeps_its_depth_and_can_be_replayed(
         seed in 0u64..1_000,

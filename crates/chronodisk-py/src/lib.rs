@@ -23,7 +23,7 @@ mod _core {
     #[pymodule_export]
     use crate::simulate::{parse_bytes, parse_duration, simulate, workloads};
     #[pymodule_export]
-    use crate::sweep::{SweepPlan, execute_task, sweep_command};
+    use crate::sweep::{SweepPlan, execute_task, sweep_command, sweep_plot};
     #[pymodule_export]
     use crate::table::{Requests, read_requests};
 

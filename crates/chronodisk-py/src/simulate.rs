@@ -9,7 +9,9 @@ use chronodisk_device::{BuildOptions, DeviceInfo, Speed};
 use chronodisk_engine::{ModelPort, state_file};
 use chronodisk_report::{LogInfo, Simulation, StreamedSummary};
 use chronodisk_sim::{Nanos, RequestRecord, SECTOR_BYTES};
-use chronodisk_sweep::{BlockTrace, GeneratedLoad, Load, ReplayOptions, Replayed, TraceArrivals, TraceOptions};
+use chronodisk_sweep::{
+    BlockTrace, FioLoad, GeneratedLoad, Load, ReplayOptions, Replayed, TraceArrivals, TraceOptions,
+};
 use chronodisk_trace::{Addresses, ArrivalProcess, Workload};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -78,9 +80,9 @@ struct TraceArguments {
     wraps: bool,
 }
 
-/// Simulates. `device` is a [`Profile`] or a model of Python; `load` the arguments of a workload, or those of a trace
-/// with a `table` if it has no path. Gives the result as the command's JSON, the requests if they are to be kept, and
-/// notes.
+/// Simulates. `device` is a [`Profile`] or a model of Python; `load` the arguments of a workload, the path of a job
+/// file of fio, or the arguments of a trace with a `table` if it has no path. Gives the result as the command's JSON,
+/// the requests if they are to be kept, and notes.
 #[pyfunction]
 #[pyo3(signature = (device, device_arguments, load, *, table=None, keep, progress=None))]
 pub(crate) fn simulate(
@@ -96,10 +98,16 @@ pub(crate) fn simulate(
     let mut port = port(py, device, &device_arguments, fault.clone())?;
     let info = port.info().clone();
     let is_used = device_arguments.state.is_some();
+    let mut told = Vec::new();
     let (load, name, mut options) = if load.contains("workload")? {
         let generated = generated(py, load.extract()?, device_arguments.seed)?;
         let (load, options) = generated.begin(&info, is_used).map_err(|error| errors::sweep(py, error))?;
         (load, generated.workload.name(), options)
+    } else if let Some(file) = load.get_item("fio_job")? {
+        let jobs = FioLoad::open(&file.extract::<PathBuf>()?).map_err(|error| errors::sweep(py, error))?;
+        let (load, options) = jobs.begin(&info, device_arguments.seed).map_err(|error| errors::sweep(py, error))?;
+        told = jobs.notes();
+        (load, "fio-job", options)
     } else {
         let (load, options) = traced(py, load.extract()?, table, &info, device_arguments.seed)?;
         (load, "trace", options)
@@ -128,9 +136,9 @@ pub(crate) fn simulate(
     if let Some(error) = fault.lock().ok().and_then(|mut fault| fault.take()) {
         return Err(error);
     }
-    let notes = done.map_err(|error| errors::load(py, error))?;
+    told.extend(done.map_err(|error| errors::load(py, error))?);
     let result = Simulation::of_summary(info.name.clone(), name, options, summary.finish());
-    Ok((result.to_json(), keep.then(|| gatherer.finish()), notes))
+    Ok((result.to_json(), keep.then(|| gatherer.finish()), told))
 }
 
 /// Looks every now and then whether the simulation is to go on.

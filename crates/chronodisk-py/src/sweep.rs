@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chronodisk_sweep::{Done, Plan, Runner, Sweep, SweepError, Task};
+use chronodisk_report::curves_svg;
+use chronodisk_sweep::{Done, Plan, Results, Runner, Sweep, SweepError, Task};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 
@@ -71,6 +72,11 @@ impl SweepPlan {
 
     fn __len__(&self) -> usize {
         self.plan.cells()
+    }
+
+    /// The names of the cells' files, in order.
+    fn names(&self) -> Vec<String> {
+        self.plan.names()
     }
 
     /// What there is to do for a cell, for [`execute_task`] in any process.
@@ -146,6 +152,14 @@ impl SweepPlan {
         let cells = self.plan.cells();
         if index < cells { Ok(()) } else { Err(PyIndexError::new_err(format!("cell {index} of {cells}"))) }
     }
+}
+
+/// Draws a figure of a sweep against an axis with numbers, or another figure, as SVG. `results` is `sweep.json`.
+#[pyfunction]
+pub(crate) fn sweep_plot(py: Python<'_>, results: &str, x: &str, y: &str) -> PyResult<String> {
+    let wrong = |message: String| errors::usage(py, message);
+    let results: Results = serde_json::from_str(results).map_err(|error| wrong(error.to_string()))?;
+    curves_svg(x, y, &results.curves(x, y).map_err(wrong)?).map_err(wrong)
 }
 
 /// Does a cell with an executable of this host, and gives the answer for [`SweepPlan::keep`].

@@ -33,14 +33,22 @@ pub type Curve = (String, Vec<CurvePoint>);
 /// # Errors
 /// If there is nothing to draw, or the file can't be written.
 pub fn plot_curves(path: &Path, x: &str, y: &str, curves: &[Curve]) -> Result<(), ReportError> {
-    let failed = |message: String| ReportError::Plot { path: path.to_owned(), message };
+    let svg = curves_svg(x, y, curves).map_err(|message| ReportError::Plot { path: path.to_owned(), message })?;
+    write_text(path, &svg, true)
+}
+
+/// The drawing of [`plot_curves`] as a text.
+///
+/// # Errors
+/// If there is nothing to draw.
+pub fn curves_svg(x: &str, y: &str, curves: &[Curve]) -> Result<String, String> {
     let points = || curves.iter().flat_map(|(_, points)| points);
     let span_x = Span::of(points().map(|(x, _, _)| *x));
     let span_y = Span::of(points().flat_map(|(_, y, ends)| [*y].into_iter().chain(ends.iter().flatten().copied())));
-    let (Some(span_x), Some(span_y)) = (span_x, span_y) else { return Err(failed("no points".to_owned())) };
+    let (Some(span_x), Some(span_y)) = (span_x, span_y) else { return Err("no points".to_owned()) };
     let mut svg = String::new();
-    draw(&mut svg, [x, y], [span_x, span_y], curves).map_err(|error| failed(error.to_string()))?;
-    write_text(path, &svg, true)
+    draw(&mut svg, [x, y], [span_x, span_y], curves).map_err(|error| error.to_string())?;
+    Ok(svg)
 }
 
 /// Values of an axis.

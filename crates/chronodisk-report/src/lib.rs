@@ -45,7 +45,7 @@ mod verdict;
 
 pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
-pub use curve_plot::{Curve, CurvePoint, plot_curves};
+pub use curve_plot::{Curve, CurvePoint, curves_svg, plot_curves};
 pub use error::ReportError;
 pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwice, plot_fidelity};
 pub use files::AtomicFile;

@@ -8,15 +8,17 @@
 //! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
 //! decided by which cell ends first.
 //!
-//! A [`Load`] is what one simulation does: a [generated workload](GeneratedLoad), or a [`BlockTrace`]. The command and
-//! the Python package simulate with it.
+//! A [`Load`] is what one simulation does: a [generated workload](GeneratedLoad), a [`BlockTrace`], or a job file of
+//! fio ([`FioLoad`]). The command and the Python package simulate with it.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 
 mod block_trace;
 mod cell;
+mod executable;
 mod figures;
+mod fio;
 mod load;
 mod replay;
 mod results;
@@ -26,6 +28,7 @@ mod table;
 
 pub use block_trace::{BlockTrace, Pieces, TraceOptions};
 pub use cell::{Cell, Value, changed_profile};
+pub use fio::FioLoad;
 pub use load::{GeneratedLoad, Load, LoadError};
 pub use replay::{ReplayOptions, Replayed, TraceArrivals};
 pub use results::{Effect, Group, Results, SWEEP_SCHEMA};

@@ -1,10 +1,12 @@
-//! What a simulated device is to do: a generated workload, or a trace.
+//! What a simulated device is to do: a generated workload, a trace, or a job file of fio.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use chronodisk_device::DeviceInfo;
-use chronodisk_engine::sim::{Issue, SimulationError, closed_loop_streaming_at, open_loop_streaming_at};
+use chronodisk_engine::sim::{
+    Issue, SimulationError, closed_loop_streaming_at, issuers_loop_at, open_loop_streaming_at,
+};
 use chronodisk_engine::{ModelFault, ModelPort};
 use chronodisk_sim::{Nanos, RequestId, RequestRecord, SECTOR_BYTES};
 use chronodisk_trace::{
@@ -12,6 +14,7 @@ use chronodisk_trace::{
 };
 use serde_json::Value;
 
+use crate::fio::Thread;
 use crate::replay::replay;
 use crate::{Replayed, SweepError};
 
@@ -46,6 +49,8 @@ pub enum Load {
     Open(Box<Generator>, Box<ArrivalTimes>),
     /// The requests of a trace.
     Traced(Box<Replayed>),
+    /// The threads of a job file, in groups that wait for each other.
+    Jobs(Vec<Vec<Thread>>),
 }
 
 /// Why a load ended early.
@@ -179,7 +184,7 @@ impl Load {
     pub fn requests(&self) -> Option<u64> {
         match self {
             Load::Closed(generator, _) | Load::Open(generator, _) => Some(generator.options().requests),
-            Load::Traced(_) => None,
+            Load::Traced(_) | Load::Jobs(_) => None,
         }
     }
 
@@ -207,6 +212,7 @@ impl Load {
                 let requests = times.zip(generator).map(|(at, generated)| (at, generated.request(id)));
                 (open_loop_streaming_at(port, requests, seen), Vec::new())
             }
+            Load::Jobs(groups) => (issuers_loop_at(port, groups, seen), Vec::new()),
             Load::Traced(mut replayed) => {
                 let done = replay(port, &mut replayed, &mut seen);
                 if let Some(error) = replayed.take_failure() {

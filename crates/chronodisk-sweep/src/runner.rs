@@ -12,7 +12,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use chronodisk_report::{AtomicFile, HostInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Contents, Key, Prepared, digest_of_file, profile_file};
+use crate::cell::{Contents, Key, Prepared, profile_file};
+use crate::executable::Executable;
 use crate::figures::figures_of;
 use crate::table::write_table;
 use crate::{Cell, Command, Results, Sweep, SweepError};
@@ -68,7 +69,7 @@ pub struct Plan {
     sweep: Sweep,
     cells: Vec<Cell>,
     runner: Runner,
-    executable: String,
+    executable: Executable,
     prepared: Vec<Prepared>,
     _lock: Lock,
 }
@@ -78,8 +79,8 @@ pub struct Plan {
 pub struct Task {
     name: String,
     key: Key,
-    /// Digest of the executable that has to do it.
-    executable: String,
+    /// What has to do it.
+    executable: Executable,
     arguments: Vec<String>,
     /// Profile that the sweep made, in place of the argument with this index.
     profile: Option<(usize, String)>,
@@ -103,7 +104,7 @@ impl Plan {
         }
         let lock = lock(directory)?;
         remove_leftovers(directory);
-        let executable = digest_of_file(&runner.executable)?;
+        let executable = Executable::of(&runner.executable)?;
         let mut contents = Contents::default();
         let cells = sweep.cells();
         let prepared: Vec<Prepared> = cells
@@ -143,7 +144,7 @@ impl Plan {
         let name = prepared.key.name();
         let there = fs::read(self.file_of(&name)).ok()?;
         let done = serde_json::from_slice::<Done>(&there).ok()?;
-        let counts = done.key == prepared.key && done.executable == self.executable && done.status == 0;
+        let counts = done.key == prepared.key && done.executable == self.executable.digest && done.status == 0;
         counts.then_some(Done { name, was_there: true, ..done })
     }
 
@@ -174,13 +175,19 @@ impl Plan {
         }
     }
 
+    /// The names of the cells, in order; the file of a cell's result is `cells/NAME.json`.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.prepared.iter().map(|prepared| prepared.key.name()).collect()
+    }
+
     /// Keeps the result of a cell, so that it need not be done again.
     ///
     /// # Errors
     /// If it is of another cell or another executable, or can't be written.
     pub fn keep(&self, index: usize, done: Done) -> Result<Done, SweepError> {
         let name = self.prepared[index].key.name();
-        if done.key != self.prepared[index].key || done.executable != self.executable {
+        if done.key != self.prepared[index].key || done.executable != self.executable.digest {
             return Err(SweepError::Usage(format!("a worker gave the result of another cell than {name}")));
         }
         let text =
@@ -254,7 +261,7 @@ impl Plan {
         let provenance = serde_json::json!({
             "schema": "chronodisk.sweep-provenance/1",
             "version": self.runner.version,
-            "executable": self.executable,
+            "executable": self.executable.digest,
             "host": host_info(),
             "load": load.split(' ').take(3).collect::<Vec<_>>().join(" "),
             "jobs": self.runner.jobs,
@@ -345,7 +352,7 @@ impl Task {
     /// # Errors
     /// If the executable is another one than that of the sweep, can't be started, or says that the options are wrong.
     pub fn execute(&self, executable: &Path, stop: &AtomicBool) -> Result<Option<Done>, SweepError> {
-        self.expect_executable(executable)?;
+        self.executable.expect(executable)?;
         let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let begun = Instant::now();
         if let Some(setup) = &self.setup {
@@ -414,7 +421,7 @@ impl Task {
         }
         Ok(Some(Done {
             key: self.key.clone(),
-            executable: self.executable.clone(),
+            executable: self.executable.digest.clone(),
             status: if figures.is_none() && status == 0 { 125 } else { status },
             figures: figures.unwrap_or_default(),
             message,
@@ -423,32 +430,6 @@ impl Task {
             name: self.name.clone(),
             was_there: false,
         }))
-    }
-
-    /// Results of different executables are not compared.
-    fn expect_executable(&self, executable: &Path) -> Result<(), SweepError> {
-        /// The digest takes longer than many a cell; a file that is replaced gets another time or length.
-        type Seen = BTreeMap<(PathBuf, Option<SystemTime>, u64), String>;
-        static SEEN: Mutex<Seen> = Mutex::new(BTreeMap::new());
-        let metadata = fs::metadata(executable).map_err(|error| SweepError::io("read", executable, &error))?;
-        let key = (executable.to_owned(), metadata.modified().ok(), metadata.len());
-        let seen = SEEN.lock().ok().and_then(|seen| seen.get(&key).cloned());
-        let digest = match seen {
-            Some(digest) => digest,
-            None => {
-                let digest = digest_of_file(executable)?;
-                if let Ok(mut seen) = SEEN.lock() {
-                    seen.insert(key, digest.clone());
-                }
-                digest
-            }
-        };
-        if digest == self.executable {
-            return Ok(());
-        }
-        let executable = executable.display();
-        Err(SweepError::Usage(format!("{executable} is not the chronodisk that the sweep was begun with"))
-            .help("install the same build of chronodisk on all workers"))
     }
 
     /// Writes the profile that the sweep made, if its file is not there; the file is for one cell.

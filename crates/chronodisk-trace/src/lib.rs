@@ -4,7 +4,7 @@
 //! same requests on every machine, for ever. In a closed loop a request says how long after a
 //! completion it comes; for open loops [`ArrivalTimes`] says when. [`read_measured`] reads what a real drive took for
 //! each request of a trace. [`block`] has traces of devices, [`calls`] those of system calls, [`bootstrap`] the
-//! intervals of what is computed from either.
+//! intervals of what is computed from either. [`fio_job`] reads fio's job files.
 #![forbid(unsafe_code)]
 
 mod addresses;
@@ -12,6 +12,7 @@ mod arrivals;
 pub mod block;
 pub mod bootstrap;
 pub mod calls;
+pub mod fio_job;
 mod generator;
 mod measured;
 mod workload;

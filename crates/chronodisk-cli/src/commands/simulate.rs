@@ -1,10 +1,10 @@
-//! `chronodisk simulate`: a generated workload or a block trace on a device model, without a guest.
+//! `chronodisk simulate`: a generated workload, a block trace or a job file of fio on a device model, without a guest.
 
 mod arrivals;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
 use chronodisk_report::{Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
-use chronodisk_sweep::{GeneratedLoad, Load, LoadError, Replayed};
+use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -27,11 +27,12 @@ use crate::elsewhere::{Elsewhere, lost};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, quantity, runs, stored};
 
-/// Runs a generated workload or a block trace on a device model, without a guest
+/// Runs a generated workload, a block trace or a job file of fio on a device model, without a guest
 ///
 /// A generated workload is a closed loop: --depth requests are outstanding at any time, and each completion starts the
 /// next request. With --arrivals poisson, regular or on-off it is an open loop. A trace is replayed by its time stamps,
-/// by its pauses, or at a constant depth (--arrivals). Equal options give identical results.
+/// by its pauses, or at a constant depth (--arrivals). A job file of fio (--fio-job) says itself how many requests are
+/// outstanding and when they are issued. Equal options give identical results.
 #[derive(Debug, Args)]
 #[command(after_help = "Ctrl-C ends the simulation with the results so far and exit status 130.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
@@ -45,12 +46,22 @@ pub struct Arguments {
     elsewhere: Elsewhere,
 
     /// Selects the workload; the first six are defined by Griffin et al., FAST 2002, section 5.1
-    #[arg(long, short, value_name = "NAME", value_parser = workload_parser(), required_unless_present = "trace")]
+    #[arg(long, short, value_name = "NAME", value_parser = workload_parser(), required_unless_present_any = ["trace", "fio_job"])]
     workload: Option<Workload>,
 
     /// Replays this block trace: a run, a log in Parquet, or a file of another tool (`chronodisk trace convert --help`)
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["workload", "requests", "block_size", "depth", "read_share", "think_max", "addresses"])]
     trace: Option<String>,
+
+    /// Follows this job file of fio. Each thread is a closed loop of its own; a key that a model can't follow is an
+    /// error
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all =
+            ["workload", "trace", "requests", "block_size", "depth", "read_share", "think_max", "addresses"]
+    )]
+    fio_job: Option<PathBuf>,
 
     #[command(flatten)]
     replay: ReplayArguments,
@@ -183,6 +194,9 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
         options.extend(device_options(arguments));
         return Ok((load, workload.name().to_owned(), options));
     }
+    if let Some(file) = &arguments.fio_job {
+        return fio_load(arguments, device, file);
+    }
     let how = arguments.replay.of_trace()?;
     let name = arguments.trace.as_deref().unwrap_or_default();
     let trace = block_trace::open(name, &arguments.trace_options)?;
@@ -201,6 +215,21 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
         options.insert("spread_seed".to_owned(), seed.into());
     }
     Ok((Load::Traced(Box::new(Replayed::new(trace, device.info(), how))), "trace".to_owned(), options))
+}
+
+fn fio_load(
+    arguments: &Arguments,
+    device: &Device,
+    file: &Path,
+) -> Result<(Load, String, BTreeMap<String, Value>), Failure> {
+    if let Some(option) = arguments.trace_options.given().or_else(|| arguments.replay.given()) {
+        return Err(Failure::usage(format!("{option} can't be used with --fio-job")));
+    }
+    let jobs = FioLoad::open(file)?;
+    let (load, mut options) = jobs.begin(device.info(), arguments.seed)?;
+    jobs.notes().iter().for_each(output::note);
+    options.extend(device_options(arguments));
+    Ok((load, "fio-job".to_owned(), options))
 }
 
 /// The options of the device, as they took effect.

@@ -97,6 +97,18 @@ impl ReplayArguments {
         given.into_iter().find_map(|(given, name)| given.then_some(name))
     }
 
+    /// The name of any option that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            (self.arrivals.is_some(), "--arrivals"),
+            (self.rate.is_some(), "--rate"),
+            (self.on.is_some(), "--on"),
+            (self.off.is_some(), "--off"),
+        ];
+        let given = given.into_iter().find_map(|(given, name)| given.then_some(name));
+        given.or_else(|| self.given_of_trace())
+    }
+
     /// The process of arrivals of a workload; `None` for a closed loop.
     pub fn process(&self) -> Result<Option<ArrivalProcess>, Failure> {
         let Some(Arrivals::Generated(process)) = self.arrivals else {
