@@ -114,6 +114,9 @@ pub struct BootstrapResult {
     pub draws: u32,
     /// Whether the trace was replayed without each of its groups.
     pub jackknife: bool,
+    /// In the draws, each copy of a group begins later by a random time below this.
+    #[serde(default)]
+    pub jitter_ns: Nanos,
     /// One for each figure.
     pub statistics: Vec<BootstrapStatistic>,
 }
