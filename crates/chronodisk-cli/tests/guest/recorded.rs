@@ -107,6 +107,26 @@ fn drawn_users_begin_at_times_of_their_own() {
     assert!((3_000_000_000..40_000_000_000).contains(&delayed), "{delayed} ns");
 }
 
+#[test]
+fn a_replay_needs_little_memory_for_each_task() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    // A user is two tasks. All are there at once, since sleeps keep their length.
+    let memory_of = |users: u32| {
+        let script = format!("for i in $(seq {users}); do (sleep 4; echo >$i) & done; wait; sync");
+        let trace = recorded(&chronodisk, &script);
+        let result = replayed(&chronodisk, &trace, &[]);
+        let replay = &result["replay"];
+        assert_eq!((&replay["skipped"], &replay["waits_abandoned"]), (&0.into(), &0.into()), "{replay}");
+        (replay["tasks_at_once"].as_u64().unwrap(), replay["memory_bytes"].as_u64().unwrap())
+    };
+    let (few, many) = (memory_of(1), memory_of(150));
+    assert!(few.0 >= 3 && many.0 >= 301, "{few:?} and {many:?} tasks at once");
+    for (tasks, bytes) in [few, many] {
+        println!("{bytes} bytes for {tasks} tasks at once");
+        assert!(bytes <= (16 << 20) + tasks * (64 << 10), "{bytes} bytes for {tasks} tasks at once");
+    }
+}
+
 /// Makes an image with two files in it; `None` without the tools.
 fn image(path: &Path) -> Option<()> {
     let content = path.with_extension("content");
