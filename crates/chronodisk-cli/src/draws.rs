@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use chronodisk_guest::RunOptions;
 use chronodisk_report::{BootstrapResult, BootstrapStatistic, RepResult, RunResult};
-use chronodisk_trace::bootstrap::{Bootstrap, caveats, copies};
-use chronodisk_trace::calls::{CallTrace, Groups, Plan, compose, plan};
+use chronodisk_sim::Nanos;
+use chronodisk_trace::bootstrap::{Bootstrap, caveats};
+use chronodisk_trace::calls::{CallTrace, Draw, Groups, Plan, compose, draw, plan};
 
 use crate::failure::Failure;
 
@@ -22,6 +23,8 @@ pub struct Draws {
     pub plan: Arc<Plan>,
     /// Seeds the draws.
     pub seed: u64,
+    /// Each copy of a group begins later by a random time below this.
+    pub jitter: Nanos,
     /// Draws (B).
     pub count: u32,
     /// Whether the trace is replayed without each of its groups, too.
@@ -57,12 +60,18 @@ impl Draws {
             return Ok(());
         }
         let count = self.groups.groups.len();
-        let copies = match (index - 1).checked_sub(self.count) {
-            None => copies(count, self.seed, u64::from(index - 1)),
-            Some(left_out) => (0..count).map(|group| u32::from(group != left_out as usize)).collect(),
-        };
         let failed = |message: String| Failure::usage(format!("{}: replay {index}: {message}", self.file.display()));
-        let drawn = compose(&self.trace, &self.groups, &copies).map_err(failed)?;
+        let drawn = match (index - 1).checked_sub(self.count) {
+            None => {
+                let number = u64::from(index - 1);
+                draw(&self.trace, &self.groups, Draw { seed: self.seed, number, jitter: self.jitter })
+            }
+            Some(left_out) => {
+                let copies: Vec<u32> = (0..count).map(|group| u32::from(group != left_out as usize)).collect();
+                compose(&self.trace, &self.groups, &copies)
+            }
+        };
+        let drawn = drawn.map_err(failed)?;
         let plan = plan(&drawn).map_err(|error| failed(error.to_string()))?;
         if let Some(replay) = &mut options.replay {
             replay.plan = Arc::new(plan);
@@ -106,9 +115,18 @@ impl Draws {
                 "bootstrap: fewer than {DRAWS_FEW} draws: the ends of 95 % intervals are the extremes of the draws"
             ));
         }
+        if self.jackknife && self.jitter > Nanos::ZERO {
+            caveats.push("bootstrap: BCa intervals treat the effect of --jitter as a bias of the draws".to_owned());
+        }
         result.warnings.extend(caveats);
-        let bootstrap =
-            BootstrapResult { seed: self.seed, elements, draws: self.count, jackknife: self.jackknife, statistics };
+        let bootstrap = BootstrapResult {
+            seed: self.seed,
+            jitter_ns: self.jitter,
+            elements,
+            draws: self.count,
+            jackknife: self.jackknife,
+            statistics,
+        };
         result.replay.get_or_insert_default().bootstrap = Some(bootstrap);
     }
 }

@@ -150,6 +150,8 @@ fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
     sum.tasks += plan.tasks.len() as u64;
     sum.ids_taken += counts.ids_taken;
     sum.waits_abandoned += counts.waits_abandoned;
+    sum.tasks_at_once = sum.tasks_at_once.max(counts.tasks_at_once);
+    sum.memory_bytes = sum.memory_bytes.max(counts.memory_bytes);
 }
 
 /// What is known of a device that was served under the host's clock.

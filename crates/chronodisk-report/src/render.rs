@@ -60,7 +60,7 @@ pub fn render_run_summary(run: &RunResult) -> String {
 
 /// Figures over drawn workloads.
 fn render_bootstrap(bootstrap: &BootstrapResult) -> String {
-    let BootstrapResult { elements, draws, seed, .. } = bootstrap;
+    let BootstrapResult { elements, draws, seed, jitter_ns, .. } = bootstrap;
     let mut columns = vec![("figure", Align::Left)];
     columns.extend(["trace", "mean", "deviation", "95 % percentile interval"].map(|name| (name, Align::Right)));
     if bootstrap.jackknife {
@@ -78,7 +78,11 @@ fn render_bootstrap(bootstrap: &BootstrapResult) -> String {
         }
         table.row(cells);
     }
-    format!("bootstrap: N = {elements} groups, B = {draws} draws, seed {seed}\n{}", table.render())
+    let jitter = match *jitter_ns {
+        Nanos::ZERO => String::new(),
+        jitter => format!(", starts shifted by less than {jitter}"),
+    };
+    format!("bootstrap: N = {elements} groups, B = {draws} draws, seed {seed}{jitter}\n{}", table.render())
 }
 
 /// Four digits or more.

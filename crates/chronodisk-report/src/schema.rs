@@ -95,6 +95,12 @@ pub struct ReplayResult {
     pub ids_taken: u64,
     /// Waits for other tasks that were given up.
     pub waits_abandoned: u64,
+    /// Most tasks that were there at once, in any repetition.
+    #[serde(default)]
+    pub tasks_at_once: u64,
+    /// Most resident memory of the replayer in the guest, in any repetition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// Statistics over drawn workloads, if the trace's groups were drawn with replacement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapResult>,
@@ -108,6 +114,9 @@ pub struct ReplayResult {
 pub struct BootstrapResult {
     /// Seed of the draws.
     pub seed: u64,
+    /// In the draws, each copy of a group begins later by a random time below this.
+    #[serde(default)]
+    pub jitter_ns: Nanos,
     /// Groups of the trace (N). They determine the width of the intervals.
     pub elements: u64,
     /// Replayed draws (B). They reduce the Monte-Carlo error only.

@@ -89,6 +89,44 @@ fn drawn_workloads_have_statistics_with_intervals() {
     assert!((0.9..1.1).contains(&ratio), "the first draw, {ratio}: {one:#}");
 }
 
+#[test]
+fn drawn_users_begin_at_times_of_their_own() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let user = |name: &str| format!("(echo >{name}; sync {name}) &");
+    let trace = recorded(&chronodisk, &format!("{} wait", ["a", "b", "c"].map(user).join(" ")));
+    let run = |jitter: &str| {
+        let result = replayed(&chronodisk, &trace, &["--bootstrap", "3", "--jitter", jitter]);
+        assert_eq!(result["options"]["jitter_ns"], if jitter == "0s" { 0 } else { 30_000_000_000_u64 });
+        let replay = &result["replay"];
+        assert_eq!((&replay["skipped"], &replay["differed"]), (&0.into(), &0.into()), "{replay}");
+        result["reps"][0]["run_time_ns"].as_u64().unwrap()
+    };
+    let (plain, delayed) = (run("0s"), run("30s"));
+    assert!(plain < 3_000_000_000, "{plain} ns");
+    // The latest of three uniform delays is below 3 s once in a thousand seeds.
+    assert!((3_000_000_000..40_000_000_000).contains(&delayed), "{delayed} ns");
+}
+
+#[test]
+fn a_replay_needs_little_memory_for_each_task() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    // A user is two tasks. All are there at once, since sleeps keep their length.
+    let memory_of = |users: u32| {
+        let script = format!("for i in $(seq {users}); do (sleep 4; echo >$i) & done; wait; sync");
+        let trace = recorded(&chronodisk, &script);
+        let result = replayed(&chronodisk, &trace, &[]);
+        let replay = &result["replay"];
+        assert_eq!((&replay["skipped"], &replay["waits_abandoned"]), (&0.into(), &0.into()), "{replay}");
+        (replay["tasks_at_once"].as_u64().unwrap(), replay["memory_bytes"].as_u64().unwrap())
+    };
+    let (few, many) = (memory_of(1), memory_of(150));
+    assert!(few.0 >= 3 && many.0 >= 301, "{few:?} and {many:?} tasks at once");
+    for (tasks, bytes) in [few, many] {
+        println!("{bytes} bytes for {tasks} tasks at once");
+        assert!(bytes <= (16 << 20) + tasks * (64 << 10), "{bytes} bytes for {tasks} tasks at once");
+    }
+}
+
 /// Makes an image with two files in it; `None` without the tools.
 fn image(path: &Path) -> Option<()> {
     let content = path.with_extension("content");

@@ -246,6 +246,10 @@ pub struct ReplayOutcome {
     pub is_whole: bool,
     /// The guest's time stamp counter when the first task was about to begin. What comes before is the replayer's own.
     pub began_ticks: u64,
+    /// Most resident memory of the replayer, if its kernel said so.
+    pub memory_bytes: Option<u64>,
+    /// Most tasks that were there at once.
+    pub tasks_at_once: u64,
     /// The first calls that differed: indices of records, with what came of them now.
     pub differences: Vec<(usize, i64)>,
 }
@@ -257,11 +261,13 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
     feed.read_exact(&mut bytes)?;
     let words: Vec<u64> =
         bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))).collect();
-    let [calls_made, differed, ids_taken, waits_abandoned, is_whole, began_ticks] = words[..6] else {
+    let [calls_made, differed, ids_taken, waits_abandoned, is_whole, began_ticks, memory_kib, tasks_at_once] =
+        words[..8]
+    else {
         unreachable!("more words")
     };
     let kept = differed.min(DIFFERENCES_MAX as u64) as usize;
-    let differences = words[6..].chunks_exact(size_of::<Difference>() / 8);
+    let differences = words[8..].chunks_exact(size_of::<Difference>() / 8);
     Ok(ReplayOutcome {
         calls_made,
         differed,
@@ -269,6 +275,8 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
         waits_abandoned,
         is_whole: is_whole == 1,
         began_ticks,
+        memory_bytes: Some(memory_kib.saturating_mul(1024)).filter(|&bytes| bytes > 0),
+        tasks_at_once,
         differences: differences.take(kept).map(|difference| (difference[0] as usize, difference[1] as i64)).collect(),
     })
 }

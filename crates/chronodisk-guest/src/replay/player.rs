@@ -42,6 +42,10 @@ pub(super) struct Report {
     is_whole: AtomicU64,
     /// The time stamp counter when the first step was about to begin.
     began_ticks: AtomicU64,
+    /// Most resident memory of the replayer, in KiB; zero if it is not known.
+    memory_kib: AtomicU64,
+    /// Most tasks that were there at once.
+    tasks_at_once: AtomicU64,
     differences: [Difference; DIFFERENCES_MAX],
 }
 
@@ -52,6 +56,8 @@ static REPORT: Report = Report {
     waits_abandoned: AtomicU64::new(0),
     is_whole: AtomicU64::new(0),
     began_ticks: AtomicU64::new(0),
+    memory_kib: AtomicU64::new(0),
+    tasks_at_once: AtomicU64::new(0),
     differences: [const { Difference { record: AtomicU64::new(0), got: AtomicU64::new(0) } }; DIFFERENCES_MAX],
 };
 
@@ -252,6 +258,8 @@ fn run() -> ExitCode {
         }
     }
     if let Some(number) = mine {
+        // It has no area.
+        REPORT.tasks_at_once.store(1, Ordering::Relaxed);
         call(libc::SYS_unshare, [(libc::CLONE_FILES | libc::CLONE_FS) as u64, 0, 0, 0, 0, 0]);
         let buffer = memory(FEED_PART_BYTES as u64);
         play(number as u32, buffer as u64);
@@ -355,6 +363,10 @@ fn control() -> ! {
         wait_for_change(&ENDED, ended, 0);
     }
     REPORT.is_whole.store(1, Ordering::Relaxed);
+    REPORT.memory_kib.store(memory_high_water_kib(), Ordering::Relaxed);
+    // Areas are used again, so there are as many as there were threads at once. One is this thread's.
+    let used = areas().iter().filter(|area| area.address.load(Ordering::Relaxed) != 0).count();
+    REPORT.tasks_at_once.fetch_add(used as u64 - 1, Ordering::Relaxed);
     report();
     thread::exit(libc::SYS_exit_group, 0)
 }
@@ -362,6 +374,31 @@ fn control() -> ! {
 fn report() {
     let bytes = size_of::<Report>() as u64;
     call(libc::SYS_getppid, [FEED_MARK, FEED_REPORT, bytes, &raw const REPORT as u64, 0, 0]);
+}
+
+/// Most resident memory of this process: `VmHWM` of its status, since what `getrusage` counts begins with the program
+/// that executed this one. It is that of this thread, since the first one has ended and has no memory any more. Zero if
+/// the kernel does not say.
+fn memory_high_water_kib() -> u64 {
+    let mut text = [0u8; 2048];
+    let here = libc::AT_FDCWD as i64 as u64;
+    let path = c"/proc/thread-self/status";
+    let file = call(libc::SYS_openat, [here, path.as_ptr() as u64, libc::O_RDONLY as u64, 0, 0, 0]);
+    if file < 0 {
+        return 0;
+    }
+    let got = call(libc::SYS_read, [file as u64, text.as_mut_ptr() as u64, text.len() as u64, 0, 0, 0]);
+    // SAFETY: bytes of ours, which the kernel has written.
+    let text = unsafe { ptr::from_ref(&text).read_volatile() };
+    text.get(..got.max(0) as usize).and_then(high_water_in).unwrap_or(0)
+}
+
+/// The figure of a line such as `VmHWM:     1234 kB`.
+fn high_water_in(status: &[u8]) -> Option<u64> {
+    let mut lines = status.split(|&byte| byte == b'\n');
+    let figure = lines.find_map(|line| line.strip_prefix(b"VmHWM:"))?;
+    let mut digits = figure.iter().filter(|byte| byte.is_ascii_digit());
+    digits.try_fold(0u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
 }
 
 /// Nothing can go on: the run fails, and says what it had done.
@@ -707,4 +744,21 @@ fn touch(step: &[u64], descriptor: u64, offset: u64, bytes: u64) {
         at += PAGE_BYTES;
     }
     call(libc::SYS_munmap, [address as u64, bytes, 0, 0, 0, 0]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_memory_is_read_from_the_status() {
+        let status = b"Name:\tchronodisk\nVmPeak:\t    9000 kB\nVmHWM:\t    4321 kB\nVmRSS:\t    1200 kB\n";
+        assert_eq!(high_water_in(status), Some(4321));
+        assert_eq!(high_water_in(b"Name:\tVmHWM:\n"), None);
+    }
+
+    #[test]
+    fn the_kernel_says_how_much_memory_this_process_has_had() {
+        assert!((1_000..10_000_000).contains(&memory_high_water_kib()), "{}", memory_high_water_kib());
+    }
 }

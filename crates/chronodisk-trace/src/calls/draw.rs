@@ -2,22 +2,52 @@
 
 use std::collections::BTreeMap;
 
+use chronodisk_sim::Nanos;
+
+use super::delays::{delay, delays};
 use super::groups::{Groups, group_of};
 use super::record::{CallRecord, CallTrace, PATH_BYTES_MAX, TASK_MAX};
 use super::resolve::{PathUse, walk};
-use super::table::{Effect, signature};
 use crate::bootstrap::copies;
+
+/// Which draw it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// Seeds the draws.
+    pub seed: u64,
+    /// Draws of one seed differ by it.
+    pub number: u64,
+    /// Each copy begins later by a random time below this. Zero means that none does.
+    pub jitter: Nanos,
+}
 
 /// Draws as many groups as there are, with replacement, and makes their trace.
 ///
 /// The spine remains once. The first copy of a group is as recorded. A further copy has fresh task ids, and `+1`, `+2`
-/// and so on behind the names that the group made below the mount point, in absolute and in relative paths. Draws of
-/// one seed differ by `number`.
+/// and so on behind the names that the group made below the mount point, in absolute and in relative paths. The jitter
+/// does not change which groups are drawn.
 ///
 /// # Errors
-/// If there are no task ids left for the copies, or a name becomes too long.
-pub fn draw(trace: &CallTrace, groups: &Groups, seed: u64, number: u64) -> Result<CallTrace, String> {
-    compose(trace, groups, &copies(groups.groups.len(), seed, number))
+/// If there are no task ids left for the copies, a name becomes too long, or delayed tasks would have the same id.
+pub fn draw(trace: &CallTrace, groups: &Groups, draw: Draw) -> Result<CallTrace, String> {
+    let Draw { seed, number, jitter } = draw;
+    let copies = copies(groups.groups.len(), seed, number);
+    let mut drawn = compose(trace, groups, &copies)?;
+    if jitter > Nanos::ZERO {
+        let copy_of = copy_of(groups, &copies, &fresh_ids(trace, groups, &copies)?);
+        delay(&mut drawn, &copy_of, &delays(groups.groups.len(), jitter, seed, number))?;
+    }
+    Ok(drawn)
+}
+
+/// The number of the copy to which each task of a draw belongs.
+fn copy_of(groups: &Groups, copies: &[u32], fresh: &FreshIds) -> BTreeMap<u32, usize> {
+    let all = (0..copies.len()).flat_map(|group| (0..copies[group]).map(move |copy| (group, copy)));
+    let tasks = all.enumerate().flat_map(|(number, (group, copy))| {
+        let ids = Copy { groups, group, copy, fresh };
+        groups.groups[group].iter().map(move |&task| (ids.id(task), number))
+    });
+    tasks.collect()
 }
 
 /// Makes the trace that has each group so often: once each gives the trace itself.
@@ -45,12 +75,18 @@ pub fn compose(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<Cal
                     for copy in 0..copies[group] {
                         let ids = Copy { groups, group, copy, fresh: &fresh };
                         let mut made = record.clone();
-                        made.result = record.result.map(|child| i64::from(ids.id(child as u32)));
+                        name_child(&mut made, |child| ids.id(child));
+                        // The CPU time was used once, and the calls of a task follow each other.
                         if copy > 0 {
-                            // The CPU time was used once, and the calls of a task follow each other.
-                            made.user_cpu = made.user_cpu.map(|_| chronodisk_sim::Nanos::ZERO);
-                            made.kernel_cpu = made.kernel_cpu.map(|_| chronodisk_sim::Nanos::ZERO);
+                            made.user_cpu = made.user_cpu.map(|_| Nanos::ZERO);
+                            made.kernel_cpu = made.kernel_cpu.map(|_| Nanos::ZERO);
+                        }
+                        if record.child().is_none() && copy > 0 {
                             made.entry = record.exit.unwrap_or(record.entry);
+                        }
+                        // All copies are made at the entry: a child may make its first call before its maker goes on.
+                        if record.child().is_some() && copy + 1 < copies[group] {
+                            made.exit = record.exit.map(|_| record.entry);
                         }
                         records.push(made);
                     }
@@ -78,15 +114,25 @@ pub fn compose(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<Cal
     Ok(CallTrace { header, records })
 }
 
-/// The child that a call returned, as its maker or its waiting parent.
+/// The child that a call made or waited for.
 fn about_child(record: &CallRecord) -> Option<u32> {
-    let waits = record.call.name() == "wait4";
-    let forks = signature(record.call.name()).is_some_and(|known| known.effect == Effect::Fork);
-    record.result.filter(|&result| (waits || forks) && result > 0).and_then(|result| u32::try_from(result).ok())
+    record.child().or_else(|| record.awaited())
+}
+
+/// Gives the child that a call is about another id.
+fn name_child(record: &mut CallRecord, id: impl Fn(u32) -> u32) {
+    let Some(child) = about_child(record).map(id) else { return };
+    if record.result == Some(0) {
+        record.arguments[1] = child.into();
+    } else {
+        record.result = Some(child.into());
+    }
 }
 
 /// Ids of the copies, by group, copy and recorded task.
-fn fresh_ids(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<BTreeMap<(usize, u32, u32), u32>, String> {
+type FreshIds = BTreeMap<(usize, u32, u32), u32>;
+
+fn fresh_ids(trace: &CallTrace, groups: &Groups, copies: &[u32]) -> Result<FreshIds, String> {
     let recorded = trace.records.iter().flat_map(|record| [record.task, record.group, record.child().unwrap_or(0)]);
     let mut next = recorded.chain(trace.header.start.iter().map(|state| state.task)).max().unwrap_or(0);
     let mut fresh = BTreeMap::new();
@@ -109,7 +155,7 @@ struct Copy<'a> {
     groups: &'a Groups,
     group: usize,
     copy: u32,
-    fresh: &'a BTreeMap<(usize, u32, u32), u32>,
+    fresh: &'a FreshIds,
 }
 
 impl Copy<'_> {
@@ -146,9 +192,7 @@ fn copied(record: &CallRecord, paths: &[Option<PathUse>; 2], copy: &Copy<'_>) ->
     }
     made.task = copy.id(record.task);
     made.group = copy.id(record.group);
-    if let Some(child) = about_child(record) {
-        made.result = Some(i64::from(copy.id(child)));
-    }
+    name_child(&mut made, |child| copy.id(child));
     for (text, path) in [&mut made.path, &mut made.path_2].into_iter().zip(paths) {
         if let (Some(text), Some(path)) = (text, path) {
             *text = copy.renamed(text, path)?;

@@ -449,11 +449,7 @@ impl<'a> Planner<'a> {
         let record = &self.records[index];
         let Some(&child) = self.sequence.made.get(&index) else { return self.leave_out(index) };
         let life = self.sequence.life_of[index];
-        let flags = match record.call.name() {
-            "clone" | "clone3" => record.arguments[0],
-            "vfork" => CLONE_VFORK,
-            _ => 0,
-        };
+        let flags = record.clone_flags();
         let (shares_files, shares_directory) = (flags & CLONE_FILES != 0, flags & CLONE_FS != 0);
         self.present.insert(self.sequence.lives[child].id, child);
         self.tables.inherit(life, child, shares_files, shares_directory);
@@ -518,12 +514,7 @@ impl<'a> Planner<'a> {
             return;
         }
         if matches!(name, "wait4" | "waitid") {
-            // waitid returns zero, and its child is its second argument if it named one.
-            let child = match name {
-                "wait4" => record.result,
-                _ => Some(record.arguments[1] as i64).filter(|_| record.arguments[0] == 1 && record.result == Some(0)),
-            };
-            let child = child.filter(|&id| id > 0).and_then(|id| self.present.get(&(id as u32)).copied());
+            let child = record.awaited().and_then(|id| self.present.get(&id).copied());
             if let Some(child) = child.filter(|&child| child != life) {
                 let (think, kernel) = (self.think(index), self.kernel(index));
                 self.push(life, index, think, kernel, vec![Awaited::End(child)], Action::Nothing);

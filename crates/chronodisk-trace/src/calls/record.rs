@@ -13,6 +13,8 @@ use super::table;
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Greatest id of a task: the largest `pid_max` of Linux.
 pub const TASK_MAX: u32 = 1 << 22;
+/// `waitid`: waits for the task in the next argument.
+const P_PID: u64 = 1;
 
 /// A trace of system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,6 +273,28 @@ impl CallRecord {
     pub fn child(&self) -> Option<u32> {
         let forks = table::signature(self.call.name()).is_some_and(|known| known.effect == table::Effect::Fork);
         self.result.filter(|&result| forks && result > 0).and_then(|result| u32::try_from(result).ok())
+    }
+
+    /// The child whose end this call waited for, if it names one.
+    #[must_use]
+    pub fn awaited(&self) -> Option<u32> {
+        // waitid returns zero, and its child is its second argument if it named one.
+        let child = match self.call.name() {
+            "wait4" => self.result,
+            "waitid" => Some(self.arguments[1] as i64).filter(|_| self.arguments[0] == P_PID && self.result == Some(0)),
+            _ => None,
+        };
+        child.filter(|&id| id > 0).and_then(|id| u32::try_from(id).ok())
+    }
+
+    /// Flags with which the call makes a task, in the form of `clone`.
+    #[must_use]
+    pub fn clone_flags(&self) -> u64 {
+        match self.call.name() {
+            "clone" | "clone3" => self.arguments[0],
+            "vfork" => table::CLONE_VFORK,
+            _ => 0,
+        }
     }
 
     /// Argument `index` as a descriptor or another signed 32-bit number.

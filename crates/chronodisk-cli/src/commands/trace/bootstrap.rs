@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
-use chronodisk_trace::calls::{CallTrace, Groups, draw};
+use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::{CallTrace, Draw, Groups, draw};
 use clap::Args;
 
 use super::{groups, incompleteness, read};
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
+use crate::{output, quantity};
 
 /// Draws the groups of a trace with replacement, and writes a trace for each draw
 ///
@@ -30,6 +31,10 @@ pub struct Arguments {
     /// Seeds the draws
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
+
+    /// Shifts the start of each copy of a group by a random delay of at least 0 and less than T, such as 5s
+    #[arg(long, value_name = "T", default_value = "0s", value_parser = quantity::duration)]
+    jitter: Nanos,
 
     /// Writes the traces draw-0.calls, draw-1.calls and so on to this directory, which must be new or empty
     #[arg(long, short, value_name = "DIR")]
@@ -53,7 +58,12 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         return Err(failure);
     }
     let count = found.groups.len();
-    output::note(format_args!("{}: B = {} draws of N = {count} groups", arguments.output.display(), arguments.count));
+    let jitter = match arguments.jitter {
+        Nanos::ZERO => String::new(),
+        jitter => format!(", starts shifted by less than {jitter}"),
+    };
+    let (directory, draws) = (arguments.output.display(), arguments.count);
+    output::note(format_args!("{directory}: B = {draws} draws of N = {count} groups{jitter}"));
     if count == 1 {
         output::note("warning: there is one group: all draws are equal, and no interval can be computed");
     } else if count < GROUPS_FEW {
@@ -97,7 +107,8 @@ fn beside(directory: &Path) -> Result<PathBuf, Failure> {
 fn fill(partial: &Path, trace: &CallTrace, found: &Groups, arguments: &Arguments) -> Result<(), Failure> {
     let progress = output::Progress::new(arguments.count.into(), "draws");
     for number in 0..arguments.count {
-        let drawn = draw(trace, found, arguments.seed, number.into())
+        let which = Draw { seed: arguments.seed, number: number.into(), jitter: arguments.jitter };
+        let drawn = draw(trace, found, which)
             .map_err(|message| Failure::usage(format!("{}: draw {number}: {message}", arguments.trace.display())))?;
         write_calls(&partial.join(format!("draw-{number}.calls")), &drawn).map_err(Failure::host)?;
         progress.advance(1);

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use chronodisk_trace::calls::{self, CallTrace, Plan, PlanError};
+use chronodisk_sim::Nanos;
+use chronodisk_trace::calls::{self, CallTrace, Draw, Plan, PlanError};
 use clap::Args;
 
 use super::groups;
@@ -11,7 +12,7 @@ use crate::commands::run::{self, GuestArguments, Work};
 use crate::draws::Draws;
 use crate::failure::{Failure, Outcome};
 use crate::options::CommandOptions;
-use crate::{output, snapshot};
+use crate::{output, quantity, snapshot};
 
 /// Replays a trace of system calls in a Linux guest on an emulated device
 ///
@@ -37,6 +38,10 @@ pub struct Arguments {
     #[arg(long, value_name = "SEED")]
     bootstrap: Option<u64>,
 
+    /// Shifts the start of each copy of a group in a draw by a random delay of at least 0 and less than T, such as 5s
+    #[arg(long, value_name = "T", default_value = "0s", value_parser = quantity::duration)]
+    jitter: Nanos,
+
     /// Replays the trace without each of its groups as well, for bias-corrected and accelerated (BCa) intervals
     #[arg(long, requires = "bootstrap")]
     jackknife: bool,
@@ -47,6 +52,11 @@ pub struct Arguments {
 
 pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     arguments.guest.expect_mounted()?;
+    if options.is_given("jitter") && arguments.bootstrap.is_none() {
+        return Err(Failure::usage(
+            "--jitter needs --bootstrap: it shifts the copies in a draw, and not the trace itself",
+        ));
+    }
     let file = arguments.trace.display();
     let trace = chronodisk_report::read_calls(&arguments.trace).map_err(Failure::usage)?;
     if let Some(missing) = trace.header.missing().filter(|_| !arguments.accept_incomplete) {
@@ -73,13 +83,14 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
         if arguments.jackknife {
             return Err(Failure::usage("--jackknife needs --reps, the number of draws to be replayed"));
         }
+        let draw = Draw { seed, number: 0, jitter: arguments.jitter };
         let drawn =
-            calls::draw(&trace, &groups, seed, 0).map_err(|message| Failure::usage(format!("{file}: {message}")))?;
+            calls::draw(&trace, &groups, draw).map_err(|message| Failure::usage(format!("{file}: {message}")))?;
         output::note(format_args!("replaying one draw of N = {elements} groups; --reps B replays B, with intervals"));
         return run::work(&arguments.guest, Work::Replay(Arc::new(plan_of(&arguments, &drawn)?)), options);
     }
     let (file, plan, jackknife) = (arguments.trace.clone(), Arc::new(plan), arguments.jackknife);
-    let draws = Draws { file, trace, groups, plan, seed, count, jackknife };
+    let draws = Draws { file, trace, groups, plan, seed, jitter: arguments.jitter, count, jackknife };
     let left_out = if arguments.jackknife { ", and it without each of them" } else { "" };
     output::note(format_args!("replaying the trace, B = {count} draws of its N = {elements} groups{left_out}"));
     arguments.guest.repeat(draws.replays());

@@ -1,0 +1,116 @@
+//! Lets each copy of a group in a drawn workload begin later, by a time of its own.
+//!
+//! Without it, all copies of a group begin at the same instant and do the same thing at the same time, as no users do.
+//! The first tasks of a copy sleep before their first call. All later records of the copy, and those of tasks that wait
+//! for it, are shifted by the same time, so that the trace is one that a recorder could have written.
+
+use std::collections::BTreeMap;
+
+use chronodisk_sim::{Nanos, RandomStream};
+
+use super::order::Sequence;
+use super::record::{CallRecord, CallTrace};
+use super::table::{CLONE_VFORK, Effect, signature};
+
+/// A delay for each copy: uniform over 0 to less than `jitter`. The stream is not the one that draws the groups, so
+/// that the draw is the same with and without delays.
+pub(super) fn delays(copies: usize, jitter: Nanos, seed: u64, number: u64) -> Vec<Nanos> {
+    let mut stream = RandomStream::new(seed, "bootstrap", &format!("jitter {number}"));
+    (0..copies).map(|_| Nanos::from_nanos(stream.below(jitter.as_nanos().max(1)))).collect()
+}
+
+/// By how much the records of a life are later than without delays.
+#[derive(Clone, Copy, Default)]
+struct Shift {
+    now: Nanos,
+    /// Once the life has slept. It has nothing to sleep for if this is `now`.
+    slept: Nanos,
+    /// Whether it sleeps only after it has executed a program: until then its maker stands still (vfork).
+    executes_first: bool,
+}
+
+/// Delays the copies of a workload. `copy_of` has the number of the copy to which a task belongs.
+///
+/// # Errors
+/// If the id of a task that has ended was given to another task, which would now begin before that end.
+pub(super) fn delay(trace: &mut CallTrace, copy_of: &BTreeMap<u32, usize>, delays: &[Nanos]) -> Result<(), String> {
+    let sequence = Sequence::new(&trace.records);
+    let mut copies = Copies { copy_of, delays, begin: vec![None; delays.len()] };
+    let of_life = |life: &super::order::Life| match life.maker {
+        None => copies.shift_of(life.id, None, Shift::default()),
+        // It is known when it is made.
+        Some(_) => Shift::default(),
+    };
+    let mut shifts: Vec<Shift> = sequence.lives.iter().map(of_life).collect();
+    let mut present: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut sleeps = Vec::new();
+    for &index in &sequence.order {
+        let record = &mut trace.records[index];
+        let life = sequence.life_of[index];
+        present.insert(record.task, life);
+        let mut own = shifts[life];
+        if own.now < own.slept && !own.executes_first {
+            sleeps.push(sleep(record, own));
+            own.now = own.slept;
+        }
+        record.entry = record.entry.saturating_add(own.now);
+        if let Some(&child) = record.awaited().and_then(|id| present.get(&id)) {
+            own.now = own.now.max(shifts[child].slept);
+            own.slept = own.slept.max(own.now);
+        }
+        record.exit = record.exit.map(|exit| exit.saturating_add(own.now));
+        if record.succeeded() && effect(record) == Some(Effect::Execute) {
+            own.executes_first = false;
+        }
+        shifts[life] = own;
+        if let Some(&child) = sequence.made.get(&index) {
+            let id = sequence.lives[child].id;
+            present.insert(id, child);
+            let executes_first = record.clone_flags() & CLONE_VFORK != 0;
+            shifts[child] = copies.shift_of(id, Some(record.task), Shift { executes_first, ..own });
+        }
+    }
+    if Sequence::new(&trace.records).life_of != sequence.life_of {
+        return Err("a task would begin while another one has its id: some ids were used twice".to_owned());
+    }
+    trace.records.append(&mut sleeps);
+    // Stable: the call that made a task stays before the task's sleep.
+    trace.records.sort_by_key(|record| record.entry);
+    Ok(())
+}
+
+/// The copies of a workload, and by how much their records are shifted.
+struct Copies<'a> {
+    copy_of: &'a BTreeMap<u32, usize>,
+    delays: &'a [Nanos],
+    /// Known once the first task of the copy has been made.
+    begin: Vec<Option<Nanos>>,
+}
+
+impl Copies<'_> {
+    /// That of a new task. The first tasks of a copy sleep until the copy begins; others are shifted like their maker.
+    fn shift_of(&mut self, task: u32, maker: Option<u32>, of_maker: Shift) -> Shift {
+        let copy = self.copy_of.get(&task);
+        let first = copy.filter(|&copy| maker.and_then(|maker| self.copy_of.get(&maker)) != Some(copy));
+        let Some(&copy) = first else { return Shift { executes_first: false, ..of_maker } };
+        let begin = *self.begin[copy].get_or_insert(of_maker.now.saturating_add(self.delays[copy]));
+        Shift { slept: of_maker.now.max(begin), ..of_maker }
+    }
+}
+
+fn effect(record: &CallRecord) -> Option<Effect> {
+    signature(record.call.name()).map(|known| known.effect)
+}
+
+/// The sleep before a record whose entry is not shifted yet.
+fn sleep(before: &CallRecord, shift: Shift) -> CallRecord {
+    let call = "nanosleep".parse().expect("a name of a call");
+    CallRecord {
+        group: before.group,
+        result: Some(0),
+        exit: Some(before.entry.saturating_add(shift.slept)),
+        user_cpu: before.user_cpu.map(|_| Nanos::ZERO),
+        kernel_cpu: before.kernel_cpu.map(|_| Nanos::ZERO),
+        ..CallRecord::new(before.task, call, before.entry.saturating_add(shift.now))
+    }
+}
