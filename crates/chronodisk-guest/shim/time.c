@@ -362,11 +362,12 @@ uint64_t nanos_of_trap(void)
 /* V goes on from where it is, at its usual speed. */
 void account_for_connection(void)
 {
+	if (accounts.boot_speed == 1)
+		return;
 	open_accounts();
 	page->virtual_now = virtual_nanos();
 	accounts.boot_speed = 1;
-	if (page->clock == CHRONODISK_CLOCK_STOPPING)
-		accounts_go_on(&accounts, base());
+	accounts_go_on(&accounts, base());
 	close_accounts();
 }
 
