@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "shim/clock.c",
     "shim/calendar.c",
     "shim/time.c",
@@ -15,6 +15,7 @@ const SOURCES: [&str; 9] = [
     "shim/feed.c",
     "shim/tasks.c",
     "shim/record.c",
+    "shim/boot.c",
 ];
 const TRAPPING: [&str; 2] = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
 /// Set to make `shim/page.h` anew, which the sources may not fit before.

@@ -11,12 +11,20 @@ static uint64_t millionths(uint64_t of, uint64_t share)
 	return (uint64_t)((unsigned __int128)of * share / 1000000u);
 }
 
-void accounts_begin(struct accounts *a, struct chronodisk_page *page)
+static uint64_t boot_speed(const struct chronodisk_page *page, int devices)
+{
+	if (page->clock != CHRONODISK_CLOCK_STOPPING)
+		return 1;
+	return devices > 1 ? BOOT_SPEED_FOR_ARRAYS : BOOT_SPEED;
+}
+
+void accounts_begin(struct accounts *a, struct chronodisk_page *page, int devices)
 {
 	memset(a, 0, sizeof *a);
 	a->page = page;
 	a->work = CHRONODISK_WORK_OTHER;
 	a->trap_nanos = page->trap_nanos_unmeasured;
+	a->boot_speed = boot_speed(page, devices);
 }
 
 /* ---- What the host takes of the kernel's CPU time ------------------------------------------------ */
@@ -234,11 +242,6 @@ static uint64_t kernel_in_all(const struct accounts *a, struct cpu_reading now)
 }
 
 /* The guest's CPU time on its processor: programs in full, the kernel's by its work. */
-static uint64_t boot_speed(const struct accounts *a)
-{
-	return a->page->clock == CHRONODISK_CLOCK_STOPPING ? BOOT_SPEED : 1;
-}
-
 uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now)
 {
 	uint64_t user = a->user_cpu_nanos;
@@ -250,7 +253,7 @@ uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now
 	uint64_t spent = user + a->charged_work_nanos + work;
 	/* A slower clock would make the boot, which waits for ticks, last as many times as long. */
 	if (!a->booted)
-		return spent * boot_speed(a);
+		return spent * a->boot_speed;
 	if (a->page->cpu_speed_millionths == 1000000u)
 		return spent;
 	return (uint64_t)((unsigned __int128)spent * 1000000u / a->page->cpu_speed_millionths);
@@ -348,7 +351,7 @@ uint64_t accounts_alarm_wait(struct accounts *a, uint64_t now, uint64_t target)
 	uint64_t wait = less(target, now);
 	if (wait && a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
 		uint64_t scale = scale_of_work(a);
-		wait = a->booted ? millionths(wait, a->page->cpu_speed_millionths) : wait / boot_speed(a);
+		wait = a->booted ? millionths(wait, a->page->cpu_speed_millionths) : wait / a->boot_speed;
 		if (a->booted && !(a->running_pid && a->running_user_code) && scale && scale < 1000000u)
 			wait = smaller((uint64_t)((unsigned __int128)wait * 1000000u / scale),
 				       wait + LATENESS_MAXIMUM_NANOS);

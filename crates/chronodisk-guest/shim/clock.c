@@ -505,6 +505,7 @@ int connect(int fd, const struct sockaddr *address, socklen_t len_bytes)
 	close(vhost[device].inherited_fd);
 	vhost[device].inherited_fd = -1;
 	vhost[device].fd = fd;
+	account_for_connection();
 	return 0;
 }
 
@@ -623,6 +624,14 @@ static void inherit_devices(const char *list)
 	}
 }
 
+static int devices_inherited(void)
+{
+	int count = 0;
+	for (int device = 0; device < DEVICES_MAX; device++)
+		count += vhost[device].inherited_fd >= 0;
+	return count;
+}
+
 __attribute__((constructor)) static void start(void)
 {
 	real_timer_create = next_symbol("timer_create");
@@ -655,5 +664,6 @@ __attribute__((constructor)) static void start(void)
 	main_pid = (pid_t)syscall(SYS_getpid);
 	page = mapped;
 	watch_processes();
-	start_time();
+	start_time(devices_inherited());
+	start_boot();
 }

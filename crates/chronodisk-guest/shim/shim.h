@@ -95,6 +95,7 @@ void account_for_host_call(uint64_t since_host);
 void begin_handler(void);
 void end_handler(void);
 void account_for_probe(void);
+void account_for_connection(void);
 void account_for_first_use(void);
 void account_for_idling(void);
 /* The user process that runs, or 0; and the same unless it does what the kernel has it do. */
@@ -106,7 +107,7 @@ uint64_t uncharged_nanos(void);
 uint64_t nanos_of_programs(void);
 void charge_later(uint64_t nanos);
 int on_alarm_of_exact_kernel(void);
-void start_time(void);
+void start_time(int devices);
 
 /* processes.c */
 void watch_processes(void);
@@ -133,6 +134,9 @@ void record_fault_question(pid_t pid);
 void record_fault_answer(pid_t pid);
 void record_work(enum chronodisk_work work, uint64_t counted_nanos);
 void start_recording(int fd);
+
+/* boot.c */
+void start_boot(void);
 
 /* files.c */
 void start_files(void);

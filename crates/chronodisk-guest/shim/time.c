@@ -359,6 +359,18 @@ uint64_t nanos_of_trap(void)
 	return accounts.trap_nanos;
 }
 
+/* V goes on from where it is, at its usual speed. */
+void account_for_connection(void)
+{
+	if (accounts.boot_speed == 1)
+		return;
+	open_accounts();
+	page->virtual_now = virtual_nanos();
+	accounts.boot_speed = 1;
+	accounts_go_on(&accounts, base());
+	close_accounts();
+}
+
 void account_for_first_use(void)
 {
 	accounts.booted = 1;
@@ -500,9 +512,9 @@ static uint64_t time_of_reading(clockid_t clock)
 	return least / CLOCK_READS;
 }
 
-void start_time(void)
+void start_time(int devices)
 {
-	accounts_begin(&accounts, page);
+	accounts_begin(&accounts, page, devices);
 	accounts.clock_read_nanos = time_of_reading(CLOCK_MONOTONIC);
 	accounts.cpu_clock_read_nanos = time_of_reading(CLOCK_PROCESS_CPUTIME_ID);
 	accounts.offset_nanos = -(int64_t)(time_is_the_hosts() ? page->host_origin_nanos : base());

@@ -111,7 +111,7 @@ pub fn find() -> Result<UserModeLinux, HostLacks> {
         return Err(HostLacks {
             what: "the kernel of the exact clock has not been built yet".into(),
             help: format!(
-                "build it once, in 6 to 18 minutes: chronodisk kernel build (needs Debian's {SOURCE_PACKAGE})"
+                "build it once, in 3 to 18 minutes: chronodisk kernel build (needs Debian's {SOURCE_PACKAGE})"
             ),
         });
     }

@@ -224,7 +224,7 @@ impl CounterReading {
     ///
     /// Guest programs see a counter of exactly this rate that follows the guest's time, so an error here shows in
     /// nothing but a printed clock rate. A tight reading is uncertain by some 20 ns, which over the shortest while are
-    /// 4 ppm, and less over a longer one.
+    /// 10 ppm, and less over a longer one.
     pub fn hertz_since(self) -> u64 {
         std::thread::sleep(MEASURED_MIN.saturating_sub(self.clock.elapsed()));
         self.hertz_until(Self::now())
@@ -238,8 +238,8 @@ impl CounterReading {
 }
 
 const READINGS: u32 = 64;
-/// The rate is measured over at least this. A run waits longer for its device's process, so mostly nobody sleeps.
-const MEASURED_MIN: Duration = Duration::from_millis(10);
+/// The rate is measured over at least this. A run waits as long for its device's process, so mostly nobody sleeps.
+const MEASURED_MIN: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
 mod tests {

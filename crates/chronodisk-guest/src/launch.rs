@@ -26,6 +26,7 @@ pub use crate::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
 use crate::host::{self, CounterReading, HostCpu, UserModeLinux};
+use crate::modules::Modules;
 use crate::outcome::Doing;
 pub use crate::outcome::{RunError, RunOutcome};
 use crate::output::{Outputs, Target};
@@ -267,7 +268,8 @@ impl Run<'_> {
         let options = self.options;
         let identity = host::identity();
         let bytes = |text: &OsString| text.as_bytes().to_vec();
-        let spec = GuestSpec {
+        let path_bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        let mut spec = GuestSpec {
             command: match &options.replay {
                 Some(_) => replay::command(&identity),
                 None => options.command.iter().map(bytes).collect(),
@@ -302,9 +304,13 @@ impl Run<'_> {
             settles: options.settle && options.time.skips_idle_time(),
             drop_caches: options.drop_caches,
             check: options.check,
-            modules: kernel.modules.as_ref().map(|folder| folder.to_string_lossy().into_owned()),
-            own_modules: options.modules.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+            modules: None,
+            own_modules: options.modules.iter().map(path_bytes).collect(),
         };
+        if let Some(folder) = &kernel.modules {
+            let modules = Modules::open(folder).doing("reading the list of the guest kernel's modules")?;
+            spec.modules = Some(modules.needed_by(&spec).iter().map(path_bytes).collect());
+        }
         let json = serde_json::to_vec(&spec).expect("plain data");
         frames::encode(Kind::Hello, &json, &mut self.relay.to_guest);
         Ok(())

@@ -1,4 +1,5 @@
-//! Loading the guest kernel's modules from the host's tree, by its own list of dependencies.
+//! The guest kernel's modules: which of them a guest needs, found by the launcher in their list of dependencies, which
+//! a guest would take longer to read than to load them; and loading them from the host's tree.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::system::finit_module;
 
-/// The modules of one kernel; none by default, for one that has all built in.
-#[derive(Default)]
+use crate::filesystem::FileSystem;
+use crate::spec::GuestSpec;
+
+/// The modules of one kernel.
 pub(crate) struct Modules {
     folder: PathBuf,
     /// Path of each module in the folder, with those it needs, by its name.
@@ -29,16 +32,40 @@ impl Modules {
         Ok(Modules { folder: folder.to_owned(), needs })
     }
 
-    /// Loads a module and what it needs; one that the kernel has built in is not in the list.
-    pub fn load(&self, name: &str) -> io::Result<()> {
-        let Some((path, dependencies)) = self.needs.get(name) else { return Ok(()) };
-        // modules.dep lists a module's needs nearest first, so they load from the last to the first.
-        for needed in dependencies.iter().rev().chain([path]) {
-            load_file(&self.folder.join(needed))
-                .map_err(|error| io::Error::new(error.kind(), format!("{needed}: {error}")))?;
-        }
-        Ok(())
+    /// The files of what a guest needs, in the order in which they load; what the kernel has built in has none.
+    pub fn needed_by(&self, spec: &GuestSpec) -> Vec<PathBuf> {
+        names_for(spec).into_iter().flat_map(|name| self.files_of(name)).collect()
     }
+
+    /// The files of a module and of what it needs.
+    fn files_of(&self, name: &str) -> impl Iterator<Item = PathBuf> {
+        // modules.dep lists a module's needs nearest first, so they load from the last to the first.
+        let found = self.needs.get(name).into_iter();
+        found.flat_map(|(path, needed)| needed.iter().rev().chain([path])).map(move |path| self.folder.join(path))
+    }
+}
+
+/// Names of the modules that a guest needs. One that its kernel has built in is not in the kernel's list.
+fn names_for(spec: &GuestSpec) -> Vec<&'static str> {
+    let mut names = vec!["virtio_blk"];
+    if spec.scheduler.as_deref() == Some("bfq") {
+        names.push("bfq");
+    }
+    if spec.file_system != FileSystem::None {
+        names.push(spec.file_system.name());
+    }
+    if matches!(spec.file_system, FileSystem::Ext2 | FileSystem::Ext3 | FileSystem::Ext4) {
+        // What a mount with quotas asks the loader of modules for, which looks among the host's.
+        names.extend(["quota_v1", "quota_v2"]);
+    }
+    if spec.devices > 1 {
+        // The command may make an array of them, and has no way to load these by itself.
+        names.extend(["raid0", "raid1", "raid10", "raid456"]);
+    }
+    if !spec.host_writes {
+        names.push("overlay");
+    }
+    names
 }
 
 /// Loads the module in a file; one that is there already is fine.
@@ -68,8 +95,12 @@ mod tests {
         )
         .unwrap();
         let modules = Modules::open(folder.path()).unwrap();
-        assert!(modules.needs["overlay"].1.is_empty());
-        assert_eq!(modules.needs["virtio_blk"].1, ["kernel/b.ko", "kernel/a.ko"]);
-        assert!(modules.load("builtin_thing").is_ok());
+        let files = |name: &str| -> Vec<String> {
+            let name_in = |file: PathBuf| file.strip_prefix(folder.path()).unwrap().to_str().unwrap().to_owned();
+            modules.files_of(name).map(name_in).collect()
+        };
+        assert_eq!(files("overlay"), ["kernel/fs/overlayfs/overlay.ko"]);
+        assert_eq!(files("virtio_blk"), ["kernel/a.ko", "kernel/b.ko", "kernel/drivers/block/virtio-blk.ko"]);
+        assert!(files("builtin_thing").is_empty());
     }
 }

@@ -52,9 +52,10 @@ pub(crate) struct GuestSpec {
     pub drop_caches: bool,
     /// Whether to check the file system after it was unmounted.
     pub check: bool,
-    /// Where the guest kernel's modules are, in the host's tree; `None` if it needs none.
-    pub modules: Option<String>,
-    /// Modules of the user's own, as paths of the host's tree.
+    /// Modules that the guest's kernel needs, as paths of the host's tree, in the order in which they load; `None` for
+    /// a kernel that has built in what a guest needs.
+    pub modules: Option<Vec<ByteString>>,
+    /// Modules of the user's own, likewise.
     pub own_modules: Vec<ByteString>,
 }
 

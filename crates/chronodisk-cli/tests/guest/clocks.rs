@@ -166,3 +166,12 @@ fn the_clock_does_nothing_that_is_undefined() {
         println!("SKIPPED: the exact clock that traps: its kernel is not built");
     }
 }
+
+/// The distribution's kernel would begin `/sbin/hotplug` more than a hundred times while it boots.
+#[test]
+fn the_kernel_begins_no_program_for_its_devices() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let output = chronodisk.run("null", &["--fs", "none"], &["cat", "/proc/sys/kernel/hotplug"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "\n");
+}
