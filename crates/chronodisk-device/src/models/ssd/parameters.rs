@@ -18,6 +18,9 @@ pub(crate) struct SsdParameters {
     pub(crate) buffer: BufferParameters,
     pub(crate) read_ahead: Option<ReadAheadParameters>,
     pub(crate) unwritten: UnwrittenRead,
+    /// Stripes over which the dies of a drive that is as if written are in any order, each as often as there are
+    /// stripes.
+    pub(crate) stripes_mixed: u32,
 }
 
 impl SsdParameters {
@@ -89,6 +92,8 @@ pub(crate) struct FrontParameters {
     /// What the stage between the flash's buses and the link is busy with a read, and with each mapping unit of it.
     pub(crate) output_command: Nanos,
     pub(crate) output_unit: Nanos,
+    /// Whether data from the controller's memory pass the stage, too.
+    pub(crate) output_memory: bool,
     /// What reads and writes take besides, however many there are; flushes and discards take what a write does.
     pub(crate) read_latency: Nanos,
     pub(crate) write_latency: Nanos,

@@ -30,6 +30,15 @@ pub(super) enum UnitLocation {
     Flash(Slot),
 }
 
+/// Where a part of a read comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The controller's memory: the write buffer, or what was read ahead.
+    Memory,
+    /// The flash, for this command.
+    Flash,
+}
+
 impl RowRead {
     /// A read of the unit in a slot.
     pub(super) fn of(slot: Slot, drive: &Ssd, bytes: u32) -> RowRead {
@@ -81,9 +90,8 @@ impl Ssd {
                 (die, page / dies * geometry.units_per_page() + unit % geometry.units_per_page())
             }
             None => {
-                let superpage = unit / per_superpage;
-                let stripe = superpage / dies;
-                (self.die_as_written(stripe, superpage % dies), stripe * per_superpage + unit % per_superpage)
+                let (die, stripe) = self.place_as_written(unit / per_superpage);
+                (die, stripe * per_superpage + unit % per_superpage)
             }
         };
         let units_of_die = geometry.blocks_per_plane * geometry.units_per_superblock();
@@ -91,20 +99,14 @@ impl Ssd {
         die * units_of_die + slc + unit_of_die % (units_of_die - slc)
     }
 
-    /// The die that got a superpage of a stripe, one from each die: each in the order in which they happened to be
-    /// free, by the swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012).
-    fn die_as_written(&self, stripe: u32, place: u32) -> u32 {
+    /// The die that got a superpage, and which of its own it was. Over `stripes_mixed` stripes of one superpage a die,
+    /// each die has got as many, in the order in which they happened to be free.
+    fn place_as_written(&self, superpage: u32) -> (u32, u32) {
         let dies = self.parameters.geometry().dies();
-        let mut die = place;
-        for round in 0..SHUFFLE_ROUNDS {
-            let luck = mix(self.seed ^ u64::from(stripe) << 8 ^ u64::from(round));
-            let key = (((luck & 0xffff_ffff) * u64::from(dies)) >> 32) as u32;
-            let partner = if key >= die { key - die } else { key + dies - die };
-            if mix(luck ^ u64::from(die.max(partner))) >> 63 == 1 {
-                die = partner;
-            }
-        }
-        die
+        let in_group = dies * self.parameters.stripes_mixed;
+        let group = superpage / in_group;
+        let place = shuffled(superpage % in_group, in_group, self.seed ^ u64::from(group) << 8);
+        (place % dies, group * self.parameters.stripes_mixed + place / dies)
     }
 
     /// A read command for the flash.
@@ -202,7 +204,7 @@ impl Ssd {
         if in_memory > 0 {
             let ready = in_memory_at + self.parameters.buffer.read_hit;
             self.statistics.bytes_from_memory += u64::from(in_memory);
-            self.send(number, ready, in_memory);
+            self.send(number, ready, in_memory, Source::Memory);
         }
         self.part_read(number);
     }
@@ -215,17 +217,22 @@ impl Ssd {
 
     /// Data of a read have left the flash.
     pub(super) fn read_done(&mut self, number: u32, done: &Done<Owner>) {
-        self.send(number, done.at, done.bytes);
+        self.send(number, done.at, done.bytes, Source::Flash);
         if done.last {
             self.part_read(number);
         }
     }
 
     /// Data of a read are in the controller at `ready` and go to the host.
-    pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32) {
+    pub(super) fn send(&mut self, number: u32, ready: Nanos, bytes: u32, source: Source) {
         let units = bytes.div_ceil(self.parameters.geometry().unit_bytes);
-        let first = !std::mem::replace(&mut self.commands[number].in_output, true);
-        let (ready, last_ready) = self.front.output(self.now, ready, units, first);
+        let (ready, last_ready) = match source {
+            Source::Memory if !self.parameters.front.output_memory => (ready, ready),
+            Source::Memory | Source::Flash => {
+                let first = !std::mem::replace(&mut self.commands[number].in_output, true);
+                self.front.output(self.now, ready, units, first)
+            }
+        };
         let over = match self.parameters.front.whole_reads {
             true => last_ready,
             // Units cross the link while later ones are in the stage; the last one crosses it by itself.
@@ -259,8 +266,22 @@ impl Ssd {
     }
 }
 
-/// Rounds after which a few dozen dies are in any order.
+/// Rounds after which some hundred numbers are in any order.
 const SHUFFLE_ROUNDS: u32 = 12;
+
+/// Where a number below `count` comes to be in an order drawn by `luck`: the swap-or-not shuffle (Hoang, Morris,
+/// Rogaway, CRYPTO 2012).
+fn shuffled(mut place: u32, count: u32, luck: u64) -> u32 {
+    for round in 0..SHUFFLE_ROUNDS {
+        let luck = mix(luck ^ u64::from(round));
+        let key = (((luck & 0xffff_ffff) * u64::from(count)) >> 32) as u32;
+        let partner = if key >= place { key - place } else { key + count - place };
+        if mix(luck ^ u64::from(place.max(partner))) >> 63 == 1 {
+            place = partner;
+        }
+    }
+    place
+}
 
 /// A time off its mean by at most an amplitude, by the sum of two uniform numbers that luck has.
 pub(super) fn vary(time: u64, amplitude: u64, luck: u64) -> u64 {
@@ -274,4 +295,24 @@ pub(super) fn mix(number: u64) -> u64 {
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shuffled;
+
+    #[test]
+    fn each_place_is_taken_once_and_few_stay() {
+        for (count, luck) in [(1, 7), (5, 1), (32, 3), (96, 0), (32 * 1_024, 9)] {
+            let mut seen = vec![false; count as usize];
+            let mut stay = 0;
+            for place in 0..count {
+                let other = shuffled(place, count, luck);
+                assert!(!std::mem::replace(&mut seen[other as usize], true), "{other} of {count} twice");
+                stay += u32::from(other == place);
+            }
+            // By chance one.
+            assert!(count < 32 || stay <= 8, "{stay} of {count}");
+        }
+    }
 }

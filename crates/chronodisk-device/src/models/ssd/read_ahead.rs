@@ -11,7 +11,7 @@ use super::flash::{Class, Done};
 use super::ftl::Unit;
 use super::parameters::ReadAheadParameters;
 use super::pool::{NONE, Pool};
-use super::read::{RowRead, UnitLocation};
+use super::read::{RowRead, Source, UnitLocation};
 
 /// The streams.
 #[derive(Clone, Debug)]
@@ -228,7 +228,7 @@ impl Ssd {
         self.read_ahead.streams[stream as usize].coming -= 1;
         while waiter != NONE {
             let Waiter { command, bytes, next } = self.read_ahead.waiters.remove(waiter);
-            self.send(command, there, bytes);
+            self.send(command, there, bytes, Source::Memory);
             self.part_read(command);
             waiter = next;
         }

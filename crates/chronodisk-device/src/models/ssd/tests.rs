@@ -292,6 +292,22 @@ fn the_output_stage_takes_its_price_for_each_command_and_unit() {
 }
 
 #[test]
+fn data_from_memory_pass_the_output_stage_unless_the_profile_says_no() {
+    let took = |memory: &str| {
+        let stage = format!("interface = \"nvme\"\noutput-unit = \"900 us\"\noutput-memory = {memory}");
+        let changes = [("interface = \"nvme\"", stage.as_str()), ("\"zeros\"", "\"as-written\"")];
+        let mut drive = build_text(&small(&changes), 0);
+        // The first reads of a stream come from flash, later ones from what was read ahead.
+        (0..40).map(|id| complete(drive.as_mut(), Request::new(id, Op::Read, id * 8, 8))).collect::<Vec<Nanos>>()
+    };
+    let [all, flash_only] = ["true", "false"].map(took);
+    let price = Nanos::from_micros(900);
+    assert!(all.iter().all(|&time| time >= price), "{all:?}");
+    assert!(flash_only[..2].iter().all(|&time| time >= price), "{flash_only:?}");
+    assert!(flash_only[3..].iter().all(|&time| time < price), "{flash_only:?}");
+}
+
+#[test]
 fn commands_after_data_are_refused_beside_what_says_otherwise() {
     for other in ["cache-register", "commands-wait-for-bus"] {
         let bus = format!("rate = \"400 MB/s\"\ncommand-after-data = true\n{other} = true");
@@ -644,6 +660,8 @@ drives_that_keep_the_contract! {
         &[("rate = \"400 MB/s\"", "rate = \"400 MB/s\"\ncommand-after-data = true")];
     an_output_stage: "ssd-output-stage", true,
         &[("interface = \"nvme\"", "interface = \"nvme\"\noutput-command = \"3 us\"\noutput-unit = \"2 us\"")];
+    stripes_in_any_order: "ssd-stripes-mixed", true,
+        &[("collect-below = 4", "collect-below = 4\nstripes-mixed = 3"), ("\"zeros\"", "\"as-written\"")];
     logs: "ssd-logs", true, &[LOG_BLOCKS];
     zones: "ssd-zones", false, &[ZONES, PROTECTED];
     zones_of_two_dies_to_the_last_block: "ssd-zones-small", false,

@@ -57,13 +57,20 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
         "slc-cache" => fields.error_at("flash", format!("slc-cache: {problem}")),
         _ => translation.error_at(key, problem),
     })?;
+    let stripes_mixed = translation.optional_count("stripes-mixed", 1..=STRIPES_MIXED_MOST)?;
+    if stripes_mixed.is_some() && ftl.allocation != Allocation::Dynamic {
+        let problem = "expected allocation = \"dynamic\": elsewhere stripes have an order";
+        return Err(translation.error_at("stripes-mixed", problem));
+    }
+    let stripes_mixed = stripes_mixed.unwrap_or(1);
     translation.finish()?;
     let zones = ftl.zones().map(|zones| layout_of(&zones, &geometry));
     if let Some(zones) = ftl.zones() {
         check_with_zones(fields, &zones, &geometry, &buffer, unwritten)?;
     }
     let protected = buffer.protected;
-    let parameters = SsdParameters { ftl, timing: Arc::new(timing), arrays, front, buffer, read_ahead, unwritten };
+    let timing = Arc::new(timing);
+    let parameters = SsdParameters { ftl, timing, arrays, front, buffer, read_ahead, unwritten, stripes_mixed };
     let blueprint = Blueprint::flash(Drives(Arc::new(parameters))).at_most(capacity);
     let blueprint = match zones {
         Some(zones) => blueprint.with_zones(zones, u64::from(geometry.unit_bytes)),
@@ -73,6 +80,9 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
         .with_volatile_cache(!protected)
         .with_physical_block(u64::from(geometry.unit_bytes).min(LARGEST_PHYSICAL_BLOCK)))
 }
+
+/// Enough for an order that nothing is known of within a zone.
+const STRIPES_MIXED_MOST: u32 = 1_024;
 
 /// The largest that a host is told.
 const LARGEST_PHYSICAL_BLOCK: u64 = 64 << 10;
@@ -264,6 +274,7 @@ fn read_front(mut fields: Fields<'_>) -> Outcome<FrontParameters> {
         unit_processing: fields.quantity_or("unit-processing", Nanos::ZERO)?,
         output_command: fields.quantity_or("output-command", Nanos::ZERO)?,
         output_unit: fields.quantity_or("output-unit", Nanos::ZERO)?,
+        output_memory: fields.flag_or("output-memory", true)?,
         read_latency: fields.quantity_or("read-latency", Nanos::ZERO)?,
         write_latency: fields.quantity_or("write-latency", Nanos::ZERO)?,
         write_jitter: fields.quantity_or("write-jitter", Nanos::ZERO)?,
