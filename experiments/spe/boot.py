@@ -89,8 +89,8 @@ def qemu(drive: str, console: Path) -> str:
     """Give the shell's words that boot from `drive` and end when the virtual machine is off."""
     append = "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=false panic=-1 nokaslr mitigations=off"
     words = [
-        *("qemu-system-x86_64", "-M", "pc", "-accel", "tcg", "-cpu", "qemu64,svm=off,rdrand=on", "-smp", "1", "-m", "512"),
-        *("-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{console}"),
+        *("qemu-system-x86_64", "-M", "pc", "-accel", "tcg", "-cpu", "qemu64,svm=off,rdrand=on", "-smp", "1"),
+        *("-m", "512", "-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{console}"),
         *("-kernel", str(FOLDER / "vmlinuz"), "-initrd", str(FOLDER / "initrd.img"), "-append", append),
     ]
     # Past the host's page cache, as a virtual machine's disk usually is, and asynchronously.
