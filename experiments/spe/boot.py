@@ -145,7 +145,8 @@ def versions() -> dict[str, Any]:
     """Give what a reader needs to know of the image and of QEMU."""
     first = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True, check=True).stdout
     used = image().stat().st_blocks * 512
-    return {"suite": SUITE, "packages": list(PACKAGES), "image_bytes": used, "qemu": first.splitlines()[0]}
+    made = {"suite": SUITE, "packages": list(PACKAGES), "recipe": recipe(), "bytes": used}
+    return {**made, "qemu": first.splitlines()[0]}
 
 
 #: What the result has of each prediction, as medians over the repetitions.

@@ -105,11 +105,16 @@ def figure_4_7(reps: int, merge: bool) -> None:
     """Boot a Debian image in a virtual machine, and keep each repetition."""
     name = "spe-figure-4-7"
     kept = RESULTS / f"{name}.json"
-    done = json.loads(kept.read_text())["runs"] if merge and kept.exists() else []
+    image, done = boot.versions(), []
+    if merge and kept.exists():
+        before = json.loads(kept.read_text())
+        if before["image"] != image:
+            sys.exit(f"{kept.name} is of another image; measure it anew without --merge")
+        done = before["runs"]
     for number in range(len(done) + 1, reps + 1):
         note(f"figures 4 and 7: boot {number} of {reps}")
         done.append(boot.repetition(["--device", BOOT_DISK], "2,5", number))
-        result = {"part": "figure-4-7", "device": BOOT_DISK, "image": boot.versions(), "rows": boot.rows(done)}
+        result = {"part": "figure-4-7", "device": BOOT_DISK, "image": image, "rows": boot.rows(done)}
         keep(name, {"schema": SCHEMA, **result, "repetitions": len(done), "runs": done})
 
 
