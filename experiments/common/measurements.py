@@ -140,6 +140,22 @@ def rate(result: Result) -> Iterator[Figure]:
         )
 
 
+def figure_4_7(result: Result) -> Iterator[Figure]:
+    """A boot of a virtual machine."""
+    most = 0.037
+    elapsed = result["rows"][0]["elapsed_s"]
+    deviation = elapsed["coefficient_of_variation"]
+    what = f"boot of {elapsed['median']:.1f} s, coefficient of variation of {result['repetitions']} undisturbed runs"
+    yield Figure(what, percent(deviation), f"at most {most * 100:g} %", deviation <= most)
+    yield Figure("the device's share of its run time", f"{result['rows'][0]['device_share'] * 100:.0f} %")
+    for row in result["rows"]:
+        measured = row["measured_s"]["median"]
+        what = f"boot, R = {row['speedup']:g}, prediction ({measured:.1f} s measured)"
+        yield within(what, row["error"], most)
+        band = [percent(row[end] / measured - 1) for end in ("low_s", "high_s")]
+        yield Figure("the same, the band", f"{band[0]} to {band[1]}")
+
+
 def figure_6(result: Result) -> Iterator[Figure]:
     """Files of four sizes at three speeds."""
     for row in result["rows"]:
@@ -318,6 +334,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("simulation-1994", "The study of 1994: NVRAM and faster processors", simulation),
     ("spe-synchronous", "What if the disk were faster: synchronous reads", synchronous),
     ("spe-figure-3-5", "What if: a file is read (SPE, figures 3 and 5)", figure_3_5),
+    ("spe-figure-4-7", "What if: a virtual machine boots (SPE, figures 4 and 7)", figure_4_7),
     ("spe-figure-6", "What if: files of several sizes (SPE, figure 6)", figure_6),
     ("spe-figure-8", "What if: a web job (SPE, figure 8)", figure_8),
     ("spe-sqlite", "What if: SQLite", sqlite),

@@ -1,10 +1,13 @@
-"""Figures 3, 5, 6 and 8 and table 2 of the SPE paper (Kim et al., 2010): what a faster device does for a program.
+"""Figures 3 to 8 and table 2 of the SPE paper (Kim et al., 2010): what a faster device does for a program.
 
 The device is that of the paper's table 2, slowed to 46.7 MB/s for the requests of 128 KiB that read-ahead makes, as the
 paper's slower drive. `chronodisk whatif` runs the program on it, natively, and predicts for R. `--validate` measures
 the same program on the same model at R times the speed. Undisturbed, predicted and measured runs alternate.
 
 - Figure 3: how much the undisturbed run times of a file's read vary. Figure 5: predicted beside measured, R = 1.98.
+- Figures 4 and 7: a Debian image that boots in a virtual machine, its bytes on a disk of 7,200 rpm: how much the
+  undisturbed boots vary, and predicted beside measured. A repetition takes some minutes, so each is kept when it has
+  ended, and `--merge` measures only those that are missing.
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
@@ -26,7 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common.command import chronodisk, chronodisk_with_output, keep, note
+from common.command import RESULTS, chronodisk, chronodisk_with_output, keep, note
+from spe import boot
 from spe.programs import pieces_per_second
 
 SCHEMA = "chronodisk.experiment.spe/1"
@@ -36,8 +40,10 @@ PROFILE = HERE / "spe-table-2.toml"
 SPEED = "0.4689x"
 #: The paper's two drives: 92.6 / 46.7 MB/s.
 RATIO = "1.98"
-PARTS = ("figure-3-5", "figure-6", "figure-8", "table-2", "beside", "synchronous", "sqlite", "depths", "rate")
+FIGURES = ("figure-3-5", "figure-4-7", "figure-6", "figure-8")
+PARTS = (*FIGURES, "table-2", "beside", "synchronous", "sqlite", "depths", "rate")
 MEGABYTE = 1_000_000
+BOOT_DISK = "hitachi-hds728080pla380"
 READ = "exec cat /mnt/file > /dev/null"
 #: 400 requests of a web server with one worker and its client, over a socket.
 WEB = HERE / "web.py"
@@ -93,6 +99,23 @@ def figure_3_and_5(reps: int, sizes_mb: tuple[int, ...]) -> list[dict[str, Any]]
         one = row(result)
         rows.append({"file_mb": size, "variation": variation(one["elapsed_s"]["values"]), **one})
     return rows
+
+
+def figure_4_7(reps: int, merge: bool) -> None:
+    """Boot a Debian image in a virtual machine, and keep each repetition."""
+    name = "spe-figure-4-7"
+    kept = RESULTS / f"{name}.json"
+    image, done = boot.versions(), []
+    if merge and kept.exists():
+        before = json.loads(kept.read_text())
+        if before["image"] != image:
+            sys.exit(f"{kept.name} is of another image; measure it anew without --merge")
+        done = before["runs"]
+    for number in range(len(done) + 1, reps + 1):
+        note(f"figures 4 and 7: boot {number} of {reps}")
+        done.append(boot.repetition(["--device", BOOT_DISK], "2,5", number))
+        result = {"part": "figure-4-7", "device": BOOT_DISK, "image": image, "rows": boot.rows(done)}
+        keep(name, {"schema": SCHEMA, **result, "repetitions": len(done), "runs": done})
 
 
 def setup(size_mb: int) -> str:
@@ -264,6 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reps", type=int, default=10, help="alternating repetitions of each row (10)")
     parser.add_argument("--only", choices=PARTS, action="append", help="only these parts")
+    parser.add_argument("--merge", action="store_true", help="figures 4 and 7: keep the repetitions that are there")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000], help="megabytes of figures 3 and 5")
     arguments = parser.parse_args()
     runs: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -278,6 +302,9 @@ def main() -> None:
         "rate": lambda: rate(arguments.reps),
     }
     for part in arguments.only or PARTS:
+        if part == "figure-4-7":
+            figure_4_7(arguments.reps, arguments.merge)
+            continue
         keep(f"spe-{part}", {"schema": SCHEMA, "part": part, "rows": runs[part]()})
         note(f"kept in results/spe-{part}.json")
 
