@@ -1,6 +1,6 @@
 //! The documents: the reference of commands in `docs/commands.md` is what the commands themselves say, that of keys in
-//! `docs/profile-keys.md` is what the readers of profiles ask for, that of results in `docs/result-fields.md` is what the
-//! sources write, each page is in the book, and each link leads somewhere.
+//! `docs/profile-keys.md` is what the readers of profiles ask for, that of results in `docs/result-fields.md` is what
+//! the sources write, each page is in the book, and each link leads somewhere.
 //!
 //! After a change of an option or a key, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes
 //! them anew; read the difference before you commit it.
