@@ -223,6 +223,20 @@ def kernel_work(result: Result) -> Iterator[Figure]:
             )
 
 
+def start_up(result: Result) -> Iterator[Figure]:
+    """A command that does nothing."""
+    clocks = {
+        "guest": ("default clock", 0.3),
+        "guest, before": ("default clock, the build before", None),
+        "exact": ("exact clock", None),
+    }
+    for row in result["runs"]:
+        clock, most = clocks[row["run"]]
+        median = row["median_s"]
+        aim, holds = (f"{most:g} s", median <= most) if most else ("", None)
+        yield Figure(f"`run` of `true` on ext4, {clock}: median", f"{median:.3f} s", aim, holds)
+
+
 def integrity(result: Result) -> Iterator[Figure]:
     """Cost of checksums; stores without them show what the measurement is off by."""
     control: list[float] = []
@@ -345,6 +359,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-table-2", "SPE, table 2, as a profile", table_2),
     ("spe-rate", "A native device beside nbdfuse", rate),
     ("kernel-work", "Work of the guest's kernel", kernel_work),
+    ("start-up", "Start and end of a guest", start_up),
     ("integrity-cost-cached", "Cost of checksums", integrity),
     ("emulator-attack", "An emulator server under attack", attack),
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
