@@ -14,6 +14,7 @@ import os
 import shlex
 import statistics
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,8 @@ def qemu(drive: str, console: Path) -> str:
     return shlex.join(words) + f' -drive "file={drive},if=virtio,format=raw,cache=none,aio=native"'
 
 
-def boot(drive: str) -> list[str]:
-    """Give the command that boots from `drive`, and fails if not all services ran."""
-    console = FOLDER / "console"
+def boot(drive: str, console: Path) -> list[str]:
+    """Give the command that boots from `drive`, writes to `console`, and fails if not all services ran."""
     return ["sh", "-c", f"{qemu(drive, console)} && grep -q {shlex.quote(COMPLETE)} {shlex.quote(str(console))}"]
 
 
@@ -130,7 +130,7 @@ def image() -> Path:
     (FOLDER / "end.service").write_text(END)
     run(["sh", "-c", MAKE])
     note("booting it for the first time")
-    run(boot(str(FOLDER / "new")))
+    run(boot(str(FOLDER / "new"), FOLDER / "console"))
     (FOLDER / "new").rename(path)
     made_by.write_text(recipe())
     return path
@@ -161,7 +161,10 @@ def repetition(device: list[str], speedup: str, seed: int) -> dict[str, Any]:
     """Boot once as it is, and for each R once observed and once on the faster device."""
     on = [*device, "--capacity", CAPACITY, "--fs", "none", "--seed", str(seed), "--setup", setup()]
     flags = ["--speedup", speedup, "--validate", "--reps", "1"]
-    result = chronodisk("whatif", *on, *flags, "--", *boot("$CHRONODISK_DEVICE"))
+    # Another measurement beside this one must not empty its console.
+    with tempfile.TemporaryDirectory() as folder:
+        command = boot("$CHRONODISK_DEVICE", Path(folder) / "console")
+        result = chronodisk("whatif", *on, *flags, "--", *command)
     results = []
     for one in result["results"]:
         spreads = {name: one[name]["median"] for name in SPREADS}
