@@ -82,7 +82,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Outcome<Blueprint> {
 }
 
 /// Enough for an order that nothing is known of within a zone.
-const STRIPES_MIXED_MOST: u32 = 1_024;
+const STRIPES_MIXED_MOST: u32 = 256;
 
 /// The largest that a host is told.
 const LARGEST_PHYSICAL_BLOCK: u64 = 64 << 10;
