@@ -84,6 +84,20 @@ fn set_bounds<'a>(costs: &mut KernelCosts, of: &impl Fn(&str) -> &'a Measured) {
     costs.copy_scale = costs.works[Work::Copy as usize].scale;
 }
 
+/// How far two sets of costs are from each other in what decides about long work of the kernel: its bounds, and what
+/// copying takes. The largest difference as a share of the smaller value.
+pub(super) fn difference(one: &KernelCosts, other: &KernelCosts) -> f64 {
+    let deciding = |costs: &KernelCosts| {
+        let bound = |work: Work| costs.works[work as usize].bound_nanos.unwrap_or(0) as f64;
+        [bound(Work::Call), bound(Work::Copy), costs.copy_nanos_per_mib as f64, costs.copy_scale]
+    };
+    let share = |(one, other): (f64, f64)| {
+        let (less, more) = (one.min(other), one.max(other));
+        if more == 0.0 { 0.0 } else { more / less.max(f64::MIN_POSITIVE) - 1.0 }
+    };
+    deciding(one).into_iter().zip(deciding(other)).map(share).fold(0.0, f64::max)
+}
+
 /// A mean piece of work in a probe: the CPU time that it took, and what it should count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
@@ -270,6 +284,15 @@ mod tests {
         let own = exec.guest_user_nanos;
         let found = fit(&measured);
         assert!(280.0 * found.new_fault_extra_nanos as f64 <= own, "{found:?}");
+    }
+
+    #[test]
+    fn the_largest_difference_counts() {
+        let one = KernelCosts { copy_nanos_per_mib: 1_000, copy_scale: 0.5, ..KernelCosts::default() };
+        assert_eq!(difference(&one, &one), 0.0);
+        let other = KernelCosts { copy_nanos_per_mib: 1_100, copy_scale: 0.25, ..one };
+        assert_eq!(difference(&one, &other), 1.0);
+        assert_eq!(difference(&other, &one), 1.0);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
@@ -41,6 +40,10 @@ pub struct Calibration {
     pub costs: KernelCosts,
     /// What they were made from.
     pub probes: Vec<Measured>,
+    /// How far the costs of one half of the runs are from those of the other half: the largest share, 0 if they are
+    /// equal. `None` for one run of each probe, and for results that don't say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halves_differ: Option<f64>,
 }
 
 /// What the costs depend on.
@@ -144,15 +147,13 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
         command.extend(probes::words(probe).map(Into::into));
         command
     };
-    let mut measure = |probe: &Probe| -> Result<Measured, RunError> {
+    let mut measure = |probe: &Probe| -> Result<Vec<Measured>, RunError> {
         on_probe(probe.title);
-        let mut native = Duration::MAX;
-        let mut guest: Option<Measured> = None;
+        let mut runs = Vec::new();
         for _ in 0..reps.max(1) {
             let mut command = Command::new(&executable);
             command.args(probes::words(probe));
-            let took = native_run(&mut command, Processors::One)?;
-            native = native.min(took.cpu());
+            let native = native_run(&mut command, Processors::One)?.cpu();
             // Without anything taken off but what any stop takes, so that the rest is seen.
             let costs = KernelCosts { tsc_extra_nanos: 0, ..KernelCosts::uniform(KERNEL_SCALE_DEFAULT) };
             let cpu = StoppingCpu::Measured(MeasuredCpu { costs, speed: CPU_SPEED_DEFAULT });
@@ -163,19 +164,31 @@ pub fn calibrate(options: &RunOptions, reps: u32, on_probe: &mut dyn FnMut(&str)
                 let message = format!("the probe '{}' ended with status {}", probe.title, outcome.exit_status);
                 return Err(RunError::Stage(Stage::Command, message));
             }
-            let seen = in_guest(probe, &outcome);
-            if guest.as_ref().is_none_or(|best| cpu_nanos(&seen) < cpu_nanos(best)) {
-                guest = Some(seen);
-            }
+            runs.push(Measured { native_nanos: native.as_nanos() as f64, ..in_guest(probe, &outcome) });
         }
-        let guest = guest.expect("at least once");
-        Ok(Measured { native_nanos: native.as_nanos() as f64, ..guest })
+        Ok(runs)
     };
     let nothing = measure(&probes::NOTHING)?;
-    let measured: Vec<Measured> =
-        PROBES.iter().map(|probe| Ok(less(measure(probe)?, &nothing))).collect::<Result<_, RunError>>()?;
+    let probes: Vec<Vec<Measured>> = PROBES.iter().map(&mut measure).collect::<Result<_, RunError>>()?;
+    let measured = measured_by(&nothing, &probes, |_| true);
     let costs = fit::fit(&measured);
-    Ok(Calibration { schema: SCHEMA.to_owned(), machine: Machine::this(), costs, probes: measured })
+    let half = |odd: usize| fit::fit(&measured_by(&nothing, &probes, |index| index % 2 == odd));
+    let halves_differ = (reps > 1).then(|| fit::difference(&half(0), &half(1)));
+    Ok(Calibration { schema: SCHEMA.to_owned(), machine: Machine::this(), costs, probes: measured, halves_differ })
+}
+
+/// What each probe took by some of its runs, by their numbers.
+fn measured_by(nothing: &[Measured], probes: &[Vec<Measured>], takes: impl Fn(usize) -> bool) -> Vec<Measured> {
+    let nothing = shortest(nothing, &takes);
+    probes.iter().map(|runs| less(shortest(runs, &takes), &nothing)).collect()
+}
+
+/// The shortest of some runs, natively and in the guest.
+fn shortest(runs: &[Measured], takes: impl Fn(usize) -> bool) -> Measured {
+    let some = || runs.iter().enumerate().filter(|(index, _)| takes(*index)).map(|(_, run)| run);
+    let native_nanos = some().map(|run| run.native_nanos).fold(f64::INFINITY, f64::min);
+    let guest = some().min_by(|one, other| cpu_nanos(one).total_cmp(&cpu_nanos(other))).expect("there is a run");
+    Measured { native_nanos, ..guest.clone() }
 }
 
 fn in_guest(probe: &Probe, outcome: &RunOutcome) -> Measured {
@@ -231,6 +244,7 @@ mod tests {
             machine: Machine::this(),
             costs: KernelCosts::uniform(0.25),
             probes: vec![measured],
+            halves_differ: Some(0.125),
         };
         let text = serde_json::to_string(&calibration).unwrap();
         assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), calibration);

@@ -25,6 +25,8 @@ use crate::output;
 
 /// Version of the JSON.
 const SCHEMA: &str = "chronodisk.calibration-check/4";
+/// Runs of each program on either side, unless --reps says how many.
+const REPS: u32 = 3;
 /// Beyond this a program's run time is not credible.
 const ERROR_MAX_PERCENT: f64 = 10.0;
 
@@ -205,7 +207,7 @@ impl GuestRun {
 
 /// Runs the programs that were named, or all.
 pub fn execute(arguments: &Arguments) -> Outcome {
-    let (names, reps) = (&arguments.program, arguments.reps);
+    let (names, reps) = (&arguments.program, arguments.reps.unwrap_or(REPS));
     let costs = arguments.kernel_scale.map_or_else(kept_costs, KernelCosts::uniform);
     let folder =
         NativeFolder::make().map_err(|error| Failure::host(format!("can't create a directory in memory: {error}")))?;

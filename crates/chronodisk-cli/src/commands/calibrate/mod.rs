@@ -41,9 +41,10 @@ pub struct Arguments {
     #[arg(long, value_name = "F", requires = "check", value_parser = quantity::kernel_scale)]
     kernel_scale: Option<f64>,
 
-    /// Runs each program this number of times and uses the shortest, or the median with --check
-    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=100))]
-    reps: u32,
+    /// Runs each program this number of times and uses the shortest (default: 6), or the median with --check (default:
+    /// 3)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    reps: Option<u32>,
 
     /// Deletes the kept factors
     #[arg(long, conflicts_with_all = ["check", "reps", "json"])]
@@ -64,11 +65,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return check::execute(&arguments);
     }
     let options = guest(Vec::new(), FileSystem::None, kept_costs())?;
-    let calibration = match calibration::calibrate(&options, arguments.reps, &mut |title| output::note(title)) {
-        Ok(calibration) => calibration,
-        Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
-        Err(error) => return Err(run::failure(error)),
-    };
+    let calibration =
+        match calibration::calibrate(&options, arguments.reps.unwrap_or(REPS), &mut |title| output::note(title)) {
+            Ok(calibration) => calibration,
+            Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
+            Err(error) => return Err(run::failure(error)),
+        };
     let file =
         calibration::keep(&calibration).map_err(|error| Failure::host(format!("can't keep the result: {error}")))?;
     if arguments.json {
@@ -76,9 +78,22 @@ pub fn execute(arguments: Arguments) -> Outcome {
     } else {
         output::data(&table(&calibration))?;
     }
+    if let Some(share) = calibration.halves_differ.filter(|&share| share > HALVES_DIFFER_MAX) {
+        output::note(format_args!(
+            "warning: the costs of one half of the runs are up to {:.0} % off those of the other half, so something else \
+             ran on this machine; calibrate again when it is quiet, or use the built-in costs (--forget)",
+            share * 100.0
+        ));
+    }
     output::note(format_args!("kept in {}", file.display()));
     Ok(status::FINE)
 }
+
+/// Runs of each probe, three for each half.
+const REPS: u32 = 6;
+/// Halves that differ by more than this share say that the result depends on the moment. The loads of --check are to be
+/// within 0.8 to 1.25 of their native time.
+const HALVES_DIFFER_MAX: f64 = 0.25;
 
 /// The status of a command that a signal has ended.
 fn interrupted(signal: i32) -> u8 {
@@ -95,12 +110,12 @@ fn forget() -> Outcome {
     }
 }
 
-/// A guest on a device that takes no time.
 /// What this machine's calibration found; the built-in costs if there is none.
 fn kept_costs() -> KernelCosts {
     calibration::kept().map(|kept| kept.costs).unwrap_or_default()
 }
 
+/// A guest on a device that takes no time.
 fn guest(command: Vec<OsString>, file_system: FileSystem, costs: KernelCosts) -> Result<RunOptions, Failure> {
     let profile = crate::device::find("null")?;
     let patience = Patience::default();
@@ -164,16 +179,16 @@ fn microseconds(measured: &Measured, costs: &KernelCosts) -> (f64, f64, f64) {
 }
 
 fn table(calibration: &Calibration) -> String {
-    let mut text = format!("{:<38}{:>12}{:>12}{:>12}\n", "microseconds", "native", "uncalibrated", "calibrated");
+    let mut text = format!("{:<38}{:>12}{:>14}{:>12}\n", "microseconds", "native", "uncalibrated", "calibrated");
     for measured in &calibration.probes {
         let title = PROBES.iter().find(|probe| probe.name == measured.name).map_or("", |probe| probe.title);
         let (native, uniform, fitted) = microseconds(measured, &calibration.costs);
-        text += &format!("{title:<38}{native:>12.2}{uniform:>12.2}{fitted:>12.2}\n");
+        text += &format!("{title:<38}{native:>12.2}{uniform:>14.2}{fitted:>12.2}\n");
     }
-    text += &format!("\n{:<38}{:>12}{:>12}{:>12}\n", "work of the kernel counts", "less, ns", "more, ns", "times");
+    text += &format!("\n{:<38}{:>12}{:>14}{:>12}\n", "work of the kernel counts", "less, ns", "more, ns", "times");
     for (work, cost) in Work::ALL.into_iter().zip(&calibration.costs.works) {
         text +=
-            &format!("{:<38}{:>12}{:>12}{:>12.3}\n", work.name(), cost.taken_off_nanos, cost.added_nanos, cost.scale);
+            &format!("{:<38}{:>12}{:>14}{:>12.3}\n", work.name(), cost.taken_off_nanos, cost.added_nanos, cost.scale);
     }
     text += &format!("{:<38}{:>12}\n", "taken off at a page fault", calibration.costs.fault_extra_nanos);
     let of_new = calibration.costs.new_fault_extra_nanos;
