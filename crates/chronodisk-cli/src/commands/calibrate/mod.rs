@@ -80,8 +80,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     if let Some(share) = calibration.halves_differ.filter(|&share| share > HALVES_DIFFER_MAX) {
         output::note(format_args!(
-            "warning: the costs of one half of the runs are up to {:.0} % off those of the other half, so something else \
-             ran on this machine; calibrate again when it is quiet, or use the built-in costs (--forget)",
+            "warning: the costs of one half of the runs are up to {:.0} % off those of the other half, so something \
+             else ran on this machine; calibrate again when it is quiet, or use the built-in costs (--forget)",
             share * 100.0
         ));
     }
