@@ -73,16 +73,19 @@ fn any_spare_does() {
 
 fn no_option_takes_more() {
     const TRANSLATION: &str = "allocation = \"dynamic\"\ncollector = \"greedy\"\ncollect-below = 8\n";
+    // Only dynamic allocation has stripes in any order.
+    const IN_ORDER: (&str, &str) = ("\nstripes-mixed", "\n# stripes-mixed");
     const GREEDY: &str = "collector = \"greedy\"";
     const SUSPEND: &str = "[flash.program-suspend]";
     const SLC: &str =
         "[flash.slc-cache]\nblocks-per-plane = 32\nread = \"25 us\"\nprogram = \"200 us\"\n\n[flash.program-suspend]";
-    let options: [(&str, &[(&str, &str)]); 12] = [
-        ("command-after-data", &[("[bus]\n", "[bus]\ncommand-after-data = true\n")]),
+    let options: [(&str, &[(&str, &str)]); 13] = [
+        ("commands before data", &[("command-after-data = true", "command-after-data = false")]),
         ("slc-cache", &[(SUSPEND, SLC)]),
-        ("log-block", &[(TRANSLATION, "allocation = \"log-block\"\nopen-logs = 8\ncollect-below = 4\n")]),
+        ("log-block", &[(TRANSLATION, "allocation = \"log-block\"\nopen-logs = 8\ncollect-below = 4\n"), IN_ORDER]),
         ("a cached map", &[(GREEDY, "mapping-cache-entries = 1048576\ncollector = \"greedy\"")]),
-        ("static", &[("\"dynamic\"", "\"CWDP\"")]),
+        ("static", &[("\"dynamic\"", "\"CWDP\""), IN_ORDER]),
+        ("stripes in order", &[IN_ORDER]),
         ("wear levelling", &[(GREEDY, "level-wear-at-difference = 50\ncollector = \"greedy\"")]),
         ("fifo", &[(GREEDY, "collector = \"fifo\"")]),
         ("cost-benefit", &[(GREEDY, "collector = \"cost-benefit\"")]),
