@@ -146,7 +146,9 @@ def figure_4_7(result: Result) -> Iterator[Figure]:
     elapsed = result["rows"][0]["elapsed_s"]
     deviation = elapsed["coefficient_of_variation"]
     what = f"boot of {elapsed['median']:.1f} s, coefficient of variation of {result['repetitions']} undisturbed runs"
-    yield Figure(what, percent(deviation), f"at most {most * 100:g} %", deviation <= most)
+    # One run has none, so that nothing says how far it can be believed.
+    said = "not known" if deviation is None else percent(deviation)
+    yield Figure(what, said, f"at most {most * 100:g} %", deviation is not None and deviation <= most)
     yield Figure("the device's share of its run time", f"{result['rows'][0]['device_share'] * 100:.0f} %")
     for row in result["rows"]:
         measured = row["measured_s"]["median"]
