@@ -25,7 +25,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from call_traces.programs import PROGRAMS, Program
+from call_traces.programs import Program, chosen
 from common.command import ROOT, CommandFailed, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.call-traces/1"
@@ -212,13 +212,7 @@ def main() -> None:
     on_same: list[dict[str, Any]] = []
     on_others: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
-    for program in PROGRAMS:
-        if arguments.only and program.name not in arguments.only:
-            continue
-        if lacking := program.lacking():
-            note(f"SKIPPED {program.name}: no {', '.join(lacking)} on this host")
-            left_out[program.name] = f"no {', '.join(lacking)}"
-            continue
+    for program in chosen(arguments.only, left_out):
         device, file_system = SOURCE
         for other, options in VARIANTS.get(program.name, []):
             with tempfile.TemporaryDirectory() as name:

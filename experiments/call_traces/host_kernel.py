@@ -21,7 +21,7 @@ from typing import Any
 from pyarrow import parquet
 
 from call_traces.experiment import blocks_of, equal_percent
-from call_traces.programs import PROGRAMS, Program
+from call_traces.programs import Program, chosen
 from common.command import CommandFailed, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.host-kernel/1"
@@ -86,13 +86,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     left_out: dict[str, str] = {}
-    for program in PROGRAMS:
-        if arguments.only and program.name not in arguments.only:
-            continue
-        if lacking := program.lacking():
-            note(f"SKIPPED {program.name}: no {', '.join(lacking)} on this host")
-            left_out[program.name] = f"no {', '.join(lacking)}"
-            continue
+    for program in chosen(arguments.only, left_out):
         rows.append(compare(program))
     path = keep("host-kernel", {"schema": SCHEMA, "device": " ".join(DEVICE), "left_out": left_out, "rows": rows})
     note(f"result: {path}")

@@ -3,9 +3,11 @@
 import shutil
 import subprocess
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from common.command import note
 
 #: Developers at once, and what each does so often: edit, compile, copy, list and remove.
 USERS, ROUNDS = 20, 3
@@ -165,3 +167,15 @@ PROGRAMS = [
     Program("writers", "four threads at a lock", writers, ("python3",)),
     Program("users", f"{USERS} developers at once", users, ("cc",)),
 ]
+
+
+def chosen(only: list[str], left_out: dict[str, str]) -> Iterator[Program]:
+    """Give the programs of these names, or all; what this host lacks for one goes into `left_out` instead."""
+    for program in PROGRAMS:
+        if only and program.name not in only:
+            continue
+        if lacking := program.lacking():
+            left_out[program.name] = f"no {', '.join(lacking)}"
+            note(f"SKIPPED {program.name}: {left_out[program.name]} on this host")
+            continue
+        yield program
