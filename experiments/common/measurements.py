@@ -265,6 +265,8 @@ def attack(result: Result) -> Iterator[Figure]:
     ratio = result["p99_ratio_median"]
     rounds = f"p99 of another client during the attack, median ratio of {result['rounds']} rounds"
     yield Figure(rounds, f"{ratio:.2f}", "1.5", ratio <= 1.5)
+    if (alone := result.get("p99_ratio_computing_median")) is not None:
+        yield Figure("the same while two processes of the lowest priority compute instead", f"{alone:.2f}")
 
 
 def flash(result: Result) -> Iterator[Figure]:

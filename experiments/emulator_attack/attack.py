@@ -13,8 +13,12 @@ its own, at a stated rate:
 - *dead*: 8 sessions with a device that are never heard of again.
 - *heavy*: two sessions with a row of 4,096 disks that ask for predictions without a pause.
 
+Attackers are on machines of their own; here they share this one's processors with the server and the honest client.
+So their processes have the lowest priority, and a third kind of phase has, instead of attackers, as many processes of
+that priority as there are heavy ones, which compute and send nothing: what this alone does is not the server's doing.
+
 Every attack that is to be refused is timed until its refusal. The result is the ratio of the honest client's 99th
-percentiles with and without the attack, and the slowest refusal.
+percentiles with and without the attack, that with computing processes and without, and the slowest refusal.
 """
 
 import argparse
@@ -248,16 +252,36 @@ def dead(port: int, count: int) -> None:
     signal.pause()
 
 
+def compute() -> None:
+    """Take a processor, and send nothing."""
+    while True:
+        pass
+
+
+def started(jobs: list[tuple[Any, tuple[Any, ...]]]) -> list[Any]:
+    """Start processes of the lowest priority."""
+    processes = [multiprocessing.Process(target=target, args=arguments, daemon=True) for target, arguments in jobs]
+    for process in processes:
+        process.start()
+        assert process.pid is not None
+        os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+    return processes
+
+
+def end(processes: list[Any]) -> None:
+    """Kill them."""
+    for process in processes:
+        process.kill()
+        process.join()
+
+
 def attackers(port: int, pause: float) -> tuple[list[Any], dict[str, Any]]:
     """Start them all."""
     worst = {name: multiprocessing.Value("d", 0.0) for name in REFUSALS}
     jobs: list[tuple[Any, tuple[Any, ...]]] = [(dead, (port, 8)), (slow, (port, 80))]
     jobs += [(heavy, (port,)), (heavy, (port,))]
     jobs += [(refused_repeatedly, (name, port, pause, worst[name])) for name in REFUSALS]
-    processes = [multiprocessing.Process(target=target, args=arguments, daemon=True) for target, arguments in jobs]
-    for process in processes:
-        process.start()
-    return processes, worst
+    return started(jobs), worst
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -266,32 +290,42 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def measure(port: int, rounds: int, requests: int, pause: float) -> dict[str, Any]:
-    """Alternate phases with and without attackers."""
-    quiet, attacked, refusals = [], [], dict.fromkeys(REFUSALS, 0.0)
+    """Alternate phases without attackers, with computing processes, and with attackers."""
+    phases: dict[str, list[list[float]]] = {"quiet": [], "computing": [], "attacked": []}
+    refusals = dict.fromkeys(REFUSALS, 0.0)
     for number in range(rounds):
-        quiet.append(honest(port, requests))
+        phases["quiet"].append(honest(port, requests))
+        processes = started([(compute, ())] * 2)
+        phases["computing"].append(honest(port, requests))
+        end(processes)
         processes, worst = attackers(port, pause)
         time.sleep(1)
-        attacked.append(honest(port, requests))
-        for process in processes:
-            process.kill()
-            process.join()
+        phases["attacked"].append(honest(port, requests))
+        end(processes)
         refusals = {name: max(refusals[name], worst[name].value) for name in REFUSALS}
-        before, after = percentile(quiet[-1], 0.99), percentile(attacked[-1], 0.99)
-        note(f"round {number + 1} of {rounds}: p99 {before:.3f} ms without, {after:.3f} ms with attackers")
+        p99 = {name: percentile(waits[-1], 0.99) for name, waits in phases.items()}
+        figures = ", ".join(f"{name} {value:.3f} ms" for name, value in p99.items())
+        note(f"round {number + 1} of {rounds}: p99 {figures}")
         time.sleep(1)
-    ratios = [percentile(hit, 0.99) / percentile(free, 0.99) for free, hit in zip(quiet, attacked, strict=True)]
+    ratios = {name: ratios_to_quiet(waits, phases["quiet"]) for name, waits in phases.items() if name != "quiet"}
     return {
         "rounds": rounds,
         "requests_per_phase": requests,
         "attack_pause_s": pause,
-        "p50_ms": {"quiet": percentile(sum(quiet, []), 0.5), "attacked": percentile(sum(attacked, []), 0.5)},
-        "p99_ms": {"quiet": percentile(sum(quiet, []), 0.99), "attacked": percentile(sum(attacked, []), 0.99)},
-        "p99_ratio_by_round": ratios,
-        "p99_ratio_median": statistics.median(ratios),
+        "p50_ms": {name: percentile(sum(waits, []), 0.5) for name, waits in phases.items()},
+        "p99_ms": {name: percentile(sum(waits, []), 0.99) for name, waits in phases.items()},
+        "p99_ratio_by_round": ratios["attacked"],
+        "p99_ratio_median": statistics.median(ratios["attacked"]),
+        "p99_ratio_computing_by_round": ratios["computing"],
+        "p99_ratio_computing_median": statistics.median(ratios["computing"]),
         "slowest_refusal_s": refusals,
         "load_average": os.getloadavg(),
     }
+
+
+def ratios_to_quiet(waits: list[list[float]], quiet: list[list[float]]) -> list[float]:
+    """Of the 99th percentiles, round by round."""
+    return [percentile(one, 0.99) / percentile(free, 0.99) for free, one in zip(quiet, waits, strict=True)]
 
 
 def main() -> None:
@@ -314,7 +348,8 @@ def main() -> None:
             server.terminate()
             server.wait()
     result = {"schema": SCHEMA, "end_after_sigterm_s": time.perf_counter() - begun, **result}
-    note(f"p99 with attackers over p99 without: {result['p99_ratio_median']:.2f} (median of rounds)")
+    for name, who in (("p99_ratio_median", "attackers"), ("p99_ratio_computing_median", "computing processes")):
+        note(f"p99 with {who} over p99 without: {result[name]:.2f} (median of rounds)")
     note(f"slowest refusals in s: {result['slowest_refusal_s']}")
     if arguments.dry_run:
         print(result)

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, Nanos};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::step::checked_step;
@@ -89,7 +91,7 @@ const SHORT_CALL: Duration = Duration::from_millis(5);
 /// How often a call that waits for a lane looks whether the server stops.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Bounded work waits no longer for a lane.
-const COURTESY: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(200);
 /// Between these a piece of work is neither lengthened nor shortened.
 const PIECE_MIN: Duration = Duration::from_micros(200);
 const PIECE_MAX: Duration = Duration::from_millis(2);
@@ -123,6 +125,42 @@ impl Workshop {
 fn worked() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Lowers the priority of a thread that takes more than half of a processor for a while, so that the threads of
+/// sessions with short calls run as soon as they have something to do. It keeps the low priority: raising it takes a
+/// privilege.
+#[derive(Debug)]
+pub(super) struct Courtesy {
+    window_began: Instant,
+    worked_before: Duration,
+    has_yielded: bool,
+}
+
+/// For how long the share of a processor is measured.
+const WINDOW: Duration = Duration::from_millis(250);
+/// Lowest priority of the usual scheduling class.
+const NICE_MAX: i32 = 19;
+
+impl Courtesy {
+    /// For the present thread.
+    pub fn new() -> Self {
+        Courtesy { window_began: Instant::now(), worked_before: worked(), has_yielded: false }
+    }
+
+    /// Between two calls.
+    pub fn consider(&mut self) {
+        let elapsed = self.window_began.elapsed();
+        if self.has_yielded || elapsed < WINDOW {
+            return;
+        }
+        let worked_by_now = worked();
+        if worked_by_now - self.worked_before > elapsed / 2 {
+            // A host that refuses it serves as before.
+            self.has_yielded = setpriority_process(Some(gettid()), NICE_MAX).is_ok();
+        }
+        (self.window_began, self.worked_before) = (Instant::now(), worked_by_now);
+    }
 }
 
 /// Why a call must end.
@@ -175,7 +213,7 @@ impl Call<'_> {
 
     /// Before a piece of work that may be long, is bounded and can't be cut: in a lane, if one is free soon.
     pub fn begin_long(&mut self) {
-        let _ = self.enter_lane(COURTESY);
+        let _ = self.enter_lane(PATIENCE);
     }
 
     fn left(&self, worked: Duration) -> Result<Duration, Halt> {
@@ -296,5 +334,38 @@ impl Pieces {
         );
         let now = model.now();
         self.advance(model, now, completed, call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpriority_process;
+
+    use super::*;
+
+    /// Makes calls with so much work and such a pause until the thread has yielded, and at most for that time. Gives the
+    /// thread's priority.
+    fn priority_after(work: Duration, pause: Duration, at_most: Duration) -> i32 {
+        let serve = move || {
+            let (mut courtesy, begun) = (Courtesy::new(), Instant::now());
+            while !courtesy.has_yielded && begun.elapsed() < at_most {
+                let worked_before = worked();
+                while worked() - worked_before < work {}
+                thread::sleep(pause);
+                courtesy.consider();
+            }
+            getpriority_process(Some(gettid())).unwrap()
+        };
+        thread::spawn(serve).join().unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_takes_a_processor_yields_and_one_with_short_calls_does_not() {
+        let usual = getpriority_process(Some(gettid())).unwrap();
+        let short = priority_after(Duration::from_micros(100), Duration::from_millis(10), Duration::from_millis(600));
+        assert_eq!(short, usual);
+        // Other work on this host may take its share of some windows, but not of all.
+        let heavy = priority_after(Duration::from_millis(10), Duration::ZERO, Duration::from_mins(1));
+        assert_eq!(heavy, NICE_MAX);
     }
 }
