@@ -43,9 +43,9 @@ test:
 	scripts/test
 
 soak:
-	CHRONODISK_SOAK_KILLS=100 cargo test --locked --package chronodisk-cli --test guest -- endings --nocapture
-	CHRONODISK_SOAK_KILLS=100 cargo test --locked --package chronodisk-cli --test native -- endings --nocapture
-	CHRONODISK_KILLS=100 cargo test --locked --package chronodisk-cli --test durability -- --nocapture
+	CHRONODISK_SOAK_KILLS=100 cargo test --locked --workspace --test guest -- endings --nocapture
+	CHRONODISK_SOAK_KILLS=100 cargo test --locked --workspace --test native -- endings --nocapture
+	CHRONODISK_KILLS=100 cargo test --locked --workspace --test durability -- --nocapture
 
 # One that fails is repeated by CHRONODISK_FAULT_FIRST=its seed CHRONODISK_FAULT_SEEDS=1 CHRONODISK_FAULT_TRACE=1.
 faults:
