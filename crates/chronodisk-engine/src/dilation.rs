@@ -13,7 +13,10 @@
 //!   that the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
 //!
 //! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both
-//! ways of counting are followed until then.
+//! ways of counting are followed until then. If a completion then wakes a thread that has waited all the while, the
+//! program has waited for the device after all, and something else only went on beside it: the tick of a timer, say.
+//! So what the device would have been faster by is taken back, as far as it was waiting that counted in full. For the
+//! same reason nothing is frozen because of debt from such a wait.
 //!
 //! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
 //! for the time in which the device was busy beside something else.
@@ -100,7 +103,8 @@ pub enum Event {
         /// When it blocked.
         since: Nanos,
     },
-    /// A completion has woken a thread that was blocked since that instant, whatever else was runnable.
+    /// A completion has woken a thread that was blocked since that instant, whatever else was runnable. A thread that
+    /// waited for events, and went on for a moment as a timeout was over, has waited since before.
     Woken {
         /// When it blocked.
         since: Nanos,
@@ -227,6 +231,14 @@ struct Account {
     left: i128,
     saved: i128,
     owed: i128,
+    /// By how much less than the last request's latency virtual time by request had advanced when it completed.
+    saved_by_request: i128,
+    /// Of waits in full while the device was last busy: debt from them, their time, and what of both estimates was
+    /// taken back.
+    full_debt: i128,
+    full_time: i128,
+    refunded: i128,
+    refunded_by_request: i128,
 }
 
 impl Account {
@@ -237,6 +249,20 @@ impl Account {
         if let Some(inverse) = busy {
             self.debt += time * (i128::from(NANO) - inverse);
         }
+    }
+
+    /// The program waits, and not for a completion.
+    fn wait_in_full(&mut self, time: i128, busy: Option<i128>) {
+        self.run(time, busy);
+        if let Some(inverse) = busy {
+            self.full_debt += time * (i128::from(NANO) - inverse);
+            self.full_time += time * i128::from(NANO);
+        }
+    }
+
+    /// Debt from something that ran. What is left of debt from waits in full is paid last.
+    fn debt_of_running(&self) -> i128 {
+        self.debt - self.full_debt.min(self.debt.max(0))
     }
 
     /// The program stands still, and not by itself.
@@ -260,6 +286,8 @@ impl Account {
         let owed = std::mem::take(&mut self.owed);
         self.debt += owed;
         self.busy_from = (now, self.by_debt, owed);
+        (self.full_debt, self.full_time) = (0, 0);
+        (self.refunded, self.refunded_by_request) = (0, 0);
     }
 
     /// The device has nothing to do any more. What was owed before still is, as far as it was not paid.
@@ -271,15 +299,34 @@ impl Account {
         let (from, by_debt, _) = self.busy_from;
         let busy = i128::from(now.saturating_sub(from).as_nanos()) * i128::from(NANO);
         self.saved = busy - (self.by_debt - by_debt);
-        self.owe(0);
+        self.owed = self.too_long(0).max(self.owed);
+        self.unpaid -= self.owed;
     }
 
-    /// A thread that the last completion woke would have waited so much less.
-    fn owe(&mut self, sooner: i128) {
+    /// By how much virtual time has advanced too far while the device was last busy, for a thread whose wait would have
+    /// been shorter by this. It is no more than the debt that was left.
+    fn too_long(&self, sooner: i128) -> i128 {
         let (.., before) = self.busy_from;
-        let owed = (before + sooner - self.saved).clamp(self.owed, self.left.max(self.owed));
-        self.unpaid -= owed - self.owed;
-        self.owed = owed;
+        (before + sooner - self.saved).clamp(0, self.left)
+    }
+
+    /// A thread that the last completion woke would have waited so much less. That is taken back from waits in full,
+    /// and owed as far as something ran meanwhile.
+    fn owe(&mut self, sooner: i128) {
+        let more = (self.too_long(sooner) - self.owed - self.refunded).max(0);
+        let refund = more.min((self.full_debt - self.refunded).max(0));
+        self.by_debt -= refund;
+        self.refunded += refund;
+        self.owed += more - refund;
+        self.unpaid -= more;
+    }
+
+    /// The same by request.
+    fn owe_by_request(&mut self, sooner: i128) {
+        let left = self.full_time - self.refunded_by_request;
+        let refund = (sooner - self.saved_by_request - self.refunded_by_request).min(left).max(0);
+        self.by_request -= refund;
+        self.refunded_by_request += refund;
     }
 }
 
@@ -436,7 +483,7 @@ impl Dilation {
             (false, false) => {
                 self.account.wait(time, busy);
                 if let Some((full, busy_time)) = &mut self.waiting {
-                    full.run(time, busy);
+                    full.wait_in_full(time, busy);
                     *busy_time += if busy.is_some() { passed } else { Nanos::ZERO };
                 }
             }
@@ -480,7 +527,11 @@ impl Dilation {
         }
         if self.in_flight.is_empty() {
             let completed = self.now;
-            self.accounts().for_each(|account| account.settle(completed));
+            let latency = i128::from(latency.as_nanos()) * i128::from(NANO);
+            for (account, issued) in self.accounts().zip(request.by_request) {
+                account.settle(completed);
+                account.saved_by_request = latency - (account.by_request - issued);
+            }
             self.last = Some(Last { issued: request.issued, completed, inverse: speedup.inverse });
         }
     }
@@ -496,7 +547,10 @@ impl Dilation {
         let Some(Last { issued, completed, inverse }) = self.last else { return };
         let nanos = |from: Nanos| i128::from(completed.saturating_sub(from).as_nanos());
         let sooner = (nanos(since.max(issued)) * i128::from(NANO)).min(nanos(issued) * i128::from(NANO - inverse));
-        self.accounts().for_each(|account| account.owe(sooner));
+        self.accounts().for_each(|account| {
+            account.owe(sooner);
+            account.owe_by_request(sooner);
+        });
     }
 
     /// From here on both ways of counting are followed, unless the program is frozen.
@@ -554,18 +608,19 @@ impl Dilation {
         let Some(inverse) = self.inverse_in_flight() else {
             return if self.frozen { Wish::Thaw } else { Wish::Nothing(None) };
         };
+        let debt = self.account.debt_of_running();
         let at = |real: i128| Some(self.now + Nanos::from_nanos(u64::try_from(real.max(1)).unwrap_or(1 << 40)));
         if self.frozen {
             return match inverse {
-                _ if self.account.debt <= 0 && inverse > 0 => Wish::Thaw,
+                _ if debt <= 0 && inverse > 0 => Wish::Thaw,
                 0 => Wish::Nothing(None),
-                _ => Wish::Nothing(at(div_ceil(self.account.debt, inverse))),
+                _ => Wish::Nothing(at(div_ceil(debt, inverse))),
             };
         }
         let Some(quantum) = self.quantum().filter(|_| self.runnable && inverse < i128::from(NANO)) else {
             return Wish::Nothing(None);
         };
-        let left = i128::from(quantum.as_nanos()) * inverse - self.account.debt;
+        let left = i128::from(quantum.as_nanos()) * inverse - debt;
         if left <= 0 { Wish::Freeze } else { Wish::Nothing(at(div_ceil(left, i128::from(NANO) - inverse))) }
     }
 

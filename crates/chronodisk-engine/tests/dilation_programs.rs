@@ -99,6 +99,25 @@ fn a_computing_thread_beside_a_reader_is_nearer_with_freezing() {
     }
 }
 
+/// A clock that ticks is what a virtual machine, a runtime or an event loop has beside its requests.
+#[test]
+fn a_tick_beside_a_request_does_not_make_the_wait_for_it_longer() {
+    for latency in [1e3, 5e3, 1e4] {
+        for speedup in [2.0, 5.0, 8.0] {
+            let tick = 4e3 * MICRO;
+            let polls = (0..300).flat_map(|_| [Step::Compute(latency / 4.0 * MICRO), Step::Poll(4_096.0, tick)]);
+            let alone = worst(predict(speedup, parallel(latency, 64, 0), &[polls.collect()]));
+            let reader = reader(&mut stream("reader"), 300, latency / 2.0 * MICRO);
+            // The ticks end before the reader does on the faster device.
+            let ticks = (300.0 * latency * (0.4 + 1.0 / speedup) * MICRO / tick) as usize;
+            let ticker = vec![[Step::Sleep(tick), Step::Compute(20.0 * MICRO)]; ticks - ticks / 10].concat();
+            let beside = worst(predict(speedup, parallel(latency, 64, 0), &[reader, ticker]));
+            println!("{latency} us, {speedup} times: {alone} %, {beside} %");
+            assert!(alone < 1.0 && beside < 3.0, "{latency} us, {speedup} times: {alone} %, {beside} %");
+        }
+    }
+}
+
 #[test]
 fn reading_ahead_is_within_a_hundredth() {
     for compute in [500.0, 2_000.0, 2_800.0, 5_000.0] {

@@ -150,7 +150,8 @@ pub(crate) enum Seen {
     Issued { id: u64, writes: bool, by_others: bool },
     /// It completed one.
     Completed { id: u64 },
-    /// A thread became runnable that was blocked since then (0: unknown).
+    /// A thread became runnable that was blocked since then (0: unknown). One that a request woke may have gone on for
+    /// moments since then, as timeouts were over.
     Runnable { cause: Cause, since_ns: u64 },
     /// A thread blocked or ended.
     Blocked,

@@ -12,6 +12,8 @@ pub enum Step {
     Compute(f64),
     /// Reads so many bytes and waits for them.
     Read(f64),
+    /// The same in a loop of events: goes on for a moment whenever as much time is over.
+    Poll(f64, f64),
     /// Has so many bytes read ahead.
     Start(f64),
     /// Waits for the thread's read-ahead of this number, counted from 0.
@@ -78,6 +80,8 @@ enum State {
     Runs(f64),
     /// For which request, and since when.
     Waits(u64, f64),
+    /// For which request, since when, how long between two ticks, and when the next one comes.
+    Polls(u64, f64, f64, f64),
     /// Until, and since.
     Sleeps(f64, f64),
     Ended,
@@ -174,6 +178,9 @@ impl<'a> Run<'a> {
             let state = match step {
                 Step::Compute(time) => State::Runs(time),
                 Step::Read(bytes) => State::Waits(self.submit(bytes), self.now),
+                Step::Poll(bytes, tick) => {
+                    State::Polls(self.submit(bytes), self.now, tick, (self.now / tick).floor() * tick + tick)
+                }
                 Step::Start(bytes) => {
                     let id = self.submit(bytes);
                     self.threads[index].started.push(id);
@@ -206,6 +213,7 @@ impl<'a> Run<'a> {
             let ends = self.threads.iter().filter_map(|thread| match thread.state {
                 State::Runs(left) if share > 0.0 => Some(self.now + left / share),
                 State::Sleeps(until, _) => Some(until),
+                State::Polls(_, _, _, tick_at) => Some(tick_at),
                 _ => None,
             });
             let next = ends
@@ -275,7 +283,15 @@ impl<'a> Run<'a> {
         }
         for index in 0..self.threads.len() {
             match self.threads[index].state {
-                State::Waits(id, since) if completed.contains(&id) => {
+                State::Polls(id, since, tick, tick_at) if tick_at <= self.now + INSTANT && !completed.contains(&id) => {
+                    // It has blocked since the tick before, or since it began.
+                    let blocked = since.max(tick_at - tick);
+                    self.tell(Event::Slept { since: Nanos::from_nanos(blocked.round() as u64) });
+                    self.tell(Event::Runnable(Wake::Other));
+                    self.tell(Event::Blocked);
+                    self.threads[index].state = State::Polls(id, since, tick, tick_at + tick);
+                }
+                State::Waits(id, since) | State::Polls(id, since, ..) if completed.contains(&id) => {
                     self.threads[index].state = State::Runs(0.0);
                     self.tell_runnable(Wake::Completion);
                     self.tell(Event::Woken { since: Nanos::from_nanos(since.round() as u64) });

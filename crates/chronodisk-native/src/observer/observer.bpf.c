@@ -32,6 +32,7 @@ enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
 enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
 
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
 #define KERNEL __attribute__((preserve_access_index))
@@ -42,6 +43,9 @@ struct css_set { struct cgroup *dfl_cgrp; } KERNEL;
 struct task_struct { u32 flags; int pid; struct css_set *cgroups; } KERNEL;
 struct gendisk { int major; int first_minor; } KERNEL;
 struct request_queue { struct gendisk *disk; } KERNEL;
+// Of x86-64: the number of the system call.
+struct pt_regs___x86 { u64 orig_ax; } KERNEL;
+enum bpf_func_id___since_5_15 { BPF_FUNC_task_pt_regs___since_5_15 = 175 };
 struct request { struct request_queue *q; u32 cmd_flags; u32 __data_len; } KERNEL;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -64,7 +68,8 @@ enum cause { STARTED = 0, COMPLETION = 1, TIMER = 2, KERNEL_THREAD = 3, PROGRAM 
 // As `Record` in observer.rs reads it.
 struct event {
     u64 at_ns;
-    // A request's address, or since when the thread was blocked.
+    // A request's address, or since when the thread was blocked. If a request woke it: since when it has waited, but
+    // for moments.
     u64 value;
     u32 bytes;
     u8 kind;
@@ -88,8 +93,13 @@ struct {
 
 struct thread {
     u64 blocked_since_ns;
+    // Before that it may have waited, too, and gone on for a moment only.
+    u64 waits_since_ns;
+    u64 woken_ns;
     u32 is_runnable;
-    u32 unused;
+    u8 woken_by;
+    u8 is_asleep;
+    u16 unused;
 };
 
 struct {
@@ -136,6 +146,10 @@ s32 running = 0;
 // A wake-up this soon after a completion, on the same processor and in the same thread, comes from it: the callbacks
 // of a completed request run at once.
 #define COMPLETION_NS 200000
+
+// A thread that waits for events, and goes on for less than this as a timeout is over or another thread wakes it, still
+// waits for them.
+#define MOMENT_NS 200000
 
 static __always_inline struct processor *processor(void) {
     u32 zero = 0;
@@ -239,24 +253,40 @@ int BPF_PROG(on_complete, struct request *request, u8 error, u32 bytes) {
     return 0;
 }
 
+// Whether it waits for a time only: what it waits for besides is not told by a request that wakes it later. True if that
+// can't be known.
+static __always_inline bool is_asleep(struct task_struct *task) {
+    enum { NANOSLEEP = 35, CLOCK_NANOSLEEP = 230 };
+    struct pt_regs___x86 *registers = 0;
+    if (!bpf_core_enum_value_exists(enum bpf_func_id___since_5_15, BPF_FUNC_task_pt_regs___since_5_15) ||
+        !bpf_core_field_exists(registers->orig_ax))
+        return 1;
+    registers = (struct pt_regs___x86 *)bpf_task_pt_regs(task);
+    u64 call = BPF_CORE_READ(registers, orig_ax);
+    return call == NANOSLEEP || call == CLOCK_NANOSLEEP;
+}
+
 static __always_inline void runnable(struct task_struct *task, enum cause cause) {
     u32 id = task->pid;
-    u64 since = 0;
+    u64 since = 0, now = bpf_ktime_get_ns();
     struct thread *thread = bpf_map_lookup_elem(&threads, &id);
     if (thread) {
         if (thread->is_runnable)
             return;
         thread->is_runnable = 1;
-        since = thread->blocked_since_ns;
+        thread->woken_ns = now;
+        thread->woken_by = cause;
+        bool by_request = cause == COMPLETION || cause == KERNEL_THREAD;
+        since = by_request ? thread->waits_since_ns : thread->blocked_since_ns;
     } else {
-        struct thread fresh = {.blocked_since_ns = 0, .is_runnable = 1, .unused = 0};
+        struct thread fresh = {.woken_ns = now, .is_runnable = 1, .woken_by = STARTED, .is_asleep = 1};
         if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST))
             return;
         cause = STARTED;
     }
     bool first = __sync_fetch_and_add(&running, 1) == 0;
     bool wake = first && in_flight > 0 && wanted(WHEN_BUSY_AND_RUNNABLE);
-    send(RUNNABLE, cause, bpf_ktime_get_ns(), since, 0, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    send(RUNNABLE, cause, now, since, 0, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void blocked(struct task_struct *task, bool dead) {
@@ -266,6 +296,11 @@ static __always_inline void blocked(struct task_struct *task, bool dead) {
         return;
     u64 now = bpf_ktime_get_ns();
     bool was = thread->is_runnable;
+    bool for_a_moment = now - thread->woken_ns < MOMENT_NS && !thread->is_asleep &&
+                        (thread->woken_by == TIMER || thread->woken_by == PROGRAM);
+    if (!for_a_moment)
+        thread->waits_since_ns = now;
+    thread->is_asleep = is_asleep(task);
     thread->is_runnable = 0;
     thread->blocked_since_ns = now;
     if (dead)
