@@ -49,8 +49,7 @@ soak:
 
 # One that fails is repeated by CHRONODISK_FAULT_FIRST=its seed CHRONODISK_FAULT_SEEDS=1 CHRONODISK_FAULT_TRACE=1.
 faults:
-	CHRONODISK_FAULT_SEEDS=10000 cargo test --release --locked --package chronodisk-store \
-		--package chronodisk-squash --test faults -- --nocapture
+	CHRONODISK_FAULT_SEEDS=10000 cargo test --release --locked --workspace --test faults -- --nocapture
 
 # Optimised, and in memory if the host has such a folder: each cut writes and reads two devices several times. Less:
 # CHRONODISK_SOAK_FILE_SYSTEM=xfs CHRONODISK_SOAK_HISTORIES=5 CHRONODISK_SOAK_CUTS=20, from CHRONODISK_SOAK_FIRST on.

@@ -9,8 +9,8 @@ const HEAD: &str = "# Keys of profiles
 
 A profile is a TOML file. These are the keys that the readers of profiles ask for, by the kind of device. An example is
 the value in a built-in profile. What a key does is said in the documentation of the kind's module
-(`cargo doc --package chronodisk-device --open`), and beside the key in `chronodisk devices show NAME`. A value may also
-be written as `{ value = .., source = \"..\" }`.
+(`cargo doc --no-deps --document-private-items --package chronodisk-device --open`), and beside the key in
+`chronodisk devices show NAME`. A value may also be written as `{ value = .., source = \"..\" }`.
 
 This page is generated; a test compares it with the readers. A key that is read only beside another one stands here if
 a built-in profile has the other one.

@@ -343,8 +343,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes calls with so much work and such a pause until the thread has yielded, and at most for that time. Gives the
-    /// thread's priority.
+    /// Makes calls with so much work and such a pause until the thread has yielded, and at most for that time. Gives
+    /// the thread's priority.
     fn priority_after(work: Duration, pause: Duration, at_most: Duration) -> i32 {
         let serve = move || {
             let (mut courtesy, begun) = (Courtesy::new(), Instant::now());
