@@ -64,10 +64,16 @@ fn a_run_time_that_is_mostly_estimated_is_doubtful() {
     run.reps[0].clock_counters.insert("kernel_counted_nanos".into(), 420_000_000);
     let verdict_of_defaults = verdict(&run);
     let reason = doubt(&verdict_of_defaults, Figure::RunTime).unwrap();
-    assert!(reason.starts_with("40 % of it") && reason.contains("chronodisk calibrate"), "{reason}");
-    // What counts in full is no estimate.
+    assert!(reason.starts_with("42 % of it") && reason.contains("chronodisk calibrate"), "{reason}");
+    // On a calibrated host, what counts in full is no estimate.
+    (run.clock.kernel_costs, run.clock.calibrated) = (Some([].into()), Some(true));
+    let calibrated = verdict(&run);
+    let reason = doubt(&calibrated, Figure::RunTime).unwrap();
+    assert!(reason.starts_with("40 % of it") && reason.ends_with("as calibrated"), "{reason}");
     run.reps[0].clock_counters.insert("kernel_in_full_nanos".into(), 400_000_000);
     assert_eq!(doubt(&verdict(&run), Figure::RunTime), None);
+    run.clock.calibrated = Some(false);
+    assert!(doubt(&verdict(&run), Figure::RunTime).is_some());
 }
 
 #[test]
