@@ -13,10 +13,10 @@
 //!   that the program may have waited for lifts it to that of the request's issue and 1/R of its latency.
 //!
 //! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both
-//! ways of counting are followed until then. If a completion then wakes a thread that has waited all the while, the
-//! program has waited for the device after all, and something else only went on beside it: the tick of a timer, say.
-//! So what the device would have been faster by is taken back, as far as it was waiting that counted in full. For the
-//! same reason nothing is frozen because of debt from such a wait.
+//! ways of counting are followed until then. A thread that waits for events goes on for a moment when its timer ticks,
+//! and has waited for the device all the same. So what the device would have been faster by is taken back when the
+//! completion wakes the thread, as far as waits of that thread counted in full. A sleep of another thread stays in full:
+//! whether the program has waited for that thread is not known.
 //!
 //! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
 //! for the time in which the device was busy beside something else.
@@ -103,11 +103,18 @@ pub enum Event {
         /// When it blocked.
         since: Nanos,
     },
-    /// A completion has woken a thread that was blocked since that instant, whatever else was runnable. A thread that
-    /// waited for events, and went on for a moment as a timeout was over, has waited since before.
+    /// A completion has woken a thread that was blocked since that instant, whatever else was runnable.
     Woken {
         /// When it blocked.
         since: Nanos,
+    },
+    /// A completion has woken a thread that had waited for it before it last blocked, too: timers only made it go on
+    /// for moments.
+    KeptWaiting {
+        /// When it began to wait.
+        since: Nanos,
+        /// When it last blocked.
+        blocked: Nanos,
     },
     /// Nothing of the program runs or waits for a processor any more; also because it was frozen.
     Blocked,
@@ -260,11 +267,6 @@ impl Account {
         }
     }
 
-    /// Debt from something that ran. What is left of debt from waits in full is paid last.
-    fn debt_of_running(&self) -> i128 {
-        self.debt - self.full_debt.min(self.debt.max(0))
-    }
-
     /// The program stands still, and not by itself.
     fn stand(&mut self, time: i128, busy: Option<i128>) {
         if let Some(inverse) = busy {
@@ -299,7 +301,7 @@ impl Account {
         let (from, by_debt, _) = self.busy_from;
         let busy = i128::from(now.saturating_sub(from).as_nanos()) * i128::from(NANO);
         self.saved = busy - (self.by_debt - by_debt);
-        self.owed = self.too_long(0).max(self.owed);
+        self.owed = self.too_long(0);
         self.unpaid -= self.owed;
     }
 
@@ -310,20 +312,20 @@ impl Account {
         (before + sooner - self.saved).clamp(0, self.left)
     }
 
-    /// A thread that the last completion woke would have waited so much less. That is taken back from waits in full,
-    /// and owed as far as something ran meanwhile.
-    fn owe(&mut self, sooner: i128) {
+    /// A thread that the last completion woke would have waited so much less. That is taken back from waits in full, up
+    /// to `most_back`, and the rest is owed.
+    fn owe(&mut self, sooner: i128, most_back: i128) {
         let more = (self.too_long(sooner) - self.owed - self.refunded).max(0);
-        let refund = more.min((self.full_debt - self.refunded).max(0));
+        let refund = more.min((self.full_debt.min(most_back) - self.refunded).max(0));
         self.by_debt -= refund;
         self.refunded += refund;
         self.owed += more - refund;
         self.unpaid -= more;
     }
 
-    /// The same by request.
-    fn owe_by_request(&mut self, sooner: i128) {
-        let left = self.full_time - self.refunded_by_request;
+    /// The same by request, where nothing is owed.
+    fn take_back_by_request(&mut self, sooner: i128, most_back: i128) {
+        let left = self.full_time.min(most_back) - self.refunded_by_request;
         let refund = (sooner - self.saved_by_request - self.refunded_by_request).min(left).max(0);
         self.by_request -= refund;
         self.refunded_by_request += refund;
@@ -425,7 +427,8 @@ impl Dilation {
                 self.end_wait(wake);
             }
             Event::Slept { since } => self.ceiling.slept(since, self.now),
-            Event::Woken { since } => self.woken(since),
+            Event::Woken { since } => self.woken(since, since),
+            Event::KeptWaiting { since, blocked } => self.woken(since, blocked),
             Event::Blocked if self.runnable => {
                 self.runnable = false;
                 self.begin_wait();
@@ -543,13 +546,15 @@ impl Dilation {
 
     /// Had the device been faster, the thread would have waited less: by what its request would have been sooner, but
     /// not by more than it has waited.
-    fn woken(&mut self, since: Nanos) {
+    fn woken(&mut self, since: Nanos, blocked: Nanos) {
         let Some(Last { issued, completed, inverse }) = self.last else { return };
         let nanos = |from: Nanos| i128::from(completed.saturating_sub(from).as_nanos());
         let sooner = (nanos(since.max(issued)) * i128::from(NANO)).min(nanos(issued) * i128::from(NANO - inverse));
+        // Waits before it last blocked, which its timers ended.
+        let ticked = i128::from(blocked.saturating_sub(since.max(issued)).as_nanos());
         self.accounts().for_each(|account| {
-            account.owe(sooner);
-            account.owe_by_request(sooner);
+            account.owe(sooner, ticked * i128::from(NANO - inverse));
+            account.take_back_by_request(sooner, ticked * i128::from(NANO));
         });
     }
 
@@ -608,7 +613,7 @@ impl Dilation {
         let Some(inverse) = self.inverse_in_flight() else {
             return if self.frozen { Wish::Thaw } else { Wish::Nothing(None) };
         };
-        let debt = self.account.debt_of_running();
+        let debt = self.account.debt;
         let at = |real: i128| Some(self.now + Nanos::from_nanos(u64::try_from(real.max(1)).unwrap_or(1 << 40)));
         if self.frozen {
             return match inverse {

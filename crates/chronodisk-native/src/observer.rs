@@ -150,9 +150,9 @@ pub(crate) enum Seen {
     Issued { id: u64, writes: bool, by_others: bool },
     /// It completed one.
     Completed { id: u64 },
-    /// A thread became runnable that was blocked since then (0: unknown). One that a request woke may have gone on for
-    /// moments since then, as timeouts were over.
-    Runnable { cause: Cause, since_ns: u64 },
+    /// A thread became runnable that was blocked since then (0: unknown). One that a request woke had waited for so long
+    /// before, and gone on only for moments as timeouts were over.
+    Runnable { cause: Cause, since_ns: u64, waited_before_ns: u32 },
     /// A thread blocked or ended.
     Blocked,
 }
@@ -182,7 +182,11 @@ impl Record {
                     4 => Cause::Program,
                     _ => Cause::Other,
                 };
-                Seen::Runnable { cause, since_ns: value }
+                Seen::Runnable {
+                    cause,
+                    since_ns: value,
+                    waited_before_ns: u32::from_ne_bytes(bytes.get(16..20)?.try_into().ok()?),
+                }
             }
             4 => Seen::Blocked,
             _ => return None,
@@ -203,13 +207,14 @@ mod tests {
             let mut bytes = [0_u8; 24];
             bytes[..8].copy_from_slice(&5_u64.to_ne_bytes());
             bytes[8..16].copy_from_slice(&7_u64.to_ne_bytes());
+            bytes[16..20].copy_from_slice(&3_u32.to_ne_bytes());
             (bytes[20], bytes[21]) = (kind, detail);
             bytes
         };
         let seen = |kind, detail| Record::parse(&bytes(kind, detail)).map(|record| (record.at_ns, record.seen));
         assert_eq!(seen(1, 3), Some((5, Seen::Issued { id: 7, writes: true, by_others: true })));
         assert_eq!(seen(2, 0), Some((5, Seen::Completed { id: 7 })));
-        assert_eq!(seen(3, 2), Some((5, Seen::Runnable { cause: Cause::Timer, since_ns: 7 })));
+        assert_eq!(seen(3, 2), Some((5, Seen::Runnable { cause: Cause::Timer, since_ns: 7, waited_before_ns: 3 })));
         assert_eq!(seen(4, 0), Some((5, Seen::Blocked)));
         assert_eq!(seen(9, 0), None);
         assert_eq!(Record::parse(&bytes(4, 0)[..20]), None);

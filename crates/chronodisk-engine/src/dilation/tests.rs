@@ -237,23 +237,22 @@ fn it_is_thawed_when_nothing_is_in_flight() {
 }
 
 /// A request of 5 ms beside which something wakes after 4.5 ms, then the thread that waited for the request.
-fn beside_a_tick(waited_since: u64) -> [(u64, Event); 9] {
-    [
-        (0, RUNS),
-        (0, issued(1)),
-        (0, Event::Blocked),
-        (4_500, Event::Slept { since: Nanos::ZERO }),
-        (4_500, Event::Runnable(Wake::Other)),
-        (4_500, Event::Blocked),
-        (5_000, completed(1)),
-        (5_000, RUNS),
-        (5_000, Event::Woken { since: micros(waited_since) }),
-    ]
-}
+const BESIDE_A_TICK: [(u64, Event); 9] = [
+    (0, RUNS),
+    (0, Event::Issued { id: 1, direction: Direction::Read }),
+    (0, Event::Blocked),
+    (4_500, Event::Slept { since: Nanos::ZERO }),
+    (4_500, Event::Runnable(Wake::Other)),
+    (4_500, Event::Blocked),
+    (5_000, Event::Completed { id: 1 }),
+    (5_000, RUNS),
+    (5_000, Event::Woken { since: Nanos::from_micros(4_500) }),
+];
 
 #[test]
-fn a_tick_beside_a_request_is_taken_back_when_a_thread_has_waited_for_the_request() {
-    let prediction = after(options(TWICE), &beside_a_tick(0), 5_000);
+fn a_tick_beside_a_request_is_taken_back_when_the_thread_kept_waiting() {
+    let kept_waiting = Event::KeptWaiting { since: Nanos::ZERO, blocked: micros(4_500) };
+    let prediction = after(options(TWICE), &[&BESIDE_A_TICK[..], &[(5_000, kept_waiting)]].concat(), 5_000);
     assert_eq!(both(prediction), [micros(2_500); 2]);
     assert_eq!((prediction.unpaid, prediction.other_waits), (Nanos::ZERO, 1));
     assert!(prediction.high >= micros(4_500), "it may have been a sleep: {prediction:?}");
@@ -261,22 +260,8 @@ fn a_tick_beside_a_request_is_taken_back_when_a_thread_has_waited_for_the_reques
 
 #[test]
 fn a_sleep_beside_a_request_is_not_taken_back() {
-    // It slept for 4.5 ms, and then waited for what was left.
-    let prediction = after(options(TWICE), &beside_a_tick(4_500), 5_000);
-    assert_eq!(both(prediction), [micros(4_500); 2]);
-}
-
-#[test]
-fn nothing_is_frozen_for_debt_of_a_wait() {
-    let mut dilation = play(options(TWICE), &beside_a_tick(0));
-    // The next request, with a median of 5 ms known: a quantum of 1 ms.
-    for (at, event) in [(5_000, issued(2)), (5_000, Event::Blocked), (9_500, Event::Runnable(Wake::Other))] {
-        dilation.event(micros(at), event);
-    }
-    assert!(matches!(dilation.wish(), Wish::Nothing(Some(_))), "{:?}", dilation.wish());
-    // But for what it computes.
-    dilation.tick(micros(11_500));
-    assert_eq!(dilation.wish(), Wish::Freeze);
+    // The thread, or another one, slept for 4.5 ms; then it waited for what was left.
+    assert_eq!(both(after(options(TWICE), &BESIDE_A_TICK, 5_000)), [micros(4_500); 2]);
 }
 
 #[test]
@@ -353,6 +338,10 @@ fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
         1 => Just(Event::Thawed),
         1 => (0u64..5_000_000).prop_map(|nanos| Event::Slept { since: Nanos::from_nanos(nanos) }),
         2 => (0u64..5_000_000).prop_map(|nanos| Event::Woken { since: Nanos::from_nanos(nanos) }),
+        2 => (0u64..5_000_000, 0u64..5_000_000).prop_map(|(since, nanos)| Event::KeptWaiting {
+            since: Nanos::from_nanos(since),
+            blocked: Nanos::from_nanos(since + nanos),
+        }),
     ];
     prop::collection::vec((0u64..2_000_000, event), 1..60)
 }
@@ -386,8 +375,8 @@ proptest! {
             prop_assert!(told.by_debt <= told.elapsed && told.by_request <= told.elapsed, "{told:?}");
             prop_assert!(told.low <= told.by_debt.min(told.by_request), "{told:?}");
             prop_assert!(told.high >= told.by_debt.max(told.by_request), "{told:?}");
-            // Only who has waited for a request takes time back, of waits that counted in full.
-            let back = |most: Nanos| if matches!(event, Event::Woken { .. }) { most } else { Nanos::ZERO };
+            // Only who kept waiting for a request takes time back, of waits that counted in full.
+            let back = |most: Nanos| if matches!(event, Event::KeptWaiting { .. }) { most } else { Nanos::ZERO };
             let least_by_debt = ticked.by_debt.saturating_sub(back(ticked.unpaid));
             let least_by_request = ticked.by_request.saturating_sub(back(ticked.other_wait_time));
             // Rounded.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::limits::Courtesy;
+use super::limits::PriorityLimit;
 use super::server::{Kept, Shared, lock};
 use super::session::SessionEnd;
 use super::socket::{Peer, Socket, Stream};
@@ -116,10 +116,10 @@ impl Connection<'_> {
         if has_device {
             self.settle()?;
         }
-        let mut courtesy = Courtesy::new();
+        let mut priority = PriorityLimit::new();
         let mut bytes = Vec::new();
         while let Some(frame) = self.receive()? {
-            courtesy.consider();
+            priority.check();
             if !kept.heard(generation) || !self.shared.is_kept(id) {
                 return Ok(());
             }

@@ -1,4 +1,5 @@
-//! What clients share, and how much of it they may have: memory, and processor time for long calls.
+//! What clients share, and how much of it they may have: memory, processor time for long calls, and the priority of
+//! threads.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -127,14 +128,14 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Lowers the priority of a thread that takes more than half of a processor for a while, so that the threads of
-/// sessions with short calls run as soon as they have something to do. It keeps the low priority: raising it takes a
+/// Lowers the priority of a session's thread that takes more than half of a processor, so that the threads of sessions
+/// with short calls need not wait for it. The priority stays low until the connection ends: raising it takes a
 /// privilege.
 #[derive(Debug)]
-pub(super) struct Courtesy {
+pub(super) struct PriorityLimit {
     window_began: Instant,
     worked_before: Duration,
-    has_yielded: bool,
+    is_lowered: bool,
 }
 
 /// For how long the share of a processor is measured.
@@ -142,22 +143,22 @@ const WINDOW: Duration = Duration::from_millis(250);
 /// Lowest priority of the usual scheduling class.
 const NICE_MAX: i32 = 19;
 
-impl Courtesy {
+impl PriorityLimit {
     /// For the present thread.
     pub fn new() -> Self {
-        Courtesy { window_began: Instant::now(), worked_before: worked(), has_yielded: false }
+        PriorityLimit { window_began: Instant::now(), worked_before: worked(), is_lowered: false }
     }
 
-    /// Between two calls.
-    pub fn consider(&mut self) {
+    /// Between two calls of the same thread: measures its share when a window is over.
+    pub fn check(&mut self) {
         let elapsed = self.window_began.elapsed();
-        if self.has_yielded || elapsed < WINDOW {
+        if self.is_lowered || elapsed < WINDOW {
             return;
         }
         let worked_by_now = worked();
         if worked_by_now - self.worked_before > elapsed / 2 {
             // A host that refuses it serves as before.
-            self.has_yielded = setpriority_process(Some(gettid()), NICE_MAX).is_ok();
+            self.is_lowered = setpriority_process(Some(gettid()), NICE_MAX).is_ok();
         }
         (self.window_began, self.worked_before) = (Instant::now(), worked_by_now);
     }
@@ -343,16 +344,16 @@ mod tests {
 
     use super::*;
 
-    /// Makes calls with so much work and such a pause until the thread has yielded, and at most for that time. Gives
-    /// the thread's priority.
+    /// Makes calls with so much work and such a pause until the thread's priority is lowered, and at most for that
+    /// time. Gives the priority.
     fn priority_after(work: Duration, pause: Duration, at_most: Duration) -> i32 {
         let serve = move || {
-            let (mut courtesy, begun) = (Courtesy::new(), Instant::now());
-            while !courtesy.has_yielded && begun.elapsed() < at_most {
+            let (mut limit, begun) = (PriorityLimit::new(), Instant::now());
+            while !limit.is_lowered && begun.elapsed() < at_most {
                 let worked_before = worked();
                 while worked() - worked_before < work {}
                 thread::sleep(pause);
-                courtesy.consider();
+                limit.check();
             }
             getpriority_process(Some(gettid())).unwrap()
         };
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_takes_a_processor_yields_and_one_with_short_calls_does_not() {
+    fn the_priority_is_lowered_of_a_thread_that_takes_a_processor_and_not_of_one_with_short_calls() {
         let usual = getpriority_process(Some(gettid())).unwrap();
         let short = priority_after(Duration::from_micros(100), Duration::from_millis(10), Duration::from_millis(600));
         assert_eq!(short, usual);

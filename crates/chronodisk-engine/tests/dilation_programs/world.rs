@@ -287,11 +287,22 @@ impl<'a> Run<'a> {
                     // It has blocked since the tick before, or since it began.
                     let blocked = since.max(tick_at - tick);
                     self.tell(Event::Slept { since: Nanos::from_nanos(blocked.round() as u64) });
-                    self.tell(Event::Runnable(Wake::Other));
-                    self.tell(Event::Blocked);
+                    // It goes on for no time; whether anything else runs does not change.
+                    if !self.told_runnable && !self.frozen {
+                        self.tell(Event::Runnable(Wake::Other));
+                        self.tell(Event::Blocked);
+                    }
                     self.threads[index].state = State::Polls(id, since, tick, tick_at + tick);
                 }
-                State::Waits(id, since) | State::Polls(id, since, ..) if completed.contains(&id) => {
+                State::Polls(id, since, tick, tick_at) if completed.contains(&id) => {
+                    let instant = |at: f64| Nanos::from_nanos(at.round() as u64);
+                    let blocked = since.max(tick_at - tick);
+                    self.threads[index].state = State::Runs(0.0);
+                    self.tell_runnable(Wake::Completion);
+                    self.tell(Event::Woken { since: instant(blocked) });
+                    self.tell(Event::KeptWaiting { since: instant(since), blocked: instant(blocked) });
+                }
+                State::Waits(id, since) if completed.contains(&id) => {
                     self.threads[index].state = State::Runs(0.0);
                     self.tell_runnable(Wake::Completion);
                     self.tell(Event::Woken { since: Nanos::from_nanos(since.round() as u64) });

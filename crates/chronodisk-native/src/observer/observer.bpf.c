@@ -68,10 +68,11 @@ enum cause { STARTED = 0, COMPLETION = 1, TIMER = 2, KERNEL_THREAD = 3, PROGRAM 
 // As `Record` in observer.rs reads it.
 struct event {
     u64 at_ns;
-    // A request's address, or since when the thread was blocked. If a request woke it: since when it has waited, but
-    // for moments.
+    // A request's address, or since when the thread was blocked.
     u64 value;
-    u32 bytes;
+    // Of a request. Of a thread that a request woke: nanoseconds for which it had waited before it blocked, but for
+    // moments.
+    u32 amount;
     u8 kind;
     // Of a request: its bits. Of a thread: the cause.
     u8 detail;
@@ -150,6 +151,8 @@ s32 running = 0;
 // A thread that waits for events, and goes on for less than this as a timeout is over or another thread wakes it, still
 // waits for them.
 #define MOMENT_NS 200000
+// The longest wait that an event can hold.
+#define LONGEST_NS 0xffffffff
 
 static __always_inline struct processor *processor(void) {
     u32 zero = 0;
@@ -169,7 +172,7 @@ static __always_inline void count_lost(void) {
         __sync_fetch_and_add(lost, 1);
 }
 
-static __always_inline void send(enum kind kind, u8 detail, u64 at_ns, u64 value, u32 bytes, u64 wake) {
+static __always_inline void send(enum kind kind, u8 detail, u64 at_ns, u64 value, u32 amount, u64 wake) {
     struct event *event = bpf_ringbuf_reserve(&events, sizeof *event, 0);
     if (!event) {
         count_lost();
@@ -177,7 +180,7 @@ static __always_inline void send(enum kind kind, u8 detail, u64 at_ns, u64 value
     }
     event->at_ns = at_ns;
     event->value = value;
-    event->bytes = bytes;
+    event->amount = amount;
     event->kind = kind;
     event->detail = detail;
     event->unused = 0;
@@ -269,6 +272,7 @@ static __always_inline bool is_asleep(struct task_struct *task) {
 static __always_inline void runnable(struct task_struct *task, enum cause cause) {
     u32 id = task->pid;
     u64 since = 0, now = bpf_ktime_get_ns();
+    u32 waited = 0;
     struct thread *thread = bpf_map_lookup_elem(&threads, &id);
     if (thread) {
         if (thread->is_runnable)
@@ -276,8 +280,10 @@ static __always_inline void runnable(struct task_struct *task, enum cause cause)
         thread->is_runnable = 1;
         thread->woken_ns = now;
         thread->woken_by = cause;
-        bool by_request = cause == COMPLETION || cause == KERNEL_THREAD;
-        since = by_request ? thread->waits_since_ns : thread->blocked_since_ns;
+        since = thread->blocked_since_ns;
+        u64 before = since - thread->waits_since_ns;
+        if (cause == COMPLETION || cause == KERNEL_THREAD)
+            waited = before < LONGEST_NS ? before : LONGEST_NS;
     } else {
         struct thread fresh = {.woken_ns = now, .is_runnable = 1, .woken_by = STARTED, .is_asleep = 1};
         if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST))
@@ -286,7 +292,7 @@ static __always_inline void runnable(struct task_struct *task, enum cause cause)
     }
     bool first = __sync_fetch_and_add(&running, 1) == 0;
     bool wake = first && in_flight > 0 && wanted(WHEN_BUSY_AND_RUNNABLE);
-    send(RUNNABLE, cause, now, since, 0, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    send(RUNNABLE, cause, now, since, waited, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void blocked(struct task_struct *task, bool dead) {

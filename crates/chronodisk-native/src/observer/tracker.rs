@@ -63,7 +63,9 @@ impl Tracker {
                     self.event(at, Event::Completed { id });
                 }
             }
-            Seen::Runnable { cause, since_ns } => self.runnable(at, cause, Nanos::from_nanos(since_ns)),
+            Seen::Runnable { cause, since_ns, waited_before_ns } => {
+                self.runnable(at, cause, Nanos::from_nanos(since_ns), Nanos::from_nanos(waited_before_ns.into()));
+            }
             Seen::Blocked => {
                 // One that was runnable before it was observed was never counted.
                 self.runnable = self.runnable.saturating_sub(1);
@@ -74,7 +76,7 @@ impl Tracker {
         }
     }
 
-    fn runnable(&mut self, at: Nanos, cause: Cause, since: Nanos) {
+    fn runnable(&mut self, at: Nanos, cause: Cause, since: Nanos, waited_before: Nanos) {
         // The supervisor wakes all that wait in a system call, to stop them or to let them go on.
         let by_somebody = cause == Cause::Other || cause == Cause::Started && since > Nanos::ZERO;
         let by_supervisor = by_somebody && (self.is_frozen || self.frozen_at.is_some_and(|at| since >= at));
@@ -93,6 +95,9 @@ impl Tracker {
         }
         if was_woken {
             self.event(at, Event::Woken { since });
+            if waited_before > Nanos::ZERO {
+                self.event(at, Event::KeptWaiting { since: since.saturating_sub(waited_before), blocked: since });
+            }
         }
     }
 
@@ -164,7 +169,7 @@ mod tests {
     }
 
     fn runs(cause: Cause, since: u64) -> Seen {
-        Seen::Runnable { cause, since_ns: since * 1_000 }
+        Seen::Runnable { cause, since_ns: since * 1_000, waited_before_ns: 0 }
     }
 
     const READ: Seen = Seen::Issued { id: 1, writes: false, by_others: false };
@@ -220,6 +225,22 @@ mod tests {
         let (prediction, _) = play(&records, 1_000);
         assert_eq!((prediction.by_debt, prediction.by_request), (micros(1_000), micros(1_000)));
         assert_eq!(prediction.other_waits, 1);
+    }
+
+    #[test]
+    fn a_loop_of_events_whose_timer_ticks_waits_for_its_request() {
+        let woken = Seen::Runnable { cause: Cause::Completion, since_ns: 900_000, waited_before_ns: 800_000 };
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(100, READ),
+            at(100, Seen::Blocked),
+            at(900, runs(Cause::Timer, 100)),
+            at(900, Seen::Blocked),
+            at(1_100, Seen::Completed { id: 1 }),
+            at(1_100, woken),
+        ];
+        let (prediction, _) = play(&records, 1_100);
+        assert_eq!((prediction.by_debt, prediction.by_request), (micros(600), micros(600)));
     }
 
     #[test]
