@@ -15,8 +15,8 @@
 //! A wait that no completion ended, such as a sleep, counts in full in both. That is known at its end only, so both
 //! ways of counting are followed until then. A thread that waits for events goes on for a moment when its timer ticks,
 //! and has waited for the device all the same. So what the device would have been faster by is taken back when the
-//! completion wakes the thread, as far as waits of that thread counted in full. A sleep of another thread stays in full:
-//! whether the program has waited for that thread is not known.
+//! completion wakes the thread, as far as waits of that thread counted in full. A sleep of another thread stays in
+//! full: whether the program has waited for that thread is not known.
 //!
 //! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
 //! for the time in which the device was busy beside something else.

@@ -150,8 +150,8 @@ pub(crate) enum Seen {
     Issued { id: u64, writes: bool, by_others: bool },
     /// It completed one.
     Completed { id: u64 },
-    /// A thread became runnable that was blocked since then (0: unknown). One that a request woke had waited for so long
-    /// before, and gone on only for moments as timeouts were over.
+    /// A thread became runnable that was blocked since then (0: unknown). One that a request woke had waited for so
+    /// long before, and gone on only for moments as timeouts were over.
     Runnable { cause: Cause, since_ns: u64, waited_before_ns: u32 },
     /// A thread blocked or ended.
     Blocked,
