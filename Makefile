@@ -1,7 +1,7 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package container demo test soak faults squash-soak bench devices-check ageing fuzz \
-	advisories
+.PHONY: help build install uninstall package container demo check test soak faults squash-soak bench devices-check \
+	ageing fuzz advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
@@ -10,6 +10,7 @@ help:
 	@echo "make package     a Debian package of the same files, in target/package"
 	@echo "make container   a container image with that package, in target/container; needs mmdebstrap, no registry"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
+	@echo "make check       every check, and the tests that read the sources and the output of the command"
 	@echo "make test        every check and every test"
 	@echo "make soak        guests, mount and whatif with 100 kills, guests with 500 of any process; docs/durability.md with 100 in each cell"
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
@@ -38,6 +39,9 @@ container:
 
 demo:
 	scripts/demo
+
+check:
+	scripts/test --checks
 
 test:
 	scripts/test

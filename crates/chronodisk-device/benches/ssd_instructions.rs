@@ -6,6 +6,9 @@
 //!
 //! The program runs itself under valgrind with two amounts of work; the difference is the cost without set-up. Without
 //! valgrind it says what it skips. The processor's time is told too, not gated.
+//!
+//! `make test` runs it as well, built without most optimisations and so with limits of its own: a tenth above what was
+//! counted when they were set (rustc 1.95). Writes are left out then; their set-up takes long.
 
 use std::process::Command;
 use std::time::Instant;
@@ -13,14 +16,26 @@ use std::time::Instant;
 use chronodisk_device::{BuildOptions, DeviceModel, Probe, Profile};
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request};
 
-/// A case: its name, what is counted, and the most instructions for each.
+/// A case: its name, what is counted, and the most instructions for each; and without most optimisations, if it is
+/// counted then.
 struct Case {
     name: &'static str,
     of: &'static str,
     most_instructions: u64,
+    most_in_tests: Option<u64>,
     few: u64,
     many: u64,
     serve: fn(u64) -> u64,
+}
+
+impl Case {
+    fn limit(&self) -> Option<u64> {
+        if cfg!(debug_assertions) { self.most_in_tests } else { Some(self.most_instructions) }
+    }
+
+    fn many(&self) -> u64 {
+        if cfg!(debug_assertions) { 2 * self.few } else { self.many }
+    }
 }
 
 /// MQSim takes 53,600 instructions for a random read of 4 KiB at depth 16, SimpleSSD 64,600.
@@ -29,6 +44,7 @@ const CASES: [Case; 4] = [
         name: "4 KiB random reads at depth 16",
         of: "request",
         most_instructions: 5_000,
+        most_in_tests: Some(6_600),
         few: 5_000,
         many: 25_000,
         serve: reads,
@@ -37,6 +53,7 @@ const CASES: [Case; 4] = [
         name: "4 KiB random writes in steady state",
         of: "flash page programmed",
         most_instructions: 10_000,
+        most_in_tests: None,
         few: 100_000,
         many: 200_000,
         serve: writes,
@@ -45,6 +62,7 @@ const CASES: [Case; 4] = [
         name: "fork, predict a read, drop on 4 TB",
         of: "fork",
         most_instructions: 25_000,
+        most_in_tests: Some(29_500),
         few: 1_000,
         many: 6_000,
         serve: forks_of_reads,
@@ -53,6 +71,7 @@ const CASES: [Case; 4] = [
         name: "fork, predict a write, drop on 4 TB",
         of: "fork",
         most_instructions: 45_000,
+        most_in_tests: Some(50_300),
         few: 1_000,
         many: 6_000,
         serve: forks_of_writes,
@@ -70,20 +89,18 @@ fn main() {
     }
     let mut failed = false;
     for (index, case) in CASES.iter().enumerate() {
+        let Some(limit) = case.limit() else { continue };
         let (set_up, few) = timed(case, case.few);
-        let (all, many) = timed(case, case.many);
+        let (all, many) = timed(case, case.many());
         let micros = (all - set_up) * 1e6 / (many - few) as f64;
-        let (Some(some), Some(more)) = (instructions(index, case.few), instructions(index, case.many)) else {
+        let (Some(some), Some(more)) = (instructions(index, case.few), instructions(index, case.many())) else {
             println!("{}: {micros:.3} us a {}; SKIPPED: no valgrind to count instructions", case.name, case.of);
             continue;
         };
         let each = (more - some) / (many - few);
-        let verdict = if each <= case.most_instructions { "ok" } else { "FAILED" };
-        failed |= each > case.most_instructions;
-        println!(
-            "{}: {each} instructions a {}, at most {}: {verdict}; {micros:.3} us",
-            case.name, case.of, case.most_instructions
-        );
+        let verdict = if each <= limit { "ok" } else { "FAILED" };
+        failed |= each > limit;
+        println!("{}: {each} instructions a {}, at most {limit}: {verdict}; {micros:.3} us", case.name, case.of);
     }
     if failed {
         std::process::exit(1);
