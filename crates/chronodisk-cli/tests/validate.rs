@@ -1,9 +1,11 @@
 //! `chronodisk validate` on the drives whose measured traces are at hand, beside what the reference simulator achieves.
 //!
-//! The data lie beside the repository in `../shared/reference/disks`, or where `CHRONODISK_REFERENCE` says; without
-//! them the test says that it is skipped. Each drive is imported from its files; none is treated specially.
+//! The data lie where `CHRONODISK_REFERENCE` says, or beside the repository; one drive is in the repository. Each drive
+//! is imported from its files; none is treated specially.
 
-use std::path::{Path, PathBuf};
+#[path = "../../chronodisk-importers/testdata/reference.rs"]
+mod reference;
+
 use std::process::Command;
 
 use serde_json::Value;
@@ -38,21 +40,13 @@ const SCORES: [Score; 7] = [
     score("ibm18es", 5.261, 5.236, 0.1361, 0.912),
 ];
 
-/// The folder of measured drives.
-fn drives() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
-    let folder = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from).join("disks/valid");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    println!("SKIPPED: no reference data in {}; set CHRONODISK_REFERENCE", folder.display());
-    None
-}
-
 #[test]
 fn measured_drives_are_matched_as_well_as_by_the_reference() {
-    let Some(folder) = drives() else { return };
-    for expected in SCORES {
+    let folder = reference::reference_folder().join("disks/valid");
+    let is_here = |score: &&Score| folder.join(format!("{}.trace", score.drive)).exists();
+    let here: Vec<&Score> = SCORES.iter().filter(is_here).collect();
+    assert!(!here.is_empty(), "no measured drive in {}", folder.display());
+    for expected in here {
         let file = |extension: &str| folder.join(format!("{}.{extension}", expected.drive));
         let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
         command.args(["validate", "--json", "--device"]).arg(file("parv")).arg("--trace").arg(file("trace"));

@@ -1,13 +1,16 @@
 //! The MEMS profiles against the reference simulator's outputs, request by request.
 //!
-//! The outputs lie beside the workspace or where `CHRONODISK_REFERENCE` says; without them the test says that it is
-//! skipped. Arrivals are those of the file, one request is outstanding at a time.
+//! The outputs lie where `CHRONODISK_REFERENCE` says, or beside the repository; a subset is in the repository. Arrivals
+//! are those of the file, one request is outstanding at a time.
 //!
 //! With think times (mode t) the reference's own rounding decides where a sweeping sled is found: an idle time of a
 //! whole number of microseconds, which every write and every think time gives, ends exactly on the edge between two
 //! bits of the travel, and the double that it is computed from lies by chance on this or that side. The next response
 //! time differs by half a microsecond, the fraction of a nanosecond at which the request after it arrives is lost with
 //! that, and a sweep of 33 ns finds its sled elsewhere. So only the means are close where seeks in Y decide.
+
+#[path = "../testdata/reference.rs"]
+mod reference;
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,13 +39,16 @@ struct Comparison {
 
 #[test]
 fn every_workload_is_served_as_the_reference_serves_it() {
-    let Some(directory) = reference("disks/ref") else { return };
+    let directory = disks().join("ref");
     for device in ["g1", "g2"] {
         let mut files = 0;
         for kind in ["random", "mixed"] {
             for size in ["small", "uniform", "large"] {
                 for (mode, percent) in [("z", 99), ("t", 75)] {
                     let path = directory.join(format!("mems.{device}-{kind}-{size}-{mode}-A.csv"));
+                    if !path.exists() {
+                        continue;
+                    }
                     let comparison = compare(&format!("mems-{device}"), &read_lines(&path));
                     let (close, requests) = (comparison.close, comparison.requests);
                     let ratio = comparison.mean / comparison.reference_mean;
@@ -55,7 +61,7 @@ fn every_workload_is_served_as_the_reference_serves_it() {
                 }
             }
         }
-        assert_eq!(files, 12);
+        assert!(files >= 1, "no outputs for {device}");
     }
 }
 
@@ -95,7 +101,7 @@ fn the_supplied_experiments_have_their_published_means() {
 /// The supplied experiments imported as they are, but without the buffer, which the profiles do not have either.
 #[test]
 fn the_supplied_experiments_are_imported_as_the_profiles() {
-    let Some(directory) = reference("disks") else { return };
+    let directory = disks();
     for device in ["g1", "g2"] {
         let read =
             |name: &str| fs::read_to_string(directory.join("valid").join(name)).map_err(|error| error.to_string());
@@ -197,14 +203,7 @@ fn nanos(milliseconds: &str) -> u64 {
     whole.parse::<u64>().unwrap() * 1_000_000 + decimals.parse::<u64>().unwrap()
 }
 
-/// The directory of reference data, or `None` with a word on standard error.
-fn reference(below: &str) -> Option<PathBuf> {
-    let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/reference"));
-    let root = std::env::var_os("CHRONODISK_REFERENCE").map_or_else(beside, PathBuf::from);
-    let directory = root.join(below);
-    if !directory.is_dir() {
-        eprintln!("SKIPPED: no reference data in {}; CHRONODISK_REFERENCE names their directory", directory.display());
-        return None;
-    }
-    Some(directory)
+/// The folder of disks.
+fn disks() -> PathBuf {
+    reference::reference_folder().join("disks")
 }
