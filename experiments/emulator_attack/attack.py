@@ -14,8 +14,10 @@ its own, at a stated rate:
 - *heavy*: two sessions with a row of 4,096 disks that ask for predictions without a pause.
 
 Attackers are on machines of their own; here they share this one's processors with the server and the honest client.
-So their processes have the lowest priority, and a third kind of phase has, instead of attackers, as many processes of
-that priority as there are heavy ones, which compute and send nothing: what this alone does is not the server's doing.
+So their processes get only what idle processors have to spare (`SCHED_IDLE`), and a third kind of phase has, instead of
+attackers, as many processes of that kind as there are heavy ones, which compute and send nothing: what this alone does
+is not the server's doing. With `--usual-priority` they compete for the processors with the server and the honest
+client.
 
 Every attack that is to be refused is timed until its refusal. The result is the ratio of the honest client's 99th
 percentiles with and without the attack, that with computing processes and without, and the slowest refusal.
@@ -258,13 +260,13 @@ def compute() -> None:
         pass
 
 
-def started(jobs: list[tuple[Any, tuple[Any, ...]]]) -> list[Any]:
-    """Start processes of the lowest priority."""
+def started(jobs: list[tuple[Any, tuple[Any, ...]]], policy: int) -> list[Any]:
+    """Start processes of a scheduling policy."""
     processes = [multiprocessing.Process(target=target, args=arguments, daemon=True) for target, arguments in jobs]
     for process in processes:
         process.start()
         assert process.pid is not None
-        os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+        os.sched_setscheduler(process.pid, policy, os.sched_param(0))
     return processes
 
 
@@ -275,13 +277,13 @@ def end(processes: list[Any]) -> None:
         process.join()
 
 
-def attackers(port: int, pause: float) -> tuple[list[Any], dict[str, Any]]:
+def attackers(port: int, pause: float, policy: int) -> tuple[list[Any], dict[str, Any]]:
     """Start them all."""
     worst = {name: multiprocessing.Value("d", 0.0) for name in REFUSALS}
     jobs: list[tuple[Any, tuple[Any, ...]]] = [(dead, (port, 8)), (slow, (port, 80))]
     jobs += [(heavy, (port,)), (heavy, (port,))]
     jobs += [(refused_repeatedly, (name, port, pause, worst[name])) for name in REFUSALS]
-    return started(jobs), worst
+    return started(jobs, policy), worst
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -289,16 +291,16 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def measure(port: int, rounds: int, requests: int, pause: float) -> dict[str, Any]:
+def measure(port: int, rounds: int, requests: int, pause: float, policy: int) -> dict[str, Any]:
     """Alternate phases without attackers, with computing processes, and with attackers."""
     phases: dict[str, list[list[float]]] = {"quiet": [], "computing": [], "attacked": []}
     refusals = dict.fromkeys(REFUSALS, 0.0)
     for number in range(rounds):
         phases["quiet"].append(honest(port, requests))
-        processes = started([(compute, ())] * 2)
+        processes = started([(compute, ())] * 2, policy)
         phases["computing"].append(honest(port, requests))
         end(processes)
-        processes, worst = attackers(port, pause)
+        processes, worst = attackers(port, pause, policy)
         time.sleep(1)
         phases["attacked"].append(honest(port, requests))
         end(processes)
@@ -312,6 +314,7 @@ def measure(port: int, rounds: int, requests: int, pause: float) -> dict[str, An
         "rounds": rounds,
         "requests_per_phase": requests,
         "attack_pause_s": pause,
+        "attackers_priority": "idle" if policy == os.SCHED_IDLE else "usual",
         "p50_ms": {name: percentile(sum(waits, []), 0.5) for name, waits in phases.items()},
         "p99_ms": {name: percentile(sum(waits, []), 0.99) for name, waits in phases.items()},
         "p99_ratio_by_round": ratios["attacked"],
@@ -335,6 +338,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=5000, help="of each phase")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between two attacks of one kind")
     parser.add_argument("--chronodisk", type=Path, default=executable(), help="the command to measure")
+    parser.add_argument("--usual-priority", action="store_true", help="of the attackers' own processes")
     parser.add_argument("--dry-run", action="store_true", help="print the figures and keep nothing")
     arguments = parser.parse_args()
     command = [arguments.chronodisk, "emulator-server", "--listen", "0", "--device", "first-disk"]
@@ -342,7 +346,8 @@ def main() -> None:
         assert server.stderr is not None
         port = int(server.stderr.readline().rsplit(":", 1)[1])
         try:
-            result = measure(port, arguments.rounds, arguments.requests, arguments.pause)
+            policy = os.SCHED_OTHER if arguments.usual_priority else os.SCHED_IDLE
+            result = measure(port, arguments.rounds, arguments.requests, arguments.pause, policy)
         finally:
             begun = time.perf_counter()
             server.terminate()

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, Nanos};
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::real::host::take_only_spare_time;
 use crate::step::checked_step;
 
 /// Memory that several parts of a server take from, up to a limit.
@@ -128,9 +127,9 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Lowers the priority of a session's thread that takes more than half of a processor, so that the threads of sessions
-/// with short calls need not wait for it. The priority stays low until the connection ends: raising it takes a
-/// privilege.
+/// Leaves a session's thread that takes more than half of a processor what idle processors have to spare, so that the
+/// threads of sessions with short calls need not wait for it. It stays so until the connection ends: taking it back
+/// needs a privilege on some hosts.
 #[derive(Debug)]
 pub(super) struct PriorityLimit {
     window_began: Instant,
@@ -140,8 +139,6 @@ pub(super) struct PriorityLimit {
 
 /// For how long the share of a processor is measured.
 const WINDOW: Duration = Duration::from_millis(250);
-/// Lowest priority of the usual scheduling class.
-const NICE_MAX: i32 = 19;
 
 impl PriorityLimit {
     /// For the present thread.
@@ -158,7 +155,7 @@ impl PriorityLimit {
         let worked_by_now = worked();
         if worked_by_now - self.worked_before > elapsed / 2 {
             // A host that refuses it serves as before.
-            self.is_lowered = setpriority_process(Some(gettid()), NICE_MAX).is_ok();
+            self.is_lowered = take_only_spare_time().is_ok();
         }
         (self.window_began, self.worked_before) = (Instant::now(), worked_by_now);
     }
@@ -340,13 +337,12 @@ impl Pieces {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::getpriority_process;
-
     use super::*;
+    use crate::real::host::takes_only_spare_time;
 
     /// Makes calls with so much work and such a pause until the thread's priority is lowered, and at most for that
-    /// time. Gives the priority.
-    fn priority_after(work: Duration, pause: Duration, at_most: Duration) -> i32 {
+    /// time. Tells whether it was.
+    fn is_lowered_after(work: Duration, pause: Duration, at_most: Duration) -> bool {
         let serve = move || {
             let (mut limit, begun) = (PriorityLimit::new(), Instant::now());
             while !limit.is_lowered && begun.elapsed() < at_most {
@@ -355,18 +351,16 @@ mod tests {
                 thread::sleep(pause);
                 limit.check();
             }
-            getpriority_process(Some(gettid())).unwrap()
+            takes_only_spare_time()
         };
         thread::spawn(serve).join().unwrap()
     }
 
     #[test]
     fn the_priority_is_lowered_of_a_thread_that_takes_a_processor_and_not_of_one_with_short_calls() {
-        let usual = getpriority_process(Some(gettid())).unwrap();
-        let short = priority_after(Duration::from_micros(100), Duration::from_millis(10), Duration::from_millis(600));
-        assert_eq!(short, usual);
+        let (short, pause) = (Duration::from_micros(100), Duration::from_millis(10));
+        assert!(!is_lowered_after(short, pause, Duration::from_millis(600)));
         // Other work on this host may take its share of some windows, but not of all.
-        let heavy = priority_after(Duration::from_millis(10), Duration::ZERO, Duration::from_mins(1));
-        assert_eq!(heavy, NICE_MAX);
+        assert!(is_lowered_after(Duration::from_millis(10), Duration::ZERO, Duration::from_mins(1)));
     }
 }

@@ -236,7 +236,7 @@ const SPINS: u32 = 200;
 fn stay_awake(index: usize, shared: &KeepAwakeShared) {
     let watch = &shared.watches[index];
     // Without the lowest priority it would take what it is there to give.
-    if set_policy(libc::SCHED_IDLE, 0).is_err() || pin_to_cpu(watch.cpu).is_err() {
+    if take_only_spare_time().is_err() || pin_to_cpu(watch.cpu).is_err() {
         return;
     }
     loop {
@@ -261,6 +261,22 @@ fn stay_awake(index: usize, shared: &KeepAwakeShared) {
             return;
         }
     }
+}
+
+/// Gives the calling thread what idle processors have to spare (`SCHED_IDLE`): every other thread that wakes up takes
+/// its processor at once, which it does not take from a thread that merely has the lowest priority (nice 19).
+///
+/// # Errors
+/// What the host answers if it refuses.
+pub fn take_only_spare_time() -> io::Result<()> {
+    set_policy(libc::SCHED_IDLE, 0)
+}
+
+/// Whether the calling thread gets only what idle processors have to spare.
+#[must_use]
+pub fn takes_only_spare_time() -> bool {
+    // SAFETY: it takes a number and gives one; thread 0 is the calling one.
+    unsafe { libc::sched_getscheduler(0) == libc::SCHED_IDLE }
 }
 
 fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
