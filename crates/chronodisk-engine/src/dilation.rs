@@ -22,7 +22,8 @@
 //! for the time in which the device was busy beside something else.
 //!
 //! While the program is frozen, virtual time stands still; while the device is busy, debt falls then, below zero if
-//! need be. Such a credit is given back at the next wait or when the device has nothing to do any more.
+//! need be. So it is while whoever freezes it has the processors of all threads that would run. Such a credit is given
+//! back at the next wait or when the device has nothing to do any more.
 //! [`Dilation::wish`] says when to freeze and when to thaw, which keeps the debt small.
 //!
 //! What is deliberately absent: who freezes, and who observes. Times come with the events, integers of nanoseconds;
@@ -122,6 +123,10 @@ pub enum Event {
     Frozen,
     /// The program was told to go on.
     Thawed,
+    /// Whoever freezes and thaws has taken the processors of all threads that are runnable.
+    Preempted,
+    /// A thread that is runnable has a processor again, or waits for one that somebody else has.
+    Resumed,
 }
 
 /// What a prediction is made with.
@@ -196,6 +201,8 @@ pub struct Prediction {
     pub frozen: Nanos,
     /// How often it was.
     pub freezes: u64,
+    /// Real time in which who freezes and thaws had the processors of all threads that were runnable.
+    pub preempted: Nanos,
     /// Requests that completed.
     pub requests: u64,
     /// Waits that no completion ended while the device was busy.
@@ -371,6 +378,7 @@ pub struct Dilation {
     now: Nanos,
     runnable: bool,
     frozen: bool,
+    preempted: bool,
     /// What is left of the time in which a thawed program goes on.
     thawing: Nanos,
     in_flight: HashMap<u64, InFlight>,
@@ -399,6 +407,7 @@ impl Dilation {
             now,
             runnable: false,
             frozen: false,
+            preempted: false,
             thawing: Nanos::ZERO,
             in_flight: HashMap::with_capacity(1024),
             in_flight_by_direction: [0; 2],
@@ -444,6 +453,8 @@ impl Dilation {
                 self.thawing = self.options.thaw_cost;
                 self.begin_wait();
             }
+            Event::Preempted => self.preempted = true,
+            Event::Resumed => self.preempted = false,
             Event::Runnable(_) | Event::Blocked | Event::Frozen | Event::Thawed => {}
         }
     }
@@ -472,10 +483,15 @@ impl Dilation {
         if busy.is_some() && (self.runnable || self.frozen || self.in_flight.len() > 1) {
             self.overlapped += passed;
         }
-        let counts = self.runnable || (!stands && busy.is_none());
+        let preempted = self.runnable && self.preempted;
+        if preempted {
+            self.prediction.preempted += passed;
+        }
+        let counts = self.runnable && !preempted || (!stands && !self.runnable && busy.is_none());
         self.ceiling.pass(self.now, time, counts);
         self.now = at;
         match (self.runnable, stands) {
+            (true, _) if preempted => self.account.stand(time, busy),
             (true, _) => self.account.run(time, busy),
             (false, true) => {
                 self.account.stand(time, busy);
@@ -625,8 +641,14 @@ impl Dilation {
         let Some(quantum) = self.quantum().filter(|_| self.runnable && inverse < i128::from(NANO)) else {
             return Wish::Nothing(None);
         };
-        let left = i128::from(quantum.as_nanos()) * inverse - debt;
-        if left <= 0 { Wish::Freeze } else { Wish::Nothing(at(div_ceil(left, i128::from(NANO) - inverse))) }
+        let limit = i128::from(quantum.as_nanos()) * inverse;
+        // Whoever asks takes a processor at each look, and debt falls meanwhile: a look more would cost more than what
+        // is left to the quantum.
+        let enough = if self.preempted { limit - limit / 8 } else { limit };
+        if debt >= enough {
+            return Wish::Freeze;
+        }
+        Wish::Nothing(at(div_ceil(limit - debt, i128::from(NANO) - inverse)))
     }
 
     /// Whether the program was last told to stop.

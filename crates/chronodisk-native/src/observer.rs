@@ -12,6 +12,7 @@ use aya::maps::{Array, MapData, RingBuf};
 use aya::programs::BtfTracePoint;
 use aya::{Btf, Ebpf, EbpfLoader};
 use rustix::process::getpid;
+use rustix::thread::gettid;
 
 use crate::error::NativeError;
 
@@ -97,6 +98,12 @@ impl Observer {
         true
     }
 
+    /// The calling thread preempts the program's threads, which is to be told.
+    pub fn tell_of_preemption(&mut self) {
+        let thread = u32::try_from(gettid().as_raw_nonzero().get()).unwrap_or_default();
+        let _ = self.control.set(2, thread, 0);
+    }
+
     /// The next event, in the order in which the kernel kept them.
     pub fn next(&mut self) -> Option<Record> {
         self.events.next().and_then(|bytes| Record::parse(&bytes))
@@ -155,6 +162,10 @@ pub(crate) enum Seen {
     Runnable { cause: Cause, since_ns: u64, waited_before_ns: u32 },
     /// A thread blocked or ended.
     Blocked,
+    /// The supervisor has taken the processor of a thread.
+    Preempted,
+    /// It has left that processor.
+    Resumed,
 }
 
 /// `struct event` of the observer.
@@ -189,6 +200,8 @@ impl Record {
                 }
             }
             4 => Seen::Blocked,
+            5 => Seen::Preempted,
+            6 => Seen::Resumed,
             _ => return None,
         };
         Some(Record { at_ns, seen })
@@ -216,6 +229,8 @@ mod tests {
         assert_eq!(seen(2, 0), Some((5, Seen::Completed { id: 7 })));
         assert_eq!(seen(3, 2), Some((5, Seen::Runnable { cause: Cause::Timer, since_ns: 7, waited_before_ns: 3 })));
         assert_eq!(seen(4, 0), Some((5, Seen::Blocked)));
+        assert_eq!(seen(5, 0), Some((5, Seen::Preempted)));
+        assert_eq!(seen(6, 0), Some((5, Seen::Resumed)));
         assert_eq!(seen(9, 0), None);
         assert_eq!(Record::parse(&bytes(4, 0)[..20]), None);
     }

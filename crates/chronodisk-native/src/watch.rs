@@ -183,6 +183,7 @@ impl Supervisor {
     fn run(mut self) -> Self {
         if self.may_freeze {
             be_prompt();
+            self.observer.tell_of_preemption();
         }
         loop {
             self.drain();

@@ -216,6 +216,33 @@ fn what_a_thaw_takes_is_not_the_programs_time() {
 }
 
 #[test]
+fn what_the_supervisor_has_the_processor_for_pays_debt_and_is_not_the_programs_time() {
+    let events = [
+        (0, RUNS),
+        (0, issued(1)),
+        (200, Event::Preempted),
+        (300, Event::Resumed),
+        (500, Event::Blocked),
+        (1_000, completed(1)),
+        (1_000, RUNS),
+    ];
+    let prediction = after(options(2.0), &events, 1_000);
+    assert_eq!(prediction.preempted, micros(100));
+    // As if frozen for these 100 us: 1 ms of the device is 500 us, of which 400 were computed.
+    assert_eq!(prediction.by_debt, micros(500));
+    assert_eq!(prediction.unpaid, Nanos::ZERO);
+}
+
+#[test]
+fn who_looks_while_it_has_the_processor_freezes_rather_than_looks_again() {
+    let mut dilation = play(options(TWICE), &[(0, RUNS), (0, issued(1))]);
+    dilation.tick(micros(900));
+    assert!(matches!(dilation.wish(), Wish::Nothing(Some(_))));
+    dilation.event(micros(900), Event::Preempted);
+    assert_eq!(dilation.wish(), Wish::Freeze);
+}
+
+#[test]
 fn it_is_frozen_at_the_quantum_and_thawed_when_debt_is_paid() {
     let mut dilation = play(options(TWICE), &[(0, RUNS), (0, issued(1))]);
     // No latency is known yet, so that it is the longest quantum.
@@ -336,6 +363,8 @@ fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
         3 => Just(Event::Blocked),
         1 => Just(Event::Frozen),
         1 => Just(Event::Thawed),
+        1 => Just(Event::Preempted),
+        1 => Just(Event::Resumed),
         1 => (0u64..5_000_000).prop_map(|nanos| Event::Slept { since: Nanos::from_nanos(nanos) }),
         2 => (0u64..5_000_000).prop_map(|nanos| Event::Woken { since: Nanos::from_nanos(nanos) }),
         2 => (0u64..5_000_000, 0u64..5_000_000).prop_map(|(since, nanos)| Event::KeptWaiting {
@@ -414,7 +443,8 @@ proptest! {
     fn at_the_same_speed_virtual_time_is_real_time_without_freezes(history in history()) {
         let mut dilation = Dilation::new(DilationOptions::default(), Nanos::ZERO);
         let mut now = Nanos::ZERO;
-        for (gap, event) in history.into_iter().filter(|(_, event)| *event != Event::Frozen) {
+        let is_held = |event: &Event| matches!(event, Event::Frozen | Event::Preempted);
+        for (gap, event) in history.into_iter().filter(|(_, event)| !is_held(event)) {
             now += Nanos::from_nanos(gap);
             dilation.event(now, event);
         }

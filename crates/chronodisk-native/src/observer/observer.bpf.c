@@ -57,7 +57,7 @@ const volatile u32 disk_minor = 0;
 // The process that serves the device, whose threads complete requests in system calls of their own.
 const volatile u32 server = 0;
 
-enum kind { ISSUED = 1, COMPLETED = 2, RUNNABLE = 3, BLOCKED = 4 };
+enum kind { ISSUED = 1, COMPLETED = 2, RUNNABLE = 3, BLOCKED = 4, PREEMPTED = 5, RESUMED = 6 };
 
 // Bits of a request, in its event and in the map of those in flight.
 enum { WRITES = 1, BY_OTHERS = 2, REQUEUED = 4 };
@@ -98,9 +98,11 @@ struct thread {
     u64 waits_since_ns;
     u64 woken_ns;
     u32 is_runnable;
+    // By the supervisor.
+    u32 is_preempted;
     u8 woken_by;
     u8 is_asleep;
-    u16 unused;
+    u16 unused[3];
 };
 
 struct {
@@ -116,6 +118,11 @@ struct processor {
     // The thread that was interrupted by the completion, or made it.
     u32 completed_in;
     u32 in_timer;
+    // When the supervisor was last woken here; 0: it has not run since.
+    u64 woken_ns;
+    // The thread that it has preempted; 0: none.
+    u32 preempted;
+    u32 unused;
 };
 
 struct {
@@ -128,10 +135,10 @@ struct {
 // When user space wants to be woken; bits of `control[0]`.
 enum { WHEN_IDLE = 1, WHEN_BUSY_AND_RUNNABLE = 2 };
 
-// Element 0: see above. Element 1: events that were lost.
+// Element 0: see above. Element 1: events that were lost. Element 2: the supervisor's thread, if it preempts others.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(max_entries, 2);
+    __uint(max_entries, 3);
     __type(key, u32);
     __type(value, u32);
 } control SEC(".maps");
@@ -317,6 +324,33 @@ static __always_inline void blocked(struct task_struct *task, bool dead) {
     }
 }
 
+static __always_inline u32 supervisor(void) {
+    u32 two = 2;
+    u32 *thread = bpf_map_lookup_elem(&control, &two);
+    return thread ? *thread : 0;
+}
+
+// The supervisor takes a thread's processor: what it takes is not the program's time, from the interrupt on that wakes
+// it.
+static __always_inline void preempted_by_supervisor(u32 id) {
+    struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+    struct processor *here = processor();
+    if (!thread || !thread->is_runnable || !here)
+        return;
+    here->preempted = id;
+    u64 now = bpf_ktime_get_ns(), woken = here->woken_ns;
+    u64 from = now - woken < MOMENT_NS && woken > thread->woken_ns ? woken : now;
+    if (!__sync_lock_test_and_set(&thread->is_preempted, 1))
+        send(PREEMPTED, 0, from, 0, 0, BPF_RB_NO_WAKEUP);
+}
+
+// The supervisor leaves the processor, or the thread has got another one before that.
+static __always_inline void resumed(u32 id) {
+    struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+    if (thread && thread->is_preempted && __sync_lock_test_and_set(&thread->is_preempted, 0))
+        send(RESUMED, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
+}
+
 // In the context of who wakes.
 static __always_inline enum cause cause(void) {
     struct processor *here = processor();
@@ -335,10 +369,24 @@ static __always_inline enum cause cause(void) {
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_struct *to, u32 state) {
-    if (state != 0 && !preempted && is_ours(from))
-        blocked(from, state & TASK_DEAD);
-    if (is_ours(to))
+    u32 watcher = supervisor();
+    if (watcher && from->pid == watcher) {
+        struct processor *here = processor();
+        if (here && here->preempted) {
+            resumed(here->preempted);
+            here->preempted = 0;
+        }
+    }
+    if (is_ours(from)) {
+        if (state != 0 && !preempted)
+            blocked(from, state & TASK_DEAD);
+        else if (watcher && to->pid == watcher)
+            preempted_by_supervisor(from->pid);
+    }
+    if (is_ours(to)) {
+        resumed(to->pid);
         runnable(to, STARTED);
+    }
     return 0;
 }
 
@@ -346,8 +394,13 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
 // what that takes is not its own time. So does a thread that was still on its way to sleep when it was woken.
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task) {
-    if (!is_ours(task))
+    if (!is_ours(task)) {
+        u32 watcher = supervisor();
+        struct processor *here = processor();
+        if (watcher && task->pid == watcher && here)
+            here->woken_ns = bpf_ktime_get_ns();
         return 0;
+    }
     enum cause why = cause();
     if (why != OTHER || bpf_get_current_pid_tgid() >> 32 != server)
         runnable(task, why);

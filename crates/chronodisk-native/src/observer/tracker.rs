@@ -25,6 +25,10 @@ pub(crate) struct Tracker {
     dilations: Vec<Dilation>,
     /// Threads that run or wait for a processor only.
     runnable: u64,
+    /// Those of them whose processor the supervisor has.
+    preempted: u64,
+    /// All of them are so.
+    is_preempted: bool,
     /// Of others, in flight.
     others: HashSet<u64>,
     is_frozen: bool,
@@ -39,6 +43,8 @@ impl Tracker {
         Tracker {
             dilations: options.iter().map(|options| Dilation::new(*options, began)).collect(),
             runnable: 0,
+            preempted: 0,
+            is_preempted: false,
             others: HashSet::new(),
             is_frozen: false,
             frozen_at: None,
@@ -72,7 +78,24 @@ impl Tracker {
                 if self.runnable == 0 {
                     self.event(at, Event::Blocked);
                 }
+                self.look_at_preemption(at);
             }
+            Seen::Preempted => {
+                self.preempted += 1;
+                self.look_at_preemption(at);
+            }
+            Seen::Resumed => {
+                self.preempted = self.preempted.saturating_sub(1);
+                self.look_at_preemption(at);
+            }
+        }
+    }
+
+    fn look_at_preemption(&mut self, at: Nanos) {
+        let is_preempted = self.runnable > 0 && self.preempted >= self.runnable;
+        if is_preempted != self.is_preempted {
+            self.is_preempted = is_preempted;
+            self.event(at, if is_preempted { Event::Preempted } else { Event::Resumed });
         }
     }
 
@@ -89,6 +112,7 @@ impl Tracker {
         }
         let was_woken = matches!(cause, Cause::Completion | Cause::KernelThread) && since > Nanos::ZERO;
         self.runnable += 1;
+        self.look_at_preemption(at);
         if self.runnable == 1 {
             let by_completion = matches!(cause, Cause::Completion | Cause::KernelThread) || by_supervisor;
             self.event(at, Event::Runnable(if by_completion { Wake::Completion } else { Wake::Other }));
@@ -277,6 +301,26 @@ mod tests {
         assert_eq!(predictions[0].other_waits, 0);
         assert!(predictions[0].by_debt < micros(1_020), "{predictions:?}");
         assert_eq!(counts.interrupted_waits, 0);
+    }
+
+    #[test]
+    fn what_the_supervisor_takes_is_not_the_programs_time() {
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(0, READ),
+            at(100, Seen::Preempted),
+            at(150, Seen::Resumed),
+            // Another thread goes on meanwhile.
+            at(200, runs(Cause::Started, 0)),
+            at(300, Seen::Preempted),
+            at(330, Seen::Blocked),
+            at(370, Seen::Resumed),
+            at(1_000, Seen::Completed { id: 1 }),
+        ];
+        let (prediction, _) = play(&records, 1_000);
+        assert_eq!(prediction.preempted, micros(50 + 40));
+        // The debt at the end is dropped.
+        assert_eq!(prediction.by_debt, micros(1_000 - 90));
     }
 
     #[test]

@@ -83,6 +83,8 @@ struct Figures {
     freezes: f64,
     /// For how long in all.
     frozen_s: f64,
+    /// For how long the thread that freezes and thaws had the processors of all threads that would have run.
+    preempted_s: f64,
     /// Debt that was left when the device became idle.
     unpaid_s: f64,
     /// Run time of the observed run, as the host's clock had it.
@@ -114,6 +116,7 @@ impl Figures {
             high_s: median(|run| run.high_s),
             freezes: median(|run| run.freezes),
             frozen_s: median(|run| run.frozen_s),
+            preempted_s: median(|run| run.preempted_s),
             unpaid_s: median(|run| run.unpaid_s),
             observed_s: median(|run| run.observed_s),
             device_busy_s: median(|run| run.device_busy_s),
@@ -131,7 +134,9 @@ impl Figures {
     /// that was frozen nobody knows how much it is.
     fn own_share(&self, elapsed_s: f64) -> f64 {
         let is_comparable = self.frozen_s <= UNFROZEN_SHARE * self.observed_s && self.observed_s > 0.0;
-        if is_comparable { (elapsed_s / self.observed_s).min(1.0) } else { 1.0 }
+        // What the supervisor took is not in the prediction.
+        let own_s = self.observed_s - self.preempted_s;
+        if is_comparable { (elapsed_s / own_s).min(1.0) } else { 1.0 }
     }
 }
 
@@ -241,6 +246,7 @@ impl WhatIf {
             high_s: seconds(prediction.high),
             freezes: prediction.freezes as f64,
             frozen_s: seconds(prediction.frozen),
+            preempted_s: seconds(prediction.preempted),
             unpaid_s: seconds(prediction.unpaid),
             observed_s: *elapsed_s,
             device_busy_s: seconds(prediction.busy),
