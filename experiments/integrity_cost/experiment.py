@@ -139,10 +139,13 @@ def interval(values: list[float]) -> dict[str, float]:
     return {"ratio": statistics.median(ordered), "low": ordered[low], "high": ordered[count - 1 - low]}
 
 
-def measure(before: Path, after: Path, pairs: int, seconds: float, device: str) -> list[dict[str, Any]]:
+def measure(
+    before: Path, after: Path, pairs: int, seconds: float, device: str, stores: list[str]
+) -> list[dict[str, Any]]:
     """Measure each store under each load in alternating pairs."""
     rows: list[dict[str, Any]] = []
-    for store, where in STORES.items():
+    for store in stores:
+        where = STORES[store]
         for load in LOADS:
             ratios: dict[str, list[float]] = {}
             with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
@@ -182,8 +185,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.4, help="how long each load runs in each direction")
     parser.add_argument("--device", default="null")
+    parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES))
+    parser.add_argument("--dry-run", action="store_true", help="print the figures and keep nothing")
     arguments = parser.parse_args()
-    rows = measure(arguments.before, executable(), arguments.pairs, arguments.seconds, arguments.device)
+    rows = measure(
+        arguments.before, executable(), arguments.pairs, arguments.seconds, arguments.device, arguments.stores
+    )
+    if arguments.dry_run:
+        return
     result = {"schema": "chronodisk.experiment/1", "repetitions": arguments.pairs, "device": arguments.device}
     keep(f"integrity-cost-{Path(arguments.device).stem}", {**result, "rows": rows})
 
