@@ -49,6 +49,65 @@ fn a_sweep_that_was_killed_twice_gives_equal_bytes() {
     }
 }
 
+/// Parts that run at the same time do all cells, and the bytes are those of one sweep.
+#[test]
+fn parts_at_the_same_time_give_equal_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), SWEEP).unwrap();
+    assert!(chronodisk(folder, &["sweep", "s.toml", "-o", "whole"]).output().unwrap().status.success());
+    let part = |which: &str| chronodisk(folder, &["sweep", "s.toml", "-o", "parts", "--jobs", "1", "--part", which]);
+    let children: Vec<_> = ["1/3", "2/3", "3/3"].iter().map(|which| part(which).spawn().unwrap()).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && told.contains("8 cells of this part, 0 of them from earlier"), "{told}");
+        assert!(output.stdout.is_empty());
+    }
+    assert_eq!(cells(folder, "parts"), 24);
+    assert!(!folder.join("parts/sweep.json").exists());
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "parts"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("24 cells, 24 of them from earlier"), "{told}");
+    for file in ["sweep.json", "sweep.parquet"] {
+        let read = |sweep: &str| fs::read(folder.join(sweep).join(file)).unwrap();
+        assert!(read("whole") == read("parts"), "{file}");
+    }
+    for wrong in ["0/3", "4/3", "1/0", "1", "a/b", "-1/3"] {
+        let output =
+            chronodisk(folder, &["sweep", "s.toml", "-o", "wrong", &format!("--part={wrong}")]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && told.contains("expected two numbers"), "{wrong}: {told}");
+    }
+    assert!(!folder.join("wrong").exists());
+}
+
+/// The script of an array job does the sweep when a shell runs its tasks as Slurm does, also with strange names.
+#[test]
+fn an_array_job_does_the_sweep() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("a user's folder");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("it's.toml"), SWEEP).unwrap();
+    let arguments = ["sweep", "it's.toml", "-o", "my results", "--slurm", "--jobs", "4"];
+    let output = chronodisk(&folder, &arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(told, "sbatch --wait 'my results/slurm.sh'\nchronodisk sweep 'it'\\''s.toml' -o 'my results'\n");
+    assert_eq!(cells(&folder, "my results"), 0);
+    let script = folder.join("my results/slurm.sh");
+    assert!(fs::read_to_string(&script).unwrap().contains("\n#SBATCH --array=1-24%4\n"));
+    for task in 1..=24 {
+        let mut shell = Command::new("sh");
+        shell.arg(&script).env("SLURM_ARRAY_TASK_ID", task.to_string()).current_dir(&folder);
+        let output = shell.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let output = chronodisk(&folder, &["sweep", "it's.toml", "-o", "my results"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("24 cells, 24 of them from earlier"), "{told}");
+}
+
 /// A cell has the figures that the command alone prints; plots and the table are there.
 #[test]
 fn a_cell_is_what_the_command_alone_does() {

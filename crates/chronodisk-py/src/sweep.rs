@@ -51,7 +51,7 @@ impl SweepPlan {
         jobs: usize,
     ) -> PyResult<Self> {
         let sweep = Sweep::parse(text, label, |_| options.clone()).map_err(|error| errors::sweep(py, error))?;
-        let runner = Runner { executable, version: env!("CARGO_PKG_VERSION").to_owned(), directory, jobs };
+        let runner = Runner { executable, version: env!("CARGO_PKG_VERSION").to_owned(), directory, jobs, part: None };
         let plan = py.detach(|| Plan::new(sweep, runner)).map_err(|error| errors::sweep(py, error))?;
         let done = Mutex::new(vec![None; plan.cells()]);
         Ok(SweepPlan { plan, done })

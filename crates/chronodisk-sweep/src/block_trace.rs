@@ -198,7 +198,7 @@ impl BlockTrace {
                     0 => reader.finish(records),
                     len => reader.read(&piece[..len], records),
                 };
-                done.map_err(|error| SweepError::Usage(format!("{path}: {error}")))?;
+                done.map_err(|error| SweepError::Usage(error.in_file(path)))?;
                 if let Some(spread) = spread {
                     spread.spread(records);
                     if len == 0 {

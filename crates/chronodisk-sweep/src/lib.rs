@@ -23,6 +23,7 @@ mod load;
 mod replay;
 mod results;
 mod runner;
+mod slurm;
 mod sweep;
 mod table;
 
@@ -32,7 +33,8 @@ pub use fio::FioLoad;
 pub use load::{GeneratedLoad, Load, LoadError};
 pub use replay::{ReplayOptions, Replayed, TraceArrivals};
 pub use results::{Effect, Group, Results, SWEEP_SCHEMA};
-pub use runner::{Done, Plan, Progress, Runner, Task, host_info};
+pub use runner::{Done, Part, Plan, Progress, Runner, Task, host_info};
+pub use slurm::ArrayJob;
 pub use sweep::{Command, Sweep};
 
 /// Why a sweep can't be done.

@@ -29,6 +29,30 @@ pub struct Runner {
     pub directory: PathBuf,
     /// Cells that are done at the same time.
     pub jobs: usize,
+    /// Which cells are done; all, if there is none.
+    pub part: Option<Part>,
+}
+
+/// A part of a sweep's cells: every so many of them. Parts may be done at the same time, on hosts that share the
+/// directory; whoever writes the results comes after them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    index: usize,
+    count: usize,
+}
+
+impl Part {
+    /// Part `number` of `count`, from 1 on; `None` if there is no such part.
+    #[must_use]
+    pub fn new(number: usize, count: usize) -> Option<Self> {
+        (1..=count).contains(&number).then(|| Part { index: number - 1, count })
+    }
+
+    /// Whether the cell with this index is one of the part.
+    #[must_use]
+    pub fn has(self, index: usize) -> bool {
+        index % self.count == self.index
+    }
 }
 
 /// A cell's result, as its file has it.
@@ -61,10 +85,11 @@ pub type Progress<'a> = &'a (dyn Fn(&Done) + Sync);
 /// Longest message that is kept.
 const MESSAGE_BYTES: usize = 2_000;
 /// Statuses after which no other cell would do better: wrong usage, and a host that lacks something.
-const HOPELESS: [i32; 2] = [2, 3];
+const HOPELESS: [i32; 2] = [2, HOST_LACKS];
+const HOST_LACKS: i32 = 3;
 
 /// A sweep that is about to be done: its cells, and which of them are done. While it lives no other sweep can use the
-/// directory.
+/// directory; parts of one can.
 pub struct Plan {
     sweep: Sweep,
     cells: Vec<Cell>,
@@ -102,8 +127,11 @@ impl Plan {
         for folder in [directory.clone(), directory.join("cells")] {
             fs::create_dir_all(&folder).map_err(|error| SweepError::io("create", &folder, &error))?;
         }
-        let lock = lock(directory)?;
-        remove_leftovers(directory);
+        let lock = lock(directory, runner.part.is_some())?;
+        // Beside a part there may be others, whose runs are no leftovers.
+        if runner.part.is_none() {
+            remove_leftovers(directory);
+        }
         let executable = Executable::of(&runner.executable)?;
         let mut contents = Contents::default();
         let cells = sweep.cells();
@@ -196,8 +224,13 @@ impl Plan {
         Ok(Done { name, ..done })
     }
 
-    /// Does all cells that are not done yet in processes of this host, and gives the results in the order of the
-    /// cells; fewer if `stop` became true.
+    /// Whether the runner is to do this cell.
+    fn is_ours(&self, index: usize) -> bool {
+        self.runner.part.is_none_or(|part| part.has(index))
+    }
+
+    /// Does all cells of the runner's part that are not done yet in processes of this host, and gives the results in
+    /// the order of the cells; fewer if `stop` became true.
     ///
     /// # Errors
     /// If a cell ends with a status that all would end with, or a result can't be written.
@@ -216,6 +249,9 @@ impl Plan {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= self.prepared.len() {
                     return;
+                }
+                if !self.is_ours(index) {
+                    continue;
                 }
                 if stop.load(Ordering::Relaxed) || failure.lock().is_ok_and(|failure| failure.is_some()) {
                     return;
@@ -295,11 +331,16 @@ pub fn host_info() -> HostInfo {
     }
 }
 
-/// Two sweeps must not do the same cells.
-fn lock(directory: &Path) -> Result<Lock, SweepError> {
+/// Two sweeps must not do the same cells; parts of one do not.
+fn lock(directory: &Path, is_part: bool) -> Result<Lock, SweepError> {
     let path = directory.join("lock");
     let file = fs::File::create(&path).map_err(|error| SweepError::io("create", &path, &error))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+    let how = if is_part {
+        rustix::fs::FlockOperation::NonBlockingLockShared
+    } else {
+        rustix::fs::FlockOperation::NonBlockingLockExclusive
+    };
+    rustix::fs::flock(&file, how)
         .map_err(|_| SweepError::Usage(format!("another sweep is at work in {}", directory.display())))?;
     Ok(Lock(file))
 }
@@ -356,7 +397,12 @@ impl Task {
         let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let begun = Instant::now();
         if let Some(setup) = &self.setup {
-            self.shell("setup", setup)?;
+            let done = self.shell("setup", setup);
+            // Ctrl-C ends the shell, too.
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            done?;
         }
         if self.drop_caches {
             drop_caches()?;
@@ -384,13 +430,12 @@ impl Task {
         if let Some(file) = elsewhere {
             let _ = fs::remove_file(file);
         }
-        if let Some(teardown) = &self.teardown {
-            self.shell("teardown", teardown)?;
-        }
+        let torn_down = self.teardown.as_ref().map_or(Ok(()), |teardown| self.shell("teardown", teardown));
         if stop.load(Ordering::Relaxed) {
             partial.iter().for_each(|partial| drop(fs::remove_dir_all(&partial.around)));
             return Ok(None);
         }
+        torn_down?;
         let status = {
             use std::os::unix::process::ExitStatusExt;
             output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
@@ -399,11 +444,9 @@ impl Task {
             String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MESSAGE_BYTES)..]).trim().to_owned()
         };
         if HOPELESS.contains(&status) && self.runs.is_none() {
-            return Err(SweepError::Usage(format!(
-                "chronodisk {} ended with status {status}: {}",
-                arguments.join(" "),
-                tail(&output.stderr)
-            )));
+            let words = arguments.join(" ");
+            let message = format!("chronodisk {words} ended with status {status}: {}", tail(&output.stderr));
+            return Err(if status == HOST_LACKS { SweepError::Host(message) } else { SweepError::Usage(message) });
         }
         let result: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
         let figures = result.as_ref().filter(|_| status == 0).and_then(figures_of);

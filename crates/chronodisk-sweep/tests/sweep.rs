@@ -29,7 +29,7 @@ const RESULT: &str = r#"echo "{\"simulated_s\": 2, \"summary\": {\"iops\": $((10
 \"service_time_us\": {\"mean\": $((10 * depth + seed)), \"p99\": 5}, \"model_time_us\": {\"mean\": $$}}}""#;
 
 fn runner(executable: PathBuf, directory: PathBuf) -> Runner {
-    Runner { executable, version: "1".to_owned(), directory, jobs: 2 }
+    Runner { executable, version: "1".to_owned(), directory, jobs: 2, part: None }
 }
 
 fn calls(folder: &Path) -> Vec<String> {

@@ -1,12 +1,13 @@
 //! `chronodisk sweep`: every combination of some options.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use chronodisk_report::plot_curves;
-use chronodisk_sweep::{Command, Done, Plan, Results, Runner, Sweep, Value};
+use chronodisk_report::{AtomicFile, plot_curves};
+use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, Value};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
@@ -22,6 +23,7 @@ use crate::output;
     seeds = 30\n            [options]\n            workload = \"random-read\"\n            [axes]\n            \
     device = [\"cheetah-9lp\", \"wd-zn540\"]\n            depth = [1, 4, 16]\n\n\
     Ctrl-C ends the sweep with exit status 130; the same command goes on with it.\n\n\
+    On a cluster: --slurm for Slurm, --part for other batch systems. The nodes share DIR.\n\n\
     Example: chronodisk sweep depths.toml -o depths --plot depth,iops")]
 pub struct Arguments {
     /// Reads the sweep from this file
@@ -36,6 +38,16 @@ pub struct Arguments {
     /// is enough for; one for programs in real time)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
+
+    /// Runs only part I of N parts of the cells, and writes no results: parts may run at the same time, on hosts that
+    /// share DIR. The same command without this option then writes the results
+    #[arg(long, value_name = "I/N", value_parser = part, conflicts_with_all = ["plot", "json"])]
+    part: Option<Part>,
+
+    /// Runs nothing, but writes DIR/slurm.sh: an array job for Slurm's sbatch, whose tasks run the parts. With --jobs,
+    /// at most N tasks run at the same time
+    #[arg(long, conflicts_with_all = ["part", "plot", "json"])]
+    slurm: bool,
 
     /// Plots a figure, such as iops or latency_us.mean, against an axis or another figure, to DIR/X-Y.svg; may be
     /// repeated
@@ -52,6 +64,13 @@ fn plot_names(text: &str) -> Result<(String, String), String> {
         Some((x, y)) if !x.is_empty() && !y.is_empty() && !text.contains('/') => Ok((x.to_owned(), y.to_owned())),
         _ => Err("expected two names, such as depth,iops".to_owned()),
     }
+}
+
+fn part(text: &str) -> Result<Part, String> {
+    let numbers = text.split_once('/').and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+    numbers
+        .and_then(|(part, of)| Part::new(part, of))
+        .ok_or_else(|| "expected two numbers, such as 3/100, of which the first is from 1 to the second".to_owned())
 }
 
 /// Runs what is missing, and writes the results; `root` is the whole command line.
@@ -73,7 +92,11 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         directory: arguments.output.clone(),
         jobs: arguments.jobs.map_or_else(|| jobs(&sweep), usize::from),
+        part: arguments.part,
     };
+    if arguments.slurm {
+        return write_array_job(arguments, &sweep, &runner.executable);
+    }
     let plan = Plan::new(sweep, runner)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -81,7 +104,8 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Failure::host(format!("can't catch signals: {error}")))?;
     }
-    let progress = output::Progress::new(plan.cells() as u64, "cells");
+    let total = (0..plan.cells()).filter(|&index| arguments.part.is_none_or(|part| part.has(index))).count();
+    let progress = output::Progress::new(total as u64, "cells");
     let there = AtomicU64::new(0);
     let seen = |done: &Done| {
         there.fetch_add(u64::from(done.was_there), Ordering::Relaxed);
@@ -90,7 +114,10 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let found = plan.run(&stop, &seen);
     progress.finish();
     let found: Vec<Option<Done>> = found?;
-    let (total, there) = (found.len(), there.into_inner());
+    let there = there.into_inner();
+    if arguments.part.is_some() {
+        return end_part(arguments, &found, total, there);
+    }
     let Some(done) = found.iter().cloned().collect::<Option<Vec<Done>>>() else {
         let complete = found.iter().flatten().count();
         output::note(format_args!("interrupted after {complete} of {total} cells; the same command goes on"));
@@ -99,13 +126,60 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let results = plan.write_results(&done)?;
     output::data(&if arguments.json { results.to_json() } else { results.render() })?;
     output::note(format_args!("{total} cells, {there} of them from earlier: {}", arguments.output.display()));
-    for (x, y) in &arguments.plot {
-        plot(arguments, &results, x, y)?;
-    }
     if results.failed > 0 {
         output::note(format_args!("{} of {total} cells failed; the same command runs them again", results.failed));
+    }
+    let plotted: Result<(), Failure> = arguments.plot.iter().try_for_each(|(x, y)| plot(arguments, &results, x, y));
+    if results.failed > 0 {
+        // Of cells that failed there may be nothing to plot.
+        plotted.unwrap_or_else(output::failure);
         return Ok(status::CHECK_FAILED);
     }
+    plotted?;
+    Ok(status::FINE)
+}
+
+/// Tells what became of a part.
+fn end_part(arguments: &Arguments, found: &[Option<Done>], total: usize, there: u64) -> Outcome {
+    let done: Vec<&Done> = found.iter().flatten().collect();
+    if done.len() < total {
+        output::note(format_args!("interrupted after {} of {total} cells; the same command goes on", done.len()));
+        return Ok(status::INTERRUPTED);
+    }
+    let directory = arguments.output.display();
+    output::note(format_args!("{total} cells of this part, {there} of them from earlier: {directory}"));
+    let failed = done.iter().filter(|done| done.status != 0).count();
+    if failed > 0 {
+        output::note(format_args!("{failed} of {total} cells failed; the same command runs them again"));
+        return Ok(status::CHECK_FAILED);
+    }
+    Ok(status::FINE)
+}
+
+/// Writes the script of an array job, and says what to type.
+fn write_array_job(arguments: &Arguments, sweep: &Sweep, executable: &Path) -> Outcome {
+    let working_directory =
+        std::env::current_dir().map_err(|error| Failure::host(format!("can't find the working directory: {error}")))?;
+    let directory = &arguments.output;
+    let job = ArrayJob {
+        executable,
+        working_directory: &working_directory,
+        file: &arguments.file,
+        directory,
+        cells: sweep.cells().len(),
+        jobs: arguments.jobs,
+        exclusive: is_in_real_time(sweep),
+    };
+    fs::create_dir_all(directory)
+        .map_err(|error| Failure::host(format!("can't create {}: {error}", directory.display())))?;
+    let path = job.path();
+    let mut file = AtomicFile::create(&path).map_err(Failure::host)?;
+    file.write_all(job.script().as_bytes())
+        .map_err(|error| Failure::host(format!("can't write {}: {error}", path.display())))?;
+    file.keep().map_err(Failure::host)?;
+    let (cells, tasks) = (job.cells, job.tasks());
+    output::note(format_args!("an array job of {tasks} tasks for {cells} cells. To run it, and to write the results:"));
+    output::data(&job.commands())?;
     Ok(status::FINE)
 }
 
@@ -124,20 +198,26 @@ fn options_of(root: &clap::Command, command: Command) -> Vec<String> {
     options.filter_map(|argument| argument.get_long()).map(str::to_owned).collect()
 }
 
+/// Values that an option has in some cell.
+fn values(sweep: &Sweep, name: &str) -> Vec<Value> {
+    let of_axis = sweep.axes.get(name).into_iter().flatten();
+    sweep.options.get(name).into_iter().chain(of_axis).cloned().collect()
+}
+
+/// Whether some cell is disturbed by what else its host does.
+fn is_in_real_time(sweep: &Sweep) -> bool {
+    sweep.command == Command::Mount || values(sweep, "clock").contains(&Value::Text("real".to_owned()))
+}
+
 /// Cells that this host does well at the same time.
 fn jobs(sweep: &Sweep) -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let values = |name: &str| -> Vec<Value> {
-        let of_axis = sweep.axes.get(name).into_iter().flatten();
-        sweep.options.get(name).into_iter().chain(of_axis).cloned().collect()
-    };
-    let in_real_time = values("clock").contains(&Value::Text("real".to_owned()));
     match sweep.command {
         Command::Simulate => processors,
-        Command::Mount => 1,
-        Command::Run | Command::Replay if in_real_time => 1,
-        Command::Run | Command::Replay => {
-            let sizes = values("memory").iter().filter_map(|size| crate::quantity::bytes(&size.to_string()).ok()).max();
+        _ if is_in_real_time(sweep) => 1,
+        Command::Run | Command::Replay | Command::Mount => {
+            let sizes = values(sweep, "memory");
+            let sizes = sizes.iter().filter_map(|size| crate::quantity::bytes(&size.to_string()).ok()).max();
             // As much again for the emulator, and for the bytes of the device.
             let need = 2 * sizes.unwrap_or(GUEST_MEMORY_BYTES);
             processors.min((memory_available_bytes() / need) as usize).max(1)
