@@ -129,7 +129,7 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
             vec![&alibaba, "--volume", "0", "--beyond", "wrap", "--arrivals", "closed"],
             ["the trace has no completions", "--arrivals open"],
         ),
-        (vec!["bad.csv"], ["bad.csv: line 2: field 3, offset: \"x\"", "expected a whole number"]),
+        (vec!["bad.csv"], ["bad.csv:2: field 3, offset: \"x\"", "expected a whole number"]),
         (vec!["absent"], ["no run 'absent'", ""]),
         (vec![&msr, "--arrivals", "depth=0"], ["expected open, closed or depth=N", "poisson"]),
     ] {
@@ -140,7 +140,7 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
     let told = refused(folder, &["simulate", "--device", "null", "--workload", "random-small", "--speed", "2x"]);
     assert!(told.contains("--speed needs --trace"), "{told}");
     let told = refused(folder, &["trace", "convert", "bad.csv", "-o", "bad.parquet"]);
-    assert!(told.contains("line 2") && !folder.join("bad.parquet").exists(), "{told}");
+    assert!(told.contains("bad.csv:2: ") && !folder.join("bad.parquet").exists(), "{told}");
     done(folder, &["trace", "convert", "bad.csv", "-o", "good.parquet", "--accept-bad", "1"]);
     for (arguments, expected) in [
         (["bad.csv", "-o", "x.txt"], "name it with --to"),

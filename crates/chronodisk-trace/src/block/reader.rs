@@ -45,6 +45,17 @@ impl fmt::Display for FormatError {
 
 impl std::error::Error for FormatError {}
 
+impl FormatError {
+    /// With the file that was read, as `file:line: ...` where it has lines.
+    #[must_use]
+    pub fn in_file(&self, file: impl fmt::Display) -> String {
+        match self.line {
+            line if line > 0 && self.format != Format::Blktrace => format!("{file}:{line}: {}", self.problem),
+            _ => format!("{file}: {self}"),
+        }
+    }
+}
+
 /// Longest line in bytes.
 const LINE_BYTES_MAX: usize = 1 << 16;
 

@@ -107,7 +107,9 @@ fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
             PlanError::NoDeviceCalls(_) => {
                 failure.help("its mount point may be wrong; record or import it again with --mount")
             }
-            PlanError::Architecture(_) => failure,
+            PlanError::Architecture(_) => {
+                failure.help("replay it on a machine of that architecture, or record it again on this one")
+            }
         }
     })?;
     if !plan.skipped.is_empty() && !arguments.accept_incomplete {
