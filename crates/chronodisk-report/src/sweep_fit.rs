@@ -253,7 +253,35 @@ impl SweepFit {
         if !self.structures.is_empty() {
             text.push_str(&format!("\n{}", self.structures_table()));
         }
+        for warning in self.made_worse() {
+            text.push_str(&format!("\nwarning: {warning}\n"));
+        }
         text
+    }
+
+    /// Errors that the fit has made larger, by at least what the tables show.
+    #[must_use]
+    pub fn made_worse(&self) -> Vec<String> {
+        if self.points.iter().all(|point| point.after.is_none()) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for used in [PointUse::Fitted, PointUse::HeldOut] {
+            let Some([before, after]) = self.errors(used) else { continue };
+            let figures =
+                [("mean", before.mean_percent, after.mean_percent), ("p99", before.p99_percent, after.p99_percent)];
+            for (figure, before, after) in figures {
+                let (Some(before), Some(after)) = (before, after) else { continue };
+                if after >= before + 0.05 {
+                    let points = used.name();
+                    found.push(format!(
+                        "the fit made the error of the {figure} larger on the {points} points: {after:.1} %, before \
+                         {before:.1} %"
+                    ));
+                }
+            }
+        }
+        found
     }
 
     fn points_table<'a>(&self, points: impl Iterator<Item = &'a SweepPoint>) -> String {
@@ -499,6 +527,8 @@ all, before     fitted         2  50.0 %  50.0 %       -       -
 all             fitted         2  15.0 %  20.0 %  42.5 %  65.0 %
 all, before     held-out       1   0.0 %   0.0 %       -       -
 all             held-out       1   1.0 %   1.0 %  51.5 %  51.5 %
+
+warning: the fit made the error of the mean larger on the held-out points: 1.0 %, before 0.0 %
 ";
         assert_eq!(fit().render(), expected);
     }

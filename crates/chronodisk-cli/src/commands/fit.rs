@@ -317,7 +317,7 @@ fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), F
 
 /// Between two lines of progress.
 const ON_A_TERMINAL: Duration = Duration::from_secs(2);
-const IN_A_FILE: Duration = Duration::from_secs(30);
+const IN_A_FILE: Duration = Duration::from_secs(10);
 
 /// Does the tasks on so many threads; whichever is free takes the next one.
 fn in_parallel(
