@@ -32,7 +32,7 @@ from common.command import executable, keep, note
 SCHEMA = "chronodisk.experiment.clusters/1"
 FILE: dict[str, Any] = {
     "command": "simulate",
-    "seeds": 10,
+    "seeds": 20,
     "options": {"workload": "random-read", "requests": 800_000},
     "axes": {"device": ["cheetah-9lp", "constant-1ms"], "depth": [1, 4, 16, 64]},
 }

@@ -1,9 +1,10 @@
 """What checksums cost: the command with and without them, alternating, on the same loads.
 
 Both builds serve a new device through NBD at the same time, each bound to the first processor; fio, on the second one,
-loads one and then the other for a short while, with either build first in turn. The ratio of a pair is the figure of
-the build with checksums over that of the one without; the result has the median over the pairs with its 95 % interval
-by ranks. (Pairs of new servers on any processor vary by factors: where the host puts the threads decides.)
+loads one and then the other for a short while, with either build first in turn. A ratio is the geometric mean over the
+pairs of two servers, of the build with checksums over the one without. Two processes of the same build differ by
+factors, by the memory that they happen to get; so the servers are started anew several times, and the result has the
+median over these with its 95 % interval by ranks.
 
 Only images have checksums. Files and overflow stores are the control: their ratios are 1 but for what the measurement
 itself is off by. The device has no delay, so that what a store takes shows in full. `null` has no volatile cache, so
@@ -139,36 +140,44 @@ def interval(values: list[float]) -> dict[str, float]:
     return {"ratio": statistics.median(ordered), "low": ordered[low], "high": ordered[count - 1 - low]}
 
 
+def ratios_of(servers: list[Server], load: Load, direction: str, pairs: int, seconds: float) -> dict[str, float]:
+    """Load two servers in alternating pairs; return the second one's figures over the first's, as geometric means."""
+    logarithms: dict[str, list[float]] = {}
+    # The first pair fills the store and the caches.
+    for pair in range(pairs + 1):
+        order = servers if pair % 2 == 0 else servers[::-1]
+        seen = {id(server): load_with_cpu(server.process.pid, server.uri, load, direction, seconds) for server in order}
+        old, new = (seen[id(server)] for server in servers)
+        if pair > 0:
+            for figure in ("iops", "p99_us", "cpu_us"):
+                logarithms.setdefault(figure, []).append(math.log(new[figure] / old[figure]))
+    return {figure: math.exp(statistics.mean(values)) for figure, values in logarithms.items()}
+
+
 def measure(
-    before: Path, after: Path, pairs: int, seconds: float, device: str, stores: list[str]
+    before: Path, after: Path, starts: int, pairs: int, seconds: float, device: str, stores: list[str]
 ) -> list[dict[str, Any]]:
-    """Measure each store under each load in alternating pairs."""
+    """Measure each store under each load."""
     rows: list[dict[str, Any]] = []
     for store in stores:
-        where = STORES[store]
         for load in LOADS:
             ratios: dict[str, list[float]] = {}
-            with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-                servers = [
-                    Server(command, device, where, Path(folder) / name)
-                    for name, command in (("before", before), ("after", after))
-                ]
-                try:
-                    for direction in ("write", "read"):
-                        # The first pair fills the store and the caches.
-                        for pair in range(pairs + 1):
-                            order = servers if pair % 2 == 0 else servers[::-1]
-                            seen = {
-                                id(server): load_with_cpu(server.process.pid, server.uri, load, direction, seconds)
-                                for server in order
-                            }
-                            old, new = (seen[id(server)] for server in servers)
-                            if pair > 0:
-                                for figure in ("iops", "p99_us", "cpu_us"):
-                                    ratios.setdefault(f"{direction} {figure}", []).append(new[figure] / old[figure])
-                finally:
-                    for server in servers:
-                        server.end()
+            for start in range(starts):
+                with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+                    commands = [("before", before), ("after", after)]
+                    # Who starts first may find other memory.
+                    by_name = {
+                        name: Server(command, device, STORES[store], Path(folder) / name)
+                        for name, command in (commands if start % 2 == 0 else commands[::-1])
+                    }
+                    servers = [by_name["before"], by_name["after"]]
+                    try:
+                        for direction in ("write", "read"):
+                            for figure, ratio in ratios_of(servers, load, direction, pairs, seconds).items():
+                                ratios.setdefault(f"{direction} {figure}", []).append(ratio)
+                    finally:
+                        for server in servers:
+                            server.end()
             for name, values in ratios.items():
                 direction, figure = name.split()
                 row = {"store": store, "load": load.name, "direction": direction, "figure": figure}
@@ -182,18 +191,18 @@ def main() -> None:
     """Measure, and keep the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="the command of the build to compare with")
-    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--starts", type=int, default=8, help="how often both servers are started")
+    parser.add_argument("--pairs", type=int, default=3, help="alternating loads of two servers")
     parser.add_argument("--seconds", type=float, default=0.4, help="how long each load runs in each direction")
     parser.add_argument("--device", default="null")
     parser.add_argument("--stores", nargs="+", choices=list(STORES), default=list(STORES))
     parser.add_argument("--dry-run", action="store_true", help="print the figures and keep nothing")
     arguments = parser.parse_args()
-    rows = measure(
-        arguments.before, executable(), arguments.pairs, arguments.seconds, arguments.device, arguments.stores
-    )
+    pairs, seconds, device = arguments.pairs, arguments.seconds, arguments.device
+    rows = measure(arguments.before, executable(), arguments.starts, pairs, seconds, device, arguments.stores)
     if arguments.dry_run:
         return
-    result = {"schema": "chronodisk.experiment/1", "repetitions": arguments.pairs, "device": arguments.device}
+    result = {"schema": "chronodisk.experiment/1", "repetitions": arguments.starts, "device": arguments.device}
     keep(f"integrity-cost-{Path(arguments.device).stem}", {**result, "rows": rows})
 
 
