@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use chronodisk_device::Speed;
@@ -15,7 +15,7 @@ use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_engine::{Engine, MonotonicClock};
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
-use chronodisk_front::server::{Server, ServerOptions};
+use chronodisk_front::server::{Server, ServerOptions, ServerOutcome};
 use chronodisk_guest::FileSystem;
 use chronodisk_native::{self as native, Attachment, CommandScope, Ended, NativeError, Observation, Program, Start};
 use chronodisk_report::{NativeResult, Phase, PhaseName};
@@ -118,8 +118,8 @@ impl DeviceArguments {
 pub struct Interruption {
     /// Gets a byte for each request to end that CMD does not get by itself.
     requests: UnixStream,
-    /// Also Ctrl-C, which goes to CMD, too.
-    asked: Arc<AtomicBool>,
+    /// The last signal, also Ctrl-C, which goes to CMD, too; 0: none came.
+    asked: Arc<AtomicUsize>,
 }
 
 impl Interruption {
@@ -128,9 +128,9 @@ impl Interruption {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
         let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
         let (requests, tell) = UnixStream::pair().map_err(failed)?;
-        let asked = Arc::new(AtomicBool::new(false));
+        let asked = Arc::new(AtomicUsize::new(0));
         for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, asked.clone()).map_err(failed)?;
+            signal_hook::flag::register_usize(signal, asked.clone(), signal as usize).map_err(failed)?;
         }
         for signal in [SIGTERM, SIGHUP] {
             signal_hook::low_level::pipe::register(signal, tell.try_clone().map_err(failed)?).map_err(failed)?;
@@ -140,7 +140,12 @@ impl Interruption {
 
     /// Whether it was asked to end.
     pub fn came(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed) != 0
+    }
+
+    /// The exit status of a process that a signal ended, as shells have it.
+    pub fn status(&self) -> u8 {
+        128 + self.asked.load(Ordering::Relaxed) as u8
     }
 }
 
@@ -172,6 +177,17 @@ pub struct Ran {
     pub asked_to_end: bool,
     /// What was observed, if anything was to be.
     pub observation: Option<Observation>,
+}
+
+/// Why a run whose command has ended is a failure of Chronodisk's own, if the server knows of one.
+pub fn own_failure(outcome: &ServerOutcome) -> Option<Failure> {
+    let statistics = &outcome.statistics;
+    let first = statistics.first_store_error.as_deref().unwrap_or("no reason was given");
+    let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
+    let store = (statistics.store_errors > 0)
+        .then(|| format!("the store failed {} requests of the device: {first}", statistics.store_errors));
+    let panic = (statistics.panics > 0).then(|| "the device failed; the warnings say how".to_owned());
+    close.or(store).or(panic).map(Failure::host)
 }
 
 /// A server of a fresh device.

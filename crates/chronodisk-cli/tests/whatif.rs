@@ -46,13 +46,15 @@ fn result(arguments: &[&str], command: &[&str]) -> Value {
 
 #[test]
 fn wrong_usage_is_refused_before_anything_is_made() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--speedup", "0.5"], "at least 1"),
         (&["--speedup", "fast"], "at least 1"),
         (&[], "--speedup"),
         (&["--speedup", "2", "--read-speedup", "3"], "cannot be used with"),
         (&["--read-speedup", "2", "--validate"], "different factors"),
         (&["--speedup", "inf", "--plot", "plot.svg"], "finite R"),
+        (&["--speedup", "2", "--plot", "plot.png"], "ends in .svg"),
+        (&["--speedup", "2", "--plot", "/no/such/folder/plot.svg"], "can't be written"),
     ];
     for (arguments, expected) in cases {
         let output = whatif(&[&["--device", "first-disk"], arguments].concat(), &["true"]);
@@ -143,8 +145,44 @@ fn the_commands_status_is_passed_on_and_nothing_is_left() {
     let output = whatif(&["--device", "first-disk", "--speedup", "2"], &["sh", "-c", "exit 7"]);
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("no prediction"), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        [&json["ended_by"], &json["exit_status"], &json["failure"]],
+        [&json!("command"), &json!(7), &json!(null)]
+    );
+    assert_eq!(json["results"], json!([]));
     let output = whatif(&["--device", "first-disk", "--speedup", "2"], &["sh", "-c", "kill -9 $$"]);
     assert_eq!(output.status.code(), Some(137), "{}", text(&output.stderr));
+}
+
+/// A command that ends well after the signal that was passed on to it has not run to its end.
+#[test]
+fn a_signal_leaves_no_prediction_and_says_so() {
+    if !observes("a_signal_leaves_no_prediction_and_says_so") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("began");
+    let script = format!("trap 'exit 0' TERM; touch {}; while :; do sleep 0.05; done", mark.display());
+    let arguments = ["whatif", "--json", "--fs", "none", "--device", DEVICE, "--speedup", "2", "--reps", "1"];
+    let child = chronodisk(&arguments)
+        .args(["--", "sh", "-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !mark.exists() {
+        assert!(Instant::now() < deadline, "the command does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["ended_by"], &json["exit_status"]), (&json!("signal"), &json!(143)), "{json:#}");
+    assert_eq!(json["results"], json!([]));
 }
 
 /// The program of a killed supervisor goes within the time that the watchdog has for it, frozen or not.

@@ -141,7 +141,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let devices = devices(&arguments)?;
     let options = options(&arguments)?;
     let cant_listen = |error| Failure::host(format!("--listen {}: {error}", arguments.listen));
-    let local = is_local(&arguments.listen).map_err(cant_listen)?;
+    let local = is_local(&arguments.listen).map_err(|error| {
+        // What is no address is the user's mistake; what this host does not know is not.
+        let is_wrong = error.kind() == std::io::ErrorKind::InvalidInput;
+        let (listen, how) = (&arguments.listen, "expected a port, or HOST:PORT");
+        if is_wrong { Failure::usage(format!("--listen {listen}: {error}; {how}")) } else { cant_listen(error) }
+    })?;
     if !local && !arguments.insecure && arguments.token.is_none() && !arguments.tls_verify_peer {
         return Err(Failure::usage(format!(
             "--listen {} is not on the loopback interface, and whoever reaches it would be served",

@@ -12,7 +12,9 @@ use super::serve::recording::Gathered;
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::LabelArguments;
 use crate::native_result::{NativeRep, NativeSetting, native_repetition, native_result};
-use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure};
+use crate::native_run::{
+    DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure, own_failure,
+};
 use crate::options::CommandOptions;
 use crate::reps::Reps;
 use crate::{output, runs, stored};
@@ -86,13 +88,15 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
         },
     };
     let run = Run { arguments: &arguments, directory: &directory, program };
-    let (status, failure) = run.repeat(&mut result);
-    if result.reps.is_empty() {
+    let Repeated { status, failure, command_began } = run.repeat(&mut result);
+    if !command_began {
         return failure.map_or(Ok(status), Err);
     }
-    output::note(render_run_summary(&result).trim_end());
-    runs::remember(&directory);
-    output::note(format_args!("result: {}", directory.display()));
+    if !result.reps.is_empty() {
+        output::note(render_run_summary(&result).trim_end());
+        runs::remember(&directory);
+        output::note(format_args!("result: {}", directory.display()));
+    }
     if arguments.json {
         output::data(&result.to_json()).map_err(Failure::after_start)?;
     }
@@ -106,43 +110,63 @@ struct Run<'a> {
     program: NativeRun<'a>,
 }
 
+/// How the repetitions ended.
+struct Repeated {
+    status: u8,
+    failure: Option<Failure>,
+    command_began: bool,
+}
+
 impl Run<'_> {
     /// Repeats until done, interrupted, or something fails; what was done until then counts.
-    fn repeat(&self, result: &mut RunResult) -> (u8, Option<Failure>) {
-        let mut status = status::FINE;
+    fn repeat(&self, result: &mut RunResult) -> Repeated {
+        let mut end = Repeated { status: status::FINE, failure: None, command_began: false };
+        let fails = |result: &mut RunResult, failure: Failure| {
+            result.ended_by = EndedBy::Chronodisk;
+            result.failure = Some(failure.to_string());
+            Some(failure)
+        };
         while self.arguments.reps.wants_more(result) {
             if self.arguments.reps != Reps::Fixed(1) {
                 output::note(self.arguments.reps.of(result));
             }
-            let fails = |result: &mut RunResult, failure: Failure| {
-                result.ended_by = EndedBy::Chronodisk;
-                result.failure = Some(failure.to_string());
-                Some(failure)
-            };
             match self.repetition(result) {
                 Ok(ran) => {
-                    status = ran.status;
+                    (end.status, end.command_began) = (ran.status, true);
                     result.warnings.extend(self.arguments.reps.warning(result));
-                    let mut failure = ran.failure.and_then(|failure| fails(result, failure));
-                    if ran.asked_to_end {
+                    end.failure = ran.failure.and_then(|failure| fails(result, failure));
+                    if ran.asked_to_end && end.failure.is_none() {
                         result.ended_by = EndedBy::Signal;
                     }
                     // After every repetition, so that whatever ends this process leaves a whole result.
                     if let Err(error) = stored::write_run(self.directory, result) {
-                        failure = fails(result, error);
+                        end.failure = fails(result, error);
                     }
-                    if status != status::FINE || failure.is_some() || ran.asked_to_end {
-                        return (status, failure);
+                    if end.status != status::FINE || end.failure.is_some() || ran.asked_to_end {
+                        return end;
                     }
                     if let Some(count) = self.arguments.reps.end_pilot(result) {
                         (0..count).for_each(|index| stored::remove_repetition(self.directory, index));
                     }
                 }
-                Err(_) if self.program.launch.interruption.came() => return (status::INTERRUPTED, None),
-                Err(failure) => return (status, fails(result, failure)),
+                Err(failure) => {
+                    if self.program.launch.interruption.came() {
+                        end.status = self.program.launch.interruption.status();
+                        result.ended_by = EndedBy::Signal;
+                    } else {
+                        end.failure = fails(result, failure);
+                    }
+                    // The result of the repetitions before says how it ended, too.
+                    if !result.reps.is_empty()
+                        && let Err(error) = stored::write_run(self.directory, result)
+                    {
+                        end.failure.get_or_insert(error);
+                    }
+                    return end;
+                }
             }
         }
-        (status, None)
+        end
     }
 
     /// One repetition, on a fresh device. An error means that the command has not begun.
@@ -166,8 +190,8 @@ impl Run<'_> {
                 return Ok(ran);
             }
         };
-        if outcome.statistics.panics > 0 || outcome.close_error.is_some() {
-            ran.failure.get_or_insert_with(|| Failure::host("the device failed; the warnings say how"));
+        if ran.failure.is_none() {
+            ran.failure = own_failure(&outcome);
         }
         native_repetition(
             result,

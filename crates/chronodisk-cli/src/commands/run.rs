@@ -474,6 +474,15 @@ impl Run {
         self.result.failure = Some(failure.to_string());
         self.failure = Some(failure);
     }
+
+    /// The result of the repetitions before says how it ended, too.
+    fn keep_end(&mut self, directory: &Path) {
+        if self.is_kept
+            && let Err(failure) = stored::write_run(directory, &self.result)
+        {
+            self.failure.get_or_insert(failure);
+        }
+    }
 }
 
 /// Repeats until done, interrupted, or something fails; what was done until then counts.
@@ -501,6 +510,7 @@ fn repeat(
         let mut options = RunOptions { seed, overwrite, ..options.clone() };
         if let Err(failure) = vary.prepare(index, &mut options) {
             run.fails(failure);
+            run.keep_end(directory);
             return run;
         }
         let outcome = chronodisk_guest::run(&options, &mut |event| {
@@ -514,6 +524,7 @@ fn repeat(
                 output::note(format_args!("interrupted; repetitions kept: {index}"));
                 run.result.ended_by = EndedBy::Signal;
                 run.status = 128 + signal as u8;
+                run.keep_end(directory);
                 return run;
             }
             Err(error) => {
@@ -521,6 +532,7 @@ fn repeat(
                     output::note(format_args!("repetitions kept: {index}"));
                 }
                 run.fails(failure(error));
+                run.keep_end(directory);
                 return run;
             }
         };

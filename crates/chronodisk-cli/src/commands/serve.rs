@@ -19,12 +19,12 @@ use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
 use chronodisk_front::server::{Address, OverflowView, Server, ServerOptions, ServerOutcome};
 use chronodisk_native::Attachment;
-use chronodisk_report::ShadowResult;
+use chronodisk_report::{EndedBy, ShadowResult};
 use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 
 use self::before::NewStore;
-use self::ending::PidFile;
+use self::ending::{Ending, PidFile};
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
@@ -309,7 +309,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         figures => line.say(figures),
     };
     let wanted = arguments.stats || line.is_shown();
-    let status = ending::wait(signals, child, wanted.then_some(&mut show as &mut dyn FnMut()))?;
+    let ending = ending::wait(signals, child, wanted.then_some(&mut show as &mut dyn FnMut()))?;
     line.clear();
     // The block device goes before the server that it needs.
     drop((pidfile, metrics, attachment));
@@ -334,19 +334,25 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         started_at,
         shadow,
     };
-    let kept = keep(keeping, &addresses, &outcome, &gathered, status);
+    let kept = keep(keeping, &addresses, &outcome, &gathered, ending);
     drop(unused);
     // One is returned, which shows it; the others are shown here.
     let mut failures: Vec<Failure> = [logged, compared, kept].into_iter().filter_map(Result::err).collect();
     let last = failures.pop();
     failures.into_iter().for_each(output::failure);
-    last.map_or_else(|| Ok(final_status(status, &outcome)), Err)
+    last.map_or_else(|| Ok(final_status(ending.status, &outcome)), Err)
 }
 
 /// The exit status: a failure of this program counts more than that of the program of `--run`, which the result has.
 fn final_status(of_command: u8, outcome: &ServerOutcome) -> u8 {
-    let own_failure = outcome.statistics.panics > 0 || outcome.close_error.is_some();
-    if own_failure { status::HOST_LACKS } else { of_command }
+    if own_failure(outcome).is_some() { status::HOST_LACKS } else { of_command }
+}
+
+/// Why the server itself failed, if it did. A request that its store failed has been answered with an error.
+fn own_failure(outcome: &ServerOutcome) -> Option<String> {
+    let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
+    let panics = outcome.statistics.panics;
+    close.or_else(|| (panics > 0).then(|| format!("{panics} connections ended by a defect of chronodisk")))
 }
 
 fn announce(arguments: &Arguments, addresses: &[Address]) {
@@ -527,7 +533,7 @@ fn keep(
     addresses: &[Address],
     outcome: &ServerOutcome,
     gathered: &Gathered,
-    status: u8,
+    ending: Ending,
 ) -> Result<(), Failure> {
     let Keeping { arguments, recorded, device, block_device, directory, started_at, shadow } = keeping;
     let command = arguments.run.iter().map(|command| command.to_string_lossy().into_owned()).collect();
@@ -542,9 +548,15 @@ fn keep(
         summary: state.summary.finish(),
         lateness_unstolen: state.summary.lateness_unstolen(),
         command,
-        status,
+        status: ending.status,
         shadow,
     });
+    result.failure = own_failure(outcome);
+    result.ended_by = match (&result.failure, ending.by_signal) {
+        (Some(_), _) => EndedBy::Chronodisk,
+        (None, true) => EndedBy::Signal,
+        (None, false) => EndedBy::Command,
+    };
     drop(state);
     (result.options_given, result.options) = (recorded.given(), recorded.all());
     result.labels = arguments.labels.labels();

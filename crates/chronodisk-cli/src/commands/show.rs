@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::commands::compare;
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, runs, stored};
+use crate::{output, quantity, runs, stored};
 
 /// Prints the summary of a kept run once more
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub struct Arguments {
     run: String,
 
     /// Plots run times and distribution of service times to this file (default: plot.svg beside the result)
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file, num_args = 0..=1)]
     plot: Option<Option<PathBuf>>,
 
     /// Prints the whole result as JSON on standard output

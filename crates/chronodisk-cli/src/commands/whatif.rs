@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, CommandScope, Disk};
-use chronodisk_report::plot_curves;
+use chronodisk_report::{EndedBy, plot_curves};
 use chronodisk_sim::Nanos;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -18,7 +18,7 @@ use self::factors::{Factor, Factors};
 use self::result::{Observed, Spread, WhatIf, expect_believable};
 use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
-use crate::native_run::{DeviceArguments, Interruption, Launch, NativeRun, Ran, failure};
+use crate::native_run::{DeviceArguments, Interruption, Launch, NativeRun, Ran, failure, own_failure};
 use crate::{output, quantity};
 
 /// Predicts a program's run time on a device that is R times as fast
@@ -92,7 +92,7 @@ pub struct Arguments {
     reps: u32,
 
     /// Plots the predictions with their bands, and what was measured, against R, to this SVG file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Prints the result as JSON on standard output; CMD's output goes to standard error
@@ -132,10 +132,12 @@ impl Subject {
     }
 }
 
-/// A run that ended in a way that leaves no result.
+/// A run that ended in a way that leaves no prediction.
 enum Stop {
-    /// With this status: CMD's own, or that of an interruption.
-    With(u8),
+    /// CMD, with this status.
+    Command(u8),
+    /// A signal; the status is CMD's or says which.
+    Asked(u8),
     Failure(Failure),
 }
 
@@ -158,6 +160,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         (None, None) => unreachable!("one of both is required"),
     };
     // Refused now, not after the first runs.
+    arguments.plot.as_deref().map(output::expect_place).transpose()?;
     let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
@@ -172,24 +175,37 @@ pub fn execute(arguments: Arguments) -> Outcome {
     };
     let mut result = WhatIf::new(&subject.name(), speed, &arguments.command, &factors);
     for rep in 0..arguments.reps {
-        match runs.repetition(rep, &subject, &factors, &twins, &mut result) {
-            Ok(()) => {}
-            Err(Stop::With(status)) => return Ok(status),
-            Err(Stop::Failure(failure)) if runs.done > 0 => return Err(failure.after_start()),
-            Err(Stop::Failure(failure)) => return Err(failure),
+        if let Err(stop) = runs.repetition(rep, &subject, &factors, &twins, &mut result) {
+            if runs.done == 0 {
+                return stop.outcome();
+            }
+            result.stop(&stop);
+            if arguments.json {
+                output::json(&result).map_err(Failure::after_start)?;
+            }
+            return stop.outcome().map_err(Failure::after_start);
         }
     }
     result.finish();
     output::note(result.render().trim_end());
+    if arguments.json {
+        output::json(&result).map_err(Failure::after_start)?;
+    }
     if let Some(path) = &arguments.plot {
         plot_curves(path, "R", "run time in s", &result.curves())
             .map_err(|error| Failure::host(error).after_start())?;
         output::note(format_args!("plot: {}", path.display()));
     }
-    if arguments.json {
-        output::json(&result).map_err(Failure::after_start)?;
-    }
     Ok(status::FINE)
+}
+
+impl Stop {
+    fn outcome(self) -> Outcome {
+        match self {
+            Stop::Command(status) | Stop::Asked(status) => Ok(status),
+            Stop::Failure(failure) => Err(failure),
+        }
+    }
 }
 
 impl Arguments {
@@ -313,7 +329,7 @@ impl Runs<'_> {
         };
         let ran = match ran {
             Ok(ran) => ran,
-            Err(_) if self.interruption.came() => return Err(Stop::With(status::INTERRUPTED)),
+            Err(_) if self.interruption.came() => return Err(Stop::Asked(self.interruption.status())),
             Err(failure) => return Err(failure.into()),
         };
         self.done += 1;
@@ -321,9 +337,13 @@ impl Runs<'_> {
         if let Some(failure) = failure {
             return Err(Stop::Failure(failure.after_start()));
         }
-        if status != status::FINE || asked_to_end {
+        if asked_to_end {
+            output::note("no prediction: a signal asked for the end");
+            return Err(Stop::Asked(if status == status::FINE { self.interruption.status() } else { status }));
+        }
+        if status != status::FINE {
             output::note(format_args!("no prediction: the command ended with status {status}"));
-            return Err(Stop::With(status));
+            return Err(Stop::Command(status));
         }
         Ok(Finished { elapsed: until.saturating_sub(from), observation })
     }
@@ -333,8 +353,8 @@ impl Runs<'_> {
         let done = run.on_device(&mut server, predictions);
         let outcome = server.stop();
         let mut ran = done?.ran;
-        if outcome.statistics.panics > 0 || outcome.close_error.is_some() {
-            ran.failure.get_or_insert_with(|| Failure::host("the device failed"));
+        if ran.failure.is_none() {
+            ran.failure = own_failure(&outcome);
         }
         Ok(ran)
     }
@@ -367,6 +387,17 @@ impl Finished {
 }
 
 impl WhatIf {
+    /// The runs ended before there was a prediction.
+    fn stop(&mut self, stop: &Stop) {
+        let (ended_by, status, failure) = match stop {
+            Stop::Command(status) => (EndedBy::Command, *status, None),
+            Stop::Asked(status) => (EndedBy::Signal, *status, None),
+            Stop::Failure(failure) => (EndedBy::Chronodisk, status::OWN_FAILURE, Some(failure.to_string())),
+        };
+        (self.ended_by, self.exit_status, self.failure) = (ended_by, status, failure);
+        self.results.clear();
+    }
+
     /// Adds what an observed run says, to the results from this one on.
     fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
         let observation =

@@ -41,6 +41,24 @@ fn whoever_can_reach_the_device_from_elsewhere_must_show_a_certificate() {
 }
 
 #[test]
+fn the_result_says_what_ended_the_server() {
+    let place = TestFolder::new();
+    let ended_by = |output: &[u8]| -> (serde_json::Value, serde_json::Value) {
+        let json: serde_json::Value = serde_json::from_slice(output).unwrap();
+        (json["ended_by"].clone(), json["failure"].clone())
+    };
+    let serving = place.serve(&["--device", "null", "--json"]);
+    serving.signal(libc::SIGTERM);
+    let output = serving.end();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(ended_by(&output.stdout), ("signal".into(), serde_json::Value::Null));
+    let run = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:s", "--json", "--run", "exit 4"];
+    let output = place.run(&run);
+    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
+    assert_eq!(ended_by(&output.stdout), ("command".into(), serde_json::Value::Null));
+}
+
+#[test]
 fn a_second_server_leaves_the_pidfile_of_the_first() {
     let place = TestFolder::new();
     let first = place.serve(&["--device", "null"]);

@@ -31,11 +31,14 @@ impl Journal {
     pub fn create(path: &Path) -> Result<Self, NativeError> {
         let failed = |source| failure(path, source);
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(failed)?;
-        let window = window(&file, 0).map_err(failed)?;
-        let mut journal = Journal { path: path.to_owned(), file, window, begin: 0, end: 0, entry: Vec::new() };
-        journal.entry.extend_from_slice(MAGIC);
-        journal.put()?;
-        Ok(journal)
+        let begun = window(&file, 0).map_err(failed).and_then(|window| {
+            let mut journal = Journal { path: path.to_owned(), file, window, begin: 0, end: 0, entry: Vec::new() };
+            journal.entry.extend_from_slice(MAGIC);
+            journal.put()?;
+            Ok(journal)
+        });
+        // One that has nothing yet is not what a killed recorder leaves.
+        begun.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 
     pub fn append(&mut self, entry: &Entry) -> Result<(), NativeError> {

@@ -63,7 +63,7 @@ impl RecordedCalls {
             Ok(trace) => trace,
             // The run says why.
             Err(RecordingError::NothingBegan) => return outcome,
-            Err(error) => return outcome.and_then(|_| Err(Failure::host(&error).after_start())),
+            Err(error) => return both(outcome, Failure::host(&error).after_start()),
         };
         trace.header.free_computing = self.free_computing;
         trace.header.file_system_uuid.clone_from(&self.file_system_uuid);
@@ -76,6 +76,17 @@ impl RecordedCalls {
                 output::note(format_args!("warning: the trace is incomplete: {missing}"));
             }
         }
-        outcome.and_then(|status| written.map(|()| status).map_err(|error| Failure::host(error).after_start()))
+        match written {
+            Ok(()) => outcome,
+            Err(error) => both(outcome, Failure::host(error).after_start()),
+        }
     }
+}
+
+/// The trace's failure as well as the run's own, if it has failed: one is returned, which shows it.
+fn both(outcome: Outcome, of_trace: Failure) -> Outcome {
+    if let Err(failure) = outcome {
+        output::failure(failure);
+    }
+    Err(of_trace)
 }

@@ -58,13 +58,21 @@ pub fn captive(
     shell.spawn().map_err(|error| Failure::host(format!("can't start a shell: {error}")))
 }
 
-/// Waits for a signal, or for the child's end, and tells the exit status that this means. Calls
-/// `every_second` meanwhile, if there is something to call.
+/// What ended a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// The exit status that this means.
+    pub status: u8,
+    /// It was a signal, not the end of the program of `--run`.
+    pub by_signal: bool,
+}
+
+/// Waits for a signal, or for the child's end. Calls `every_second` meanwhile, if there is something to call.
 pub fn wait(
     mut signals: UnixStream,
     child: Option<Child>,
     mut every_second: Option<&mut dyn FnMut()>,
-) -> Result<u8, Failure> {
+) -> Result<Ending, Failure> {
     let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
     let (mut news, tell) = UnixStream::pair().map_err(failed)?;
     news.set_read_timeout(every_second.is_some().then_some(Duration::from_secs(1))).map_err(failed)?;
@@ -92,7 +100,7 @@ pub fn wait(
             Ok(_) => {
                 let status = waiting.map(thread::JoinHandle::join);
                 return match status {
-                    Some(Ok(Ok(status))) => Ok(exit_status(status)),
+                    Some(Ok(Ok(status))) => Ok(Ending { status: exit_status(status), by_signal: false }),
                     _ => Err(Failure::host("can't wait for the command")),
                 };
             }
@@ -112,10 +120,10 @@ pub fn wait(
         let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
         let status = waiting.map(thread::JoinHandle::join);
         if let Some(Ok(Ok(status))) = status {
-            return Ok(exit_status(status));
+            return Ok(Ending { status: exit_status(status), by_signal: true });
         }
     }
-    Ok(status::FINE)
+    Ok(Ending { status: status::FINE, by_signal: true })
 }
 
 /// As a shell has it: 128 and the signal's number if one ended the process.

@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
-use chronodisk_report::write_calls;
+use chronodisk_report::{EndedBy, write_calls};
 use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
 use clap::Args;
 use serde::Serialize;
@@ -57,6 +57,7 @@ const SCHEMA: &str = "chronodisk.recording/1";
 #[derive(Serialize)]
 struct Report<'a> {
     schema: &'static str,
+    ended_by: EndedBy,
     status: u8,
     calls: usize,
     tasks: usize,
@@ -107,7 +108,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     write_calls(&arguments.output, &trace).map_err(|error| kept(Failure::host(error), &journal).after_start())?;
     // What it has is in the trace.
     let _ = fs::remove_file(&journal);
-    report(arguments, &trace, &statistics)?;
+    report(arguments, &trace, &statistics).map_err(Failure::after_start)?;
     Ok(statistics.status)
 }
 
@@ -158,6 +159,7 @@ fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummar
     if arguments.json {
         output::json(&Report {
             schema: SCHEMA,
+            ended_by: EndedBy::Command,
             status: statistics.status,
             calls: trace.records.len(),
             tasks: tasks(trace),

@@ -37,7 +37,7 @@ pub struct Arguments {
     seed: u64,
 
     /// Plots arrivals over time and cache hits to this file
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 
     /// Prints the result as JSON on standard output

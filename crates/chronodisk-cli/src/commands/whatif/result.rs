@@ -6,7 +6,7 @@ use std::fmt::Write;
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::Prediction;
 use chronodisk_native::Observation;
-use chronodisk_report::{Curve, CurvePoint};
+use chronodisk_report::{Curve, CurvePoint, EndedBy};
 use chronodisk_sim::Nanos;
 use serde::Serialize;
 
@@ -40,6 +40,12 @@ pub struct WhatIf {
     pub results: Vec<WhatIfResult>,
     /// What a reader of the figures should know.
     pub warnings: Vec<String>,
+    /// What ended the runs. Unless that is the command, with status 0, there are no predictions.
+    pub ended_by: EndedBy,
+    /// Exit status of the command, or the one that tells which signal asked for the end.
+    pub exit_status: u8,
+    /// How Chronodisk failed, if it did.
+    pub failure: Option<String>,
 }
 
 /// The prediction for one R.
@@ -228,6 +234,9 @@ impl WhatIf {
             load: [load(), None],
             results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
             warnings: Vec::new(),
+            ended_by: EndedBy::Command,
+            exit_status: 0,
+            failure: None,
         }
     }
 
