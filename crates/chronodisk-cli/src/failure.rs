@@ -1,6 +1,7 @@
 //! What the command says, and with which status it ends, when it can't do what was asked.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use miette::{Diagnostic, LabeledSpan, SourceCode};
 
@@ -18,6 +19,18 @@ pub mod status {
     pub const OWN_FAILURE: u8 = 125;
     /// Interrupted from the terminal: 128 + SIGINT, as shells expect it.
     pub const INTERRUPTED: u8 = 130;
+}
+
+static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);
+
+/// From now on a defect of Chronodisk's has the status that no CMD has.
+pub fn command_began() {
+    COMMAND_BEGAN.store(true, Ordering::Relaxed);
+}
+
+/// The exit status after a panic.
+pub fn status_of_defect() -> u8 {
+    if COMMAND_BEGAN.load(Ordering::Relaxed) { status::OWN_FAILURE } else { status::HOST_LACKS }
 }
 
 /// A sentence for the user, what to do about it, and the exit status.

@@ -29,6 +29,7 @@ mod stored;
 mod suggest;
 mod version;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -64,12 +65,16 @@ fn main() -> ExitCode {
     let command = cli::command();
     let matches = command.clone().get_matches();
     let options = options::CommandOptions::innermost(&command, &matches);
-    match cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).execute(options) {
-        Ok(status) => ExitCode::from(status),
-        Err(failure) => {
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    // A defect says where it is by itself; its status is that of any other failure of ours.
+    let done = panic::catch_unwind(AssertUnwindSafe(|| cli.execute(options)));
+    match done {
+        Ok(Ok(status)) => ExitCode::from(status),
+        Ok(Err(failure)) => {
             let status = failure.status();
             output::failure(failure);
             ExitCode::from(status)
         }
+        Err(_) => ExitCode::from(failure::status_of_defect()),
     }
 }

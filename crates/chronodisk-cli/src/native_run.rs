@@ -299,6 +299,7 @@ impl Launch<'_> {
                 return Ok(Ran { status, from: now, until: now, failure: None, asked_to_end: false, observation });
             }
         };
+        crate::failure::command_began();
         let mut ran = Ran {
             status: status::OWN_FAILURE,
             from: program.began(),

@@ -61,7 +61,7 @@ fn parts_at_the_same_time_give_equal_bytes() {
     for child in children {
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && told.contains("8 cells of this part, 0 of them from earlier"), "{told}");
+        assert!(output.status.success() && told.contains("8 cells, 0 of them from earlier"), "{told}");
         assert!(output.stdout.is_empty());
     }
     assert_eq!(cells(folder, "parts"), 24);

@@ -96,11 +96,12 @@ impl<'a> Program<'a> {
         let child = match starter.spawn() {
             Ok(child) => child,
             Err(reason) => {
-                let status = match reason.kind() {
-                    io::ErrorKind::NotFound => 127,
-                    io::ErrorKind::PermissionDenied => 126,
-                    _ => return Err(reason).doing(DOING),
-                };
+                // The instant was told by the last step before CMD, so what failed then is CMD itself.
+                drop(starter);
+                if rustix::io::read(&times, &mut [0; 8]) != Ok(8) {
+                    return Err(reason).doing(DOING);
+                }
+                let status = if reason.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
                 return Ok(Start::Refused { status, reason });
             }
         };

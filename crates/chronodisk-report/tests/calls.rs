@@ -1,10 +1,12 @@
 //! Traces of system calls as files: what is written is read, and damage is an error.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use chronodisk_report::{ReportError, read_calls, write_calls};
 use chronodisk_sim::Nanos;
-use chronodisk_trace::calls::{CallRecord, CallTrace, Clock, Header, StartState};
+use chronodisk_trace::calls::{CallRecord, CallTrace, Clock, Header, StartState, groups};
 use proptest::prelude::*;
 
 fn trace(records: Vec<CallRecord>) -> CallTrace {
@@ -81,4 +83,33 @@ fn a_trace_that_could_not_be_recorded_is_not_written() {
     assert!(matches!(error, ReportError::Column { column: "task", row: Some(0), .. }), "{error}");
     assert!(error.to_string().contains("calls.parquet"), "{error}");
     assert!(!file.exists());
+}
+
+/// In the committed trace of the case study, user N works in /mnt/uN and below it.
+#[test]
+fn the_groups_of_the_committed_trace_are_its_users() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulation_1994/users.calls");
+    let trace = read_calls(&file).unwrap();
+    let found = groups(&trace).unwrap();
+    assert_eq!(found.groups.len(), 20);
+    let group_of: BTreeMap<u32, usize> = found
+        .groups
+        .iter()
+        .enumerate()
+        .flat_map(|(group, tasks)| tasks.iter().map(move |task| (*task, group)))
+        .collect();
+    let mut users: BTreeMap<usize, BTreeSet<String>> = BTreeMap::new();
+    for record in &trace.records {
+        let Some(group) = group_of.get(&record.task) else { continue };
+        for path in [&record.path, &record.path_2].into_iter().flatten() {
+            let path = String::from_utf8_lossy(path);
+            let user = path.trim_start_matches("/mnt/").split('/').next().unwrap_or_default();
+            if user.strip_prefix('u').is_some_and(|number| number.parse::<u32>().is_ok()) {
+                users.entry(*group).or_default().insert(user.to_owned());
+            }
+        }
+    }
+    assert!(users.values().all(|names| names.len() == 1), "{users:?}");
+    assert_eq!(users.len(), 20);
+    assert_eq!(users.values().flatten().collect::<BTreeSet<_>>().len(), 20);
 }

@@ -514,7 +514,10 @@ fn repeat(
             return run;
         }
         let outcome = chronodisk_guest::run(&options, &mut |event| {
-            run.command_began |= event == RunEvent::Stage(Stage::Command);
+            if event == RunEvent::Stage(Stage::Command) {
+                run.command_began = true;
+                crate::failure::command_began();
+            }
             status.saw(event);
         });
         status.clear();

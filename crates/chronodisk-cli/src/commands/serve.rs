@@ -309,7 +309,9 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         figures => line.say(figures),
     };
     let wanted = arguments.stats || line.is_shown();
-    let ending = ending::wait(signals, child, wanted.then_some(&mut show as &mut dyn FnMut()))?;
+    let waited = ending::wait(signals, child, wanted.then_some(&mut show as &mut dyn FnMut()));
+    // What was served is kept also if that failed.
+    let ending = *waited.as_ref().unwrap_or(&Ending { status: status::HOST_LACKS, by_signal: true });
     line.clear();
     // The block device goes before the server that it needs.
     drop((pidfile, metrics, attachment));
@@ -337,7 +339,8 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     let kept = keep(keeping, &addresses, &outcome, &gathered, ending);
     drop(unused);
     // One is returned, which shows it; the others are shown here.
-    let mut failures: Vec<Failure> = [logged, compared, kept].into_iter().filter_map(Result::err).collect();
+    let mut failures: Vec<Failure> =
+        [waited.map(drop), logged, compared, kept].into_iter().filter_map(Result::err).collect();
     let last = failures.pop();
     failures.into_iter().for_each(output::failure);
     last.map_or_else(|| Ok(final_status(ending.status, &outcome)), Err)

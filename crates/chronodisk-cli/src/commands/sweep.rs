@@ -147,7 +147,7 @@ fn end_part(arguments: &Arguments, found: &[Option<Done>], total: usize, there: 
         return Ok(status::INTERRUPTED);
     }
     let directory = arguments.output.display();
-    output::note(format_args!("{total} cells of this part, {there} of them from earlier: {directory}"));
+    output::note(format_args!("this part is done: {total} cells, {there} of them from earlier: {directory}"));
     let failed = done.iter().filter(|done| done.status != 0).count();
     if failed > 0 {
         output::note(format_args!("{failed} of {total} cells failed; the same command runs them again"));

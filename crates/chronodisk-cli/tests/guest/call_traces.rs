@@ -21,7 +21,7 @@ struct Recorded {
     calls: CallTrace,
 }
 
-fn log_of(directory: &Path) -> Vec<RequestRecord> {
+pub fn log_of(directory: &Path) -> Vec<RequestRecord> {
     read_log(&directory.join("requests-0.parquet")).unwrap()
 }
 

@@ -4,8 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use chronodisk_sim::Op;
 use serde_json::Value;
 
+use super::call_traces::log_of;
+use super::exact::exact;
 use super::support::{Chronodisk, text};
 
 /// A device whose guest makes its file system quickly.
@@ -193,6 +196,35 @@ fn a_snapshot_is_read_like_the_full_image_and_stays_as_it_is() {
     let wrong = chronodisk.run("wd-zn540", &["--snapshot", snapshot], &["true"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("no file system that is known"), "{}", text(&wrong.stderr));
+}
+
+/// On the exact clock, computing free: the same requests at the same instants.
+#[test]
+fn a_snapshot_is_read_in_the_time_of_the_full_image() {
+    let Some(chronodisk) = exact() else { return };
+    let (full, snapshot) = (chronodisk.path("full.img"), chronodisk.path("snapshot"));
+    if image(&full).is_none() {
+        println!("SKIPPED: no mkfs.ext4 here");
+        return;
+    }
+    let (full, snapshot) = (full.to_str().unwrap(), snapshot.to_str().unwrap());
+    expect(chronodisk.command(&["trace", "snapshot", full, "-o", snapshot]).output().unwrap());
+    // Large and sequential, small and scattered, and metadata alone.
+    let script = "cat /mnt/folder/file >/dev/null; dd if=/mnt/other of=/dev/null bs=4k skip=7 count=1 status=none; \
+                  ls -lR /mnt >/dev/null";
+    let run = |name: &str, flags: &[&str]| {
+        let output = chronodisk.path(name);
+        let common = ["--capacity", "100MiB", "--clock", "exact", "--mount-options", "ro,noload"];
+        let flags = [&common[..], &["--output", output.to_str().unwrap()], flags].concat();
+        let result = chronodisk.run_json("cheetah-9lp", &flags, &["sh", "-c", script]);
+        let window = &result["reps"][0]["run_time_ns"];
+        let log = log_of(&output);
+        assert!(log.iter().any(|record| record.op == Op::Read), "nothing was read");
+        let instants: Vec<_> =
+            log.iter().map(|record| (record.op, record.lba, record.sectors, record.arrival, record.due)).collect();
+        (window.clone(), instants)
+    };
+    assert_eq!(run("on-snapshot", &["--snapshot", snapshot]), run("on-image", &["--fs", "existing", "--store", full]));
 }
 
 #[test]
