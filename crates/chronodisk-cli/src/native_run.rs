@@ -26,7 +26,7 @@ use clap::Args;
 use crate::device::{self, Device};
 use crate::failure::{Failure, status};
 use crate::native_result::settings_of;
-use crate::run_result::host_memory_bytes;
+use crate::run_result::{host_memory_bytes, server_failure};
 use crate::{output, quantity};
 
 /// How the block device and its file system are made, but for the device's name.
@@ -179,15 +179,14 @@ pub struct Ran {
     pub observation: Option<Observation>,
 }
 
-/// Why a run whose command has ended is a failure of Chronodisk's own, if the server knows of one.
+/// Why a run whose command has ended is a failure of Chronodisk's own, if the server knows of one. A command that got
+/// an error instead of its bytes is one, too.
 pub fn own_failure(outcome: &ServerOutcome) -> Option<Failure> {
     let statistics = &outcome.statistics;
     let first = statistics.first_store_error.as_deref().unwrap_or("no reason was given");
-    let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
     let store = (statistics.store_errors > 0)
         .then(|| format!("the store failed {} requests of the device: {first}", statistics.store_errors));
-    let panic = (statistics.panics > 0).then(|| "the device failed; the warnings say how".to_owned());
-    close.or(store).or(panic).map(Failure::host)
+    server_failure(outcome).or(store).map(Failure::host)
 }
 
 /// A server of a fresh device.

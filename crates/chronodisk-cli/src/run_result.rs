@@ -430,6 +430,13 @@ pub fn own_failure(outcome: &RunOutcome) -> Option<String> {
     close.or(store).or(output)
 }
 
+/// Why a server itself failed, if it did. A request that its store failed has been answered with an error.
+pub fn server_failure(outcome: &ServerOutcome) -> Option<String> {
+    let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
+    let panics = outcome.statistics.panics;
+    close.or_else(|| (panics > 0).then(|| format!("{panics} connections ended by a defect of chronodisk")))
+}
+
 /// What a reader of the figures should know of this repetition.
 fn warnings(outcome: &RunOutcome) -> Vec<String> {
     let backend = &outcome.backend;

@@ -35,7 +35,7 @@ use crate::labels::LabelArguments;
 use crate::native_result::settings_of;
 use crate::native_run;
 use crate::options::CommandOptions;
-use crate::run_result::{Served, served};
+use crate::run_result::{Served, served, server_failure};
 use crate::squash::SquashArguments;
 use crate::status_line::StatusLine;
 use crate::{output, quantity, runs, stored};
@@ -348,14 +348,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
 
 /// The exit status: a failure of this program counts more than that of the program of `--run`, which the result has.
 fn final_status(of_command: u8, outcome: &ServerOutcome) -> u8 {
-    if own_failure(outcome).is_some() { status::HOST_LACKS } else { of_command }
-}
-
-/// Why the server itself failed, if it did. A request that its store failed has been answered with an error.
-fn own_failure(outcome: &ServerOutcome) -> Option<String> {
-    let close = outcome.close_error.as_ref().map(|error| format!("bytes of the device may be lost: {error}"));
-    let panics = outcome.statistics.panics;
-    close.or_else(|| (panics > 0).then(|| format!("{panics} connections ended by a defect of chronodisk")))
+    if server_failure(outcome).is_some() { status::HOST_LACKS } else { of_command }
 }
 
 fn announce(arguments: &Arguments, addresses: &[Address]) {
@@ -554,7 +547,7 @@ fn keep(
         status: ending.status,
         shadow,
     });
-    result.failure = own_failure(outcome);
+    result.failure = server_failure(outcome);
     result.ended_by = match (&result.failure, ending.by_signal) {
         (Some(_), _) => EndedBy::Chronodisk,
         (None, true) => EndedBy::Signal,

@@ -94,10 +94,11 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
         jobs: arguments.jobs.map_or_else(|| jobs(&sweep), usize::from),
         part: arguments.part,
     };
-    if arguments.slurm {
-        return write_array_job(arguments, &sweep, &runner.executable);
-    }
+    let executable = runner.executable.clone();
     let plan = Plan::new(sweep, runner)?;
+    if arguments.slurm {
+        return write_array_job(arguments, &plan, &executable);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())
@@ -157,7 +158,7 @@ fn end_part(arguments: &Arguments, found: &[Option<Done>], total: usize, there: 
 }
 
 /// Writes the script of an array job, and says what to type.
-fn write_array_job(arguments: &Arguments, sweep: &Sweep, executable: &Path) -> Outcome {
+fn write_array_job(arguments: &Arguments, plan: &Plan, executable: &Path) -> Outcome {
     let working_directory =
         std::env::current_dir().map_err(|error| Failure::host(format!("can't find the working directory: {error}")))?;
     let directory = &arguments.output;
@@ -166,12 +167,10 @@ fn write_array_job(arguments: &Arguments, sweep: &Sweep, executable: &Path) -> O
         working_directory: &working_directory,
         file: &arguments.file,
         directory,
-        cells: sweep.cells().len(),
+        cells: plan.cells(),
         jobs: arguments.jobs,
-        exclusive: is_in_real_time(sweep),
+        exclusive: is_in_real_time(plan.sweep()),
     };
-    fs::create_dir_all(directory)
-        .map_err(|error| Failure::host(format!("can't create {}: {error}", directory.display())))?;
     let path = job.path();
     let mut file = AtomicFile::create(&path).map_err(Failure::host)?;
     file.write_all(job.script().as_bytes())

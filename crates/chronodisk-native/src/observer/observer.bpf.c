@@ -118,7 +118,7 @@ struct processor {
     // The thread that was interrupted by the completion, or made it.
     u32 completed_in;
     u32 in_timer;
-    // When the supervisor was last woken here; 0: it has not run since.
+    // When the supervisor was last woken by this processor; 0: never.
     u64 woken_ns;
     // The thread that it has preempted; 0: none.
     u32 preempted;
