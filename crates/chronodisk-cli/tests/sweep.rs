@@ -73,6 +73,11 @@ fn parts_at_the_same_time_give_equal_bytes() {
         let read = |sweep: &str| fs::read(folder.join(sweep).join(file)).unwrap();
         assert!(read("whole") == read("parts"), "{file}");
     }
+    let nameless = SWEEP.replace("constant-1ms", "nosuch");
+    fs::write(folder.join("n.toml"), nameless).unwrap();
+    let output = chronodisk(folder, &["sweep", "n.toml", "-o", "wrong", "--slurm"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("nosuch"), "{told}");
     for wrong in ["0/3", "4/3", "1/0", "1", "a/b", "-1/3"] {
         let output =
             chronodisk(folder, &["sweep", "s.toml", "-o", "wrong", &format!("--part={wrong}")]).output().unwrap();

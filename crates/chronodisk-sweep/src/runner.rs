@@ -124,6 +124,14 @@ impl Plan {
     /// If the directory can't be used, or a profile is wrong.
     pub fn new(sweep: Sweep, runner: Runner) -> Result<Self, SweepError> {
         let directory = &runner.directory;
+        // A sweep that is refused leaves nothing.
+        let executable = Executable::of(&runner.executable)?;
+        let mut contents = Contents::default();
+        let cells = sweep.cells();
+        let prepared: Vec<Prepared> = cells
+            .iter()
+            .map(|cell| cell.prepare(&sweep, directory, &runner.version, &mut contents))
+            .collect::<Result<_, _>>()?;
         for folder in [directory.clone(), directory.join("cells")] {
             fs::create_dir_all(&folder).map_err(|error| SweepError::io("create", &folder, &error))?;
         }
@@ -132,13 +140,6 @@ impl Plan {
         if runner.part.is_none() {
             remove_leftovers(directory);
         }
-        let executable = Executable::of(&runner.executable)?;
-        let mut contents = Contents::default();
-        let cells = sweep.cells();
-        let prepared: Vec<Prepared> = cells
-            .iter()
-            .map(|cell| cell.prepare(&sweep, directory, &runner.version, &mut contents))
-            .collect::<Result<_, _>>()?;
         for (digest, text) in prepared.iter().filter_map(|prepared| prepared.profile.as_ref()) {
             let file = profile_file(directory, digest);
             if !file.exists() {
