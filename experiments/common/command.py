@@ -98,7 +98,11 @@ def provenance() -> dict[str, Any]:
 def keep(name: str, result: dict[str, Any]) -> Path:
     """Write a result as JSON with its provenance, whole or not at all."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    result = {**result, "provenance": result.get("provenance", provenance())}
+    made = result.get("provenance", provenance())
+    repetitions = next((result[key] for key in ("repetitions", "reps", "rounds", "trials") if key in result), None)
+    if repetitions is not None:
+        made.setdefault("repetitions", repetitions)
+    result = {**result, "provenance": made}
     path = RESULTS / f"{name}.json"
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json_lines(result) + "\n")
