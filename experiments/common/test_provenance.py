@@ -2,6 +2,7 @@
 
 import json
 import unittest
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -20,7 +21,7 @@ class Results(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def write(self, name: str, result: dict[str, object]) -> str:
+    def write(self, name: str, result: Mapping[str, object]) -> str:
         """Write a result and return what stands for it."""
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps(result))
