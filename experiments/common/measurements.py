@@ -1,4 +1,5 @@
-"""Write `docs/measurements.md`: figures of the committed results, each beside its aim and its conditions.
+"""Write `docs/measurements.md`: figures of the committed results, each beside its aim and its conditions. Write the
+tables of other pages that `common.tables` makes of results.
 
 The page holds nothing that is not in a file of `experiments/results`. `--check` compares instead of writing, and
 refuses results that do not say how they were made.
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import provenance
+from common import provenance, tables
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = Path(__file__).parent.parent.parent / "docs/measurements.md"
@@ -424,12 +425,16 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare the page with the results, and write nothing")
     arguments = parser.parse_args()
     text = page()
+    with_tables = list(tables.pages())
     if not arguments.check:
-        PAGE.write_text(text)
+        for path, whole in [(PAGE, text), *with_tables]:
+            path.write_text(whole)
         return
     faults = [*provenance.faults(), *provenance.unmarked({**provenance.pages(), PAGE.name: text})]
     if PAGE.read_text() != text:
         faults.append("docs/measurements.md is not what the results say: make -C experiments measurements writes it")
+    differing = [path.name for path, whole in with_tables if path.read_text() != whole]
+    faults += [f"docs/{name}: a table is not what its result says; the same command writes it" for name in differing]
     if faults:
         sys.exit("\n".join(faults))
 

@@ -1,0 +1,300 @@
+"""Tables of figures in the pages of `docs/`, written from the files in `experiments/results`.
+
+A page has `<!-- table: NAME -->` and `<!-- end of table -->` around each of them. `python -m common.measurements`
+writes them with its own page, and its `--check` compares them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "results"
+DOCS = RESULTS.parent.parent / "docs"
+BLOCK = re.compile(r"<!-- table: (?P<name>[a-z0-9-]+) -->\n\n(?P<table>(?:.*\n)*?)\n<!-- end of table -->")
+
+Result = dict[str, Any]
+Row = list[str]
+
+
+def result(name: str) -> Result:
+    """Read a result."""
+    read: Result = json.loads((RESULTS / f"{name}.json").read_text())
+    return read
+
+
+def digits(value: float) -> str:
+    """Give two digits, or all before the point."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
+
+
+def share(value: float) -> str:
+    """Give a share in per cent, and nothing short of all as all."""
+    return f"{value:.0f}" if value in (0, 100) else f"{value:.1f}"
+
+
+def span(values: list[float], show: Callable[[float], str] = digits) -> str:
+    """Give the lowest and the highest, or the one that both are."""
+    low, high = show(min(values)), show(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+DEVICES = {
+    "constant-10ms": "10 ms",
+    "cheetah-9lp": "cheetah-9lp",
+    "cheetah-x15": "cheetah-x15",
+    "mems-g2": "mems-g2",
+    "constant-1ms": "1 ms",
+    "constant-100us": "100 µs",
+    "constant-20us": "20 µs",
+}
+
+
+def of_server(server: str, device: str, client: str, workload: str | None = None) -> list[Result]:
+    """Rows of the accuracy in real time, over the socket in the file system."""
+    wanted = {"server": server, "device": device, "client": client, "place": "local"}
+    rows = [row for row in result("real-time")["accuracy"] if wanted.items() <= row.items()]
+    return [row for row in rows if workload in (None, row["workload"])]
+
+
+def real_time_accuracy() -> Iterator[Row]:
+    """From the lowest to the highest of six workloads."""
+    yield ["device", "client", "mean abs. error, %", "under 2 %, % of requests", "lateness p50, µs", "p99, µs"] + [
+        "p99, CPU not stolen",
+        "stolen, % of requests",
+    ]
+    for device, title in DEVICES.items():
+        for client in ("spinning", "blocking"):
+            rows = of_server("chronodisk", device, client)
+            yield [
+                title,
+                client,
+                span([row["mean_absolute_error_percent"] for row in rows]),
+                span([row["under_2_percent"] for row in rows], share),
+                span([row["lateness_us"]["p50"] for row in rows], "{:.1f}".format),
+                span([row["lateness_us"]["p99"] for row in rows]),
+                span([row["lateness_unstolen_us"]["p99"] for row in rows]),
+                span([row["stolen_requests_percent"] for row in rows], "{:.1f}".format),
+            ]
+
+
+def real_time_peers() -> Iterator[Row]:
+    """Mean absolute errors of small random requests, of a spinning and a blocking client."""
+    servers = {
+        "chronodisk": "Chronodisk",
+        "nbdkit, delay filter": "nbdkit's delay filter",
+        "QEMU, latency of null-co": "QEMU, latency of its null device",
+        "QEMU, throttle filter": "QEMU's throttle filter",
+    }
+    yield ["device", *servers.values()]
+    for device in ("constant-10ms", "constant-1ms", "constant-100us"):
+        cells = []
+        for server in servers:
+            clients = [of_server(server, device, client, "random-small") for client in ("spinning", "blocking")]
+            shown = [digits(rows[0]["mean_absolute_error_percent"]) for rows in clients if rows]
+            cells.append(", ".join(shown) or "can't")
+        yield [DEVICES[device], *cells]
+
+
+def real_time_bare_loop() -> Iterator[Row]:
+    """99th percentiles of lateness beside those of a bare loop."""
+    yield ["device", "spinning, ours", "bare", "blocking, ours", "bare"]
+    for device in ("constant-10ms", "constant-1ms", "constant-100us"):
+        cells = []
+        for client in ("spinning", "blocking"):
+            ours = of_server("chronodisk", device, client, "random-small")[0]
+            bare = of_server("bare loop", device, client, "random-small")[0]
+            without = digits(ours["lateness_unstolen_us"]["p99"])
+            cells += [f"{digits(ours['lateness_us']['p99'])} ({without})", digits(bare["lateness_us"]["p99"])]
+        yield [DEVICES[device], *cells]
+
+
+def working_set() -> Iterator[Row]:
+    """Late requests, and the 99th percentile of lateness."""
+    stores = {
+        "in memory": "all in memory",
+        "overflow": "overflow",
+        "overflow, preloaded": "overflow, preloaded",
+    }
+    yield ["device", *stores.values()]
+    rows = result("working-set")["rows"]
+    for device in dict.fromkeys(row["device"] for row in rows):
+        of_store = {row["store"]: row for row in rows if row["device"] == device}
+        cells = [
+            f"{of_store[store]['late_percent']:.1f} %, {of_store[store]['lateness_us']['p99']:.0f} µs"
+            for store in stores
+        ]
+        yield [DEVICES[device], *cells]
+
+
+def ssd_live() -> Iterator[Row]:
+    """A drive, its simulation, and the model under a guest."""
+    yield ["depth", "mean: drive", "simulated", "live, device", "live, as fio saw it", "p99: drive", "simulated"] + [
+        "live, device",
+        "requests/s: drive",
+        "live",
+    ]
+    for point in result("ssd-live")["points"]:
+        drive, simulated, live = point["measured"], point["simulated"], point["live"]
+        means = [drive["mean_us"], simulated["mean_us"], live["device"]["mean_us"], live["fio"]["mean_us"]]
+        tails = [drive["p99_us"], simulated["p99_us"], live["device"]["p99_us"]]
+        rates = [drive["iops"], live["fio"]["iops"]]
+        times = [f"{value:.1f}" for value in means + tails]
+        yield [str(point["depth"]), *times, *(f"{value:,.0f}" for value in rates)]
+
+
+def ssd_programs() -> Iterator[Row]:
+    """Run times with their deviation, and mean service times."""
+    titles = {
+        "intel-p4800x": "Optane P4800X",
+        "wd-zn540": "Ultrastar ZN540",
+        "samsung-970-pro": "970 PRO",
+        "nearline-20tb": "20 TB disk",
+        "null": "no device time",
+    }
+    programs = result("ssd-programs")["programs"]
+    names = {"postmark": "PostMark", "sqlite": "SQLite"}
+    yield ["device", *(names.get(program["name"], program["name"]) for program in programs)]
+    for device, title in titles.items():
+        cells = []
+        for program in programs:
+            row = next(row for row in program["rows"] if row["device"] == device)
+            time = f"{row['mean_s']:.3g} ± {row['deviation_s']:.2g}"
+            cells.append(time if device == "null" else f"{time} ({digits(row['mean_service_us'] / 1e3)} ms)")
+        yield [title, *cells]
+
+
+def david_table2() -> Iterator[Row]:
+    """Savings and effects on timing."""
+    yield ["", "workload", "full, MB", "squashed, MB", "savings, %", "paper's", "run time, s", "difference, %"] + [
+        "paper's",
+        "requests",
+        "logs",
+    ]
+
+    def given(value: float | None, shape: str) -> str:
+        return "" if value is None else format(value, shape)
+
+    for row in result("david-table2")["rows"]:
+        sizes = [None if row[key] is None else row[key] / 1e6 for key in ("full_bytes", "squashed_bytes")]
+        difference = row["error_percent"]
+        yield [
+            row["file_system"],
+            row["workload"],
+            *(given(size, ",.1f") for size in sizes),
+            given(row["savings_percent"], ".2f"),
+            given(row["paper_savings_percent"], ".2f"),
+            f"{row['full_seconds']:.3f}",
+            "0" if difference == 0 else f"{difference:+.1f}",
+            given(row["paper_error_percent"], "+.2f"),
+            f"{row['requests']:,}",
+            row["logs"],
+        ]
+
+
+def call_traces_same() -> Iterator[Row]:
+    """Replays on the device and file system of the recording."""
+    yield [
+        "program",
+        "file system",
+        "calls",
+        "tasks",
+        "requests",
+        "equal requests",
+        "equal 4 KiB blocks",
+        "run time",
+    ] + ["replay's error"]
+    for row in result("call-traces")["same"]:
+        counts = [row[key] for key in ("calls", "tasks", "requests")]
+        yield [
+            row["title"],
+            row["file_system"],
+            *(f"{count:,}" for count in counts),
+            f"{row['requests_equal_percent']:.1f} %",
+            f"{row['blocks_equal_percent']:.2f} %",
+            f"{row['run_time_s']:.3f} s",
+            f"{row['run_time_off_percent'] + 0:.3f} %",
+        ]
+
+
+def call_traces_across() -> Iterator[Row]:
+    """Errors of replays on other devices and file systems, in per cent."""
+    traces = result("call-traces")
+    titles = {row["program"]: row["title"] for row in traces["same"]}
+    places = list(dict.fromkeys((row["device"], row["file_system"]) for row in traces["across"]))
+    yield ["program", *(f"{device}, {file_system}" for device, file_system in places)]
+    for program in dict.fromkeys(row["program"] for row in traces["across"]):
+        errors = {
+            (row["device"], row["file_system"]): row["replay_off_percent"]
+            for row in traces["across"]
+            if row["program"] == program
+        }
+        yield [titles[program], *(f"{errors[place] + 0:.2f}" if place in errors else "" for place in places)]
+
+
+def host_kernel() -> Iterator[Row]:
+    """Blocks that ext4 writes in a guest and on the host."""
+    yield ["program", "guest and host", "host, twice"]
+    for row in result("host-kernel")["rows"]:
+        shares = [row["equal_percent"], row["two_host_runs_equal_percent"]]
+        yield [row["title"], *(f"{share:.1f} %" for share in shares)]
+
+
+def figure_3_of_1994() -> Iterator[Row]:
+    """Throughput against the speed of the processor."""
+    curves = result("simulation-1994")["figure_3"]
+    yield ["speed", *(f"{point['speed']:g}" for point in curves["plain"])]
+    yield ["disk alone", *(f"{point['mb_per_s']:.3f}" for point in curves["plain"])]
+    yield ["its utilisation", *(f"{point['utilisation']:.2f}" for point in curves["plain"])]
+    yield ["with 256 KiB", *(f"{point['mb_per_s']:.3f}" for point in curves["nonvolatile"])]
+
+
+#: What makes the rows of each table, its head first.
+TABLES: dict[str, Callable[[], Iterator[Row]]] = {
+    "real-time-accuracy": real_time_accuracy,
+    "real-time-peers": real_time_peers,
+    "real-time-bare-loop": real_time_bare_loop,
+    "working-set": working_set,
+    "ssd-live": ssd_live,
+    "ssd-programs": ssd_programs,
+    "david-table2": david_table2,
+    "call-traces-same": call_traces_same,
+    "call-traces-across": call_traces_across,
+    "host-kernel": host_kernel,
+    "simulation-1994-figure-3": figure_3_of_1994,
+}
+
+
+def table(name: str) -> str:
+    """Write a table."""
+    head, *rows = TABLES[name]()
+    lines = [head, ["---"] * len(head), *rows]
+    text = "".join("".join(f"| {cell} " if cell else "| " for cell in line) + "|\n" for line in lines)
+    return text.replace("| --- ", "|---")
+
+
+def written(text: str) -> str:
+    """Give a page with its tables anew."""
+    return BLOCK.sub(
+        lambda block: f"<!-- table: {block['name']} -->\n\n{table(block['name'])}\n<!-- end of table -->", text
+    )
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Give the pages that have tables, each with what it should say."""
+    missing = set(TABLES)
+    for path in sorted(DOCS.glob("*.md")):
+        text = path.read_text()
+        names = {block["name"] for block in BLOCK.finditer(text)}
+        if text.count("<!-- table:") != len(names):
+            raise ValueError(f"{path.name}: a table without its end, or one that is there twice")
+        missing -= names
+        if names:
+            yield path, written(text)
+    if missing:
+        raise ValueError(f"no page has the tables {', '.join(sorted(missing))}")
