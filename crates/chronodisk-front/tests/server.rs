@@ -450,6 +450,32 @@ fn what_waits_for_the_hosts_disk_holds_up_nothing_else() {
     }
 }
 
+/// Helpers may be done with a client's last request while its thread still hands over the others.
+#[test]
+fn a_client_that_is_alone_never_waits_for_completions_that_are_due() {
+    const ROUNDS: usize = 100;
+    for batch in [1, 4, 64] {
+        let bytes = Arc::new(Mutex::new(RamStore::new(CAPACITY_BYTES, 2 * CAPACITY_BYTES)));
+        let store = Slow { bytes, busy: Arc::default(), patient: false };
+        let options = ServerOptions { realtime: false, ..ServerOptions::default() };
+        let served = serve_store("null", options, Box::new(store));
+        let mut client = served.connect();
+        let far = CAPACITY_BYTES / 2;
+        let mut forgotten = 0;
+        for _ in 0..ROUNDS {
+            let begun = std::time::Instant::now();
+            for index in 0..batch {
+                client.send(command::READ, far + index * 4096, 4096, &[]);
+            }
+            (0..batch).for_each(|_| drop(client.receive(|_| 4096)));
+            // The server's thread looks by itself every 100 ms. A busy machine may delay a few rounds by as much.
+            forgotten += usize::from(begun.elapsed() > std::time::Duration::from_millis(70));
+        }
+        assert!(forgotten <= ROUNDS / 10, "{forgotten} of {ROUNDS} rounds of {batch} requests");
+        served.stop();
+    }
+}
+
 /// A real device that takes two milliseconds for everything.
 struct TwoMillis(RamStore);
 

@@ -229,6 +229,8 @@ impl<P: Protocol> Connection<P> {
             if only_input
                 && !moving
                 && worker.waits_for_client_only()
+                // A helper may have been done with a request since the last turn.
+                && shared.wake_at() == Nanos::MAX
                 && shared.is_alone()
                 && let Some(received) = P::receive_alone(self, worker)
             {

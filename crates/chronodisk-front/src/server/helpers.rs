@@ -50,6 +50,8 @@ impl Helpers {
             let mut queue = self.shared.queue();
             if queue.idle > queue.jobs.len() {
                 queue.jobs.push_back(job);
+                // Who is woken wants the lock.
+                drop(queue);
                 self.shared.news.notify_one();
                 return Ok(());
             }

@@ -111,8 +111,8 @@ impl<P: Protocol> State<P> {
         Slow { slot, request, work, lent, counted_bytes }
     }
 
+    /// Gives back what was lent. The request still counts as moving: its completion is not known to the clock.
     fn end_moving(&mut self, shared: &Shared, slow: Slow<P::Payload>, moved: Result<(), StoreError>) {
-        self.moving -= 1;
         self.moving_bytes -= slow.counted_bytes;
         if let Err(error) = &moved {
             shared.note_store_error(error);
@@ -156,6 +156,8 @@ impl<P: Protocol> Connection<P> {
             core.clock.store_done(shared.now(), shared.device, id, bytes);
             shared.set_wake_at(core.clock.wake_at());
         }
+        // Not before: a thread that sees nothing moving and nothing to wake for waits for its client alone.
+        self.state().moving -= 1;
         // The completion may have to leave at once.
         raise(&self.link.event);
     }
@@ -179,6 +181,7 @@ impl<P: Protocol> Connection<P> {
         let state = &mut *state;
         let slot = slow.slot;
         state.end_moving(shared, slow, served);
+        state.moving -= 1;
         state.protocol.complete(slot, Status::Ok);
         if state.protocol.outlet() != Outlet::Full {
             state.protocol.flush(Io { link: &self.link, shared, left: &mut Left::default() });
