@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
-use chronodisk_report::{LOG_SCHEMA, ReportError, RunResult, Simulation, read_log, write_log};
+use chronodisk_report::{
+    LOG_SCHEMA, LogInfo, LogReader, LogWriter, ReportError, RunResult, Simulation, read_log, write_log,
+};
 use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -270,4 +272,56 @@ fn a_simulation_has_the_fields_that_people_expect() {
     assert_eq!(serde_json::from_str::<Simulation>(&simulation.to_json()).unwrap(), simulation);
     let nothing = Simulation::new("null", "random-read", Default::default(), &[]);
     assert_eq!((nothing.requests, nothing.iops), (0, 0.0));
+}
+
+/// `tests/logs/make-log.py` wrote it with pyarrow.
+#[test]
+fn a_log_of_another_library_is_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs/pyarrow.parquet");
+    let records = read_log(&path).unwrap();
+    let plain: Vec<_> = records
+        .iter()
+        .map(|one| (one.device, one.op, one.lba.0, one.sectors, one.queue, one.issuer, one.arrival.as_nanos()))
+        .collect();
+    let expected = [
+        (0, Op::Read, 0, 8, 0, 1, 0),
+        (0, Op::Write, 1 << 54, 1 << 21, 1, u32::MAX, 5),
+        (1, Op::Flush, 0, 0, u16::MAX, 0, 5),
+        (0, Op::Discard, 4_096, 1_024, 0, 0, 1 << 62),
+    ];
+    assert_eq!(plain, expected);
+    let instants: Vec<_> = records.iter().map(|one| (one.due.as_nanos(), one.completed.as_nanos())).collect();
+    assert_eq!(instants, [(100, 101), (5, 5), (u64::MAX, 7), (u64::MAX, u64::MAX)]);
+    let flags: Vec<_> = records.iter().map(|one| (one.fua, one.store_failed, one.stolen)).collect();
+    assert_eq!(flags, [(false, false, false), (true, false, false), (false, true, false), (false, false, true)]);
+    assert_eq!((records[0].model_time.as_nanos(), records[1].store_time.as_nanos()), (11, 12));
+    let info = LogReader::open(&path).unwrap().info().clone();
+    let expected = LogInfo {
+        format: Some("msr".to_owned()),
+        origin_unix_ns: Some(1_172_102_400_000_000_000),
+        resolution_ns: Some(100),
+        volumes: vec!["hm_0".to_owned(), "mds_1".to_owned()],
+    };
+    assert_eq!(info, expected);
+    // What we write of it has the same columns, types, rows and metadata, as the library reads them.
+    let folder = tempfile::tempdir().unwrap();
+    let ours = folder.path().join("ours.parquet");
+    let mut writer = LogWriter::create(&ours).unwrap();
+    writer.append(&records).unwrap();
+    writer.finish_with(&info).unwrap();
+    let contents = |path: &Path| {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(fs::File::open(path).unwrap()).unwrap();
+        let pairs = builder.metadata().file_metadata().key_value_metadata().unwrap();
+        let mut pairs: Vec<(String, Option<String>)> =
+            pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect();
+        pairs.retain(|(key, _)| key.starts_with("chronodisk."));
+        pairs.sort();
+        let batches: Vec<RecordBatch> = builder.build().unwrap().map(Result::unwrap).collect();
+        let fields = batches[0].schema().fields().iter().map(|field| field.as_ref().clone()).collect::<Vec<_>>();
+        (pairs, fields, batches[0].columns().to_vec())
+    };
+    let (golden, written) = (contents(&path), contents(&ours));
+    assert_eq!(golden.0, written.0);
+    assert_eq!(golden.1, written.1);
+    assert_eq!(golden.2, written.2);
 }

@@ -1,108 +1,13 @@
-//! Block traces in other tools' formats: published samples, round trips, hostile bytes, and fio itself.
+//! Block traces in other tools' formats: round trips, wrong and strange input, hostile bytes, and fio itself.
 
-use std::path::Path;
+mod common;
+
 use std::process::Command;
 
-use chronodisk_sim::{Lba, Nanos, Op, Priority, RequestRecord, Status};
-use chronodisk_trace::block::{Format, ReadCounts, Spread, TraceInfo, TraceReader, TraceWriter};
+use chronodisk_sim::{Nanos, Op, RequestRecord};
+use chronodisk_trace::block::{Format, Spread, TraceInfo, TraceReader};
+use common::{plain, read, read_in, request, sample, written};
 use proptest::prelude::*;
-
-fn sample(name: &str) -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name)).unwrap()
-}
-
-/// Reads bytes in pieces of so many.
-fn read_in(format: Format, bytes: &[u8], piece: usize) -> Result<(Vec<RequestRecord>, TraceInfo, ReadCounts), String> {
-    let (mut reader, mut records) = (TraceReader::new(format), Vec::new());
-    for piece in bytes.chunks(piece.max(1)) {
-        reader.read(piece, &mut records).map_err(|error| error.to_string())?;
-    }
-    reader.finish(&mut records).map_err(|error| error.to_string())?;
-    Ok((records, reader.info().clone(), reader.counts()))
-}
-
-fn read(format: Format, bytes: &[u8]) -> Result<(Vec<RequestRecord>, TraceInfo, ReadCounts), String> {
-    read_in(format, bytes, usize::MAX)
-}
-
-fn written(format: Format, info: &TraceInfo, records: &[RequestRecord]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut writer = TraceWriter::new(format, info.clone(), &mut bytes).unwrap();
-    writer.write(records, &mut bytes);
-    let counts = writer.finish(&mut bytes);
-    assert_eq!(counts.requests + counts.left_out, records.len() as u64);
-    bytes
-}
-
-fn request(op: Op, lba: u64, sectors: u32, arrival_ns: u64) -> RequestRecord {
-    RequestRecord {
-        device: 0,
-        order: 0,
-        op,
-        fua: false,
-        priority: Priority::default(),
-        lba: Lba(lba),
-        sectors,
-        queue: 0,
-        issuer: 0,
-        arrival: Nanos::from_nanos(arrival_ns),
-        due: Nanos::MAX,
-        completed: Nanos::MAX,
-        status: Status::Ok,
-        store_failed: false,
-        stolen: false,
-        model_time: Nanos::ZERO,
-        store_time: Nanos::ZERO,
-    }
-}
-
-type Plain = (Op, u64, u32, u64);
-
-fn plain(records: &[RequestRecord]) -> Vec<Plain> {
-    records.iter().map(|record| (record.op, record.lba.0, record.sectors, record.arrival.as_nanos())).collect()
-}
-
-#[test]
-fn published_samples_are_read_as_their_makers_say() {
-    // 2007-02-22 17:00:00.3061629 UTC, counted from its midnight.
-    let (records, info, _) = read(Format::Msr, &sample("msr.csv")).unwrap();
-    assert_eq!(info.origin_unix_ns, Some(1_172_102_400_000_000_000));
-    assert_eq!(info.volumes, ["hm_0", "hm_1"]);
-    let at = 17 * 3_600_000_000_000 + 306_162_900;
-    assert_eq!(plain(&records)[0], (Op::Write, 7_014_912 / 512, 8, at));
-    assert_eq!(records[0].completed.as_nanos(), at + 2_600);
-    assert_eq!(records[2].device, 1);
-
-    let (records, info, counts) = read(Format::Spc, &sample("spc.csv")).unwrap();
-    assert_eq!(plain(&records)[0], (Op::Write, 20_941_264, 16, 551_706_000));
-    assert_eq!(plain(&records)[6], (Op::Read, 7_695_360, 8, 2_346_628_000));
-    assert_eq!((info.volumes.len(), info.origin_unix_ns, counts.widened), (2, None, 0));
-    assert!(records.iter().all(|record| !record.is_completed()));
-
-    let (records, info, _) = read(Format::Alibaba, &sample("alibaba.csv")).unwrap();
-    // 2020-01-01 00:00 in Beijing is 16:00 UTC of the day before.
-    assert_eq!(info.origin_unix_ns, Some(1_577_750_400_000_000_000));
-    assert_eq!(plain(&records)[1], (Op::Write, 19_496_058_880 / 512, 152, 16 * 3_600_000_000_000 + 426_000));
-    assert_eq!(info.volumes.len(), 6);
-
-    let (records, info, _) = read(Format::Tencent, &sample("tencent.csv")).unwrap();
-    assert_eq!((records[0].op, records[0].lba.0, records[0].sectors), (Op::Write, 105_352_008, 584));
-    assert_eq!((records[1].op, info.volumes[1].as_str()), (Op::Read, "2313"));
-
-    let (records, _, _) = read(Format::Systor17, &sample("systor17.csv")).unwrap();
-    assert_eq!((records[0].op, records[0].lba.0, records[0].sectors), (Op::Read, 899_056_122_368 / 512, 256));
-    assert_eq!(records[0].completed - records[0].arrival, Nanos::from_micros(806));
-
-    let (records, info, _) = read(Format::Fiu, &sample("fiu.txt")).unwrap();
-    assert_eq!(plain(&records), [(Op::Read, 283_193_184, 8, 89_968_195_792_462)]);
-    assert_eq!((records[0].issuer, info.volumes[0].as_str()), (20_782, "6,0"));
-
-    let (records, info, counts) = read(Format::FioV3, &sample("fio-v3.log")).unwrap();
-    assert_eq!(info.volumes, ["disk"]);
-    assert_eq!(plain(&records)[0], (Op::Write, 0, 8, 170_000));
-    assert!(records.iter().any(|record| record.op == Op::Flush), "its syncs");
-    assert!(counts.skipped >= 2, "files that were added and opened");
-}
 
 #[test]
 fn each_format_is_told_from_its_first_bytes() {
@@ -113,7 +18,11 @@ fn each_format_is_told_from_its_first_bytes() {
         (Format::Tencent, "tencent.csv"),
         (Format::Systor17, "systor17.csv"),
         (Format::Fiu, "fiu.txt"),
+        (Format::FioV2, "fio-v2.log"),
         (Format::FioV3, "fio-v3.log"),
+        (Format::DiskSim, "disksim.trace"),
+        (Format::Blktrace, "kernel.blktrace"),
+        (Format::Blkparse, "kernel-blkparse.txt"),
     ];
     for (format, file) in files {
         assert_eq!(Format::detect(&sample(file)), Some(format), "{file}");
@@ -124,20 +33,6 @@ fn each_format_is_told_from_its_first_bytes() {
     }
     for nothing in ["", "\n\n", "hello world", "1,2,3"] {
         assert_eq!(Format::detect(nothing.as_bytes()), None, "{nothing}");
-    }
-}
-
-#[test]
-fn samples_are_written_again_byte_by_byte() {
-    for (format, file) in [
-        (Format::Msr, "msr.csv"),
-        (Format::Alibaba, "alibaba.csv"),
-        (Format::Tencent, "tencent.csv"),
-        (Format::Systor17, "systor17.csv"),
-    ] {
-        let bytes = sample(file);
-        let (records, info, _) = read(format, &bytes).unwrap();
-        assert_eq!(String::from_utf8(written(format, &info, &records)), String::from_utf8(bytes), "{file}");
     }
 }
 
@@ -155,6 +50,11 @@ fn errors_name_line_field_and_what_was_expected() {
         (Format::DiskSim, "1.0 0 5 8", "expected five fields"),
         (Format::FioV2, "fio version 3 iolog", "expected \"fio version 2 iolog\""),
         (Format::FioV3, "fio version 3 iolog\n7 disk wait 5 0", "field 3, action: \"wait\"; expected read, write"),
+        (
+            Format::FioV3,
+            "fio version 3 iolog\n7 d read 0 512\nfio version 3 iolog\n",
+            "line 3: a second log begins here",
+        ),
         (Format::Fiu, "1 2 3", "expected time stamp, process, name"),
         (Format::Tencent, "", "no requests; expected a trace of the format tencent"),
         (Format::Blktrace, "\u{7}\u{0}taer", "the file ends after 6 of its bytes"),
@@ -169,6 +69,128 @@ fn errors_name_line_field_and_what_was_expected() {
     assert!(tolerant.read(b"x\n0,R,0,512,5\n", &mut records).is_ok());
     assert_eq!((tolerant.counts().bad, records.len()), (1, 1));
     assert!(tolerant.read(b"x\n", &mut records).unwrap_err().to_string().starts_with("line 3: "));
+}
+
+/// The golden files in text, and what a line of theirs is like.
+const TEXTS: [(Format, &str); 10] = [
+    (Format::FioV2, "fio-v2.log"),
+    (Format::FioV3, "fio-v3.log"),
+    (Format::DiskSim, "disksim.trace"),
+    (Format::Msr, "msr.csv"),
+    (Format::Spc, "spc.csv"),
+    (Format::Alibaba, "alibaba.csv"),
+    (Format::Tencent, "tencent.csv"),
+    (Format::Systor17, "systor17.csv"),
+    (Format::Fiu, "fiu.txt"),
+    (Format::Blkparse, "kernel-blkparse.txt"),
+];
+
+/// Other systems end lines in another way, and editors leave blank lines or no end of the last one.
+#[test]
+fn ends_of_lines_and_blank_lines_change_nothing() {
+    for (format, file) in TEXTS {
+        let text = String::from_utf8(sample(file)).unwrap();
+        let expected = read(format, text.as_bytes()).unwrap();
+        let crlf = text.replace('\n', "\r\n");
+        let spaced = text.replace('\n', "\n\n");
+        for changed in [crlf.as_str(), &spaced, text.trim_end(), &format!("{text}\n\n  \n\r\n\t")] {
+            assert_eq!(Format::detect(changed.as_bytes()), Some(format), "{file}");
+            for piece in [1, 7, 4_096] {
+                assert_eq!(read_in(format, changed.as_bytes(), piece).unwrap(), expected, "{file}");
+            }
+        }
+        // No format has comments; blkparse's summary may have any line.
+        let commented = format!("{text}# a comment\n");
+        let lines = text.lines().count() + 1;
+        match read(format, commented.as_bytes()) {
+            Err(error) => assert!(error.starts_with(&format!("line {lines}: ")), "{file}: {error}"),
+            Ok(_) => assert_eq!(format, Format::Blkparse),
+        }
+    }
+}
+
+/// Numbers of any size are refused, or there is a device that has them.
+#[test]
+fn places_beyond_any_device_are_refused() {
+    // Sectors of a device of 16 EiB are 2^55.
+    let places = [1_u64 << 46, 1 << 55, 1 << 63, u64::MAX - 511, u64::MAX];
+    for (format, line) in [
+        (Format::FioV2, "fio version 2 iolog\nd read PLACE 512"),
+        (Format::FioV3, "fio version 3 iolog\n1 d read PLACE 512"),
+        (Format::DiskSim, "1.0 0 PLACE 8 1"),
+        (Format::Msr, "128166385295514663,hm,0,Write,PLACE,2048,2833"),
+        (Format::Spc, "0,PLACE,8192,W,0.551706"),
+        (Format::Alibaba, "0,R,PLACE,4096,1577808000000046"),
+        (Format::Tencent, "1538323199,PLACE,584,1,1576"),
+        (Format::Systor17, "1456095145.133076000,0.000806000,R,0,PLACE,131072"),
+        (Format::Fiu, "0 4892 syslogd PLACE 8 W 6 0 md"),
+        (Format::Blkparse, "8,0 1 1 0.000000000 697 D W PLACE + 8 [x]"),
+    ] {
+        for place in places {
+            match read(format, line.replace("PLACE", &place.to_string()).as_bytes()) {
+                Ok((records, ..)) => assert!(records[0].lba.0 < 1 << 55, "{format} {place}"),
+                Err(error) => {
+                    let known = ["beyond any device", "; expected a"];
+                    assert!(known.iter().any(|part| error.contains(part)), "{format}: {error}");
+                    assert!(error.contains("line "), "{format}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// A length of zero is no request. One specification allows it.
+#[test]
+fn requests_without_a_length_are_refused_or_passed_over() {
+    for (format, line) in [
+        (Format::FioV2, "fio version 2 iolog\nd read 512 0"),
+        (Format::DiskSim, "1.0 0 7 0 1"),
+        (Format::Msr, "128166385295514663,hm,0,Write,512,0,2833"),
+        (Format::Alibaba, "0,R,512,0,1577808000000046"),
+        (Format::Tencent, "1538323199,7,0,1,1576"),
+        (Format::Systor17, "1456095145.133076000,0.000806000,R,0,512,0"),
+        (Format::Fiu, "0 4892 syslogd 7 0 W 6 0 md"),
+    ] {
+        let error = read(format, line.as_bytes()).unwrap_err();
+        assert!(error.contains("a request of 0 bytes; expected 1 byte to"), "{format}: {error}");
+    }
+    let (records, _, counts) = read(Format::Spc, b"0,7,0,W,0.1\n0,8,512,R,0.2\n").unwrap();
+    assert_eq!((records.len(), counts.skipped, records[0].lba.0), (1, 1, 8));
+}
+
+/// Time stamps that go back are counted; the order is the file's.
+#[test]
+fn time_stamps_that_go_back_are_counted() {
+    let lines = "0,R,0,512,1577808000000500\n0,R,512,512,1577808000000400\n0,W,0,512,1577808000000600\n";
+    let (records, _, counts) = read(Format::Alibaba, lines.as_bytes()).unwrap();
+    assert_eq!(records.iter().map(|record| record.order).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(records[1].arrival < records[0].arrival);
+    assert_eq!(counts.unordered, 1);
+    // A day before the first request there is no origin to count from.
+    let lines = "0,R,0,512,1577808000000500\n0,R,512,512,1577708000000400\n";
+    let error = read(Format::Alibaba, lines.as_bytes()).unwrap_err();
+    assert!(error.contains("line 2: a request on a day before that of the first request"), "{error}");
+}
+
+/// The kernel sets a bit and adds the number of the control group, if it is asked to.
+#[test]
+fn events_that_tell_their_control_group_are_events() {
+    let info = TraceInfo { origin_unix_ns: None, volumes: vec!["8,0".to_owned()] };
+    let mut record = request(Op::Write, 64, 8, 1_000);
+    record.completed = Nanos::from_nanos(5_000);
+    let plain = written(Format::Blktrace, &info, &[record]);
+    let mut grouped = Vec::new();
+    for event in plain.chunks(48) {
+        let mut event = event.to_vec();
+        event[29] |= 1;
+        event[46..48].copy_from_slice(&8_u16.to_le_bytes());
+        event.extend(7_u64.to_le_bytes());
+        grouped.extend(event);
+    }
+    for piece in [1, 47, 57, 1_000] {
+        let (records, found, counts) = read_in(Format::Blktrace, &grouped, piece).unwrap();
+        assert_eq!((records.as_slice(), &found, counts.skipped), (&[record][..], &info, 0));
+    }
 }
 
 #[test]

@@ -91,7 +91,10 @@ impl Encoder for BlkparseEncoder {
     fn record(&mut self, record: &RequestRecord, info: &TraceInfo, out: &mut Vec<u8>) -> bool {
         let Some(letters) = letters_of(record) else { return false };
         let volume = volume_of(record, info);
-        let device = if volume.contains(',') { volume } else { format!("259,{}", record.device) };
+        let device = match volume.split_once(',') {
+            Some((major, minor)) => format!("{major:>3},{minor:<3}"),
+            None => format!("259,{:<3}", record.device),
+        };
         let mut events = vec![("D", record.arrival.as_nanos())];
         if record.is_completed() {
             events.push(("C", record.completed.as_nanos()));
@@ -99,7 +102,7 @@ impl Encoder for BlkparseEncoder {
         for (action, ns) in events {
             self.sequence += 1;
             let (seconds, nanos, process) = (ns / 1_000_000_000, ns % 1_000_000_000, record.issuer);
-            let _ = write!(out, "{device:>7} {:>2} {:>8} ", 0, self.sequence);
+            let _ = write!(out, "{device} {:>2} {:>8} ", 0, self.sequence);
             let _ = write!(out, "{seconds:>5}.{nanos:09} {process:>5} {action:>2} {letters:>3} ");
             let range = match record.op {
                 Op::Flush => String::new(),

@@ -18,6 +18,8 @@ const EVENT_BYTES: usize = 48;
 
 /// What happened, in the low half of the field `action`.
 mod action {
+    /// Set in addition if an event tells its control group, in the bytes that follow it.
+    pub(super) const CGROUP: u32 = 1 << 8;
     pub(super) const QUEUE: u32 = 1;
     pub(super) const REQUEUE: u32 = 6;
     pub(super) const ISSUE: u32 = 7;
@@ -84,7 +86,7 @@ impl BlktraceDecoder {
         let (at_ns, lba) = (u64_at(order, bytes, 8), u64_at(order, bytes, 16));
         let [len_bytes, what, process, device] = [24, 28, 32, 36].map(|at| u32_at(order, bytes, at));
         let is = |bit: u32| what & bit != 0;
-        let kind = match what & 0xffff {
+        let kind = match what & 0xffff & !action::CGROUP {
             _ if is(category::NOTIFY) => None,
             action::QUEUE => Some(Kind::Queue),
             action::ISSUE => Some(Kind::Issue),
@@ -144,7 +146,8 @@ impl Encoder for BlktraceEncoder {
             Op::Read => category::READ,
             Op::Write => category::WRITE,
             Op::Discard => category::WRITE | category::DISCARD,
-            Op::Flush => category::WRITE | category::FLUSH,
+            // As the kernel: its operation for a flush is no write.
+            Op::Flush => category::READ | category::FLUSH,
             _ => return false,
         };
         let kind = category::FS | kind | if record.fua { category::FUA } else { 0 };

@@ -1,7 +1,7 @@
-//! DiskSim's default ASCII trace: arrival, device, block, size, flags, with blanks between them.
+//! DiskSim's default ASCII trace: arrival, device, block, size, flags, with white space between them.
 //!
 //! As the reference manual of DiskSim 4.0 says (section 5.1.4): arrival in milliseconds with decimals, block and size
-//! in blocks of 512 bytes, flags in hexadecimal digits whose lowest bit is set for a read.
+//! in blocks of 512 bytes, flags in hexadecimal digits whose lowest bit is set for a read. DiskSim itself writes tabs and six decimals.
 
 use std::io::Write;
 
@@ -51,7 +51,7 @@ impl Encoder for DiskSim {
         };
         let (ns, device) = (record.arrival.as_nanos(), volume_number(record, info));
         let (lba, sectors) = (record.lba, record.sectors);
-        let _ = writeln!(out, "{}.{:06} {device} {lba} {sectors} {flags}", ns / 1_000_000, ns % 1_000_000);
+        let _ = writeln!(out, "{}.{:06}\t{device}\t{lba}\t{sectors}\t{flags}", ns / 1_000_000, ns % 1_000_000);
         true
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! Version 2: `FILE add|open|close` and `FILE ACTION OFFSET LENGTH`, actions `read`, `write`, `sync`, `datasync`,
 //! `trim` and `wait`, whose offset is a pause in microseconds since the last `wait`. Version 3: a time stamp in
-//! microseconds (the documentation says milliseconds; fio writes microseconds) before each of them, and no `wait`.
-//! Offset and length are in bytes.
+//! microseconds since the beginning before each of them, and no `wait`. Offset and length are in bytes.
+//!
+//! fio 3.33 replays `wait` in another way than its documentation says: it sleeps until so many milliseconds have passed
+//! since it began (`iolog.c`, `read_iolog_get`). Logs of version 3 keep their times in fio, those of version 2 do not.
 
 use std::io::Write;
 
@@ -58,6 +60,12 @@ impl LineDecoder for FioDecoder {
             self.begun = true;
             return Ok(());
         }
+        if line.trim() == self.version.head() {
+            // fio appends to the file of an earlier run; times of the two have nothing to do with each other.
+            return Err(
+                "a second log begins here; expected one log in a file (fio appends to what is there)".to_owned()
+            );
+        }
         let mut fields: Vec<&str> = line.split_whitespace().take(6).collect();
         let mut at_us = self.waited_us;
         let offset_of_fields = usize::from(self.version == Version::Three);
@@ -67,7 +75,7 @@ impl LineDecoder for FioDecoder {
             at_us = number(stamp, most).ok_or_else(|| wrong(1, "time stamp", stamp, "microseconds"))?;
         }
         let (file, action, offset, len) = match fields[..] {
-            [_, "add" | "open" | "close"] => {
+            [_, "add" | "open" | "close" | "unlink"] => {
                 sink.skip();
                 return Ok(());
             }
@@ -83,6 +91,11 @@ impl LineDecoder for FioDecoder {
             "write" => Op::Write,
             "sync" | "datasync" => Op::Flush,
             "trim" => Op::Discard,
+            // It starts the writing of a file's pages, and asks the device for nothing of its own.
+            "sync_file_range" => {
+                sink.skip();
+                return Ok(());
+            }
             "wait" if self.version == Version::Two => {
                 let waited = self.waited_us.checked_add(offset_bytes).filter(|us| *us <= u64::MAX / MICRO_NS);
                 self.waited_us = waited.ok_or_else(|| wrong(3, "pause", offset, "less than 500,000 years"))?;

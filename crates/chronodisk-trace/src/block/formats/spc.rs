@@ -2,7 +2,8 @@
 //!
 //! The logical block address counts blocks of 512 bytes (as in the traces of the UMass repository), the size is in
 //! bytes, the opcode `R` or `W` in either case, the time stamp in seconds since the beginning. Fields after the fifth
-//! are optional by the specification, and passed over.
+//! are optional by the specification, and passed over. It
+//! also allows a size of zero, whose meaning it leaves to the device: such requests are passed over.
 
 use std::io::Write;
 
@@ -26,6 +27,10 @@ impl LineDecoder for Spc {
         let len_bytes = fields.number("size", u64::MAX)?;
         let op = fields.one_of("opcode", &[("R", Op::Read), ("W", Op::Write)])?;
         let at = At::Relative { ns: fields.seconds("time stamp")? };
+        if len_bytes == 0 {
+            sink.skip();
+            return Ok(());
+        }
         let offset_bytes = lba * 512;
         sink.add(Said { at, op, fua: false, offset_bytes, len_bytes, volume, issuer: 0, response_ns: None }, records)
     }
