@@ -9,6 +9,7 @@ mod completion;
 mod device;
 mod draws;
 mod elsewhere;
+mod ending_signals;
 mod failure;
 mod http;
 mod kept;

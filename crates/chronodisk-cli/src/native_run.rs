@@ -24,6 +24,7 @@ use chronodisk_store::RamStore;
 use clap::Args;
 
 use crate::device::{self, Device};
+use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, status};
 use crate::native_result::settings_of;
 use crate::run_result::{host_memory_bytes, server_failure};
@@ -125,14 +126,16 @@ pub struct Interruption {
 impl Interruption {
     /// From now on.
     pub fn watch() -> Result<Self, Failure> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        use signal_hook::consts::{SIGINT, SIGQUIT};
         let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
         let (requests, tell) = UnixStream::pair().map_err(failed)?;
         let asked = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGQUIT, SIGTERM, SIGHUP] {
+        let ending = ending_signals();
+        for &signal in ending.iter().chain(&[SIGQUIT]) {
             signal_hook::flag::register_usize(signal, asked.clone(), signal as usize).map_err(failed)?;
         }
-        for signal in [SIGTERM, SIGHUP] {
+        // Ctrl-C goes to CMD, too, which decides.
+        for &signal in ending.iter().filter(|&&signal| signal != SIGINT) {
             signal_hook::low_level::pipe::register(signal, tell.try_clone().map_err(failed)?).map_err(failed)?;
         }
         Ok(Interruption { requests, asked })

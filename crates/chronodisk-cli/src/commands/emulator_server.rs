@@ -14,6 +14,7 @@ use chronodisk_sim::Nanos;
 use clap::Args;
 use serde::Serialize;
 
+use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, Outcome, status};
 use crate::run_result::host_memory_bytes;
 use crate::{device, output, quantity};
@@ -23,7 +24,7 @@ use crate::{device, output, quantity};
 /// `chronodisk run --server HOST:PORT` boots a guest on another machine and uses this server's models and storage for
 /// its devices. The guest's clock stands still during each exchange, so neither the network nor this machine's speed
 /// changes its timing. Beyond the loopback interface, the server requires --token or --tls-verify-peer. It ends on
-/// Ctrl-C or SIGTERM.
+/// Ctrl-C, SIGTERM or SIGHUP.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: chronodisk emulator-server --listen 0.0.0.0:9000 --device cheetah-9lp --token secret\n\
@@ -253,7 +254,7 @@ const CONNECTIONS_SPARE: u32 = 48;
 
 fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in ending_signals() {
         // A second signal ends the process at once, should the first not get through.
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))

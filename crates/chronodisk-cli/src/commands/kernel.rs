@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
@@ -84,7 +85,7 @@ fn execute_build(build: Build) -> Outcome {
         return tell(&kernel.executable, build.json);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in ending_signals() {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::host)?;
     }
     let Build { source, patches, output, tree, jobs, .. } = build;

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_device::Speed;
-use chronodisk_guest::{
-    DEVICES_MAX, FileSystem, GuestTime, Recording, RunError, RunEvent, RunOptions, RunOutcome, Stage,
-};
+use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunEvent, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{EndedBy, RunResult};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
@@ -315,7 +313,7 @@ const MEMORY_MIN_BYTES: u64 = 64 << 20;
 /// What a guest is to do.
 pub enum Work<'a> {
     /// Runs a program, and records its system calls if there is a recording.
-    Command(Vec<OsString>, Option<Recording>),
+    Command(Vec<OsString>, Option<&'a RecordedCalls>),
     /// Replays system calls.
     Replay(Arc<Plan>),
     /// Replays other calls in each repetition.
@@ -324,7 +322,16 @@ pub enum Work<'a> {
 
 impl Work<'_> {
     fn replays(&self) -> bool {
-        !matches!(self, Work::Command(..))
+        self.plan().is_some()
+    }
+
+    /// What is replayed; of draws, what they are drawn from.
+    fn plan(&self) -> Option<&Plan> {
+        match self {
+            Work::Command(..) => None,
+            Work::Replay(plan) => Some(plan),
+            Work::Draws(draws) => Some(&draws.plan),
+        }
     }
 }
 
@@ -334,9 +341,8 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     let Some(file) = arguments.record_calls else {
         return work(guest, Work::Command(arguments.command, None), options);
     };
-    let recorded = RecordedCalls::prepare(file, guest)?;
-    let outcome = work(guest, Work::Command(arguments.command, Some(recorded.recording())), options);
-    recorded.keep(outcome)
+    let calls = RecordedCalls::prepare(file, guest)?;
+    work(guest, Work::Command(arguments.command, Some(&calls)), options)
 }
 
 /// Does the work as often as asked, and keeps the result.
@@ -349,7 +355,11 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
         real_time_is_possible(arguments)?;
     }
     let devices = load_devices(arguments)?;
+    if let Some(plan) = work.plan() {
+        arguments.expect_room(plan, &devices)?;
+    }
     let draws = if let Work::Draws(draws) = work { Some(draws) } else { None };
+    let calls = if let Work::Command(_, calls) = &work { *calls } else { None };
     let mut options = run_options(arguments, time, &devices, work)?;
     let snapshot = arguments.begin_with_snapshot(&devices, &mut options)?;
     let directory = runs::plan(arguments.output.as_deref(), devices[0].name())?;
@@ -360,6 +370,9 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
     record_what_took_effect(&mut recorded, &options);
     let vary = Vary { draws, snapshot };
     let mut run = repeat(arguments, &recorded, &devices, &options, &directory, &vary);
+    if let Some(Err(failure)) = calls.map(RecordedCalls::keep) {
+        run.fails_too(failure, &directory);
+    }
     if let Some(draws) = draws.filter(|_| run.is_kept && run.failure.is_none()) {
         draws.aggregate(&mut run.result);
         if let Err(failure) = stored::write_run(&directory, &run.result) {
@@ -475,6 +488,15 @@ impl Run {
         self.failure = Some(failure);
     }
 
+    /// Beside what has failed before, which is shown.
+    fn fails_too(&mut self, failure: Failure, directory: &Path) {
+        if let Some(before) = self.failure.take() {
+            output::failure(before);
+        }
+        self.fails(failure);
+        self.keep_end(directory);
+    }
+
     /// The result of the repetitions before says how it ended, too.
     fn keep_end(&mut self, directory: &Path) {
         if self.is_kept
@@ -541,7 +563,10 @@ fn repeat(
         };
         repetition(&mut run.result, index, &options, &outcome);
         run.result.warnings.extend(arguments.reps.warning(&run.result));
-        if let Some(what) = own_failure(&outcome) {
+        // No program of the user's has ended a replay: the replayer has said what went wrong.
+        let replayer = (options.replay.is_some() && outcome.exit_status != 0)
+            .then(|| format!("the replayer ended with status {}", outcome.exit_status));
+        if let Some(what) = own_failure(&outcome).or(replayer) {
             run.fails(Failure::host(what));
         }
         // After every repetition, so that whatever ends this process leaves a whole result.

@@ -10,6 +10,7 @@ use chronodisk_report::{AtomicFile, plot_curves};
 use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, Value};
 use clap::Args;
 
+use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 
@@ -100,7 +101,7 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
         return write_array_job(arguments, &plan, &executable);
     }
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in ending_signals() {
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Failure::host(format!("can't catch signals: {error}")))?;

@@ -1,6 +1,8 @@
 //! System calls that the guest's clock records, and their replay.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use chronodisk_report::{read_calls, read_log};
 use chronodisk_sim::RequestRecord;
@@ -121,4 +123,28 @@ fn what_a_recording_can_not_be_of_is_refused() {
         assert!(text(&answer.stderr).contains(why), "{}", text(&answer.stderr));
         assert!(!file.exists());
     }
+}
+
+#[test]
+fn a_trace_that_cannot_be_kept_is_a_failure_that_the_result_tells() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let (folder, output) = (chronodisk.path("folder"), chronodisk.path("recorded"));
+    std::fs::create_dir(&folder).unwrap();
+    let file = folder.join("calls.parquet");
+    let flags = ["run", "--device", "first-disk", "--record-calls", file.to_str().unwrap()];
+    let program = ["--output", output.to_str().unwrap(), "--", "sh", "-c", "echo began; cat; exit 7"];
+    let mut command = chronodisk.command(&[&flags[..], &program].concat());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line.trim_end(), "began");
+    // The place for the trace was there when the run began.
+    std::fs::remove_dir_all(&folder).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(125), "{}", text(&ended.stderr));
+    let result: Value = serde_json::from_slice(&std::fs::read(output.join("result.json")).unwrap()).unwrap();
+    assert_eq!(result["ended_by"], "chronodisk");
+    let failure = result["failure"].as_str().expect("the result says what failed");
+    assert!(failure.contains("calls.parquet"), "{failure}");
+    assert!(text(&ended.stderr).contains(failure), "{}", text(&ended.stderr));
 }

@@ -47,11 +47,13 @@ fn the_result_says_what_ended_the_server() {
         let json: serde_json::Value = serde_json::from_slice(output).unwrap();
         (json["ended_by"].clone(), json["failure"].clone())
     };
-    let serving = place.serve(&["--device", "null", "--json"]);
-    serving.signal(libc::SIGTERM);
-    let output = serving.end();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(ended_by(&output.stdout), ("signal".into(), serde_json::Value::Null));
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        let serving = place.serve(&["--device", "null", "--json"]);
+        serving.signal(signal);
+        let output = serving.end();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(ended_by(&output.stdout), ("signal".into(), serde_json::Value::Null));
+    }
     let run = ["serve", "--device", "null", "--capacity", "1MiB", "--nbd", "unix:s", "--json", "--run", "exit 4"];
     let output = place.run(&run);
     assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));

@@ -13,7 +13,7 @@ use chronodisk_store::Durability;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::{Clock, Cpu, GuestArguments, Idle, Root, Work};
+use super::{Clock, Cpu, GuestArguments, Idle, RecordedCalls, Root, Work};
 use crate::device::Device;
 use crate::elsewhere::PROGRAM_PREFIX;
 use crate::failure::Failure;
@@ -44,7 +44,7 @@ pub(super) fn run_options(
     let with_kernel = matches!(time, GuestTime::Exact { cpu: ExactCpu::Zero, .. });
     let think = ThinkTime { speed: arguments.cpu_speed, with_kernel };
     let (command, replay, recording) = match work {
-        Work::Command(command, recording) => (command, None, recording),
+        Work::Command(command, calls) => (command, None, calls.map(RecordedCalls::recording)),
         Work::Replay(plan) => (Vec::new(), Some(ReplayOptions { plan, think }), None),
         Work::Draws(draws) => (Vec::new(), Some(ReplayOptions { plan: draws.plan.clone(), think }), None),
     };

@@ -8,7 +8,7 @@ use chronodisk_report::write_calls;
 use chronodisk_trace::calls;
 
 use super::{Clock, Cpu, GuestArguments, Root};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Failure;
 use crate::reps::Reps;
 use crate::{output, snapshot};
 
@@ -58,35 +58,22 @@ impl RecordedCalls {
     }
 
     /// Writes the trace of what was recorded, also if the run has failed.
-    pub fn keep(&self, outcome: Outcome) -> Outcome {
+    pub fn keep(&self) -> Result<(), Failure> {
         let mut trace = match self.recording.take(self.clock, &self.mount, &self.directory) {
             Ok(trace) => trace,
             // The run says why.
-            Err(RecordingError::NothingBegan) => return outcome,
-            Err(error) => return both(outcome, Failure::host(&error).after_start()),
+            Err(RecordingError::NothingBegan) => return Ok(()),
+            Err(error) => return Err(Failure::host(&error)),
         };
         trace.header.free_computing = self.free_computing;
         trace.header.file_system_uuid.clone_from(&self.file_system_uuid);
-        let written = write_calls(&self.file, &trace);
+        write_calls(&self.file, &trace).map_err(Failure::host)?;
         let tasks: BTreeSet<u32> = trace.records.iter().map(|record| record.task).collect();
-        if written.is_ok() {
-            let (path, calls) = (self.file.display(), trace.records.len());
-            output::note(format_args!("{path}: {calls} calls of {} tasks", tasks.len()));
-            if let Some(missing) = trace.header.missing() {
-                output::note(format_args!("warning: the trace is incomplete: {missing}"));
-            }
+        let (path, calls) = (self.file.display(), trace.records.len());
+        output::note(format_args!("{path}: {calls} calls of {} tasks", tasks.len()));
+        if let Some(missing) = trace.header.missing() {
+            output::note(format_args!("warning: the trace is incomplete: {missing}"));
         }
-        match written {
-            Ok(()) => outcome,
-            Err(error) => both(outcome, Failure::host(error).after_start()),
-        }
+        Ok(())
     }
-}
-
-/// The trace's failure as well as the run's own, if it has failed: one is returned, which shows it.
-fn both(outcome: Outcome, of_trace: Failure) -> Outcome {
-    if let Err(failure) = outcome {
-        output::failure(failure);
-    }
-    Err(of_trace)
 }

@@ -1,6 +1,8 @@
-//! What differs from repetition to repetition: the workload of a bootstrap, and the copy of a snapshot.
+//! What differs from repetition to repetition: the workload of a bootstrap, and the copy of a snapshot; and whether the
+//! devices have room for it.
 
 use chronodisk_guest::{FileSystem, RunOptions, StoreChoice};
+use chronodisk_trace::calls::Plan;
 
 use super::{GuestArguments, Root};
 use crate::device::Device;
@@ -23,6 +25,22 @@ impl Vary<'_> {
 }
 
 impl GuestArguments {
+    /// Refuses devices on which the files of a trace can't be: calls would fail that did not when it was recorded.
+    pub(super) fn expect_room(&self, plan: &Plan, devices: &[Device]) -> Result<(), Failure> {
+        // Made-up data may be compressed well.
+        if self.mount_options.as_ref().is_some_and(|options| options.contains("compress")) {
+            return Ok(());
+        }
+        let capacity_bytes: u64 = devices.iter().map(|device| device.used().capacity_bytes).sum();
+        if plan.data_bytes <= capacity_bytes {
+            return Ok(());
+        }
+        let what = if devices.len() == 1 { "the device has" } else { "the devices have" };
+        let data_bytes = plan.data_bytes;
+        Err(Failure::usage(format!("the files of the trace hold {data_bytes} bytes at once; {what} {capacity_bytes}"))
+            .help("--capacity sets another capacity"))
+    }
+
     /// Lets the first device begin with a snapshot, if one was given.
     pub(super) fn begin_with_snapshot(
         &self,

@@ -14,13 +14,14 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::Arguments;
+use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, status};
 
 /// A descriptor that gets a byte for every signal that ends the server.
 pub fn signals() -> Result<UnixStream, Failure> {
     let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
     let (reader, writer) = UnixStream::pair().map_err(failed)?;
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in ending_signals() {
         let writer = writer.try_clone().map_err(failed)?;
         signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
     }
