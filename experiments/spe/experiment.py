@@ -23,6 +23,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -183,19 +184,31 @@ def table_2() -> list[dict[str, Any]]:
 def beside(reps: int) -> list[dict[str, Any]]:
     """Compute beside a reader, which is frozen or only accounted for."""
     rows = []
-    per_second = pieces_per_second()
-    for speed, latency_ms, reads in (("1x", 1, 1500), ("0.1x", 10, 200)):
-        # The reader ends after 1.1 times its requests' time, at R = 2 after 0.6; the other thread computes for 0.8.
-        # So it is sooner on the slow device and later on the fast one. Both need little more than one processor:
-        # who serves the device needs one, too.
-        per_read = round(per_second * latency_ms / 1000 / 10)
-        pieces = ["beside", str(reads), str(per_read), str(round(reads * per_read * 8))]
-        command = [sys.executable, str(PROGRAMS), *pieces]
-        for suspend in ("auto", "never"):
-            note(f"a computing thread beside a reader: {latency_ms} ms, --suspend {suspend}")
-            result = raw("constant-1ms", speed, "2", reps, command, "--suspend", suspend)
-            rows.append({"latency_ms": latency_ms, "suspend": suspend, **row(result)})
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = str(Path(folder) / "beside")
+        subprocess.run(["cc", "-O2", "-pthread", "-o", compiled, str(HERE / "beside.c")], check=True)
+        # Python's threads share its lock, too.
+        programs = {
+            "C": ([compiled], pieces_of(compiled)),
+            "Python": ([sys.executable, str(PROGRAMS), "beside"], pieces_per_second()),
+        }
+        for language, (words, per_second) in programs.items():
+            for speed, latency_ms, reads in (("1x", 1, 1500), ("0.1x", 10, 200)):
+                # The reader ends after 1.1 times its requests' time, at R = 2 after 0.6; the other thread computes for
+                # 0.8. So it is sooner on the slow device and later on the fast one. Both need little more than one
+                # processor: who serves the device needs one, too.
+                per_read = round(per_second * latency_ms / 1000 / 10)
+                command = [*words, str(reads), str(per_read), str(round(reads * per_read * 8))]
+                for suspend in ("auto", "never"):
+                    note(f"a computing thread beside a reader, {language}: {latency_ms} ms, --suspend {suspend}")
+                    result = raw("constant-1ms", speed, "2", reps, command, "--suspend", suspend)
+                    rows.append({"program": language, "latency_ms": latency_ms, "suspend": suspend, **row(result)})
     return rows
+
+
+def pieces_of(compiled: str) -> float:
+    """Ask the compiled program how many pieces it does in a second."""
+    return float(subprocess.run([compiled], capture_output=True, text=True, check=True).stdout)
 
 
 def synchronous(reps: int) -> list[dict[str, Any]]:
