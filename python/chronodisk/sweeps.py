@@ -128,8 +128,9 @@ def sweep(
         progress: called with the numbers of cells that are done and of all; ``True`` shows a bar of tqdm, ``False``
             nothing. Default: a bar in notebooks.
     """
+    label: str | None = None
     if isinstance(file, Mapping):
-        text, label = _toml(file), "sweep"
+        text = _toml(file)
     else:
         label = os.fspath(file)
         try:
@@ -140,7 +141,7 @@ def sweep(
     if is_url(directory) and words != ("simulate",):
         raise UsageError(f"{directory}: the runs of `{' '.join(words)}` need a directory")
     asked = progress if isinstance(progress, bool | None) else False
-    with bar(asked, label, "cells") as shown:
+    with bar(asked, label or "sweep", "cells") as shown:
         tell = shown or (progress if callable(progress) else lambda done, total: None)
         if not is_url(directory):
             place = Path(directory).absolute()
@@ -152,7 +153,7 @@ def sweep(
 
 def _sweep(
     text: str,
-    label: str,
+    label: str | None,
     words: Sequence[str],
     place: Path,
     remote: RemoteDirectory | None,
@@ -182,7 +183,7 @@ def _sweep(
         keep(cells)
     tell(total, total)
     results, shown = plan.finish()
-    keep(["sweep.parquet", "sweep.provenance.json", "sweep.json"])
+    keep(["sweep.parquet", "sweep.provenance.json", "sweep.html", "sweep.json"])
     return json.loads(results), shown
 
 

@@ -89,6 +89,8 @@ def test_a_sweep_elsewhere_has_the_bytes_of_one_here_and_goes_on(url: str, tmp_p
     for name in ("sweep.json", "sweep.parquet"):
         assert files.cat_file(f"{root}/{name}") == (whole.directory / name).read_bytes(), name
     assert len(json.loads(files.cat_file(f"{root}/sweep.provenance.json"))["cells"]) == CELLS
+    for report in (files.cat_file(f"{root}/sweep.html"), (whole.directory / "sweep.html").read_bytes()):
+        assert b"Main effects" in report and b"iops against depth" in report
     assert Sweep.open(url).results == whole.results
     with pytest.raises(chronodisk.UsageError, match="is no directory"):
         _ = found.directory

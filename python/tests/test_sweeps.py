@@ -104,7 +104,7 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(whole: Path, tmp_path: P
 
 def test_wrong_sweeps_are_usage_errors(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"command": "simulate", "axes": {"depht": [1]}}, "unknown axis depht"),
+        ({"command": "simulate", "axes": {"depht": [1]}}, "^sweep: unknown axis depht"),
         ({"axes": {}}, "command is missing"),
         ({"command": "fly"}, "expected simulate, run, mount or replay"),
         ({"command": "simulate", "options": {"device": "nothing-like-it"}, "axes": {}}, "nothing-like-it"),
@@ -112,6 +112,9 @@ def test_wrong_sweeps_are_usage_errors(tmp_path: Path) -> None:
     for file, message in wrong:
         with pytest.raises(chronodisk.UsageError, match=message):
             sweep(file, tmp_path / "wrong")
+    (tmp_path / "lines.toml").write_text("command = 'simulate'\nseeds = 2\n[axes]\ndepht = [1]\n")
+    with pytest.raises(chronodisk.UsageError, match="lines.toml:4: unknown axis depht"):
+        sweep(tmp_path / "lines.toml", tmp_path / "wrong")
     with pytest.raises(chronodisk.UsageError, match="can't read"):
         sweep(tmp_path / "nowhere.toml", tmp_path / "wrong")
     with pytest.raises(chronodisk.UsageError, match="no results"):

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use chronodisk_report::{Labels, RUN_SCHEMA};
+use chronodisk_report::{Labels, RUN_SCHEMA, unix_seconds_of};
 use serde::{Deserialize, Serialize};
 
 use crate::{runs, stored};
@@ -87,7 +87,7 @@ impl Kept {
 
     /// How long ago the run began, by its result, or else by the directory's time.
     pub fn age(&self) -> Duration {
-        let begun = self.head.as_ref().and_then(|head| runs::seconds_of(&head.started_at)).map(Duration::from_secs);
+        let begun = self.head.as_ref().and_then(|head| unix_seconds_of(&head.started_at)).map(Duration::from_secs);
         let modified = || fs::metadata(&self.directory).and_then(|metadata| metadata.modified()).ok();
         let begun = begun.map(|since| SystemTime::UNIX_EPOCH + since).or_else(modified);
         begun.and_then(|begun| begun.elapsed().ok()).unwrap_or_default()

@@ -102,14 +102,14 @@ fn a_trace_goes_through_parquet_and_back_byte_by_byte() {
         assert_eq!(std::fs::read(folder.join("again.csv")).unwrap(), original, "{file}");
     }
     let reader = LogReader::open(&folder.join("trace.parquet")).unwrap();
-    assert_eq!(reader.info().volumes, ["hm_0", "hm_1"]);
+    assert_eq!(reader.info().volumes, ["hm_0", "mds_1"]);
     assert_eq!(reader.info().resolution_ns, Some(100));
 
-    let told = done(folder, &["trace", "convert", "trace.parquet", "--volume", "hm_1", "--to", "disksim", "-o", "one"]);
+    let told = done(folder, &["trace", "convert", "trace.parquet", "--volume", "hm_0", "--to", "disksim", "-o", "one"]);
     assert!(told.starts_with("1 requests"), "{told}");
     done(
         folder,
-        &["simulate", "--device", "null", "--capacity", "20GB", "--trace", "trace.csv.gz", "--volume", "hm_1"],
+        &["simulate", "--device", "null", "--capacity", "20GB", "--trace", "trace.csv.gz", "--volume", "mds_1"],
     );
 }
 
@@ -120,10 +120,11 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
     let msr = sample("msr.csv").display().to_string();
     let alibaba = sample("alibaba.csv").display().to_string();
     std::fs::write(folder.join("bad.csv"), "0,R,0,512,5\n0,R,x,512,6\n").unwrap();
+    std::fs::write(folder.join("empty"), "").unwrap();
     let disk = ["simulate", "--device", "first-disk", "--trace"];
     for (arguments, expected) in [
-        (vec![msr.as_str()], ["several volumes, hm_0 and hm_1 among them", "--volume hm_0"]),
-        (vec![&msr, "--volume", "hm_9"], ["no request of volume hm_9", "its volumes are hm_0, hm_1"]),
+        (vec![msr.as_str()], ["several volumes, hm_0 and mds_1 among them", "--volume hm_0"]),
+        (vec![&msr, "--volume", "hm_9"], ["no request of volume hm_9", "its volumes are hm_0, mds_1"]),
         (
             vec![&alibaba, "--volume", "0"],
             ["alibaba.csv: request 1: 8 sectors at sector 247468088; expected", "--beyond wrap"],
@@ -135,6 +136,10 @@ fn what_can_t_be_replayed_is_refused_with_what_to_type() {
         (vec!["bad.csv"], ["bad.csv:2: field 3, offset: \"x\"", "expected a whole number"]),
         (vec!["absent"], ["no run 'absent'", ""]),
         (vec![&msr, "--arrivals", "depth=0"], ["expected open, closed or depth=N", "poisson"]),
+        (vec![&msr, "--arrivals", "poisson"], ["need --workload", "a trace has its own arrivals: open, closed"]),
+        (vec![&msr, "--rate", "5/s"], ["--rate needs --workload", "--speed changes them"]),
+        (vec!["empty"], ["empty: the file is empty; expected a trace", ""]),
+        (vec![""], ["no run ''", ""]),
     ] {
         let told = refused(folder, &[&disk[..], &arguments, &["-o", "out"]].concat());
         assert!(expected.iter().all(|part| told.contains(part)), "{arguments:?}: {told}");
@@ -265,6 +270,12 @@ fn traces_are_cut_scaled_and_merged() {
     assert_eq!(parquet("aligned.parquet")[0].arrival, Nanos::ZERO);
     let told = refused(folder, &["trace", "cut", "made", "--from-time", "2s", "--to-time", "1s", "-o", "x.parquet"]);
     assert!(told.contains("is not before --to-time"), "{told}");
+    for to in ["parquet", "msr"] {
+        let later = ["trace", "cut", "made", "--from-time", "900s", "-o", "x.parquet", "--to", to];
+        let told = refused(folder, &later);
+        assert!(told.contains("no request arrives in this time; the last one arrives after "), "{told}");
+        assert!(!folder.join("x.parquet").exists(), "{to}");
+    }
 }
 
 #[test]
@@ -474,5 +485,48 @@ fn a_job_file_that_can_t_be_followed_is_refused_with_its_place() {
     ] {
         let told = refused(folder, &[&simulate[..], option].concat());
         assert!(told.contains(expected), "{option:?}: {told}");
+    }
+}
+
+/// A guest's requests of all kinds, at any depth, on the model again: each due time is that of the run.
+#[test]
+fn a_guests_run_with_discards_and_flushes_is_replayed_to_the_nanosecond() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(
+        folder.join("load.sh"),
+        "set -e\n\
+         fio --name=deep --directory=/mnt --size=8M --rw=randrw --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \\\n\
+         --fsync=40 --output=/dev/null\n\
+         dd if=/dev/zero of=/mnt/buffered bs=64k count=64 conv=fsync status=none\n\
+         rm /mnt/deep.* /mnt/buffered; sync; fstrim /mnt 2>/dev/null || true\n",
+    )
+    .unwrap();
+    for (device, discards) in [("cheetah-9lp", false), ("samsung-970-pro", true)] {
+        let common = ["--device", device, "--capacity", "1GB"];
+        let output = chronodisk(folder, &[&["run", "-o", device][..], &common, &["--", "sh", "load.sh"]].concat());
+        let told = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(3) {
+            println!("SKIPPED: no guest here: {told}");
+            return;
+        }
+        assert!(output.status.success(), "{told}");
+        let run = read_log(&folder.join(device).join("requests-0.parquet")).unwrap();
+        let of = |op: Op| run.iter().filter(|record| record.op == op).count();
+        assert!(of(Op::Read) > 100 && of(Op::Write) > 100 && of(Op::Flush) > 10, "{device}");
+        assert_eq!(of(Op::Discard) > 0, discards, "{device}");
+        let deepest = run
+            .iter()
+            .map(|record| run.iter().filter(|other| (other.arrival..other.due).contains(&record.arrival)).count());
+        assert!(deepest.max().unwrap() >= 8, "{device}");
+
+        done(folder, &[&["simulate", "--trace", device, "-o", "open"][..], &common].concat());
+        let open = log(folder, "open");
+        assert_eq!(open.len(), run.len(), "{device}");
+        for (open, run) in open.iter().zip(&run) {
+            let plain = |one: &RequestRecord| (one.op, one.lba, one.sectors, one.fua, one.arrival, one.due, one.status);
+            assert_eq!(plain(open), plain(run), "{device}, request {}", run.order);
+        }
+        std::fs::remove_dir_all(folder.join("open")).unwrap();
     }
 }

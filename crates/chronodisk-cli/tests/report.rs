@@ -120,6 +120,82 @@ fn a_browser_draws_every_chart_in_both_themes() {
     assert!(light != dark);
 }
 
+/// A sweep with these axes and options, and its directory.
+fn sweep(parent: &Path, name: &str, text: &str, options: &[&str]) -> (Output, PathBuf) {
+    let (file, directory) = (parent.join(format!("{name}.toml")), parent.join(name));
+    fs::write(&file, text).unwrap();
+    let words = ["sweep", file.to_str().unwrap(), "-o", directory.to_str().unwrap()];
+    (chronodisk(&[&words[..], options].concat()), directory)
+}
+
+const SWEEP: &str = "command = 'simulate'\nseeds = 3\n[options]\nworkload = 'random-mixed'\nrequests = 300\n[axes]\n";
+
+#[test]
+fn a_browser_draws_every_chart_of_a_sweep() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("browser");
+    let axes = "device = ['cheetah-9lp', 'constant-1ms', 'mems-g2']\ndepth = [1, 4, 64]\nread_share = [0.5]\n";
+    let (output, directory) =
+        sweep(folder.path(), "<depths>", &format!("{SWEEP}{axes}"), &["--plot", "depth,latency_us.p999"]);
+    assert!(output.status.success(), "{output:?}");
+    let page = directory.join("sweep.html");
+    let shown = show(browser, &profile, &page, "theme=dark");
+    assert!(shown.console.is_empty(), "{:?}", shown.console);
+    let root = shown.page.split_once("<head>").unwrap().0.to_owned();
+    // The chart that was asked for, four figures against the depth, and the effects on them.
+    for part in ["data-theme=\"dark\"", "data-errors=\"0\"", "data-charts=\"9\"", "data-drawn=\"9\""] {
+        assert!(root.contains(part), "{part} in {root}");
+    }
+    let drawn = drawings(&shown.page);
+    assert_eq!(drawn.len(), 9);
+    for (id, svg) in &drawn {
+        let names: &[&str] = match id.split_once('-').map_or(id.as_str(), |(kind, _)| kind) {
+            "curves" => &["depth<", "cheetah-9lp, 0.5<", "mems-g2, 0.5<", " against depth<", "64<"],
+            "effects" => &["Main effects on ", "depth 64<", "device constant-1ms<", ", less the mean of all cells<"],
+            other => panic!("a chart {other}"),
+        };
+        for name in names {
+            assert!(svg.contains(name), "{id} lacks {name}: {svg}");
+        }
+    }
+    // Three devices at three depths, each point with a whisker of three strokes.
+    let curves = &drawn.iter().find(|(id, _)| id == "curves-1").unwrap().1;
+    assert!(curves.contains("time_s against depth") && curves.matches("<path").count() > 3 + 9 + 27, "{curves}");
+    let plain = |text: &str| shown.page.contains(text);
+    assert!(plain("<h1>Sweep ") && plain("&lt;depths&gt;.toml</h1>") && !plain("<depths>"));
+    for text in ["27 cells: 9 combinations, 3 seeds each", "N = 3 seeds", "fewer than 30", "axis device", "Linux "] {
+        assert!(plain(text), "{text}");
+    }
+    // The table has the figures of sweep.json.
+    let results: serde_json::Value = serde_json::from_slice(&fs::read(directory.join("sweep.json")).unwrap()).unwrap();
+    let iops = |group: &serde_json::Value| {
+        let figures = group["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["name"] == "iops").unwrap()["value"].as_f64().unwrap()
+    };
+    for group in results["groups"].as_array().unwrap() {
+        let digits = (3 - iops(group).log10().floor() as i32).max(0) as usize;
+        let cell = format!("<td class=\"n\">{:.digits$}</td>", iops(group));
+        assert!(plain(&cell), "{cell}");
+    }
+    assert_eq!(shown.page.matches("<td>cells/").count(), 27);
+
+    // The same again from the files, with a title; a list of combinations where there is no axis of numbers.
+    let again = folder.path().join("again.html");
+    let words = ["report", directory.to_str().unwrap(), "-o", again.to_str().unwrap(), "--title", "Depths & devices"];
+    let output = chronodisk(&words);
+    assert!(output.status.success(), "{output:?}");
+    let shown = show(browser, &profile, &again, "");
+    assert!(shown.page.contains("<h1>Depths &amp; devices</h1>") && shown.page.contains("data-drawn=\"8\""));
+    let (output, directory) =
+        sweep(folder.path(), "names", &format!("{SWEEP}device = ['null', 'constant-1ms']\n"), &[]);
+    assert!(output.status.success(), "{output:?}");
+    let shown = show(browser, &profile, &directory.join("sweep.html"), "");
+    assert!(shown.console.is_empty() && shown.page.contains("data-errors=\"0\""), "{:?}", shown.console);
+    let ids: Vec<String> = drawings(&shown.page).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(ids.iter().filter(|id| id.starts_with("bars-")).count(), 4, "{ids:?}");
+}
+
 #[test]
 fn the_page_needs_no_network_and_stays_small() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +225,29 @@ fn wrong_input_is_refused_and_writes_nothing() {
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let nowhere = folder.path().join("no/report.html");
+    let (output, directory) = sweep(folder.path(), "sweep", &format!("{SWEEP}device = ['null']\n"), &[]);
+    assert!(output.status.success(), "{output:?}");
+    let spoilt = |name: &str, change: &dyn Fn(&Path)| {
+        let copy = folder.path().join(name);
+        fs::create_dir(&copy).unwrap();
+        for file in ["sweep.json", "sweep.provenance.json"] {
+            fs::copy(directory.join(file), copy.join(file)).unwrap();
+        }
+        change(&copy);
+        copy.display().to_string()
+    };
+    let cut = spoilt("cut", &|copy| fs::write(copy.join("sweep.json"), "{\"schema\": ").unwrap());
+    let other = spoilt("other", &|copy| {
+        let text = fs::read_to_string(copy.join("sweep.json")).unwrap();
+        fs::write(copy.join("sweep.json"), text.replace("chronodisk.sweep/1", "chronodisk.sweep/9")).unwrap();
+    });
+    let bare = spoilt("bare", &|copy| fs::remove_file(copy.join("sweep.provenance.json")).unwrap());
+    let whole = directory.to_str().unwrap();
     for (words, said) in [
+        (vec!["report", "-o", page, whole, &run], "a sweep has a report of its own"),
+        (vec!["report", "-o", page, &cut], "sweep.json: EOF"),
+        (vec!["report", "-o", page, &other], "schema: \"chronodisk.sweep/9\"; expected \"chronodisk.sweep/1\""),
+        (vec!["report", "-o", page, &bare], "sweep.provenance.json: can't read"),
         (vec!["report", &run], "--output"),
         (vec!["report", "-o", page], "<RUN>"),
         (vec!["report", "-o", page, "no-such-run"], "no run 'no-such-run'"),

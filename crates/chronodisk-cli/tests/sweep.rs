@@ -208,3 +208,54 @@ fn guests_are_cells() {
     assert_eq!(runs.len(), 2);
     assert!(runs.iter().all(|run| run.path().join("result.json").exists()));
 }
+
+/// Guests on the exact clock, some of which fail: killed and resumed, the sweep has the bytes of one that nothing
+/// disturbed, and its report names what failed.
+#[test]
+fn a_sweep_of_guests_that_was_killed_gives_equal_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let text = "command = 'run'\n[options]\nclock = 'exact'\ncpu = 'zero'\n[axes]\n\
+        device = ['constant-100us', 'first-disk']\n\
+        cmd = ['dd if=/dev/zero of=/mnt/file bs=4k count=64 conv=fsync', 'echo no such thing >&2; exit 7']\n";
+    fs::write(folder.join("s.toml"), text).unwrap();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "whole", "--jobs", "1"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    let statuses = |sweep: &str| -> Vec<i64> {
+        let read = |path: &Path| fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let entries = fs::read_dir(folder.join(sweep).join("cells")).into_iter().flatten().flatten();
+        let cells = entries.filter_map(|entry| read(&entry.path()));
+        let mut found: Vec<i64> = cells.filter_map(|cell: serde_json::Value| cell["status"].as_i64()).collect();
+        found.sort_unstable();
+        found
+    };
+    if statuses("whole").contains(&3) {
+        println!("SKIPPED: no guest here: {told}");
+        return;
+    }
+    assert_eq!((output.status.code(), statuses("whole").as_slice()), (Some(1), &[0, 0, 7, 7][..]), "{told}");
+    assert!(told.contains("2 of 4 cells failed; the same command runs them again"), "{told}");
+    let page = fs::read_to_string(folder.join("whole/sweep.html")).unwrap();
+    assert!(page.contains("2 of 4 cells failed.") && page.contains("no such thing"));
+
+    let mut child = chronodisk(folder, &["sweep", "s.toml", "-o", "parts", "--jobs", "1"]).spawn().unwrap();
+    while cells(folder, "parts") < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let there = statuses("parts").iter().filter(|status| **status == 0).count();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "parts"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    // What failed is run again.
+    assert!(told.contains(&format!("4 cells, {there} of them from earlier")), "{told}");
+    for file in ["sweep.json", "sweep.parquet"] {
+        let read = |sweep: &str| fs::read(folder.join(sweep).join(file)).unwrap();
+        assert!(read("whole") == read("parts"), "{file}");
+    }
+    let leftovers = fs::read_dir(folder.join("parts/runs")).unwrap().flatten();
+    let leftovers: Vec<_> = leftovers.filter(|run| run.path().extension().is_some()).collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
+}

@@ -19,9 +19,24 @@ pub(crate) struct SweepPlan {
     done: Mutex<Vec<Option<Done>>>,
 }
 
+/// A sweep's file, or a dictionary of Python, which has no label: its lines are nothing that its author knows.
+fn parsed(
+    text: &str,
+    label: Option<&str>,
+    options_of: impl Fn(chronodisk_sweep::Command) -> Vec<String>,
+) -> Result<Sweep, SweepError> {
+    match label {
+        Some(label) => Sweep::parse(text, label, options_of),
+        None => Sweep::parse_generated(text, DICTIONARY, options_of),
+    }
+}
+
+/// What messages call a dictionary.
+const DICTIONARY: &str = "sweep";
+
 /// The command that a sweep runs, which tells the options that it knows.
 #[pyfunction]
-pub(crate) fn sweep_command(py: Python<'_>, text: &str, label: &str) -> PyResult<Vec<&'static str>> {
+pub(crate) fn sweep_command(py: Python<'_>, text: &str, label: Option<&str>) -> PyResult<Vec<&'static str>> {
     let found = Mutex::new(None);
     let options = |command: chronodisk_sweep::Command| {
         if let Ok(mut found) = found.lock() {
@@ -29,7 +44,7 @@ pub(crate) fn sweep_command(py: Python<'_>, text: &str, label: &str) -> PyResult
         }
         Vec::new()
     };
-    let parsed = Sweep::parse(text, label, options);
+    let parsed = parsed(text, label, options);
     match (found.into_inner().unwrap_or(None), parsed) {
         (Some(words), _) => Ok(words.to_vec()),
         (None, Err(error)) => Err(errors::sweep(py, error)),
@@ -44,13 +59,13 @@ impl SweepPlan {
     fn new(
         py: Python<'_>,
         text: &str,
-        label: &str,
+        label: Option<&str>,
         options: Vec<String>,
         executable: PathBuf,
         directory: PathBuf,
         jobs: usize,
     ) -> PyResult<Self> {
-        let sweep = Sweep::parse(text, label, |_| options.clone()).map_err(|error| errors::sweep(py, error))?;
+        let sweep = parsed(text, label, |_| options.clone()).map_err(|error| errors::sweep(py, error))?;
         let runner = Runner { executable, version: env!("CARGO_PKG_VERSION").to_owned(), directory, jobs, part: None };
         let plan = py.detach(|| Plan::new(sweep, runner)).map_err(|error| errors::sweep(py, error))?;
         let done = Mutex::new(vec![None; plan.cells()]);
@@ -142,7 +157,13 @@ impl SweepPlan {
         let done = self.done.lock().map(|done| done.clone()).unwrap_or_default();
         let done: Option<Vec<Done>> = done.into_iter().collect();
         let done = done.ok_or_else(|| errors::usage(py, "some cells are not done"))?;
-        let results = py.detach(|| self.plan.write_results(&done)).map_err(|error| errors::sweep(py, error))?;
+        let made_by = concat!("chronodisk ", env!("CARGO_PKG_VERSION"), ", Python package");
+        let written = || {
+            let results = self.plan.write_results(&done)?;
+            self.plan.write_report(&results, &done, &[], made_by)?;
+            Ok(results)
+        };
+        let results: Results = py.detach(written).map_err(|error: SweepError| errors::sweep(py, error))?;
         Ok((results.to_json(), results.render()))
     }
 }

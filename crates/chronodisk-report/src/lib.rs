@@ -12,7 +12,7 @@
 //! - [`compare`](compare()) sets runs side by side, with paired differences.
 //! - [`render_run_summary`], [`render_simulation`] and [`Comparison::render`] are plain text
 //!   without colours; [`plot_comparison`] and [`plot_fidelity`] draw SVG files.
-//! - [`render_report`] makes one HTML page of runs, with charts.
+//! - [`render_report`] makes one HTML page of runs, with charts; [`render_sweep_report`] one of a sweep.
 //!
 //! Everything here is a pure function of its input, except for reading and writing the files.
 #![forbid(unsafe_code)]
@@ -41,6 +41,7 @@ mod tables;
 mod trace_comparison;
 mod trace_plot;
 mod trace_statistics;
+mod utc;
 mod verdict;
 
 pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
@@ -51,7 +52,8 @@ pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwi
 pub use files::AtomicFile;
 pub use files::write_text;
 pub use html::{
-    ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, charted_window, render_report,
+    ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, SweepCell, SweepCombination,
+    SweepCurves, SweepEffect, SweepReport, charted_window, render_report, render_sweep_report,
 };
 pub use judge::{Condition, Judgement, judge, render_junit, render_markdown};
 pub use labels::Labels;
@@ -71,7 +73,7 @@ pub use sweep_fit::{
     FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
 };
 pub use sweep_plot::plot_sweeps;
-pub use table::{Align, Table};
+pub use table::{Align, Table, four_digits};
 pub use tables::{log_columns, records_of_table, table_of_records};
 pub use trace_comparison::{
     Matched, OpComparison, Remainder, TRACE_COMPARISON_SCHEMA, TimeComparison, TraceComparison, compare_traces,
@@ -81,4 +83,5 @@ pub use trace_statistics::{
     Burstiness, CacheHits, FigureEstimate, OpStatistics, ResponseIntervals, SizeDistribution, StatisticsGatherer,
     TRACE_STATISTICS_SCHEMA, TraceSeries, TraceStatistics,
 };
+pub use utc::{unix_seconds_of, utc_timestamp};
 pub use verdict::{Doubt, Figure, KernelCpu, Limit, RequestIssuers, Verdict};

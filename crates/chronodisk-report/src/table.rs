@@ -71,3 +71,13 @@ impl Table {
         text.push('\n');
     }
 }
+
+/// A number with four significant digits.
+#[must_use]
+pub fn four_digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    format!("{value:.digits$}")
+}

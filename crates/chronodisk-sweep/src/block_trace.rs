@@ -67,6 +67,9 @@ impl BlockTrace {
             let log = LogReader::open(&path).map_err(|error| SweepError::Usage(error.to_string()))?;
             Source::Log { info: log.info().clone(), pieces: Box::new(log) }
         } else {
+            if head.is_empty() {
+                return Err(SweepError::Usage(format!("{shown}: the file is empty; expected a trace")));
+            }
             let Some(format) = options.format.or_else(|| Format::detect(&head)) else {
                 let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
                 return Err(SweepError::Usage(format!("{shown}: the format of the trace can't be told"))

@@ -3,7 +3,7 @@
 //! A [`Sweep`] is read from a TOML file. [`Sweep::cells`] lists its cells; each is one call of the command, told apart
 //! by the content of all that its result depends on. A [`Plan`] does the cells that are not there yet, in processes of
 //! this host, or hands each out as a [`Task`] that any process can do. [`Results`] condenses them: figures with
-//! bootstrap intervals over the seeds, main effects, a table in Parquet.
+//! bootstrap intervals over the seeds, main effects, a table in Parquet, a report.
 //!
 //! A cell is a process of its own: a cell that fails, or a sweep that is killed, harms no other cell. Nothing is
 //! decided by which cell ends first.
@@ -21,6 +21,7 @@ mod figures;
 mod fio;
 mod load;
 mod replay;
+mod report;
 mod results;
 mod runner;
 mod slurm;
@@ -32,6 +33,7 @@ pub use cell::{Cell, Value, changed_profile};
 pub use fio::FioLoad;
 pub use load::{GeneratedLoad, Load, LoadError};
 pub use replay::{ReplayOptions, Replayed, TraceArrivals};
+pub use report::{CellProvenance, PROVENANCE_SCHEMA, Provenance, REPORT_FILE, RESULTS_FILE};
 pub use results::{Effect, Group, Results, SWEEP_SCHEMA};
 pub use runner::{Done, Part, Plan, Progress, Runner, Task, host_info};
 pub use slurm::ArrayJob;

@@ -132,8 +132,9 @@ impl Replayed {
         if aligned_end > self.capacity_sectors {
             if !self.how.wraps || sectors > self.capacity_sectors {
                 return Err(SweepError::Usage(format!(
-                    "{}: a request of {sectors} sectors at sector {aligned}, but the device has {} sectors",
+                    "{}: request {}: {sectors} sectors at sector {aligned}; expected an end within the device's {} sectors",
                     self.trace.path().display(),
+                    record.order + 1,
                     self.capacity_sectors
                 ))
                 .help("--beyond wrap puts it at the beginning of the device; --capacity makes the device larger"));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chronodisk_report::{Align, Curve, CurvePoint, FigureEstimate, Table};
+use chronodisk_report::{Align, Curve, CurvePoint, FigureEstimate, Table, four_digits};
 use chronodisk_trace::bootstrap::{Bootstrap, caveats};
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,7 @@ pub struct Effect {
 }
 
 /// Figures that tables show, as far as there are any.
-const MAIN_FIGURES: [&str; 4] = ["time_s", "iops", "latency_us.mean", "latency_us.p99"];
+pub(crate) const MAIN_FIGURES: [&str; 4] = ["time_s", "iops", "latency_us.mean", "latency_us.p99"];
 
 impl Results {
     /// Of all cells of a sweep, in order, with their results.
@@ -124,9 +124,11 @@ impl Results {
             let mut row: Vec<String> = group.axes.values().map(ToString::to_string).collect();
             for name in &shown {
                 let figure = group.figures.iter().find(|figure| figure.name == *name);
-                row.push(figure.map_or("-".to_owned(), |figure| short(figure.value)));
+                row.push(figure.map_or("-".to_owned(), |figure| four_digits(figure.value)));
                 let ends = figure.and_then(|figure| figure.bca_95.or(figure.percentile_95));
-                row.push(ends.map_or("-".to_owned(), |[low, high]| format!("{} to {}", short(low), short(high))));
+                row.push(
+                    ends.map_or("-".to_owned(), |[low, high]| format!("{} to {}", four_digits(low), four_digits(high))),
+                );
             }
             table.row(row);
         }
@@ -166,9 +168,9 @@ impl Results {
                 effect.figure.clone(),
                 effect.axis.clone(),
                 effect.value.to_string(),
-                short(effect.mean),
-                format!("{}{}", if effect.effect.value > 0.0 { "+" } else { "" }, short(effect.effect.value)),
-                ends.map_or("-".to_owned(), |[low, high]| format!("{} to {}", short(low), short(high))),
+                four_digits(effect.mean),
+                format!("{}{}", if effect.effect.value > 0.0 { "+" } else { "" }, four_digits(effect.effect.value)),
+                ends.map_or("-".to_owned(), |[low, high]| format!("{} to {}", four_digits(low), four_digits(high))),
                 format!("{:.1} %", effect.explained * 100.0),
             ]);
         }
@@ -288,13 +290,4 @@ fn effects(sweep: &Sweep, cells: &[Cell], done: &[Done], bootstrap: &Bootstrap) 
         }
     }
     found
-}
-
-/// Four significant digits.
-fn short(value: f64) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
-    format!("{value:.digits$}")
 }

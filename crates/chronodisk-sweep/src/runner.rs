@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Contents, Key, Prepared, profile_file};
 use crate::executable::Executable;
 use crate::figures::figures_of;
+use crate::report::{CellProvenance, PROVENANCE_FILE, PROVENANCE_SCHEMA, Provenance, REPORT_FILE, RESULTS_FILE};
 use crate::table::write_table;
 use crate::{Cell, Command, Results, Sweep, SweepError};
 
@@ -111,6 +112,8 @@ pub struct Task {
     profile: Option<(usize, String)>,
     /// Where the run is kept, for commands that keep one.
     runs: Option<PathBuf>,
+    /// Whether the command leaves its summary out if it is asked to.
+    can_be_quiet: bool,
     label: String,
     setup: Option<String>,
     teardown: Option<String>,
@@ -197,6 +200,7 @@ impl Plan {
             arguments: prepared.arguments.clone(),
             profile,
             runs: keeps_run.then(|| self.runner.directory.join("runs")),
+            can_be_quiet: matches!(self.sweep.command, Command::Run | Command::Replay),
             label: self.sweep.label.clone(),
             setup: self.sweep.setup.clone(),
             teardown: self.sweep.teardown.clone(),
@@ -293,24 +297,45 @@ impl Plan {
         let results = Results::new(&self.sweep, &self.runner.version, &self.cells, done);
         let directory = &self.runner.directory;
         write_table(&directory.join("sweep.parquet"), &self.sweep, &self.cells, done)?;
-        write(&directory.join("sweep.json"), results.to_json().as_bytes())?;
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let provenance = serde_json::json!({
-            "schema": "chronodisk.sweep-provenance/1",
-            "version": self.runner.version,
-            "executable": self.executable.digest,
-            "host": host_info(),
-            "load": load.split(' ').take(3).collect::<Vec<_>>().join(" "),
-            "jobs": self.runner.jobs,
-            "cells": done.iter().map(|done| serde_json::json!({
-                "cell": done.name,
-                "status": done.status,
-                "begun_unix_s": done.begun_unix_s,
-                "host_s": done.host_s,
-            })).collect::<Vec<_>>(),
-        });
-        write(&directory.join("sweep.provenance.json"), format!("{provenance:#}\n").as_bytes())?;
+        write(&directory.join(RESULTS_FILE), results.to_json().as_bytes())?;
+        // Cells of a sweep that was killed may have gone on for a while.
+        remove_leftovers(directory);
+        let provenance = serde_json::to_string_pretty(&self.provenance(done)).unwrap_or_default();
+        write(&directory.join(PROVENANCE_FILE), format!("{provenance}\n").as_bytes())?;
         Ok(results)
+    }
+
+    /// Writes `sweep.html`: a page with the results, charts of them, and where they come from. `plots` are charts
+    /// besides the usual ones; those that the results have no figures for are left out.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn write_report(
+        &self,
+        results: &Results,
+        done: &[Done],
+        plots: &[(String, String)],
+        made_by: &str,
+    ) -> Result<PathBuf, SweepError> {
+        let there: Vec<_> = plots.iter().filter(|(x, y)| results.curves(x, y).is_ok()).cloned().collect();
+        let title = format!("Sweep {}", self.sweep.label);
+        let page = results.report(&self.provenance(done), &there, &title, made_by).map_err(SweepError::Host)?;
+        let path = self.runner.directory.join(REPORT_FILE);
+        write(&path, page.as_bytes())?;
+        Ok(path)
+    }
+
+    fn provenance(&self, done: &[Done]) -> Provenance {
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Provenance {
+            schema: PROVENANCE_SCHEMA.to_owned(),
+            version: self.runner.version.clone(),
+            executable: self.executable.digest.clone(),
+            host: host_info(),
+            load: load.split(' ').take(3).collect::<Vec<_>>().join(" "),
+            jobs: self.runner.jobs,
+            cells: done.iter().map(CellProvenance::of).collect(),
+        }
     }
 
     fn file_of(&self, name: &str) -> PathBuf {
@@ -419,6 +444,10 @@ impl Task {
                 let partial = around.join(&self.name);
                 let before = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
                 arguments.insert(before, format!("--output={}", partial.display()));
+                // A summary has times of the host, and hides what a program says of its failure.
+                if self.can_be_quiet && !arguments[..before].iter().any(|word| word == "--quiet") {
+                    arguments.insert(before, "--quiet".to_owned());
+                }
                 Some(Partial { around, run: partial, kept: runs.join(&self.name) })
             }
             None => None,

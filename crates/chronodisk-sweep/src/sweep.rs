@@ -99,13 +99,32 @@ impl Sweep {
     /// # Errors
     /// What is wrong, where, and what was expected.
     pub fn parse(text: &str, label: &str, options_of: impl Fn(Command) -> Vec<String>) -> Result<Self, SweepError> {
-        let wrong = |message: String| SweepError::Usage(format!("{label}: {message}"));
+        let mut places = Places { label, lines: BTreeMap::new() };
+        if let Ok(table) = toml::de::DeTable::parse(text) {
+            places.add(text, "", table.get_ref());
+        }
+        Sweep::of(text, &places, options_of)
+    }
+
+    /// The same of a text that a program made: messages name keys, but no lines, which its author does not know.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what was expected.
+    pub fn parse_generated(
+        text: &str,
+        label: &str,
+        options_of: impl Fn(Command) -> Vec<String>,
+    ) -> Result<Self, SweepError> {
+        Sweep::of(text, &Places { label, lines: BTreeMap::new() }, options_of)
+    }
+
+    fn of(text: &str, places: &Places<'_>, options_of: impl Fn(Command) -> Vec<String>) -> Result<Self, SweepError> {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            SweepError::Usage(format!("{label}:{line}: {}", error.message()))
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            SweepError::Usage(format!("{}:{line}: {}", places.label, error.message()))
         })?;
         let mut sweep = Sweep {
-            label: label.to_owned(),
+            label: places.label.to_owned(),
             command: Command::Simulate,
             options: BTreeMap::new(),
             axes: BTreeMap::new(),
@@ -115,7 +134,7 @@ impl Sweep {
             drop_caches: false,
         };
         let expected = |key: &str, found: &toml::Value, expected: &str| {
-            wrong(format!("{key}: {}; expected {expected}", shown(found)))
+            places.wrong(key, format!("{key}: {}; expected {expected}", shown(found)))
         };
         for (key, value) in &table {
             match (key.as_str(), value) {
@@ -141,7 +160,7 @@ impl Sweep {
                             sweep.options.insert(name, value);
                         } else {
                             let Value::List(values) = value else {
-                                return Err(wrong(format!("{at}: {value}; expected a list of values")));
+                                return Err(places.wrong(&at, format!("{at}: {value}; expected a list of values")));
                             };
                             sweep.axes.insert(name, values);
                         }
@@ -153,66 +172,73 @@ impl Sweep {
                 ("options" | "axes", _) => return Err(expected(key, value, "a table")),
                 _ => {
                     let known = "command, seeds, setup, teardown, drop_caches, options, axes";
-                    return Err(wrong(format!("unknown key {key}; expected one of {known}")));
+                    return Err(places.wrong(key, format!("unknown key {key}; expected one of {known}")));
                 }
             }
         }
         if !table.contains_key("command") {
-            return Err(wrong("command is missing; expected simulate, run, mount or replay".to_owned()));
+            let message = "command is missing; expected simulate, run, mount or replay";
+            return Err(places.wrong("", message.to_owned()));
         }
-        sweep.check(&options_of(sweep.command))?;
+        sweep.check(&options_of(sweep.command), places)?;
         Ok(sweep)
     }
 
-    fn check(&self, known: &[String]) -> Result<(), SweepError> {
-        let wrong = |message: String| Err(SweepError::Usage(format!("{}: {message}", self.label)));
+    fn check(&self, known: &[String], places: &Places<'_>) -> Result<(), SweepError> {
+        let wrong = |key: &str, message: String| Err(places.wrong(key, message));
         for (table, name) in
             self.options.keys().map(|name| ("options", name)).chain(self.axes.keys().map(|name| ("axes", name)))
         {
             let option = name.replace('_', "-");
             if let Some((_, why)) = OWN.iter().find(|(own, _)| *own == option) {
-                return wrong(format!("{table}.{name} can't be set: {why}"));
+                return wrong(&format!("{table}.{name}"), format!("{table}.{name} can't be set: {why}"));
             }
             let is_argument = self.command.argument() == Some(name.as_str());
             if !is_argument && !name.starts_with("profile.") && !known.contains(&option) {
                 let mut names: Vec<&str> = known.iter().map(String::as_str).collect();
                 names.sort_unstable();
-                return wrong(format!(
+                let message = format!(
                     "unknown {} {name}; expected an option of `chronodisk {}` ({}), or profile.KEY",
                     if table == "axes" { "axis" } else { "option" },
                     self.command.words().join(" "),
                     names.join(", ")
-                ));
+                );
+                return wrong(&format!("{table}.{name}"), message);
             }
         }
         for (name, values) in &self.axes {
+            let key = format!("axes.{name}");
             if self.options.contains_key(name) {
-                return wrong(format!("{name} is in options and in axes; expected it in one of them"));
+                return wrong(&key, format!("{name} is in options and in axes; expected it in one of them"));
             }
             if values.is_empty() {
-                return wrong(format!("axes.{name} has no values"));
+                return wrong(&key, format!("{key} has no values"));
             }
             if let Some(index) = (1..values.len()).find(|index| values[..*index].contains(&values[*index])) {
-                return wrong(format!("axes.{name} has {} twice", values[index]));
+                return wrong(&key, format!("{key} has {} twice", values[index]));
             }
         }
         if let Some(argument) = self.command.argument()
             && !self.options.contains_key(argument)
             && !self.axes.contains_key(argument)
         {
-            return wrong(format!("{argument} is missing in options and axes; {} needs it", self.command));
+            return wrong("command", format!("{argument} is missing in options and axes; {} needs it", self.command));
         }
         let has = |name: &str| self.axes.contains_key(name) || self.options.contains_key(name);
-        if self.axes.keys().chain(self.options.keys()).any(|name| name.starts_with("profile.")) && !has("device") {
-            return wrong("profile.KEY needs device, whose profile it changes".to_owned());
+        let of = |table: &'static str, names: Vec<&String>| {
+            names.into_iter().find(|name| name.starts_with("profile.")).map(|name| format!("{table}.{name}"))
+        };
+        let changed = of("axes", self.axes.keys().collect()).or_else(|| of("options", self.options.keys().collect()));
+        if let Some(key) = changed.filter(|_| !has("device")) {
+            return wrong(&key, "profile.KEY needs device, whose profile it changes".to_owned());
         }
         if self.seeds > 1 && !known.iter().any(|name| name == "seed") {
-            return wrong(format!("{} has no seed; expected seeds = 1", self.command));
+            return wrong("seeds", format!("{} has no seed; expected seeds = 1", self.command));
         }
         let cells = self.axes.values().try_fold(self.seeds, |cells, values| cells.checked_mul(values.len() as u64));
         match cells {
             Some(cells) if cells <= CELLS_MAX => Ok(()),
-            _ => wrong(format!("more than {CELLS_MAX} cells")),
+            _ => wrong("axes", format!("more than {CELLS_MAX} cells")),
         }
     }
 
@@ -235,6 +261,39 @@ impl Sweep {
             |axes: BTreeMap<String, Value>| (1..=self.seeds).map(move |seed| Cell { axes: axes.clone(), seed });
         combinations.into_iter().flat_map(seeded).collect()
     }
+}
+
+/// Where the keys of a file are.
+struct Places<'a> {
+    label: &'a str,
+    /// By the path of the key, with dots between its parts.
+    lines: BTreeMap<String, usize>,
+}
+
+impl Places<'_> {
+    fn add(&mut self, text: &str, prefix: &str, table: &toml::de::DeTable<'_>) {
+        for (key, value) in table {
+            let name = key.get_ref();
+            let path = if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
+            if let toml::de::DeValue::Table(inner) = value.get_ref() {
+                self.add(text, &path, inner);
+            }
+            self.lines.insert(path, line_of(text, key.span().start));
+        }
+    }
+
+    /// An error at a key.
+    fn wrong(&self, key: &str, message: String) -> SweepError {
+        SweepError::Usage(match self.lines.get(key) {
+            Some(line) => format!("{}:{line}: {message}", self.label),
+            None => format!("{}: {message}", self.label),
+        })
+    }
+}
+
+/// The line, from 1 on, in which a byte is.
+fn line_of(text: &str, byte: usize) -> usize {
+    text.as_bytes()[..byte.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// Keys of tables within tables become one, with dots: `profile.seek.settle`.

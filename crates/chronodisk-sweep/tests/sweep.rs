@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use chronodisk_sweep::{Command, Done, Plan, Results, Runner, Sweep, SweepError, Task, Value};
+use chronodisk_sweep::{Command, Done, Plan, Provenance, Results, Runner, Sweep, SweepError, Task, Value};
 
 fn options(_: Command) -> Vec<String> {
     ["device", "depth", "requests", "workload", "seed", "trace", "capacity", "json"].map(str::to_owned).to_vec()
@@ -191,30 +191,81 @@ fn what_fails_is_told_and_done_again() {
     assert!(error.to_string().contains("status 2: error: no"), "{error}");
 }
 
+/// Written with the results, and the same again from their files; without its charts' library it is short.
+#[test]
+fn a_report_has_the_results_and_what_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = Sweep::parse(FILE, "<x>.toml", options).unwrap();
+    let body = format!("if [ $depth$seed = 23 ]; then echo 'broken <here>' >&2; exit 7; fi\n{RESULT}");
+    let runner = runner(program(folder.path(), &body), folder.path().join("out"));
+    let plan = plan(&sweep, &runner);
+    let done: Vec<Done> = plan.run(&AtomicBool::new(false), &|_| {}).unwrap().into_iter().map(Option::unwrap).collect();
+    let results = plan.write_results(&done).unwrap();
+    let plots = [("depth", "iops"), ("iops", "time_s"), ("depth", "no-such-figure")];
+    let plots = plots.map(|(x, y)| (x.to_owned(), y.to_owned()));
+    let path = plan.write_report(&results, &done, &plots, "tests").unwrap();
+    let page = fs::read_to_string(&path).unwrap();
+    let markup = page.split("<script").next().unwrap();
+    for text in [
+        "<h1>Sweep &lt;x&gt;.toml</h1>",
+        "18 cells: 6 combinations, 3 seeds each",
+        "2 of 18 cells failed.",
+        "<pre>broken &lt;here&gt;</pre>",
+        "<tr><th>axis depth</th><td>1, 2, 4</td></tr>",
+        "<td>1</td><td>constant-1ms</td>",
+        "id=\"curves-4\"",
+    ] {
+        assert!(markup.contains(text), "{text} in {markup}");
+    }
+    // Latency 10 x depth + seed: of depth 2 two seeds are left.
+    assert!(markup.contains("<td class=\"n\">21.50</td>"), "{markup}");
+    assert!(!markup.contains("Main effects"), "combinations that lack cells can't be compared");
+    assert_eq!(markup.matches("<td class=\"n\">7</td>").count(), 2, "exit statuses");
+    let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let titles: Vec<_> = data["curves"].as_array().unwrap().iter().map(|chart| chart["title"].clone()).collect();
+    let expected = ["iops against depth", "time_s against iops", "time_s against depth"];
+    assert_eq!(titles[..3], expected);
+    assert_eq!(data["curves"][0]["lines"][0]["name"], "constant-1ms");
+    assert_eq!(data["curves"][0]["lines"][0]["points"][2], serde_json::json!([4.0, 250.0, 250.0, 250.0]));
+    let read = (Results::read(&runner.directory).unwrap(), Provenance::read(&runner.directory).unwrap());
+    assert_eq!(read.0, results);
+    assert_eq!(read.1.cells.iter().filter(|cell| cell.status == 7).count(), 2);
+    let again = read.0.report(&read.1, &plots[..2], "Sweep <x>.toml", "tests").unwrap();
+    let without_load = |page: &str| page.lines().filter(|line| !line.contains("load averages")).count();
+    assert_eq!(without_load(&again), without_load(&page));
+    assert!(read.0.report(&read.1, &plots[2..], "x", "tests").unwrap_err().contains("'no-such-figure' is no figure"));
+}
+
 #[test]
 fn wrong_files_are_refused_with_what_was_expected() {
     for (text, expected) in [
         ("command = ", "x.toml:1: "),
         ("", "command is missing; expected simulate, run, mount or replay"),
-        ("command = 'fly'", "command: \"fly\"; expected simulate, run"),
-        ("command = 'simulate'\nseed = 3", "unknown key seed; expected one of command, seeds"),
-        ("command = 'simulate'\nseeds = 0", "seeds: 0; expected 1 to 10000"),
+        ("command = 'fly'", "x.toml:1: command: \"fly\"; expected simulate, run"),
+        ("command = 'simulate'\nseed = 3", "x.toml:2: unknown key seed; expected one of command, seeds"),
+        ("command = 'simulate'\nseeds = 0", "x.toml:2: seeds: 0; expected 1 to 10000"),
         (
             "command = 'simulate'\n[axes]\ndpeth = [1]",
             "unknown axis dpeth; expected an option of `chronodisk simulate`",
         ),
-        ("command = 'simulate'\n[axes]\ndepth = 1", "axes.depth: 1; expected a list"),
-        ("command = 'simulate'\n[axes]\ndepth = []", "axes.depth has no values"),
-        ("command = 'simulate'\n[axes]\ndepth = [1, 2, 1]", "axes.depth has 1 twice"),
-        ("command = 'simulate'\n[axes]\nseed = [1]", "axes.seed can't be set: seeds = N"),
-        ("command = 'simulate'\n[options]\ndepth = 1\n[axes]\ndepth = [1]", "depth is in options and in axes"),
-        ("command = 'run'\n[axes]\ndepth = [1]", "cmd is missing in options and axes; run needs it"),
-        ("command = 'simulate'\n[options]\n'profile.x' = 1", "profile.KEY needs device"),
+        ("command = 'simulate'\n[axes]\ndepth = 1", "x.toml:3: axes.depth: 1; expected a list"),
+        ("command = 'simulate'\n[axes]\ndepth = []", "x.toml:3: axes.depth has no values"),
+        ("command = 'simulate'\n[axes]\ndepth = [1, 2, 1]", "x.toml:3: axes.depth has 1 twice"),
+        ("command = 'simulate'\n[axes]\nseed = [1]", "x.toml:3: axes.seed can't be set: seeds = N"),
+        (
+            "command = 'simulate'\n[options]\ndepth = 1\n[axes]\ndepth = [1]",
+            "x.toml:5: depth is in options and in axes",
+        ),
+        ("command = 'run'\n[axes]\ndepth = [1]", "x.toml:1: cmd is missing in options and axes; run needs it"),
+        ("command = 'simulate'\n[options]\n'profile.x' = 1", "x.toml:3: profile.KEY needs device"),
         ("command = 'simulate'\n[options]\ndepth = 1979-05-27", "expected a text, a number"),
     ] {
         let error = Sweep::parse(text, "x.toml", options).unwrap_err();
         assert!(error.to_string().contains(expected) && matches!(error, SweepError::Usage(_)), "{text}: {error}");
     }
+    let error = Sweep::parse_generated("command = 'fly'", "sweep", options).unwrap_err();
+    assert_eq!(error.to_string(), "sweep: command: \"fly\"; expected simulate, run, mount or replay");
     let wide: String = (0..7).map(|axis| format!("'profile.{axis}' = {:?}\n", (0..20).collect::<Vec<_>>())).collect();
     let text = format!("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\n{wide}");
     assert!(Sweep::parse(&text, "x.toml", options).unwrap_err().to_string().contains("more than 1000000 cells"));

@@ -1,4 +1,4 @@
-//! `chronodisk report`: runs as one HTML page.
+//! `chronodisk report`: runs, or a sweep, as one HTML page.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,17 @@ use chronodisk_report::{
     ChartsBuilder, ReportRun, ReportSource, Resolution, charted_window, render_report, write_text,
 };
 use chronodisk_sim::Nanos;
+use chronodisk_sweep::{Provenance, RESULTS_FILE, Results};
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::RunChoice;
 use crate::{output, stored, version};
 
-/// Writes an HTML page with tables and charts of runs
+/// Writes an HTML page with tables and charts of runs, or of a sweep
 ///
-/// The page needs no network: the library that draws is in it. The first run is the baseline of differences.
+/// The page needs no network: the library that draws is in it. The first run is the baseline of differences. The
+/// directory of a sweep is reported by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk report before after -o report.html")]
 pub struct Arguments {
@@ -34,6 +36,13 @@ pub struct Arguments {
 pub fn execute(arguments: Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let directories = arguments.choice.directories()?;
+    if let Some(sweep) = directories.iter().find(|directory| directory.join(RESULTS_FILE).exists()) {
+        return match directories.len() {
+            1 => report_sweep(sweep, &arguments),
+            count => Err(Failure::usage(format!("{} is a sweep, and one of {count} directories", sweep.display()))
+                .help("a sweep has a report of its own; name its directory only")),
+        };
+    }
     let resolution = Resolution::for_runs(directories.len());
     let progress = output::Progress::new(directories.len() as u64, "runs");
     let mut runs = Vec::new();
@@ -43,9 +52,19 @@ pub fn execute(arguments: Arguments) -> Outcome {
     }
     progress.finish();
     let page = render_report(&arguments.title, &runs, &format!("chronodisk {}", version::long()));
-    write_text(&arguments.output, &page, true).map_err(Failure::host)?;
-    let size = output::size(page.len() as u64);
-    output::note(format_args!("report: {}, {size}", arguments.output.display()));
+    write(&arguments.output, &page)
+}
+
+fn report_sweep(directory: &Path, arguments: &Arguments) -> Outcome {
+    let (results, provenance) = (Results::read(directory)?, Provenance::read(directory)?);
+    let made_by = format!("chronodisk {}", version::long());
+    let page = results.report(&provenance, &[], &arguments.title, &made_by).map_err(Failure::usage)?;
+    write(&arguments.output, &page)
+}
+
+fn write(path: &Path, page: &str) -> Outcome {
+    write_text(path, page, true).map_err(Failure::host)?;
+    output::note(format_args!("report: {}, {}", path.display(), output::size(page.len() as u64)));
     Ok(status::FINE)
 }
 

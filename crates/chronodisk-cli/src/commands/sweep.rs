@@ -12,13 +12,14 @@ use clap::Args;
 
 use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, Outcome, status};
-use crate::output;
+use crate::{output, version};
 
 /// Runs every combination of some options, each with several seeds
 ///
 /// FILE.toml names a command, options of it, and axes: options with a list of values. Each combination and seed is a
 /// cell. Cells whose results are in DIR are not run again, so that a sweep that was interrupted goes on where it ended.
-/// DIR then has sweep.json, sweep.parquet (a row for each cell) and sweep.provenance.json (date, host and load).
+/// DIR then has sweep.json, sweep.parquet (a row for each cell), sweep.provenance.json (date, host and load), and
+/// sweep.html, a report with tables and charts.
 #[derive(Debug, Args)]
 #[command(after_help = "FILE.toml:  command = \"simulate\"          # or run, mount, replay\n            \
     seeds = 30\n            [options]\n            workload = \"random-read\"\n            [axes]\n            \
@@ -50,8 +51,8 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["part", "plot", "json"])]
     slurm: bool,
 
-    /// Plots a figure, such as iops or latency_us.mean, against an axis or another figure, to DIR/X-Y.svg; may be
-    /// repeated
+    /// Plots a figure, such as iops or latency_us.mean, against an axis or another figure, to DIR/X-Y.svg and in the
+    /// report; may be repeated
     #[arg(long, value_name = "X,Y", value_parser = plot_names)]
     plot: Vec<(String, String)>,
 
@@ -131,6 +132,9 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     if results.failed > 0 {
         output::note(format_args!("{} of {total} cells failed; the same command runs them again", results.failed));
     }
+    let made_by = format!("chronodisk {}", version::long());
+    let report = plan.write_report(&results, &done, &arguments.plot, &made_by)?;
+    output::note(format_args!("report: {}", report.display()));
     let plotted: Result<(), Failure> = arguments.plot.iter().try_for_each(|(x, y)| plot(arguments, &results, x, y));
     if results.failed > 0 {
         // Of cells that failed there may be nothing to plot.

@@ -5,6 +5,7 @@
 //! profiles are plain HTML, and can be read without scripts.
 
 mod charts;
+mod sweep;
 mod text;
 
 pub(crate) use text::escaped;
@@ -13,6 +14,7 @@ use chronodisk_sim::Nanos;
 use serde::Serialize;
 
 pub use charts::{ChartsBuilder, Heat, Resolution, RunCharts, Series};
+pub use sweep::{SweepCell, SweepCombination, SweepCurves, SweepEffect, SweepReport, render_sweep_report};
 
 use crate::compare::{Comparison, compare};
 use crate::schema::{DeviceUsed, PhaseName, RepResult, RunResult};
@@ -21,6 +23,8 @@ use crate::{Simulation, Summary};
 
 const LIBRARY: &str = include_str!("../../assets/echarts.min.js");
 const LIBRARY_NOTICE: &str = include_str!("../../assets/echarts.NOTICE");
+/// What the scripts of all reports share.
+const CHARTS: &str = include_str!("../../assets/charts.js");
 const SCRIPT: &str = include_str!("../../assets/report.js");
 const STYLE: &str = include_str!("../../assets/report.css");
 
@@ -131,7 +135,7 @@ pub fn render_report(title: &str, runs: &[ReportRun], made_by: &str) -> String {
     distributions(&mut body, runs);
     over_time(&mut body, runs, &labels);
     text::details(&mut body, runs, &labels);
-    page(title, &body, &json)
+    page(title, &body, &json, SCRIPT)
 }
 
 /// A name for each run that no other has.
@@ -148,7 +152,8 @@ fn labels(runs: &[ReportRun]) -> Vec<String> {
     plain.iter().enumerate().map(label).collect()
 }
 
-fn page(title: &str, body: &str, json: &str) -> String {
+/// A whole page whose charts `script` draws.
+fn page(title: &str, body: &str, json: &str, script: &str) -> String {
     let title = escaped(title);
     let notice = LIBRARY_NOTICE.trim().replace("--", "—");
     // In a script, `<` could begin its end.
@@ -160,23 +165,30 @@ fn page(title: &str, body: &str, json: &str) -> String {
          style-src 'unsafe-inline'; img-src data:\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\
          <script type=\"application/json\" id=\"data\">{json}</script>\n\
-         <!-- The library that follows: {notice} -->\n<script>{LIBRARY}</script>\n<script>\n{SCRIPT}</script>\n\
+         <!-- The library that follows: {notice} -->\n<script>{LIBRARY}</script>\n<script>\n{CHARTS}</script>\n\
+         <script>\n{script}</script>\n\
          </body>\n</html>\n"
     )
 }
 
-fn head(body: &mut String, title: &str, made_by: &str, runs: &[ReportRun], labels: &[String]) {
+/// The beginning of a page, which says what it is of.
+fn open_page(body: &mut String, title: &str, what: &str, made_by: &str) {
     body.push_str(&format!(
         "<header><h1>{}</h1>\n<p class=\"dim\">{} by {}. <button id=\"theme\" type=\"button\">Light or dark</button> \
          <span class=\"keys\">Charts: Tab selects one, arrow keys move, + and − zoom, 0 resets.</span></p></header>\n\
          <main>\n<noscript><p>The charts need JavaScript. The tables do not.</p></noscript>\n",
         escaped(title),
-        match runs.len() {
-            1 => "One run".to_owned(),
-            count => format!("{count} runs"),
-        },
+        escaped(what),
         escaped(made_by),
     ));
+}
+
+fn head(body: &mut String, title: &str, made_by: &str, runs: &[ReportRun], labels: &[String]) {
+    let what = match runs.len() {
+        1 => "One run".to_owned(),
+        count => format!("{count} runs"),
+    };
+    open_page(body, title, &what, made_by);
     for (run, label) in runs.iter().zip(labels) {
         for warning in run.source.run().map_or(&[][..], |run| &run.warnings) {
             body.push_str(&format!("<p class=\"warning\">{}: {}</p>\n", escaped(label), escaped(warning)));

@@ -147,9 +147,14 @@ fn facts(body: &mut String, run: &RunResult) {
     }
     let host_time = run.reps.iter().map(|rep| rep.host_time_ns).fold(Nanos::ZERO, Nanos::saturating_add);
     facts.push(("time on the host", host_time.to_string()));
+    pairs(body, &facts);
+}
+
+/// A table of names and values.
+pub fn pairs<N: AsRef<str>>(body: &mut String, pairs: &[(N, String)]) {
     body.push_str("<div class=\"scroll\"><table>\n");
-    for (name, value) in facts {
-        body.push_str(&format!("<tr><th>{name}</th><td>{}</td></tr>\n", escaped(&value)));
+    for (name, value) in pairs {
+        body.push_str(&format!("<tr><th>{}</th><td>{}</td></tr>\n", escaped(name.as_ref()), escaped(value)));
     }
     body.push_str("</table></div>\n");
 }

@@ -7,6 +7,7 @@
 //! Locks of ranges, futexes and waits for other tasks are not made again: they become waits for the step that let the
 //! recorded call go on. Pipes and pairs of sockets are real, so they wait by themselves.
 
+mod data;
 mod memory;
 mod polling;
 
@@ -18,9 +19,10 @@ use super::assess::MAPPED_FILE;
 use super::mappings::Mappings;
 use super::order::{Life, Point, Resource, Sequence, Stages, wakes, was_woken};
 use super::record::{CallRecord, CallTrace, Clock, Think, think_times};
-use super::resolve::{Object, Resolved, Resolver, is_below};
-use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, signature};
+use super::resolve::{Object, ObjectUse, Resolved, Resolver, is_below};
+use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
 
+use self::data::{Data, Written};
 use self::memory::Mapped;
 use super::actions::{self, Translated};
 use super::tables::{Kind, Tables};
@@ -34,6 +36,8 @@ pub struct Plan {
     pub mappings: u32,
     /// Calls that touch the device and can't be made again, by name.
     pub skipped: BTreeMap<String, u64>,
+    /// Bytes of files that the device must hold at once, at least.
+    pub data_bytes: u64,
 }
 
 /// What one task does.
@@ -266,6 +270,7 @@ struct Planner<'a> {
     /// Length that each file is known to have.
     lengths: BTreeMap<Vec<u8>, u64>,
     skipped: BTreeMap<String, u64>,
+    data: Data,
     touches_device: bool,
     /// Whether the trace has page faults.
     has_faults: bool,
@@ -332,6 +337,7 @@ impl<'a> Planner<'a> {
             present: BTreeMap::new(),
             lengths: BTreeMap::new(),
             skipped: BTreeMap::new(),
+            data: Data::default(),
             touches_device: false,
             has_faults: trace.header.clock != Clock::Host && !trace.header.incomplete.contains_key(MAPPED_FILE),
             free_computing: trace.header.free_computing,
@@ -570,7 +576,34 @@ impl<'a> Planner<'a> {
             Translated::Impossible => self.skip(index),
         }
         let below = resolved.paths[0].as_ref().is_some_and(|path| on_device(self.mount, &path.full));
+        self.follow_data(life, record, known, resolved, below);
+    }
+
+    /// Lets the call take effect, and counts the data that it writes.
+    fn follow_data(&mut self, life: usize, record: &CallRecord, known: &Signature, resolved: &Resolved, below: bool) {
+        let description = |tables: &Tables, descriptor: Option<i32>| {
+            descriptor.and_then(|descriptor| tables.description(life, descriptor))
+        };
+        let of_device = |used: &ObjectUse| match &used.object {
+            Object::File(path) if on_device(self.mount, path) => Some(path.clone()),
+            _ => None,
+        };
+        let path = resolved.objects.first().and_then(of_device).filter(|_| record.succeeded());
+        // Calls by a descriptor have it first.
+        let before = description(&self.tables, known.descriptors.first().map(|&at| record.number(at)));
         self.tables.take_effect(life, record, known, below);
+        let Some(path) = path else { return };
+        match (known.effect, &resolved.paths) {
+            (Effect::Open(_), _) => {
+                let made = record.result.and_then(|result| i32::try_from(result).ok());
+                self.data.opened(record, known, &path, description(&self.tables, made));
+            }
+            (Effect::Rename(flags), [Some(from), Some(to)]) => {
+                let exchanged = flags.is_some_and(|at| record.arguments[at] & 2 != 0);
+                self.data.renamed(&from.full, &to.full, exchanged);
+            }
+            _ => self.data.called(&Written { record, path: &path, description: before }),
+        }
     }
 
     /// The order of the call among those of other tasks.
@@ -644,6 +677,7 @@ impl<'a> Planner<'a> {
 
     /// Turns waits for steps into counts of signals.
     fn finish(self) -> Plan {
+        let data_bytes = self.data.peak_bytes();
         let lives = self.lives;
         let point = |awaited: Awaited| match awaited {
             Awaited::Step(point) => point,
@@ -685,7 +719,7 @@ impl<'a> Planner<'a> {
             let steps = draft.steps.iter().enumerate().map(step).collect();
             tasks.push(PlannedTask { id: known.id, is_first: known.maker.is_none(), steps });
         }
-        Plan { tasks, mappings: self.mapped.len() as u32, skipped: self.skipped }
+        Plan { tasks, mappings: self.mapped.len() as u32, skipped: self.skipped, data_bytes }
     }
 }
 

@@ -138,9 +138,14 @@ impl ReplayArguments {
 
     /// When the requests of a trace arrive, and where they go.
     pub fn of_trace(&self) -> Result<ReplayOptions, Failure> {
-        if self.process()?.is_some() {
+        if matches!(self.arrivals, Some(Arrivals::Generated(_))) {
             return Err(Failure::usage("--arrivals poisson, regular and on-off need --workload")
                 .help("a trace has its own arrivals: open, closed or depth=N"));
+        }
+        let given = [(self.rate.is_some(), "--rate"), (self.on.is_some(), "--on"), (self.off.is_some(), "--off")];
+        if let Some(name) = given.into_iter().find_map(|(given, name)| given.then_some(name)) {
+            return Err(Failure::usage(format!("{name} needs --workload"))
+                .help("a trace has its own times; --speed changes them"));
         }
         let arrivals = match self.arrivals {
             Some(Arrivals::Closed) => TraceArrivals::Closed,

@@ -75,7 +75,7 @@ pub fn scale(arguments: &ScaleArguments) -> Outcome {
         let begin = record.arrival.saturating_sub(since);
         let arrival = begin.checked_add(Nanos::from_nanos(scaled_ns.round() as u64));
         let arrival = arrival.filter(|arrival| arrival.as_nanos() < i64::MAX as u64 / 2).ok_or_else(|| {
-            Failure::usage(format!("--time {}: a request would arrive after more than 146 years", arguments.time))
+            Failure::usage(format!("--time {:?}: a request would arrive after more than 146 years", arguments.time))
         })?;
         let moved = |at: Nanos| if at == Nanos::MAX { at } else { arrival + (at - record.arrival) };
         Ok(Some(RequestRecord { arrival, due: moved(record.due), completed: moved(record.completed), ..record }))
@@ -87,12 +87,14 @@ pub fn scale(arguments: &ScaleArguments) -> Outcome {
 struct Changed<F> {
     trace: BlockTrace,
     begin: Option<Nanos>,
+    /// The latest arrival since the first.
+    latest: Nanos,
     change: F,
 }
 
 impl<F: Fn(Nanos, RequestRecord) -> Result<Option<RequestRecord>, Failure>> Changed<F> {
     fn open(name: &str, options: &TraceOptions, change: F) -> Result<Self, Failure> {
-        Ok(Changed { trace: block_trace::open(name, options)?, begin: None, change })
+        Ok(Changed { trace: block_trace::open(name, options)?, begin: None, latest: Nanos::ZERO, change })
     }
 }
 
@@ -100,7 +102,9 @@ impl<F: Fn(Nanos, RequestRecord) -> Result<Option<RequestRecord>, Failure>> Requ
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure> {
         while let Some(record) = self.trace.next_record()? {
             let begin = *self.begin.get_or_insert(record.arrival);
-            if let Some(changed) = (self.change)(record.arrival.saturating_sub(begin), record)? {
+            let since = record.arrival.saturating_sub(begin);
+            self.latest = self.latest.max(since);
+            if let Some(changed) = (self.change)(since, record)? {
                 return Ok(Some(changed));
             }
         }
@@ -109,6 +113,11 @@ impl<F: Fn(Nanos, RequestRecord) -> Result<Option<RequestRecord>, Failure>> Requ
 
     fn info(&self) -> LogInfo {
         self.trace.info()
+    }
+
+    fn emptiness(&self) -> Option<Failure> {
+        let (path, latest) = (self.trace.path().display(), self.latest);
+        Some(Failure::usage(format!("{path}: no request arrives in this time; the last one arrives after {latest}")))
     }
 
     fn counts(&self) -> ReadCounts {

@@ -30,6 +30,10 @@ pub trait Requests {
     fn next(&mut self) -> Result<Option<RequestRecord>, Failure>;
     /// As far as it was read.
     fn info(&self) -> LogInfo;
+    /// Why a trace without requests is not what was asked for, once all were read.
+    fn emptiness(&self) -> Option<Failure> {
+        None
+    }
     fn counts(&self) -> ReadCounts;
 }
 
@@ -124,6 +128,9 @@ fn pieces(
 fn write_log(requests: &mut impl Requests, path: &Path) -> Result<WriteCounts, Failure> {
     let mut writer = LogWriter::create(path).map_err(Failure::host)?;
     let requests_written = pieces(requests, |records| writer.append(records).map_err(Failure::host))?;
+    if let Some(failure) = requests.emptiness().filter(|_| requests_written == 0) {
+        return Err(failure);
+    }
     writer.finish_with(&requests.info()).map_err(Failure::host)?;
     Ok(WriteCounts { requests: requests_written, left_out: 0 })
 }
@@ -147,6 +154,9 @@ fn write_format(
         Ok(())
     })?;
     let counts = writer.finish(&mut out);
+    if let Some(failure) = requests.emptiness().filter(|_| counts.requests + counts.left_out == 0) {
+        return Err(failure);
+    }
     file.write_all(&out).map_err(failed)?;
     file.keep().map_err(Failure::host)?;
     Ok(counts)
