@@ -56,7 +56,8 @@ pub struct Arguments {
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// Sets the capacity of the device, such as 8GiB (default: the profile's)
+    /// Sets the capacity of the device, such as 8GiB (default: the profile's). A smaller drive has fewer blocks and the
+    /// profile's share of spare
     #[arg(long, value_name = "SIZE", value_parser = quantity::sector_bytes)]
     capacity: Option<u64>,
 

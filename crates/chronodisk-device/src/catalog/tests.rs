@@ -2,8 +2,11 @@
 
 use proptest::prelude::*;
 
+use std::ops::ControlFlow;
+
 use super::*;
-use crate::DeviceInfo;
+use crate::models::ssd::ftl::FtlParameters;
+use crate::{AgeingOptions, DeviceInfo};
 use chronodisk_sim::{Nanos, Op, Request, Status};
 
 const GOOD: &str = "\
@@ -271,4 +274,82 @@ fn what_is_wrapped_too_often_is_refused() {
     assert!(error.contains("more than 4 levels"), "{error}");
     let error = Profile::find("first-disk").unwrap().behind_host_queue("bfq").unwrap_err().to_string();
     assert!(error.contains("no elevator is called \"bfq\"; expected \"noop\", "), "{error}");
+}
+
+/// What the translation layer of a profile's drive is told at a capacity.
+fn translation_of(profile: &Profile, capacity_bytes: Option<u64>) -> Arc<FtlParameters> {
+    let info = profile.0.design.info_with(&BuildOptions { capacity_bytes, seed: 0 }).unwrap();
+    profile.0.design.flash_drive().unwrap().translation(&info)
+}
+
+fn flash_drives() -> Vec<Profile> {
+    let names = Profile::builtin().iter().filter(|builtin| builtin.kind == "ssd").map(|builtin| &builtin.name);
+    names.map(|name| Profile::find(name).unwrap()).collect()
+}
+
+/// Superblocks of a die that hold no data, as a share of those that may.
+fn spare(translation: &FtlParameters) -> f64 {
+    1.0 - data(translation) / f64::from(translation.superblocks_in_use())
+}
+
+/// Superblocks that the data of a die fill.
+fn data(translation: &FtlParameters) -> f64 {
+    let geometry = &translation.geometry;
+    f64::from(translation.logical_units) / f64::from(geometry.dies() * geometry.units_per_superblock())
+}
+
+proptest! {
+    /// The share of spare is the profile's within a superblock of each die, and a second one where data are allocated
+    /// unevenly.
+    #[test]
+    fn a_smaller_flash_drive_keeps_its_share_of_spare(share in 0.0001..1.0) {
+        for profile in flash_drives() {
+            let whole = translation_of(&profile, None);
+            let grain = profile.0.design.info().zones.map_or(1 << 20, |zones| zones.size_sectors * SECTOR_BYTES);
+            let bytes = ((profile.capacity_bytes() as f64 * share) as u64 / grain).max(1) * grain;
+            let part = translation_of(&profile, Some(bytes));
+            prop_assert!(part.check().is_ok());
+            let in_use = f64::from(part.superblocks_in_use());
+            let exact = data(&part) / (1.0 - spare(&whole));
+            prop_assert!(in_use >= exact - 1e-6, "{} at {bytes}: {in_use} superblocks, {exact} exactly", profile.name());
+            if in_use >= exact + 1.0 {
+                let mut less = FtlParameters::clone(&part);
+                less.geometry.blocks_per_plane -= 1;
+                prop_assert!(less.check().is_err(), "{} at {bytes}: more spare for no reason", profile.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_smaller_flash_drive_amplifies_writes_as_the_whole_one_does() {
+    let text = Profile::find("wd-zn540").unwrap().text().to_owned();
+    // The superblocks of the real drive are too large for a test. Its buffer holds several programs of all dies.
+    let small = [
+        ("\nchannels = 8", "\nchannels = 2"),
+        ("\nchips-per-channel = 4", "\nchips-per-channel = 1"),
+        ("\npages-per-block = 1152", "\npages-per-block = 12"),
+        ("\ncapacity = \"1 TB\"", "\ncapacity = \"620 MiB\""),
+    ];
+    let text = small.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    });
+    let profile = Profile::parse(&text, "small").unwrap();
+    let amplification = |capacity_bytes: u64| {
+        let options = BuildOptions { capacity_bytes: Some(capacity_bytes), seed: 3 };
+        let aged = profile.age(&options, &AgeingOptions::default(), &mut |_| ControlFlow::Continue(()));
+        aged.unwrap().expect("nobody ended it").1.write_amplification
+    };
+    let whole = amplification(620 << 20);
+    assert!(whole > 3.0, "{whole}");
+    for share in [2, 5, 20] {
+        let part = amplification((620 << 20) / share / 4_096 * 4_096);
+        assert!((part / whole - 1.0).abs() < 0.25, "a {share}th: {part}; whole: {whole}");
+    }
+    // Whatever the size, the collector has something to win.
+    for megabytes in [1, 2, 3, 5, 8, 13] {
+        let part = amplification(megabytes * 1_000_000 / 4_096 * 4_096);
+        assert!((0.9..3.0 * whole).contains(&part), "{megabytes} MB: {part}; whole: {whole}");
+    }
 }

@@ -21,7 +21,8 @@ use crate::{DeviceInfo, DeviceModel, ZoneLayout};
 pub struct BuildOptions {
     /// Capacity in bytes instead of the profile's; a disk can be made smaller (it then uses its outermost sectors and
     /// keeps its mechanics: a short-stroked disk), not larger than its geometry (but see
-    /// [`Profile::reaching`](crate::Profile::reaching)).
+    /// [`Profile::reaching`](crate::Profile::reaching)). A smaller flash drive has fewer blocks in each plane, and the
+    /// same share of spare.
     pub capacity_bytes: Option<u64>,
     /// Seed of the model's random streams.
     pub seed: u64,

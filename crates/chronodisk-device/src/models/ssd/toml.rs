@@ -87,13 +87,13 @@ const STRIPES_MIXED_MOST: u32 = 256;
 /// The largest that a host is told.
 const LARGEST_PHYSICAL_BLOCK: u64 = 64 << 10;
 
-/// Drives with these parameters, of any capacity up to the profile's: what is missing is spare.
+/// Drives with these parameters, of any capacity up to the profile's, with the same share of spare.
 struct Drives(Arc<SsdParameters>);
 
 impl FlashDrive for Drives {
     fn translation(&self, info: &DeviceInfo) -> Arc<FtlParameters> {
         let units = units_of(info.capacity_sectors * SECTOR_BYTES, self.0.geometry());
-        Arc::new(FtlParameters { logical_units: units as u32, ..self.0.ftl.clone() })
+        Arc::new(self.0.ftl.scaled_to(units as u32))
     }
 
     fn memory_bytes_max(&self, info: &DeviceInfo) -> u64 {

@@ -237,11 +237,7 @@ impl FtlParameters {
             // Its logical blocks, or zones, are what limits a die.
             return self.geometry.blocks_per_plane * self.geometry.units_per_superblock();
         }
-        let mapping = u32::from(self.mapping != Mapping::Ideal);
-        let levelling = u32::from(self.wear.move_at_difference.is_some());
-        let emptying = 2 * u32::from(self.slc_cache.is_some());
-        let kept_back = 3 + mapping + levelling + emptying;
-        let usable = self.geometry.blocks_per_plane.saturating_sub(kept_back + self.slc_superblocks());
+        let usable = self.geometry.blocks_per_plane.saturating_sub(self.kept_back() + self.slc_superblocks());
         (usable * self.geometry.units_per_superblock()).saturating_sub(self.geometry.units_per_superpage())
     }
 
@@ -254,6 +250,64 @@ impl FtlParameters {
             Allocation::LogBlock { .. } => Some(unit / self.geometry.units_per_superblock() % self.geometry.dies()),
             _ => None,
         }
+    }
+
+    /// The layer of a drive that shows fewer units to a host. Its flash is smaller in proportion: spare, a region with
+    /// one bit in a cell, and the free superblocks at which the collector begins. What any drive needs to work at all
+    /// does not become smaller, so the spare that keeps its share is the one beyond that. Each die has a whole number
+    /// of superblocks.
+    pub(crate) fn scaled_to(&self, logical_units: u32) -> FtlParameters {
+        let part = |count: u32| scaled(count, logical_units, self.logical_units);
+        let slc_cache = self.slc_cache.map(|cache| {
+            let superblocks = part(cache.superblocks).clamp(2, cache.superblocks);
+            SlcCache { superblocks, empty_below: part(cache.empty_below).min(superblocks) }
+        });
+        let start_below = match self.open_logs() {
+            0 => part(self.collector.start_below).max(self.least_start_below()).min(self.collector.start_below),
+            _ => self.collector.start_below,
+        };
+        let urgent_below = self.collector.urgent_below.min(start_below);
+        let collector = CollectorParameters { start_below, urgent_below, ..self.collector };
+        let scaled = FtlParameters { logical_units, slc_cache, collector, ..self.clone() };
+        let with_blocks = |blocks_per_plane: u32| {
+            let geometry = Geometry { blocks_per_plane, ..self.geometry };
+            FtlParameters { geometry, ..scaled.clone() }
+        };
+        let whole = self.geometry.blocks_per_plane;
+        let least = (part(self.superblocks_in_use()) + scaled.superblocks_kept()).min(whole);
+        // Allocation that is uneven may take a superblock more.
+        (least..whole).map(with_blocks).find(|scaled| scaled.check().is_ok()).unwrap_or_else(|| with_blocks(whole))
+    }
+
+    /// Superblocks of a die that hold data and spare.
+    pub(crate) fn superblocks_in_use(&self) -> u32 {
+        self.geometry.blocks_per_plane.saturating_sub(self.superblocks_kept())
+    }
+
+    /// Superblocks of a die that are no spare: open ones, those that the collector keeps free, a region with one bit in
+    /// a cell.
+    fn superblocks_kept(&self) -> u32 {
+        if self.zones().is_some() {
+            return 0;
+        }
+        match self.open_logs() {
+            0 => self.kept_back() + self.slc_superblocks() + self.collector.start_below - self.least_start_below(),
+            logs => self.collector.start_below + logs + MERGED_AND_CLOSED,
+        }
+    }
+
+    /// Free superblocks of a die at which any collector begins.
+    fn least_start_below(&self) -> u32 {
+        if self.slc_cache.is_some() { 3 } else { 2 }
+    }
+
+    /// Superblocks of a die that hold no data: the open ones and the collector's reserve; with a region with one bit in
+    /// a cell also one that is open for what leaves it, and one that can be opened.
+    fn kept_back(&self) -> u32 {
+        let mapping = u32::from(self.mapping != Mapping::Ideal);
+        let levelling = u32::from(self.wear.move_at_difference.is_some());
+        let emptying = 2 * u32::from(self.slc_cache.is_some());
+        3 + mapping + levelling + emptying
     }
 
     /// Whether the choices fit together.
@@ -288,7 +342,7 @@ impl FtlParameters {
         }
         let collector = &self.collector;
         let blocks = geometry.blocks_per_plane - self.slc_superblocks();
-        let least = if self.slc_cache.is_some() { 3 } else { 2 };
+        let least = self.least_start_below();
         if !(least..blocks).contains(&collector.start_below) {
             return Err((
                 "collect-below",
@@ -319,7 +373,6 @@ impl FtlParameters {
     /// Each die has a superblock for each of its logical blocks, the open logs and one for a merge, what the collector
     /// keeps free, and one that is a closed log.
     fn check_log_blocks(&self, logical_blocks: u32) -> Result<(), (&'static str, String)> {
-        const MERGED_AND_CLOSED: u32 = 2;
         let (dies, collector) = (self.geometry.dies(), &self.collector);
         if !(1..=MOST_OPEN_LOGS).contains(&self.open_logs()) {
             return Err(("open-logs", format!("{}; expected 1 to {MOST_OPEN_LOGS}", self.open_logs())));
@@ -375,6 +428,14 @@ impl FtlParameters {
         Ok(())
     }
 }
+
+/// `count` times `part` of `whole`, rounded up.
+fn scaled(count: u32, part: u32, whole: u32) -> u32 {
+    (u64::from(count) * u64::from(part)).div_ceil(u64::from(whole)).min(u64::from(count)) as u32
+}
+
+/// Superblocks of a die where blocks are mapped: one for a merge, and one that is a closed log.
+const MERGED_AND_CLOSED: u32 = 2;
 
 /// More than any card has; they are looked through.
 const MOST_OPEN_LOGS: u32 = 64;
