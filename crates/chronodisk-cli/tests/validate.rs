@@ -1,11 +1,12 @@
 //! `chronodisk validate` on the drives whose measured traces are at hand, beside what the reference simulator achieves.
 //!
 //! The data lie where `CHRONODISK_REFERENCE` says, or beside the repository; one drive is in the repository. Each drive
-//! is imported from its files; none is treated specially.
+//! is imported from its files, and compared once more as its built-in profile; none is treated specially.
 
 #[path = "../../chronodisk-importers/testdata/reference.rs"]
 mod reference;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -40,19 +41,44 @@ const SCORES: [Score; 7] = [
     score("ibm18es", 5.261, 5.236, 0.1361, 0.912),
 ];
 
+/// The most that each drive's built-in profile may be off its measured trace, in milliseconds. A profile whose own bus
+/// is another one has a second form with the bus of the computer that recorded the trace.
+const BUILT_IN: [(&str, &str, f64); SCORES.len()] = [
+    ("cheetah9LP", "cheetah-9lp-traced", 0.108),
+    ("atlas10k", "atlas-10k-traced", 0.159),
+    ("hp_c2247a", "hp-c2247a", 0.094),
+    ("hp_c2490a", "hp-c2490a", 0.255),
+    ("dec_rz26", "dec-rz26", 0.343),
+    ("barracuda", "barracuda-traced", 0.349),
+    ("ibm18es", "ibm-18es-traced", 0.136),
+];
+/// The limits have three digits behind the point.
+const ROUNDING_MS: f64 = 0.0005;
+
+fn folder() -> PathBuf {
+    reference::reference_folder().join("disks/valid")
+}
+
+fn trace_of(drive: &str) -> PathBuf {
+    folder().join(format!("{drive}.trace"))
+}
+
+/// Compares a device with a measured trace, and returns the figures.
+fn validated(device: &Path, trace: &Path) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    command.args(["validate", "--json", "--device"]).arg(device).arg("--trace").arg(trace);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
 fn measured_drives_are_matched_as_well_as_by_the_reference() {
-    let folder = reference::reference_folder().join("disks/valid");
-    let is_here = |score: &&Score| folder.join(format!("{}.trace", score.drive)).exists();
-    let here: Vec<&Score> = SCORES.iter().filter(is_here).collect();
-    assert!(!here.is_empty(), "no measured drive in {}", folder.display());
+    let here: Vec<&Score> = SCORES.iter().filter(|score| trace_of(score.drive).exists()).collect();
+    assert!(!here.is_empty(), "no measured drive in {}", folder().display());
     for expected in here {
-        let file = |extension: &str| folder.join(format!("{}.{extension}", expected.drive));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
-        command.args(["validate", "--json", "--device"]).arg(file("parv")).arg("--trace").arg(file("trace"));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let parameters = folder().join(format!("{}.parv", expected.drive));
+        let result = validated(&parameters, &trace_of(expected.drive));
         let figure = |name: &str| result[name].as_f64().unwrap_or_else(|| panic!("{}: no {name}", expected.drive));
 
         let slack = (expected.demerit_ms * 0.02).max(0.005);
@@ -63,5 +89,21 @@ fn measured_drives_are_matched_as_well_as_by_the_reference() {
         let ratio = figure("mean_simulated_ms") / figure("mean_measured_ms");
         let reference = expected.simulated_mean_ms / expected.measured_mean_ms;
         assert!((ratio - 1.0).abs() <= (reference - 1.0).abs() + 0.001, "{}: mean ratio {ratio}", expected.drive);
+    }
+}
+
+#[test]
+fn built_in_profiles_on_the_bus_of_their_trace_are_no_worse_than_they_were() {
+    let here = BUILT_IN.iter().filter(|(drive, ..)| trace_of(drive).exists());
+    let demerits: Vec<(&str, f64, f64)> = here
+        .map(|&(drive, profile, most_ms)| {
+            let result = validated(Path::new(profile), &trace_of(drive));
+            (profile, result["demerit_ms"].as_f64().expect("a figure"), most_ms)
+        })
+        .collect();
+    assert!(!demerits.is_empty(), "no measured drive in {}", folder().display());
+    println!("demerits and their limits in ms: {demerits:?}");
+    for (profile, demerit_ms, most_ms) in demerits {
+        assert!(demerit_ms <= most_ms + ROUNDING_MS, "{profile}: demerit {demerit_ms} ms; expected at most {most_ms}");
     }
 }
