@@ -1,0 +1,162 @@
+//! A browser without a screen, and pictures that are compared by where their ink is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
+
+/// A browser with a profile that goes away with the test.
+pub struct Browser {
+    name: &'static str,
+    folder: TempDir,
+}
+
+/// A page as a browser has made it, and what its console said.
+pub struct Shown {
+    pub page: String,
+    pub console: Vec<String>,
+}
+
+impl Browser {
+    /// The first that is installed; `None`, with a word about it, if none is.
+    pub fn find() -> Option<Self> {
+        let found = BROWSERS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+        if found.is_none() {
+            println!("SKIPPED: no browser here; apt-get install chromium");
+        }
+        found.map(|name| Browser { name, folder: tempfile::tempdir().unwrap() })
+    }
+
+    /// For files that it is to show.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn browse(&self, page: &Path, fragment: &str, options: &[&str]) -> Output {
+        let output = Command::new("timeout")
+            .args(["120", self.name, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+            .args(["--virtual-time-budget=5000", "--enable-logging=stderr", "--v=0"])
+            .arg(format!("--user-data-dir={}", self.folder().join("profile").display()))
+            .args(options)
+            .arg(format!("file://{}#{fragment}", page.display()))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+
+    pub fn show(&self, page: &Path, fragment: &str) -> Shown {
+        let output = self.browse(page, fragment, &["--dump-dom"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let console = said.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+        Shown { page: String::from_utf8(output.stdout).unwrap(), console }
+    }
+
+    /// How wide the contents of a page are in a frame of this width, in CSS pixels. A window may be no narrower than
+    /// 500 pixels, so the page is in a frame of another one, which may look into it.
+    pub fn width_of_contents(&self, page: &Path, fragment: &str, frame_width: u32) -> u32 {
+        let outer = self.folder().join("frame.html");
+        let text = format!(
+            "<!doctype html><iframe src=\"file://{}#{fragment}\" style=\"width: {frame_width}px; height: 740px; \
+             border: 0\" onload=\"setTimeout(() => {{ const root = this.contentDocument.documentElement; \
+             document.title = 'width ' + Math.max(root.scrollWidth, this.contentDocument.body.scrollWidth); }}, \
+             2000)\"></iframe>",
+            page.display()
+        );
+        fs::write(&outer, text).unwrap();
+        let options = ["--dump-dom", "--allow-file-access-from-files", "--disable-web-security"];
+        let dom = String::from_utf8(self.browse(&outer, "", &options).stdout).unwrap();
+        let title = dom.split_once("<title>width ").unwrap_or_else(|| panic!("no width was measured: {dom}")).1;
+        title.split('<').next().unwrap().parse().unwrap()
+    }
+
+    /// A picture of the beginning of a page, in a window of this size.
+    pub fn picture(&self, page: &Path, fragment: &str, (width, height): (u32, u32)) -> Picture {
+        let file: PathBuf = self.folder().join("picture.png");
+        let (place, size) = (format!("--screenshot={}", file.display()), format!("--window-size={width},{height}"));
+        self.browse(page, fragment, &[&place, &size]);
+        Picture::read(&file)
+    }
+}
+
+/// A picture on white, as how much ink there is in each of its cells.
+pub struct Picture {
+    pub png: Vec<u8>,
+    columns: usize,
+    /// Row by row, 0 to 1.
+    ink: Vec<f64>,
+}
+
+/// Width and height of a cell, in pixels: larger than what letters of two fonts differ by.
+const CELL: usize = 20;
+/// Rows of cells that are compared together.
+const BAND: usize = 8;
+/// Other fonts move what is below them by so many rows of cells.
+const SHIFT_MAX: isize = 6;
+/// From here on two pictures are of one page.
+const LIKE: f64 = 0.6;
+
+impl Picture {
+    pub fn read(file: &Path) -> Self {
+        let png = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let mut decoder = png::Decoder::new(std::io::Cursor::new(&png));
+        decoder.set_transformations(png::Transformations::normalize_to_color8());
+        let mut reader = decoder.read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        let (width, samples) = (info.width as usize, info.color_type.samples());
+        let (columns, rows) = (width / CELL, info.height as usize / CELL);
+        let mut ink = vec![0.0; columns * rows];
+        for (row, line) in pixels.chunks(info.line_size).take(rows * CELL).enumerate() {
+            for (column, pixel) in line.chunks(samples).take(columns * CELL).enumerate() {
+                let colours = &pixel[..samples.min(3)];
+                let light = colours.iter().map(|&value| f64::from(value)).sum::<f64>() / colours.len() as f64;
+                ink[row / CELL * columns + column / CELL] += (255.0 - light) / 255.0 / (CELL * CELL) as f64;
+            }
+        }
+        Picture { png, columns, ink }
+    }
+
+    fn rows(&self) -> isize {
+        (self.ink.len() / self.columns) as isize
+    }
+
+    fn cell(&self, row: isize, column: usize) -> f64 {
+        if (0..self.rows()).contains(&row) { self.ink[row as usize * self.columns + column] } else { 0.0 }
+    }
+
+    /// Mean over bands of rows of how the ink of the two is correlated, each band at the shift at which it is most.
+    pub fn likeness(&self, other: &Picture) -> f64 {
+        let bands = self.rows() / BAND as isize;
+        let of_band = |band: isize| {
+            let rows = band * BAND as isize..(band + 1) * BAND as isize;
+            let at = |shift: isize| {
+                let pairs: Vec<(f64, f64)> = rows
+                    .clone()
+                    .flat_map(|row| (0..self.columns.min(other.columns)).map(move |column| (row, column)))
+                    .map(|(row, column)| (other.cell(row, column), self.cell(row + shift, column)))
+                    .collect();
+                correlation(&pairs)
+            };
+            (-SHIFT_MAX..=SHIFT_MAX).map(at).fold(f64::NEG_INFINITY, f64::max)
+        };
+        (0..bands).map(of_band).sum::<f64>() / bands as f64
+    }
+
+    pub fn resembles(&self, other: &Picture) -> bool {
+        self.columns == other.columns && self.likeness(other) >= LIKE
+    }
+}
+
+/// Zero where one of them does not vary.
+fn correlation(pairs: &[(f64, f64)]) -> f64 {
+    let count = pairs.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / count;
+    let (one, two) = (mean(|pair| pair.0), mean(|pair| pair.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|&(a, b)| of(a - one, b - two)).sum::<f64>();
+    let scale = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
+    if scale > 1e-9 { sum(&|a, b| a * b) / scale } else { 0.0 }
+}
