@@ -1,7 +1,7 @@
 """Work inside a guest's kernel: CPU time in a guest against this host's, in alternating pairs.
 
-Each load runs natively and in a guest in turn: random numbers, copies from the page cache, and writes to btrfs with
-compression. The experiment is `chronodisk calibrate --check` with these loads: with the costs of each kind of work as
+Each load runs natively and in a guest in turn: random numbers, copies from the page cache, writes to btrfs with
+compression, and writes to btrfs with checksums for which a guest has generic code only. The experiment is `chronodisk calibrate --check` with these loads: with the costs of each kind of work as
 `calibrate` measures them on this host just before, with the built-in ones, and with the one factor of 0.1 on all CPU
 time of the kernel that was the rule before. It needs root for btrfs.
 """
@@ -18,7 +18,7 @@ from common.command import CommandFailed, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.kernel-work/3"
 NAME = "kernel-work"
-LOADS = ["urandom", "copy-1m", "btrfs-zstd", "btrfs-lzo"]
+LOADS = ["urandom", "copy-1m", "btrfs-zstd", "btrfs-lzo", "btrfs-crc32c", "btrfs-sha256"]
 #: The factor on all of the kernel's CPU time before it counted by kinds.
 FLAT = "0.1"
 #: The check's own status for a ratio that is out of bounds, which is a result all the same.

@@ -28,6 +28,7 @@ mod squash;
 mod status_line;
 mod stored;
 mod suggest;
+mod surroundings;
 mod version;
 
 use std::panic::{self, AssertUnwindSafe};

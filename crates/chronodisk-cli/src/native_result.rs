@@ -68,6 +68,7 @@ pub fn native_result(setting: &NativeSetting<'_>) -> RunResult {
             scheduler: setting.scheduler.to_owned(),
         },
         host,
+        surroundings: None,
         reps: Vec::new(),
         pilot: None,
         warnings: Vec::new(),

@@ -12,9 +12,9 @@ use chronodisk_guest::{
     Stage, Work, WorkCost,
 };
 use chronodisk_report::{
-    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GuestInfo, HostSample, KernelCost, Labels, Phase,
-    PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, ServerResult, ShadowResult, Summary, TransportResult,
-    Verdict,
+    ClockInfo, ComponentSample, Distribution, DroppedFiles, EndedBy, GenericCode, GuestInfo, HostSample, KernelCost,
+    Labels, Phase, PhaseName, RUN_SCHEMA, RepResult, RequestIssuers, RunResult, Seen, ServerResult, ShadowResult,
+    Summary, TransportResult, Verdict,
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::calls::Plan;
@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::device::Device;
 use crate::options::CommandOptions;
-use crate::{runs, stored, version};
+use crate::{runs, stored, surroundings, version};
 
 /// What a run is made of before it begins.
 pub struct Setting<'a> {
@@ -62,6 +62,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
             scheduler: options.scheduler.clone().unwrap_or_default(),
         },
         host: chronodisk_sweep::host_info(),
+        surroundings: Some(surroundings::of_run(options)),
         reps: Vec::new(),
         pilot: None,
         warnings: Vec::new(),
@@ -117,9 +118,12 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
         dropped_files: DroppedFiles { count: outcome.dropped.count, first: outcome.dropped.first.clone() },
     });
     let rep = result.reps.last_mut().expect("it was just added");
-    let issuers = RequestIssuers::of(&outcome.records, begun..ended);
-    let settled = outcome.settled != Settled::StillBusy;
-    rep.verdict = Some(Verdict::of_guest(rep, &result.clock, issuers, settled));
+    let seen = Seen {
+        issuers: RequestIssuers::of(&outcome.records, begun..ended),
+        settled: outcome.settled != Settled::StillBusy,
+        generic_code: outcome.generic_code.iter().map(generic_code).collect(),
+    };
+    rep.verdict = Some(Verdict::of_guest(rep, &result.clock, seen));
     if let (Some(counts), Some(replay)) = (&outcome.replay, &options.replay) {
         add_replay(result, counts, &replay.plan);
     }
@@ -129,6 +133,10 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
     for warning in warnings(outcome).into_iter().chain(too_fast).chain(not_confined) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
+}
+
+fn generic_code(held: &chronodisk_guest::GenericCode) -> GenericCode {
+    GenericCode { algorithm: held.algorithm.clone(), holders: held.holders.clone() }
 }
 
 /// Summaries of the requests of each device, if there are several.
@@ -234,6 +242,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
             scheduler: String::new(),
         },
         host: chronodisk_sweep::host_info(),
+        surroundings: None,
         reps: vec![rep],
         pilot: None,
         warnings: server_warnings(outcome),

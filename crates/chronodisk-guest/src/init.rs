@@ -20,13 +20,14 @@ use rustix::system::{RebootCommand, reboot};
 
 use crate::dropped::UpperLayer;
 use crate::filesystem::FileSystem;
+use crate::generic_code::{self, CryptoUsers};
 use crate::kernel_log::KernelLog;
 use crate::modules;
 use crate::recording;
 use crate::relay::{self, Serial};
 use crate::root::{self, RootChoice};
 use crate::settle::{Settled, settle};
-use crate::spec::{CheckResult, Ending, GuestSpec, Mark, Stage};
+use crate::spec::{CheckResult, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::trap_probe;
 
 /// The first device as the guest sees it, which has the file system.
@@ -80,6 +81,7 @@ impl<T, E: std::fmt::Display> At<T> for Result<T, E> {
 fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let spec = serial.receive_hello().at(Stage::Boot, || "no instructions came from the launcher".into())?;
     let Prepared { host_tree, upper } = prepare(&spec)?;
+    let crypto_users = CryptoUsers::now();
     mark(serial, Stage::Boot);
 
     make_file_system(&spec)?;
@@ -107,6 +109,7 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     let status = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
         .at(Stage::Command, || "the command could not be run".into())?;
 
+    let generic_code = generic_code::held_since(&crypto_users);
     end_all_processes();
     unmount_file_system(&spec)?;
     remove_folders(&folders_made);
@@ -115,7 +118,8 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     mark(serial, Stage::Check);
     let kernel_release = rustix::system::uname().release().to_string_lossy().into_owned();
     let dropped = upper.filter(|_| spec.root == RootChoice::Host).map(|upper| upper.files()).unwrap_or_default();
-    Ok(Ending::Exited { status, kernel_release, check, kernel_warnings: log.warnings(), settled, dropped })
+    let kernel_warnings = log.warnings();
+    Ok(Ending::Exited(Exited { status, kernel_release, check, kernel_warnings, settled, dropped, generic_code }))
 }
 
 fn mark(serial: &mut Serial, stage: Stage) {

@@ -38,7 +38,7 @@ use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Signals, TerminalGuard, asks_to_end};
-use crate::spec::{Ending, GuestSpec, Mark, Stage};
+use crate::spec::{Ending, Exited, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
 
 /// What to run, and on what.
@@ -105,6 +105,14 @@ pub struct RunOptions {
     pub stdout_to_stderr: bool,
     /// A signal that asks to end (interrupt, terminate, hang up, quit) ends the run, and does not go to the command.
     pub ends_by_signal: bool,
+}
+
+impl RunOptions {
+    /// The executable of the kernel that the guest gets; `None` if this host has none.
+    #[must_use]
+    pub fn kernel_file(&self) -> Option<PathBuf> {
+        UserModeLinux::for_clock(&self.time, self.kernel.as_deref()).ok().map(|kernel| kernel.executable)
+    }
 }
 
 /// System calls that a guest makes in place of a command.
@@ -331,7 +339,7 @@ impl Run<'_> {
         match &self.ending {
             None => Err(self.why_guest_ended(status)),
             Some(Ending::Failed { .. }) => Ok(()),
-            Some(Ending::Exited { .. }) => {
+            Some(Ending::Exited(_)) => {
                 self.output_failure = self.outputs.take_failure().map(|error| error.to_string());
                 Ok(())
             }
@@ -685,10 +693,8 @@ impl Run<'_> {
         let host_total = self.guest.started.elapsed();
         let counters = self.page.counters();
         let ending = self.ending.take().expect("the relay ends without error only with an ending");
-        let (status, kernel_release, check, kernel_warnings, settled, dropped) = match ending {
-            Ending::Exited { status, kernel_release, check, kernel_warnings, settled, dropped } => {
-                (status, kernel_release, check, kernel_warnings, settled, dropped)
-            }
+        let Exited { status, kernel_release, check, kernel_warnings, settled, dropped, generic_code } = match ending {
+            Ending::Exited(exited) => exited,
             Ending::Failed { stage, message } => return Err(RunError::Stage(stage, message)),
         };
         let backend = self.backend.report()?;
@@ -716,6 +722,7 @@ impl Run<'_> {
             host_cpu: self.host_cpu.number,
             settled,
             dropped,
+            generic_code,
             confined: self.guest.is_confined,
             file_system: self.file_system,
             output_failure: self.output_failure.take(),

@@ -9,6 +9,7 @@ use chronodisk_sim::{Nanos, RequestRecord};
 use crate::control::BackendReport;
 use crate::costs::{Work, Worked};
 use crate::filesystem::FileSystem;
+use crate::generic_code::GenericCode;
 use crate::host::HostLacks;
 use crate::page::{ClockCounters, ClockOptions};
 use crate::replay::ReplayOutcome;
@@ -58,6 +59,8 @@ pub struct RunOutcome {
     pub settled: Settled,
     /// What the guest wrote to its view of the host's tree, and what ended with it.
     pub dropped: DroppedFiles,
+    /// Generic code that the guest's kernel held when the command had ended.
+    pub generic_code: Vec<GenericCode>,
     /// Whether the host's kernel kept the guest, its root included, from writing to the host's files.
     pub confined: bool,
 }

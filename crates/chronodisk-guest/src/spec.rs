@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::filesystem::FileSystem;
+use crate::generic_code::GenericCode;
 use crate::root::RootChoice;
 use crate::settle::Settled;
 
@@ -89,18 +90,24 @@ pub enum Stage {
 /// How the guest ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Ending {
-    /// The command ran and exited with this status, or 128 + the signal that killed it; 127 if it
-    /// was not found, 126 if it could not be executed.
-    Exited {
-        status: i32,
-        kernel_release: String,
-        check: Option<CheckResult>,
-        kernel_warnings: Vec<String>,
-        settled: Settled,
-        dropped: DroppedFiles,
-    },
+    /// The command ran and ended.
+    Exited(Exited),
     /// Something before or after the command failed.
     Failed { stage: Stage, message: String },
+}
+
+/// How the command ended, and what the guest found afterwards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Exited {
+    /// The command's exit status, or 128 + the signal that killed it; 127 if it was not found, 126 if it could not be
+    /// executed.
+    pub status: i32,
+    pub kernel_release: String,
+    pub check: Option<CheckResult>,
+    pub kernel_warnings: Vec<String>,
+    pub settled: Settled,
+    pub dropped: DroppedFiles,
+    pub generic_code: Vec<GenericCode>,
 }
 
 /// Files that the guest wrote to its view of the host's tree, and that end with it.

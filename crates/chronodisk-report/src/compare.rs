@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::differences::differences;
 use crate::render::decimals_of;
 use crate::schema::to_json;
 use crate::statistics::Estimate;
@@ -193,6 +194,9 @@ pub(crate) fn pairs<'a>(baseline: &'a RunResult, run: &'a RunResult) -> Vec<(&'a
     baseline.reps.iter().filter_map(partner).collect()
 }
 
+/// The clock on which equal runs take equal nanoseconds.
+const EXACT: &str = "exact";
+
 fn run_time_s(rep: &RepResult) -> f64 {
     rep.run_time_ns.as_secs_f64()
 }
@@ -209,15 +213,13 @@ fn note_oddities(baseline: &RunResult, run: &RunResult, notes: &mut Vec<String>)
     for rep in run.reps.iter().filter(|rep| rep.exit_status != 0) {
         notes.push(format!("{id}: repetition {} ended with status {}", rep.index, rep.exit_status));
     }
-    let differing = [
-        ("command", run.command != baseline.command),
-        ("clock", run.clock != baseline.clock),
-        ("guest", run.guest != baseline.guest),
-        ("host", run.host != baseline.host),
-        ("capacity", run.device.capacity_bytes != baseline.device.capacity_bytes),
-        ("device speed", run.device.speed != baseline.device.speed),
-    ];
-    for (what, _) in differing.iter().filter(|(_, differs)| *differs) {
-        notes.push(format!("{id} has another {what} than the baseline"));
+    let differing = differences(run, baseline);
+    if !differing.is_empty() {
+        notes.push(format!("{id} and the baseline differ in: {}", differing.join(", ")));
+    }
+    let are_exact = run.clock.driver == EXACT && baseline.clock.driver == EXACT;
+    if are_exact && run.surroundings.is_some() != baseline.surroundings.is_some() {
+        let without = if run.surroundings.is_none() { id } else { &baseline.run_id };
+        notes.push(format!("{without} does not say with which environment and packages it was run"));
     }
 }

@@ -20,6 +20,7 @@
 mod calls;
 mod compare;
 mod curve_plot;
+mod differences;
 mod error;
 mod fidelity;
 mod files;
@@ -34,6 +35,7 @@ mod simulation;
 mod statistics;
 mod streamed;
 mod summary;
+mod surroundings;
 mod sweep_fit;
 mod sweep_plot;
 mod table;
@@ -69,6 +71,7 @@ pub use simulation::{SIMULATION_SCHEMA, Simulation};
 pub use statistics::{Estimate, student_t_975};
 pub use streamed::{EXACT_MAX, StreamedDistribution, StreamedSummary};
 pub use summary::{Distribution, LATENESS_UNNOTICED, OpSummary, Summary, service_times};
+pub use surroundings::Surroundings;
 pub use sweep_fit::{
     FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
 };
@@ -84,4 +87,4 @@ pub use trace_statistics::{
     TRACE_STATISTICS_SCHEMA, TraceSeries, TraceStatistics,
 };
 pub use utc::{unix_seconds_of, utc_timestamp};
-pub use verdict::{Doubt, Figure, KernelCpu, Limit, RequestIssuers, Verdict};
+pub use verdict::{Doubt, Figure, GenericCode, KernelCpu, Limit, RequestIssuers, Seen, Verdict};

@@ -235,6 +235,9 @@ fn push_verdict(facts: &mut Table, rep: &RepResult) {
     if let Some(line) = verdict.kernel_line() {
         facts.row(["kernel CPU", &line]);
     }
+    if let Some(line) = verdict.generic_code_line(rep.run_time_ns) {
+        facts.row(["generic code", &line]);
+    }
 }
 
 fn render_shadow(rep: &RepResult, shadow: &ShadowResult) -> String {

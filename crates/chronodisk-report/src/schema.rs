@@ -9,7 +9,7 @@ use chronodisk_sim::Nanos;
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
-use crate::{Distribution, Fidelity, Labels, ReportError, Summary, Verdict};
+use crate::{Distribution, Fidelity, Labels, ReportError, Summary, Surroundings, Verdict};
 
 /// Name and version of [`RunResult`]'s form. The version changes when a reader of the old one
 /// would misread the new one; added fields don't change it.
@@ -52,6 +52,9 @@ pub struct RunResult {
     pub guest: GuestInfo,
     /// The machine that it ran on.
     pub host: HostInfo,
+    /// What else decides what a guest does; results of older versions and of other commands don't say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surroundings: Option<Surroundings>,
     /// The repetitions, in order.
     pub reps: Vec<RepResult>,
     /// The pilot that decided how many there are, if one did. Its repetitions are not among them.

@@ -14,6 +14,8 @@ const LIMITS_FROM: f64 = 0.9;
 const LIMITS_NOTHING: f64 = 0.5;
 /// Above this share of the run time, kernel time that is an estimate makes the run time one.
 const ESTIMATED_SHARE_MAX: f64 = 0.2;
+/// From this share of the run time on, kernel time that counts in full is worth a line of its own.
+const IN_FULL_SHARE_NOTED: f64 = 0.01;
 /// Above this share, late completions make service times doubtful.
 const LATE_SHARE_MAX: f64 = 0.01;
 /// From this share on, requests that are not the command's own make its rates doubtful.
@@ -36,6 +38,10 @@ pub struct Verdict {
     pub late_share: f64,
     /// For whom requests were made, if that is known.
     pub issuers: Option<RequestIssuers>,
+    /// Work for which the guest's kernel has generic code only and a native one has instructions of the processor, as
+    /// held when the command had ended. It counts in full.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub generic_code: Vec<GenericCode>,
     /// Figures that are not to be believed.
     pub doubts: Vec<Doubt>,
 }
@@ -62,6 +68,31 @@ pub struct KernelCpu {
     pub counted_ns: Nanos,
     /// The part of that which counted in full: work that is beyond what a call's emulation takes.
     pub in_full_ns: Nanos,
+}
+
+/// An algorithm of which the guest's kernel has generic code only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenericCode {
+    /// Its usual name, such as SHA-256.
+    pub algorithm: String,
+    /// File systems and arrays that hold it, by name; none if that is unknown.
+    pub holders: Vec<String>,
+}
+
+impl GenericCode {
+    /// A checksum of a few bytes a cycle, which is a small part of what a kernel does with the bytes. Others take a
+    /// multiple of all the rest.
+    fn is_cheap(&self) -> bool {
+        self.algorithm.starts_with("CRC")
+    }
+
+    fn in_words(all: &[&GenericCode]) -> String {
+        let one = |code: &&GenericCode| match &code.holders[..] {
+            [] => code.algorithm.clone(),
+            holders => format!("{} ({})", code.algorithm, holders.join(", ")),
+        };
+        all.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// For whom the guest's kernel made the requests of the command's run.
@@ -114,6 +145,17 @@ impl Figure {
     }
 }
 
+/// What was seen of a run beside its figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// For whom requests were made, if that is known.
+    pub issuers: Option<RequestIssuers>,
+    /// False if the file system was still at its own work when the command began.
+    pub settled: bool,
+    /// Generic code that the guest's kernel held when the command had ended.
+    pub generic_code: Vec<GenericCode>,
+}
+
 impl RequestIssuers {
     /// Of the requests that arrived in a window, which excludes its end; `None` if no issuer is known.
     #[must_use]
@@ -134,16 +176,17 @@ impl RequestIssuers {
 }
 
 impl Verdict {
-    /// Of a repetition in a guest, by what its clock counted. `settled` is false if the file system was still at its
-    /// own work when the command began.
+    /// Of a repetition in a guest, by what its clock counted.
     #[must_use]
-    pub fn of_guest(rep: &RepResult, clock: &ClockInfo, issuers: Option<RequestIssuers>, settled: bool) -> Self {
+    pub fn of_guest(rep: &RepResult, clock: &ClockInfo, seen: Seen) -> Self {
         let processor_busy = processor_busy(&rep.clock_counters, rep.run_time_ns, clock);
         let mut verdict = Verdict::of(rep.summary.utilisation, processor_busy, rep.summary.late_share);
-        verdict.issuers = issuers;
+        verdict.issuers = seen.issuers;
+        verdict.generic_code = seen.generic_code;
         verdict.kernel_cpu = kernel_cpu(&rep.clock_counters).filter(|_| clock.cpu == "measured");
         verdict.doubt_run_time(rep.run_time_ns, clock);
-        verdict.doubt_rate(rep.summary.requests, clock, settled);
+        verdict.doubt_generic_code(rep.run_time_ns);
+        verdict.doubt_rate(rep.summary.requests, clock, seen.settled);
         verdict.doubt_service_time();
         verdict
     }
@@ -191,6 +234,23 @@ impl Verdict {
             Figure::RunTime,
             format!("{} of it is CPU time of the guest's kernel that is estimated, {how}", per_cent(share)),
         );
+    }
+
+    fn doubt_generic_code(&mut self, run_time: Nanos) {
+        let share = self.in_full_share(run_time);
+        let costly: Vec<&GenericCode> = self.generic_code.iter().filter(|code| !code.is_cheap()).collect();
+        if costly.is_empty() || share <= ESTIMATED_SHARE_MAX {
+            return;
+        }
+        let named = GenericCode::in_words(&costly);
+        let reason =
+            format!("up to {} of it is {named} by generic code, which natively takes a fraction", per_cent(share));
+        self.doubt(Figure::RunTime, reason);
+    }
+
+    /// Share of the run time that is the kernel's work counting in full, 0 if that is not known.
+    fn in_full_share(&self, run_time: Nanos) -> f64 {
+        self.kernel_cpu.map_or(0.0, |kernel| ratio(kernel.in_full_ns.as_secs_f64(), run_time.as_secs_f64()))
     }
 
     fn doubt_rate(&mut self, requests: u64, clock: &ClockInfo, settled: bool) {
@@ -260,6 +320,16 @@ impl Verdict {
         let KernelCpu { measured_ns, counted_ns, in_full_ns } = self.kernel_cpu?;
         (measured_ns > Nanos::ZERO).then(|| {
             format!("{measured_ns} measured, counts {counted_ns}, of which {in_full_ns} is work that counts in full")
+        })
+    }
+
+    /// Which of the work that counts in full is generic code, in words, if there is enough of it to matter.
+    pub(crate) fn generic_code_line(&self, run_time: Nanos) -> Option<String> {
+        let all: Vec<&GenericCode> = self.generic_code.iter().collect();
+        let noted = !all.is_empty() && self.in_full_share(run_time) >= IN_FULL_SHARE_NOTED;
+        noted.then(|| {
+            let named = GenericCode::in_words(&all);
+            format!("{named}: part of the work that counts in full; a native kernel uses instructions of the processor")
         })
     }
 

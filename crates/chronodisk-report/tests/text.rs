@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use chronodisk_report::{
-    Align, PlotRun, Simulation, Table, compare, plot_comparison, render_run_summary, render_simulation, service_times,
+    Align, PlotRun, RunResult, Simulation, Surroundings, Table, compare, plot_comparison, render_run_summary,
+    render_simulation, service_times,
 };
 use chronodisk_sim::{Nanos, Op, RandomStream};
 use common::{record, run, us};
@@ -156,16 +159,80 @@ fn a_comparison_says_what_makes_runs_less_comparable() {
         [
             "b has 1 repetitions, the baseline 2; only pairs give differences",
             "b: repetition 0 ended with status 3",
-            "b has another command than the baseline",
-            "b has another guest than the baseline",
+            "b and the baseline differ in: command, fs (xfs, ext4)",
         ]
     );
     assert_eq!(comparison.rows[1].difference_s.unwrap().half_width_95, None);
     let text = comparison.render();
     assert!(
-        text.contains("One repetition has no confidence interval.\n") && text.contains("note: b has another guest")
+        text.contains("One repetition has no confidence interval.\n")
+            && text.contains("note: b and the baseline differ in")
     );
     assert_eq!(compare(&[]).notes, ["no runs"]);
+}
+
+#[test]
+fn a_comparison_names_another_environment_kernel_and_root_tree() {
+    let note = |baseline: &RunResult, run: &RunResult| compare(&[baseline.clone(), run.clone()]).notes.join("; ");
+    let mut base = run("base", "null", &[900], &[]);
+    base.clock.driver = "exact".into();
+    let mut now = RunResult { run_id: "now".into(), ..base.clone() };
+    assert_eq!(note(&base, &now), "", "results of older versions don't say it, and nothing is missed");
+    let variables = |names: &[&str]| names.iter().map(|&name| (name.to_owned(), "3 B, 1234".to_owned())).collect();
+    let surroundings = Surroundings {
+        kernel_hash: Some("xxh64:1".into()),
+        distribution: Some("Debian 12".into()),
+        packages_hash: Some("xxh64:2".into()),
+        program_hash: Some("xxh64:3".into()),
+        environment: variables(&["HOME", "PATH"]),
+    };
+    now.surroundings = Some(surroundings.clone());
+    assert_eq!(note(&base, &now), "base does not say with which environment and packages it was run");
+    base.surroundings = Some(surroundings.clone());
+    assert_eq!(note(&base, &now), "");
+    let changed = Surroundings {
+        kernel_hash: Some("xxh64:4".into()),
+        distribution: Some("Debian 13".into()),
+        packages_hash: Some("xxh64:5".into()),
+        program_hash: Some("xxh64:6".into()),
+        environment: variables(&["A", "B", "C", "D", "E", "F", "HOME", "PATH"]),
+    };
+    now.surroundings = Some(changed);
+    assert_eq!(
+        note(&base, &now),
+        "now and the baseline differ in: build of the guest's kernel, executable of the command, distribution (Debian \
+         13, Debian 12), installed packages, environment (A, B, C, D, E and 1 more)"
+    );
+    now.surroundings = Some(surroundings);
+    now.surroundings.as_mut().unwrap().environment.insert("HOME".into(), "4 B, 1234".into());
+    assert_eq!(note(&base, &now), "now and the baseline differ in: environment (HOME)");
+}
+
+#[test]
+fn a_comparison_names_options_that_differ() {
+    let mut base = run("base", "null", &[900], &[]);
+    base.options = BTreeMap::from([
+        ("root".into(), "host".into()),
+        ("start_time_s".into(), serde_json::Value::Null),
+        ("drop_caches".into(), false.into()),
+        ("name".into(), "a".into()),
+        ("older".into(), 1.into()),
+    ]);
+    let mut now = RunResult { run_id: "now".into(), ..base.clone() };
+    now.options.insert("root".into(), "device".into());
+    now.options.insert("start_time_s".into(), 7.into());
+    now.options.insert("drop_caches".into(), true.into());
+    now.options.insert("name".into(), "b".into());
+    now.options.insert("newer".into(), 1.into());
+    now.device.capacity_bytes *= 2;
+    (now.clock.driver, now.clock.kernel_scale) = ("exact".into(), None);
+    now.host.cpu_model = "An Unusually Long Name of a Processor Family".into();
+    let notes = compare(&[base, now]).notes;
+    assert_eq!(
+        notes,
+        ["now and the baseline differ in: clock (exact, guest), kernel scale (none, 0.05), capacity (17179869184, \
+          8589934592), drop_caches (true, false), root (device, host), start_time_s (7, none), host's processor"]
+    );
 }
 
 #[test]

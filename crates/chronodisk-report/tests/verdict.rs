@@ -2,7 +2,9 @@
 
 mod common;
 
-use chronodisk_report::{Figure, Limit, RepResult, RequestIssuers, RunResult, Verdict, render_run_summary};
+use chronodisk_report::{
+    Figure, GenericCode, Limit, RepResult, RequestIssuers, RunResult, Seen, Verdict, render_run_summary,
+};
 use chronodisk_sim::{Nanos, Op, RequestRecord};
 use common::{record, run};
 
@@ -25,7 +27,12 @@ fn a_second(device_busy: f64, idle: f64) -> RunResult {
 }
 
 fn verdict(run: &RunResult) -> Verdict {
-    Verdict::of_guest(&run.reps[0], &run.clock, None, true)
+    seeing(run, &[])
+}
+
+fn seeing(run: &RunResult, generic_code: &[GenericCode]) -> Verdict {
+    let seen = Seen { issuers: None, settled: true, generic_code: generic_code.to_vec() };
+    Verdict::of_guest(&run.reps[0], &run.clock, seen)
 }
 
 fn doubt(verdict: &Verdict, figure: Figure) -> Option<&str> {
@@ -77,6 +84,38 @@ fn a_run_time_that_is_mostly_estimated_is_doubtful() {
 }
 
 #[test]
+fn generic_code_is_named_and_doubted_where_it_is_costly() {
+    let code = |algorithm: &str, holders: &[&str]| GenericCode {
+        algorithm: algorithm.to_owned(),
+        holders: holders.iter().map(|&holder| holder.to_owned()).collect(),
+    };
+    let held = [code("AES", &[]), code("CRC32C", &["btrfs", "ext4"])];
+    let mut run = a_second(0.97, 0.5);
+    (run.clock.kernel_costs, run.clock.calibrated) = (Some([].into()), Some(true));
+    let mut text_of = |in_full_nanos: u64, held: &[GenericCode]| {
+        let counters = &mut run.reps[0].clock_counters;
+        counters.insert("kernel_in_full_nanos".into(), in_full_nanos);
+        counters.insert("kernel_counted_nanos".into(), in_full_nanos);
+        run.reps[0].verdict = Some(seeing(&run, held));
+        let doubt = run.reps[0].verdict.as_ref().and_then(|verdict| doubt(verdict, Figure::RunTime)).map(str::to_owned);
+        (render_run_summary(&run), doubt)
+    };
+    // It is beside the point where the kernel did nothing that counts in full.
+    assert!(!text_of(5_000_000, &held).0.contains("generic code"));
+    let (text, doubted) = text_of(150_000_000, &held);
+    assert!(text.contains("generic code        AES, CRC32C (btrfs, ext4): part of the work"), "{text}");
+    assert_eq!(doubted, None);
+    let (_, doubted) = text_of(300_000_000, &held);
+    assert_eq!(
+        doubted.as_deref(),
+        Some("up to 30 % of it is AES by generic code, which natively takes a fraction"),
+        "checksums of a few bytes a cycle are not costly"
+    );
+    assert_eq!(text_of(300_000_000, &held[1..]).1, None);
+    assert!(!text_of(300_000_000, &[]).0.contains("generic code"));
+}
+
+#[test]
 fn computing_in_no_time_bounds_rates_from_above() {
     let mut run = a_second(0.97, 0.9);
     run.clock.cpu = "zero".into();
@@ -105,7 +144,11 @@ fn a_file_systems_own_reads_are_told_from_the_commands() {
     assert_eq!(issuers, RequestIssuers { programs: 1, kernel: 3, kernel_reads: 2, unknown: 0 });
     assert_eq!(RequestIssuers::of(&[issued(0, 0, Op::Read)], all), None, "nothing is known of them");
     let mut run = run("r", "constant-100us", &[1_000], &records);
-    let verdict = Verdict::of_guest(&run.reps[0], &run.clock, Some(issuers), true);
+    let verdict = Verdict::of_guest(
+        &run.reps[0],
+        &run.clock,
+        Seen { issuers: Some(issuers), settled: true, generic_code: Vec::new() },
+    );
     assert!(doubt(&verdict, Figure::Rate).unwrap().contains("50 % of the requests are reads"), "{verdict:?}");
     run.reps[0].verdict = Some(verdict);
     let text = render_run_summary(&run);
@@ -116,7 +159,8 @@ fn a_file_systems_own_reads_are_told_from_the_commands() {
 #[test]
 fn a_file_system_that_never_settled_is_said() {
     let run = a_second(0.97, 0.9);
-    let verdict = Verdict::of_guest(&run.reps[0], &run.clock, None, false);
+    let verdict =
+        Verdict::of_guest(&run.reps[0], &run.clock, Seen { issuers: None, settled: false, generic_code: Vec::new() });
     assert!(doubt(&verdict, Figure::Rate).unwrap().contains("its own work"));
 }
 

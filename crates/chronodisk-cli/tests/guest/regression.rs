@@ -33,3 +33,30 @@ fn an_fsync_added_to_a_loop_fails_the_comparison() {
     let xml = String::from_utf8(failed.stdout).unwrap();
     assert!(xml.contains("failures=\"2\""), "{xml}");
 }
+
+#[test]
+fn what_decides_a_run_beside_its_options_is_named_where_it_differs() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let run = |name: &str, variable: Option<&str>| {
+        let directory = chronodisk.path(name).display().to_string();
+        let flags = ["run", "-d", "null", "--fs", "none", "--memory", "128MiB", "-o", &directory, "--", "true"];
+        let mut command = chronodisk.command(&flags);
+        command.envs(variable.map(|value| ("CHRONODISK_TEST_TOKEN", value)));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        directory
+    };
+    let (baseline, same, other) = (run("baseline", None), run("same", None), run("other", Some("a-secret-value")));
+    let notes = |run: &str| {
+        let output = chronodisk.command(&["compare", &baseline, run, "--json"]).output().unwrap();
+        let comparison: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        comparison["notes"].clone()
+    };
+    assert_eq!(notes(&same), serde_json::json!([]));
+    assert_eq!(
+        notes(&other),
+        serde_json::json!(["other and the baseline differ in: environment (CHRONODISK_TEST_TOKEN)"])
+    );
+    let result = std::fs::read_to_string(Path::new(&other).join("result.json")).unwrap();
+    assert!(result.contains("CHRONODISK_TEST_TOKEN") && !result.contains("a-secret-value"));
+}

@@ -1,6 +1,6 @@
 //! What a summary says of itself: what limited a run, whose requests they were, what was dropped, each device's share.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::support::{Chronodisk, text};
 
@@ -61,6 +61,26 @@ fn work_inside_the_kernel_counts_in_full() {
     let one_factor = ["--fs", "none", "--kernel-scale", "0.1"];
     let result = chronodisk.run_json("null", &one_factor, &["head", "-c", "1000000", "/dev/urandom"]);
     assert_eq!(verdict(&result)["kernel_cpu"]["in_full_ns"], 0);
+}
+
+#[test]
+fn generic_code_of_the_kernel_is_named() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let held = |flags: &[&str], script: &str| {
+        let flags = [&["--capacity", "400MiB"], flags].concat();
+        let result = chronodisk.run_json("null", &flags, &["sh", "-c", script]);
+        verdict(&result)["generic_code"].clone()
+    };
+    let code = |algorithm: &str, holder: &str| json!([{ "algorithm": algorithm, "holders": [holder] }]);
+    let sha256 = ["--fs", "btrfs", "--mkfs-options=--csum sha256"];
+    let write = "head -c 32M /dev/zero > /mnt/f; sync";
+    assert_eq!(held(&sha256, write), code("SHA-256", "btrfs"));
+    assert_eq!(held(&["--fs", "xfs"], "true"), code("CRC32C", "xfs"));
+    assert_eq!(held(&["--fs", "ext4"], "true"), code("CRC32C", "ext4"));
+    assert_eq!(held(&["--fs", "none"], "true"), Value::Null);
+    let flags = [&["--capacity", "400MiB"], &sha256[..]].concat();
+    let stderr = text(&chronodisk.run("null", &flags, &["sh", "-c", write]).stderr);
+    assert!(stderr.lines().any(|line| line.starts_with("generic code        SHA-256 (btrfs): part of")), "{stderr}");
 }
 
 #[test]

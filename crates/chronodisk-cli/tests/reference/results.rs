@@ -21,6 +21,7 @@ const SCHEMAS: &[(&str, &[&str])] = &[
         &[
             "chronodisk-report/src/schema.rs",
             "chronodisk-report/src/labels.rs",
+            "chronodisk-report/src/surroundings.rs",
             "chronodisk-report/src/summary.rs",
             "chronodisk-report/src/verdict.rs",
         ],

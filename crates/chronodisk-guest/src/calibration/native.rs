@@ -51,21 +51,21 @@ impl NativeFolder {
     /// # Errors
     /// When there can't be a folder in memory.
     pub fn make() -> io::Result<Self> {
-        NativeFolder::make_with(FileSystem::Ext4, None)
+        NativeFolder::make_with(FileSystem::Ext4, &[], None)
     }
 
-    /// Makes one on another file system, mounted with these options.
+    /// Makes one on another file system, made and mounted with these options.
     ///
     /// # Errors
     /// When there can't be a folder in memory.
-    pub fn make_with(file_system: FileSystem, options: Option<&str>) -> io::Result<Self> {
+    pub fn make_with(file_system: FileSystem, mkfs_options: &[&str], mount_options: Option<&str>) -> io::Result<Self> {
         // There may be several at once.
         static MADE: AtomicU32 = AtomicU32::new(0);
         let made = MADE.fetch_add(1, Ordering::Relaxed);
         let path = PathBuf::from(format!("/dev/shm/chronodisk-native-{}-{made}", std::process::id()));
         fs::create_dir(&path)?;
         let mut folder = NativeFolder { path, file_system: FileSystem::None };
-        if folder.mount(file_system, options).is_ok() {
+        if folder.mount(file_system, mkfs_options, mount_options).is_ok() {
             folder.file_system = file_system;
         }
         Ok(folder)
@@ -83,11 +83,11 @@ impl NativeFolder {
         self.file_system
     }
 
-    fn mount(&self, file_system: FileSystem, options: Option<&str>) -> io::Result<()> {
+    fn mount(&self, file_system: FileSystem, mkfs_options: &[&str], mount_options: Option<&str>) -> io::Result<()> {
         // SAFETY: descriptors stay shared; only the mounts become this thread's own.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         let image = self.path.with_extension("image");
-        let made = self.mount_image(&image, file_system, options);
+        let made = self.mount_image(&image, file_system, mkfs_options, mount_options);
         // A mounted file lives on without its name.
         if let Err(error) = fs::remove_file(&image)
             && error.kind() != io::ErrorKind::NotFound
@@ -97,14 +97,20 @@ impl NativeFolder {
         made
     }
 
-    fn mount_image(&self, image: &Path, file_system: FileSystem, options: Option<&str>) -> io::Result<()> {
+    fn mount_image(
+        &self,
+        image: &Path,
+        file_system: FileSystem,
+        mkfs_options: &[&str],
+        mount_options: Option<&str>,
+    ) -> io::Result<()> {
         let (maker, _) = file_system.maker().ok_or(io::ErrorKind::Unsupported)?;
         // mkfs.ext4 asks before it takes a file, unless forced.
         let force = if file_system == FileSystem::Ext4 { "-F" } else { "-f" };
-        let options = ["loop"].into_iter().chain(options).collect::<Vec<_>>().join(",");
+        let options = ["loop"].into_iter().chain(mount_options).collect::<Vec<_>>().join(",");
         fs::File::create_new(image)?.set_len(IMAGE_BYTES)?;
         quietly(Command::new("mount").args(["--make-rprivate", "/"]))?;
-        quietly(Command::new(maker).args(["-q", force]).arg(image))?;
+        quietly(Command::new(maker).args(["-q", force]).args(mkfs_options).arg(image))?;
         quietly(Command::new("mount").args(["-t", file_system.name(), "-o", &options]).arg(image).arg(&self.path))
     }
 }

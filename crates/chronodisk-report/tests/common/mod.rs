@@ -115,6 +115,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
             scheduler: "none".into(),
         },
         host: HostInfo { cpu_model: "Some Processor".into(), cores: 2, kernel: "6.1.0".into() },
+        surroundings: None,
         reps: run_times_ms.iter().enumerate().map(rep).collect(),
         pilot: None,
         warnings: Vec::new(),

@@ -38,7 +38,7 @@ struct Program {
 }
 
 /// Names of the programs, and of loads that are the kernel's own work.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 12] = [
     "tar",
     "make",
     "postmark",
@@ -49,6 +49,8 @@ pub const NAMES: [&str; 10] = [
     loads::NAMES[1],
     loads::NAMES[2],
     loads::NAMES[3],
+    loads::NAMES[4],
+    loads::NAMES[5],
 ];
 
 const PROGRAMS: [Program; 6] = [
