@@ -5,6 +5,8 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +41,7 @@ class Sample:
 
 def executable() -> Path:
     """Return the release build of the command."""
+    _Heartbeat.begin()
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return target / "release" / "chronodisk"
 
@@ -68,7 +71,47 @@ def run_times_seconds(result: dict[str, Any]) -> Sample:
 
 def note(text: str) -> None:
     """Tell the user what goes on."""
+    _Heartbeat.begin()
+    _Heartbeat.told(text)
     print(text, file=sys.stderr, flush=True)
+
+
+class _Heartbeat:
+    """Says every ten seconds what was told last, and for how long that has been going on."""
+
+    pause_s = 10.0
+    lock = threading.Lock()
+    thread: threading.Thread | None = None
+    words = "starting"
+    since = last = time.monotonic()
+
+    @classmethod
+    def begin(cls) -> None:
+        """Start the thread, once; it ends with the program."""
+        with cls.lock:
+            if cls.thread is None:
+                cls.since = cls.last = time.monotonic()
+                cls.thread = threading.Thread(target=cls._beat, daemon=True)
+                cls.thread.start()
+
+    @classmethod
+    def told(cls, text: str) -> None:
+        """Take note of a line that was printed."""
+        with cls.lock:
+            lines = text.strip().splitlines()
+            cls.words = lines[-1] if lines else cls.words
+            cls.since = cls.last = time.monotonic()
+
+    @classmethod
+    def _beat(cls) -> None:
+        while True:
+            with cls.lock:
+                now = time.monotonic()
+                wait = cls.last + cls.pause_s - now
+                if wait <= 0:
+                    cls.last = now
+                    print(f"{cls.words}: {now - cls.since:.0f} s so far", file=sys.stderr, flush=True)
+            time.sleep(max(wait, 0.05))
 
 
 def provenance() -> dict[str, Any]:

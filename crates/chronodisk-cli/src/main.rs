@@ -18,6 +18,7 @@ mod native_result;
 mod native_run;
 mod options;
 mod output;
+mod progress;
 mod quantity;
 mod reps;
 mod run_result;

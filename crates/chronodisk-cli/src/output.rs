@@ -2,14 +2,13 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use chronodisk_report::{RunResult, render_run_summary};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use miette::{GraphicalTheme, ThemeCharacters, ThemeStyles};
 use serde::Serialize;
 
 use crate::failure::Failure;
+pub use crate::progress::Progress;
 
 /// Writes data to standard output; a reader that has gone away (`| head`) is no failure.
 pub fn data(text: &str) -> Result<(), Failure> {
@@ -91,41 +90,6 @@ pub fn failure(failure: Failure) {
     // Like clap's own errors, without the space that miette leaves around a report.
     note(rendered.trim());
 }
-
-/// Progress of something that counts steps: drawn on standard error if that is a terminal, and only
-/// once it has taken a second.
-pub struct Progress {
-    bar: ProgressBar,
-    begun: Instant,
-}
-
-impl Progress {
-    /// Of `total` steps, each a `unit`.
-    pub fn new(total: u64, unit: &'static str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
-        let style = ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} {msg}, {per_sec}, {eta} to go")
-            .expect("the template is constant");
-        bar.set_style(style);
-        bar.set_message(unit);
-        Progress { bar, begun: Instant::now() }
-    }
-
-    /// So many more are done.
-    pub fn advance(&self, steps: u64) {
-        if self.bar.is_hidden() && self.begun.elapsed() >= PATIENCE && io::stderr().is_terminal() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
-        }
-        self.bar.inc(steps);
-    }
-
-    /// Takes the bar off the terminal.
-    pub fn finish(self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-/// What takes less needs no progress bar.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes miette render failures with colour only where a terminal shows it and `NO_COLOR` does not
 /// forbid it, with line-drawing characters only on a terminal, and unbroken elsewhere, so that a

@@ -21,6 +21,7 @@ use chronodisk_trace::Workload;
 use clap::Args;
 
 use crate::failure::{Failure, Outcome, status};
+use crate::progress::Working;
 use crate::{device, output, quantity};
 
 /// Fits free constants of a profile to a measured sweep
@@ -266,6 +267,7 @@ fn tell(points: &[Point]) {
 /// Fits the first profile, or the one of several whose left-out errors are smallest, and says which.
 fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), Failure> {
     let threads = usize::from(arguments.threads);
+    let working = Working::at("simulating the points");
     if arguments.check {
         let compared = problems[0].compare(&|tasks| in_parallel(tasks, threads, &|| false)).map_err(failure)?;
         return Ok((0, compared));
@@ -279,16 +281,17 @@ fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), F
     let begun = Instant::now();
     let told = Cell::new(begun);
     let progress = |progress: &Progress<'_>| {
-        let patience = if io::stderr().is_terminal() { ON_A_TERMINAL } else { IN_A_FILE };
-        if told.get().elapsed() < patience {
-            return;
-        }
-        told.set(Instant::now());
         let without = if progress.left_out.is_empty() { "" } else { " without " };
-        output::note(format_args!(
+        let words = format!(
             "{} devices{without}{}: error of the mean {:.2} %, of the 99th percentile {:.1} %",
             progress.evaluations, progress.left_out, progress.mean_error_percent, progress.p99_error_percent
-        ));
+        );
+        if io::stderr().is_terminal() && told.get().elapsed() >= ON_A_TERMINAL {
+            told.set(Instant::now());
+            output::note(&words);
+        }
+        // An evaluation of a large device may take longer than anybody should wait for a word.
+        working.now_at(words);
     };
     let method = Method {
         search: Search { evaluations: arguments.evaluations, restarts: arguments.restarts, seed: arguments.seed },
@@ -315,9 +318,8 @@ fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), F
     Ok((chosen, fitted))
 }
 
-/// Between two lines of progress.
+/// Between two lines of progress on a terminal, beside those that come every ten seconds anyway.
 const ON_A_TERMINAL: Duration = Duration::from_secs(2);
-const IN_A_FILE: Duration = Duration::from_secs(10);
 
 /// Does the tasks on so many threads; whichever is free takes the next one.
 fn in_parallel(

@@ -22,6 +22,7 @@ use super::{Arguments, MOUNT_POINT, guest, interrupted, kept_costs};
 use crate::commands::run;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
+use crate::progress::Working;
 
 /// Version of the JSON.
 const SCHEMA: &str = "chronodisk.calibration-check/4";
@@ -232,13 +233,19 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         );
     }
     let is_asked_for = |asked: &str| names.is_empty() || names.iter().any(|name| name == asked);
+    // Its thread begins while signals are held, and holds them too: they are for what runs.
+    let working = Working::at("starting");
+    let begin = |name: &str| {
+        output::note(name);
+        working.now_at(name);
+    };
     for program in PROGRAMS.iter().filter(|program| is_asked_for(program.name)) {
         if let Some(missing) = program.needs.iter().find(|name| !is_there(name)) {
             output::note(format_args!("{} is skipped: {missing} is not installed", program.name));
             report.skipped.push(program.name.to_owned());
             continue;
         }
-        output::note(program.name);
+        begin(program.name);
         match row(program, &folder, reps, &costs) {
             Ok(row) => report.programs.push(row),
             Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
@@ -246,7 +253,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         }
     }
     for load in loads::LOADS.iter().filter(|load| is_asked_for(load.name)) {
-        output::note(load.name);
+        begin(load.name);
         match loads::measure(load, reps, &costs) {
             Ok(Some(row)) => report.loads.push(row),
             Ok(None) => report.skipped.push(load.name.to_owned()),
@@ -254,6 +261,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             Err(error) => return Err(run::failure(error)),
         }
     }
+    drop(working);
     if arguments.json {
         output::json(&report)?;
     } else {

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::run;
 use crate::failure::{Failure, Outcome, status};
+use crate::progress::Working;
 use crate::run_result::host_memory_bytes;
 use crate::{output, quantity};
 
@@ -65,12 +66,18 @@ pub fn execute(arguments: Arguments) -> Outcome {
         return check::execute(&arguments);
     }
     let options = guest(Vec::new(), FileSystem::None, kept_costs())?;
-    let calibration =
-        match calibration::calibrate(&options, arguments.reps.unwrap_or(REPS), &mut |title| output::note(title)) {
-            Ok(calibration) => calibration,
-            Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
-            Err(error) => return Err(run::failure(error)),
-        };
+    // Its thread begins while signals are held, and holds them too: they are for what runs.
+    let working = Working::at("starting");
+    let mut tell = |title: &str| {
+        output::note(title);
+        working.now_at(title);
+    };
+    let calibration = match calibration::calibrate(&options, arguments.reps.unwrap_or(REPS), &mut tell) {
+        Ok(calibration) => calibration,
+        Err(RunError::Interrupted { signal }) => return Ok(interrupted(signal)),
+        Err(error) => return Err(run::failure(error)),
+    };
+    drop(working);
     let file =
         calibration::keep(&calibration).map_err(|error| Failure::host(format!("can't keep the result: {error}")))?;
     if arguments.json {
