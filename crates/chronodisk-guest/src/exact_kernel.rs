@@ -4,7 +4,10 @@
 //! but Debian's `linux.uml` is built without. So [`build`] takes Debian's package `linux-source-6.1`,
 //! applies the small patch in `kernel/` (which shows the kernel's time to the guest's clock, charges
 //! what programs compute, and has lines to the launcher interrupt at instants of simulated time),
-//! and puts the kernel into the user's cache, where [`find`] looks for it.
+//! and puts the kernel into the user's cache, where [`find`] looks for it. [`package`] makes an archive
+//! of it for hosts that can't build it.
+
+mod package;
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -15,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::host::{self, HostLacks, UserModeLinux};
+
+pub use package::{PackageError, install, package};
 
 const PATCH: &str = include_str!("../kernel/time.patch");
 const CONFIG: &str = include_str!("../kernel/config");
@@ -101,27 +106,26 @@ pub enum BuildError {
     Interrupted,
 }
 
-/// Finds the kernel in the user's cache.
+/// Finds the kernel in the user's cache, or where its package was installed.
 ///
 /// # Errors
 /// When it was not built yet, or by another version of this program.
 pub fn find() -> Result<UserModeLinux, HostLacks> {
-    let file = cached().ok_or_else(no_home)?;
-    if !file.is_file() {
-        return Err(HostLacks {
-            what: "the kernel of the exact clock has not been built yet".into(),
-            help: format!(
-                "build it once, in 3 to 18 minutes: chronodisk kernel build (needs Debian's {SOURCE_PACKAGE})"
-            ),
-        });
-    }
+    let built = cached().filter(|file| file.is_file());
+    let file = built.or_else(package::installed).ok_or_else(|| HostLacks {
+        what: "the kernel of the exact clock is neither built nor installed".into(),
+        help: format!(
+            "build it once, in 3 to 18 minutes: chronodisk kernel build (needs Debian's {SOURCE_PACKAGE}); or install \
+             what another host has built: chronodisk kernel package, there, and chronodisk kernel install FILE"
+        ),
+    })?;
     UserModeLinux::at(&file)
 }
 
 /// Where the kernel of this version is in the user's cache, if it has been built.
 #[must_use]
 pub fn cached() -> Option<PathBuf> {
-    Some(cache_folder()?.join(format!("kernel-{:016x}", recipe())).join("linux"))
+    Some(cache_folder()?.join(folder_name()).join("linux"))
 }
 
 /// Builds the kernel, and returns where it is. `interrupted` ends it.
@@ -200,6 +204,11 @@ pub fn build(
     fs::copy(built.join("linux"), &unfinished)
         .and_then(|_| fs::rename(&unfinished, &target))
         .map_err(|source| BuildError::File { path: target.clone(), source })?;
+    if options.output.is_none() {
+        let release = fs::read_to_string(built.join("include/config/kernel.release")).unwrap_or_default();
+        package::write_source_note(&target, release.trim(), &archive)
+            .map_err(|source| BuildError::File { path: target.clone(), source })?;
+    }
     Ok(target)
 }
 
@@ -249,6 +258,11 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(caches.join("chronodisk"))
+}
+
+/// Name of the folder of this version's kernel.
+fn folder_name() -> String {
+    format!("kernel-{:016x}", recipe())
 }
 
 /// Names what a kernel is made by, so that a change of it is noticed: FNV-1a of patch and configuration.

@@ -62,8 +62,21 @@ impl UserModeLinux {
         match (file, time) {
             (Some(file), _) => UserModeLinux::at(file),
             (None, GuestTime::Exact { .. }) => exact_kernel::find(),
-            (None, GuestTime::Stopping { .. } | GuestTime::Real) => UserModeLinux::find(),
+            (None, GuestTime::Stopping { .. } | GuestTime::Real) => UserModeLinux::find_any(),
         }
+    }
+
+    /// The distribution's, or the kernel of the exact clock where there is none: it keeps this host's time, too.
+    ///
+    /// # Errors
+    /// When neither is installed.
+    pub fn find_any() -> Result<Self, HostLacks> {
+        UserModeLinux::find().or_else(|mut lacks| {
+            exact_kernel::find().map_err(|_| {
+                lacks.help += "; or the kernel of the exact clock: chronodisk help kernel";
+                lacks
+            })
+        })
     }
 
     /// Finds the distribution's where that puts it.

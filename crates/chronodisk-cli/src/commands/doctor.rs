@@ -179,7 +179,10 @@ fn space() -> Check {
 }
 
 fn guest_kernel() -> Check {
-    match UserModeLinux::find() {
+    match UserModeLinux::find_any() {
+        Ok(kernel) if kernel.modules.is_none() => {
+            fine("guest kernel", RUN, format!("{}, that of the exact clock", kernel.executable.display()))
+        }
         Ok(kernel) => {
             let modules = kernel.modules.as_ref().and_then(|folder| folder.file_name());
             let release = modules.map_or(String::new(), |name| format!(", Linux {}", name.to_string_lossy()));
@@ -189,8 +192,8 @@ fn guest_kernel() -> Check {
     }
 }
 
-const INSTALL_GUEST: &str = "apt-get install user-mode-linux (as root; other distributions: build an exact kernel, see \
-    `chronodisk help kernel build`)";
+const INSTALL_GUEST: &str = "apt-get install user-mode-linux (as root; other distributions: chronodisk kernel install \
+    FILE, with what `chronodisk kernel package` wrote on a Debian)";
 
 /// A program that makes or mounts a file system: its name, what needs it, and its package.
 struct Maker(&'static str, &'static str, &'static str);
@@ -280,7 +283,8 @@ fn exact() -> Check {
     const FOR: &str = "run --clock exact, whose runs repeat to the nanosecond";
     match exact_kernel::find() {
         Ok(kernel) => fine("exact kernel", FOR, kernel.executable.display().to_string()),
-        Err(lacks) => fine("exact kernel", FOR, lacks.what).lacks(State::Optional, "chronodisk kernel build"),
+        Err(lacks) => fine("exact kernel", FOR, lacks.what)
+            .lacks(State::Optional, "chronodisk kernel build; or chronodisk kernel install FILE, a package of it"),
     }
 }
 

@@ -1,11 +1,12 @@
 //! `chronodisk kernel`: the kernel of the exact clock.
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use chronodisk_guest::exact_kernel::{self, BuildError, BuildOptions, Progress};
+use chronodisk_guest::exact_kernel::{self, BuildError, BuildOptions, PackageError, Progress};
 use chronodisk_report::HostInfo;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,8 +15,9 @@ use serde_json::json;
 use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
+use crate::progress::Working;
 
-/// Builds the guest kernel that --clock exact needs
+/// Builds and installs the guest kernel that --clock exact needs
 #[derive(Debug, Args)]
 #[command(after_help = "Example: chronodisk kernel build")]
 pub struct Arguments {
@@ -28,6 +30,31 @@ enum Command {
     /// Builds the kernel from the distribution's source into your cache: 3 to 18 minutes on two processors
     #[command(after_help = "Example: chronodisk kernel build && chronodisk run --clock exact --device null -- true")]
     Build(Build),
+    /// Writes the kernel that was built here as an archive for other hosts
+    ///
+    /// The archive can be unpacked below any prefix, such as /usr/local; the executable finds the kernel below its own.
+    #[command(
+        after_help = "Example: chronodisk kernel package && sudo tar -C /usr/local -xf chronodisk-kernel-*.tar.gz"
+    )]
+    Package {
+        /// Writes the archive into this directory
+        #[arg(long, short, value_name = "DIR", default_value = ".")]
+        output: PathBuf,
+
+        /// Prints the path of the archive as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Installs the kernel of such an archive into your cache
+    #[command(after_help = "Example: chronodisk kernel install chronodisk-kernel-0123456789abcdef-x86_64.tar.gz")]
+    Install {
+        /// The archive that `chronodisk kernel package` wrote
+        file: PathBuf,
+
+        /// Prints the path of the kernel as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Prints the path of the kernel
     #[command(after_help = "Example: chronodisk kernel path")]
     Path {
@@ -72,10 +99,27 @@ struct Build {
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Build(build) => execute_build(build),
+        Command::Package { output, json } => {
+            let archive = exact_kernel::package(&output).map_err(package_failure)?;
+            match json {
+                true => output::data(&format!("{}\n", json!({ "schema": KERNEL_SCHEMA, "archive": archive })))?,
+                false => output::data(&format!("{}\n", archive.display()))?,
+            }
+            Ok(status::FINE)
+        }
+        Command::Install { file, json } => tell(&exact_kernel::install(&file).map_err(package_failure)?, json),
         Command::Path { json } => {
             let kernel = exact_kernel::find().map_err(|lacks| Failure::host(&lacks.what).help(lacks.help))?;
             tell(&kernel.executable, json)
         }
+    }
+}
+
+fn package_failure(error: PackageError) -> Failure {
+    match error {
+        PackageError::HostLacks(lacks) => Failure::host(&lacks.what).help(lacks.help),
+        error @ PackageError::Archive { .. } => Failure::usage(error),
+        error @ PackageError::File { .. } => Failure::host(error),
     }
 }
 
@@ -91,9 +135,18 @@ fn execute_build(build: Build) -> Outcome {
     let Build { source, patches, output, tree, jobs, .. } = build;
     let options = BuildOptions { source, patches, output, tree, jobs };
     let bar = ProgressBar::new(1);
+    bar.enable_steady_tick(TICK);
+    // A bar is drawn on a terminal alone.
+    let working = (!io::stderr().is_terminal()).then(|| Working::at("starting"));
     let began = Instant::now();
-    let result = exact_kernel::build(&options, &interrupted, &mut |progress| show(&bar, progress));
+    let result = exact_kernel::build(&options, &interrupted, &mut |progress| {
+        if let Some(working) = &working {
+            working.now_at(words_of(&progress));
+        }
+        show(&bar, progress);
+    });
     bar.finish_and_clear();
+    drop(working);
     match result {
         Ok(file) => {
             output::note(what_it_took(began.elapsed(), &chronodisk_sweep::host_info()));
@@ -113,6 +166,17 @@ fn execute_build(build: Build) -> Outcome {
 fn what_it_took(elapsed: Duration, host: &HostInfo) -> String {
     let seconds = elapsed.as_secs();
     format!("built in {} min {} s on {} CPUs, {}", seconds / 60, seconds % 60, host.cores, host.cpu_model)
+}
+
+/// Between two pictures of the elapsed time.
+const TICK: Duration = Duration::from_millis(500);
+
+fn words_of(progress: &Progress) -> String {
+    match progress {
+        Progress::Unpacking => "unpacking and patching".to_owned(),
+        Progress::Configuring => "configuring".to_owned(),
+        Progress::Compiling { done, of } => format!("compiling: {done} of about {of} files"),
+    }
 }
 
 fn show(bar: &ProgressBar, progress: Progress) {

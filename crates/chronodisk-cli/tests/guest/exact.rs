@@ -111,3 +111,21 @@ fn time_passes_for_programs_that_wait_for_it_in_loops_where_computing_is_free() 
         assert!(nanos.contains(&run_time_ns(&result)), "{program}{result}");
     }
 }
+
+#[test]
+fn without_the_distributions_kernel_guests_run_on_this_one() {
+    let Some(chronodisk) = exact() else { return };
+    let options = ["run", "--device", "constant-1ms", "--capacity", "64MiB", "--json", "--", "/bin/sh", "-c"];
+    let script = "/bin/dd if=/dev/zero of=/mnt/file bs=4k count=1 conv=fsync 2>/dev/null";
+    let output = chronodisk.command(&[&options[..], &[script]].concat()).env("PATH", "/nowhere").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // The default clock, which charges CPU time, and a file system that no module was loaded for.
+    assert_eq!((&result["clock"]["driver"], &result["guest"]["file_system"]), (&"guest".into(), &"ext4".into()));
+    assert!(run_time_ns(&result) >= 1_000_000, "{}", run_time_ns(&result));
+    let doctor = chronodisk.command(&["doctor", "--no-guest", "--json"]).env("PATH", "/nowhere").output().unwrap();
+    let report: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let kernel = report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "guest kernel").unwrap();
+    assert_eq!(kernel["state"], "ok", "{kernel}");
+    assert!(kernel["found"].as_str().unwrap().ends_with("that of the exact clock"), "{kernel}");
+}
