@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use chronodisk_store::StoreError;
 use miette::{Diagnostic, LabeledSpan, SourceCode};
 
 /// Exit statuses of the command itself; `run -- CMD` passes CMD's own.
@@ -104,6 +105,15 @@ impl Failure {
     /// The exit status that goes with it.
     pub fn status(&self) -> u8 {
         self.0.status
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Io { .. } => Failure::host(error),
+            error => Failure::usage(error),
+        }
     }
 }
 

@@ -179,3 +179,61 @@ fn a_server_that_can_not_write_at_its_end_says_so_and_ends_with_status_3() {
     assert_eq!(status, Some(3), "{errors}");
     assert!(errors.contains("bytes that clients wrote may be lost"), "{errors}");
 }
+
+/// A short form of `make -C experiments store-faults`: the system calls of the real command fail.
+#[test]
+fn a_synchronisation_that_fails_in_the_kernel_stays_failed_for_clients() {
+    for (name, store) in STORES {
+        let place = TestFolder::new();
+        let store = [store, &["--durable"]].concat();
+        place.serve("samsung-970-pro", &store).end();
+        let fault = "fdatasync:error=EIO:when=8";
+        let Some(server) = place.serve_with_fault("samsung-970-pro", &store, fault) else { return };
+        let mut client = Client::nbd(&place.path("nbd.sock"));
+        let mut write_and_flush = |block: u64| {
+            assert_eq!(client.write_alone(block, &[1; ledger::BLOCK_BYTES]), 0, "{name}");
+            client.flush_alone()
+        };
+        let failed = (0..20).find(|block| write_and_flush(*block) != 0);
+        let failed = failed.unwrap_or_else(|| panic!("{name}: no flush failed"));
+        for block in failed..failed + 3 {
+            assert_ne!(write_and_flush(block), 0, "{name}: a flush succeeded after a failed one");
+        }
+        let (status, errors) = server.end_somehow();
+        assert_eq!(status, Some(3), "{name}: {errors}");
+        assert!(errors.contains("may be lost"), "{name}: {errors}");
+    }
+}
+
+/// It said status 2, wrong usage.
+#[test]
+fn a_server_whose_store_the_host_refuses_ends_with_status_3() {
+    for (name, store) in STORES {
+        let place = TestFolder::new();
+        let folder = place.path("disk");
+        std::fs::create_dir(&folder).unwrap();
+        let output = place.chronodisk(&[&["serve", "--device", "null", "--nbd", "unix:s"], store].concat()).output();
+        let output = output.unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{name}: {errors}");
+        assert!(errors.contains("Is a directory (os error 21)"), "{name}: {errors}");
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_in_the_middle_of_a_write_keeps_what_was_promised() {
+    for (device, has_cache) in DEVICES {
+        for (name, store) in STORES {
+            let place = TestFolder::new();
+            let fault = "pwrite64:signal=SIGKILL:when=60";
+            let Some(server) = place.serve_with_fault(device, store, fault) else { return };
+            let mut ledger = Ledger::new(has_cache);
+            let mut client = Client::nbd(&place.path("nbd.sock"));
+            write_until_gone(&mut client, &mut ledger, &mut Random::new(1));
+            drop(server);
+            ledger.killed();
+            assert!(ledger.promised() > 0, "{device}, {name}: nothing was promised before the kill");
+            compare(&place, device, store, &mut ledger).unwrap_or_else(|lost| panic!("{device}, {name}: {lost}"));
+        }
+    }
+}

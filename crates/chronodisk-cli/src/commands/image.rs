@@ -100,7 +100,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
 }
 
 fn info(arguments: &InfoArguments) -> Outcome {
-    let devices = ImageInfo::read(&arguments.image).map_err(failure)?;
+    let devices = ImageInfo::read(&arguments.image)?;
     if arguments.json {
         output::data(&to_json(&arguments.image, &devices))?
     } else {
@@ -138,13 +138,6 @@ fn host() -> Arc<dyn Host> {
     Arc::new(RealHost)
 }
 
-fn failure(error: StoreError) -> Failure {
-    match error {
-        StoreError::Io { .. } => Failure::host(error),
-        error => Failure::usage(error),
-    }
-}
-
 /// Shows a bar while blocks are read.
 fn with_progress<T>(
     unit: &'static str,
@@ -159,7 +152,7 @@ fn with_progress<T>(
     if let Some((bar, _)) = bar {
         bar.finish();
     }
-    done.map_err(failure)
+    Ok(done?)
 }
 
 fn show(path: &Path, found: &Examination, as_json: bool) -> Result<(), Failure> {

@@ -128,6 +128,13 @@ impl Client {
         nbd_reply(socket).expect("the server is there").1
     }
 
+    /// Flushes over NBD while nothing else is under way; the error.
+    pub fn flush_alone(&mut self) -> u32 {
+        let Client::Nbd { socket, .. } = self else { unreachable!("it is used over NBD") };
+        socket.write_all(&nbd_request(0, NBD.2, FLUSH, 0, 0)).unwrap();
+        nbd_reply(socket).expect("the server is there").1
+    }
+
     /// Reads so many blocks, over NBD.
     pub fn read(&mut self, block: u64, count: usize) -> Vec<u8> {
         let Client::Nbd { socket, .. } = self else { unreachable!("contents are compared over NBD") };

@@ -53,6 +53,25 @@ impl TestFolder {
         self.begin(command).inspect_err(|errors| println!("SKIPPED: no mount in a namespace of its own: {errors}")).ok()
     }
 
+    /// The same under strace, which makes calls for the file `disk` and those beside it fail, as one of its `inject`
+    /// expressions says. `None`, with a word about it, where nothing can be traced.
+    pub fn serve_with_fault(&self, device: &str, store: &[&str], inject: &str) -> Option<Serving> {
+        let can_trace = self.command("strace").args(["-f", "-o", "strace.log", "true"]).output();
+        if !can_trace.is_ok_and(|output| output.status.success()) {
+            println!("SKIPPED: no strace (Debian: apt-get install strace), or ptrace is forbidden");
+            return None;
+        }
+        let mut command = self.command("strace");
+        command.args(["-f", "-qq", "-o", "strace.log", "-e", &format!("inject={inject}")]);
+        for file in ["disk", "disk.map", "disk.sums"] {
+            // strace compares with what the kernel calls the file.
+            let path = self.0.path().canonicalize().unwrap().join(file);
+            command.arg("-P").arg(path);
+        }
+        command.arg(env!("CARGO_BIN_EXE_chronodisk")).args(serve_arguments(device, store));
+        Some(self.begin(command).unwrap_or_else(|errors| panic!("no server of {store:?} under strace: {errors}")))
+    }
+
     /// Starts a server, and waits until it has written its number.
     fn begin(&self, mut command: Command) -> Result<Serving, String> {
         let pidfile = self.path("pid");

@@ -79,19 +79,17 @@ fn open_squashed(
         ));
     }
     let path = Path::new(&arguments.store);
-    let opened = match path.exists() {
-        true => SquashStore::open(path, capacity_bytes, options),
-        false => SquashStore::create(path, capacity_bytes, options),
-    };
-    Ok(Box::new(opened.map_err(Failure::usage)?))
+    Ok(Box::new(match path.exists() {
+        true => SquashStore::open(path, capacity_bytes, options)?,
+        false => SquashStore::create(path, capacity_bytes, options)?,
+    }))
 }
 
 fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result<FileStore, Failure> {
-    let opened = match path.exists() {
-        true => FileStore::open(path, capacity_bytes, durability),
-        false => FileStore::create(path, capacity_bytes, durability),
-    };
-    opened.map_err(Failure::usage)
+    Ok(match path.exists() {
+        true => FileStore::open(path, capacity_bytes, durability)?,
+        false => FileStore::create(path, capacity_bytes, durability)?,
+    })
 }
 
 /// What the requests of an earlier run used, in their order.
