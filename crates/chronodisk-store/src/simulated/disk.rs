@@ -111,7 +111,7 @@ impl Disk {
             let interrupted = waits && self.happens(self.options.interrupted_per_mille);
             short.then_some(Fault::Short).or(interrupted.then_some(Fault::Interrupted))
         });
-        match fault {
+        let result = match fault {
             None => work(self, Outcome::Whole),
             Some(Fault::Short) => {
                 let len = SECTOR * (1 + self.draw(16) as usize);
@@ -136,10 +136,21 @@ impl Disk {
                 }
                 Err(plan::dead())
             }
+        };
+        if let Err(error) = &result
+            && error.kind() == io::ErrorKind::StorageFull
+        {
+            self.plan.note("no space");
         }
+        result
     }
 
     pub(super) fn kill(&mut self) {
+        self.plan.note("end of the process");
+        self.end_process();
+    }
+
+    fn end_process(&mut self) {
         self.dead = true;
         self.generation += 1;
         self.descriptions.clear();
@@ -150,7 +161,8 @@ impl Disk {
     }
 
     pub(super) fn power_cut(&mut self) {
-        self.kill();
+        self.plan.note("power cut");
+        self.end_process();
         for change in std::mem::take(&mut self.changes) {
             if self.draw(2) == 0 {
                 change.apply(&mut self.names_on_disk);

@@ -31,6 +31,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,10 +80,11 @@ impl SimulatedHost {
         self.disk().plan.calls(call)
     }
 
-    /// Faults so far that took effect.
+    /// How often each kind of fault took effect so far. What a host does by itself is none: short transfers and
+    /// interruptions that were not injected.
     #[must_use]
-    pub fn faults(&self) -> u64 {
-        self.disk().plan.faults
+    pub fn effects(&self) -> BTreeMap<&'static str, u64> {
+        self.disk().plan.effects.clone()
     }
 
     /// The process ends between two calls.

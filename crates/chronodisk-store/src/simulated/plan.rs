@@ -114,8 +114,8 @@ pub(super) struct Plan {
     waiting: Vec<(Call, u64, Fault)>,
     failing: Vec<Call>,
     full: bool,
-    /// Faults that took effect.
-    pub(super) faults: u64,
+    /// How often each kind of fault took effect.
+    pub(super) effects: BTreeMap<&'static str, u64>,
 }
 
 impl Plan {
@@ -157,8 +157,20 @@ impl Plan {
             Some((.., Fault::ErrorsFromNowOn | Fault::FullFromNowOn)) | None => lasting,
             Some((.., fault)) => Some(fault),
         };
-        self.faults += u64::from(fault.is_some());
+        match fault {
+            Some(Fault::Error | Fault::ErrorsFromNowOn) if call == Call::Sync => self.note("EIO of a synchronisation"),
+            Some(Fault::Error | Fault::ErrorsFromNowOn) => self.note("EIO of another call"),
+            Some(Fault::Short) => self.note("short transfer"),
+            Some(Fault::Interrupted) => self.note("interruption"),
+            // These are counted where they take effect, since they have other causes, too.
+            Some(Fault::FullFromNowOn | Fault::Kill | Fault::PowerCut) | None => {}
+        }
         fault
+    }
+
+    /// Counts a fault that took effect.
+    pub(super) fn note(&mut self, kind: &'static str) {
+        *self.effects.entry(kind).or_default() += 1;
     }
 }
 

@@ -1,6 +1,7 @@
 //! One history: lives of a device, each with its load, its faults and its end.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -98,8 +99,8 @@ struct History<'a> {
 
 type Checked<T = ()> = Result<T, (&'static str, String)>;
 
-/// Goes through a history; tells how many faults took effect.
-pub fn run(cell: &Cell<'_>, seed: u64) -> Result<u64, Violation> {
+/// Goes through a history; tells how often each kind of fault took effect.
+pub fn run(cell: &Cell<'_>, seed: u64) -> Result<BTreeMap<&'static str, u64>, Violation> {
     let mut random = Random(seed ^ 0xC0FF_EE00);
     let shape = random.of(&SHAPES);
     let host = SimulatedHost::new(&SimulatedOptions::new(seed));
@@ -120,7 +121,7 @@ pub fn run(cell: &Cell<'_>, seed: u64) -> Result<u64, Violation> {
     let ended = catch_unwind(AssertUnwindSafe(|| history.live()));
     let ended = ended.unwrap_or_else(|panic| Err(("panic", message(&*panic))));
     ended.map_err(|(rule, text)| Violation { rule, text: format!("seed {seed}, {shape:?}: {text}") })?;
-    Ok(history.host.faults())
+    Ok(history.host.effects())
 }
 
 fn message(panic: &dyn Any) -> String {

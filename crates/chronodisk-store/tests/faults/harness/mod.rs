@@ -58,14 +58,15 @@ pub fn check(kind: &dyn Kind) {
     let first = number("CHRONODISK_FAULT_FIRST", 0);
     let count = number("CHRONODISK_FAULT_SEEDS", SEEDS_DEFAULT);
     let mut found: BTreeMap<(String, &'static str), (u64, String)> = BTreeMap::new();
-    let (mut histories, mut faults) = (0, 0);
+    let mut histories = 0;
+    let mut effects: BTreeMap<&'static str, u64> = BTreeMap::new();
     for durability in [(false, false), (true, false), (false, true), (true, true)] {
         let durability = Durability { write_through: durability.0, power_cut: durability.1 };
         let cell = Cell { kind, durability };
         for seed in first..first + count {
             histories += 1;
             match history::run(&cell, seed) {
-                Ok(seen) => faults += seen,
+                Ok(seen) => seen.into_iter().for_each(|(kind, count)| *effects.entry(kind).or_default() += count),
                 Err(Violation { rule, text }) => {
                     let (broken, _) = found.entry((cell.to_string(), rule)).or_insert((0, text));
                     *broken += 1;
@@ -73,7 +74,8 @@ pub fn check(kind: &dyn Kind) {
             }
         }
     }
-    println!("{kind:?}: {histories} histories from seed {first} on, {faults} faults took effect");
+    let faults: u64 = effects.values().sum();
+    println!("{kind:?}: {histories} histories from seed {first} on, {faults} faults took effect: {effects:?}");
     for ((cell, rule), (broken, example)) in &found {
         println!("  {cell}: {rule}: {broken} of {count}; {example}");
     }
