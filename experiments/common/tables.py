@@ -254,6 +254,34 @@ def figure_3_of_1994() -> Iterator[Row]:
     yield ["with 256 KiB", *(f"{point['mb_per_s']:.3f}" for point in curves["nonvolatile"])]
 
 
+def guest_soak() -> Iterator[Row]:
+    """Hard loads in guests on each clock."""
+    yield ["clock", "load", "minutes", "runs", "requests", "hangs, failures, warnings", "longest lateness, µs"]
+    for soak in result("guest-soak")["soaks"]:
+        faults = ", ".join(str(len(soak[kind])) for kind in ("hangs", "failures", "warnings"))
+        minutes, latest = round(soak["host_seconds"] / 60), soak["lateness_us"]["max"]
+        yield [soak["clock"], soak["load"], str(minutes), str(soak["runs"]), f"{soak['requests']:,}", faults] + [
+            f"{latest:,.2f}"
+        ]
+
+
+def os_pausing_slower() -> Iterator[Row]:
+    """Paired differences of run times in small, on devices a hundred times as slow."""
+    workloads = {"archive": "archive and word count, ext4", "video": "MPEG-2, ext3"}
+    arms = {"guest, model thinks": "model waits", "guest, store of 10 MB/s": "store of 10 MB/s"}
+    devices = ["ch1-x1", "ch1-x4", "ch4-x1", "ch4-x4"]
+    differences = {
+        (row["workload"], row["arm"], row["device"].removeprefix("wu-tsai-")): row
+        for row in result("os-pausing-slower")["differences"]
+    }
+    yield ["workload, cost", *devices]
+    for workload, title in workloads.items():
+        for arm, cost in arms.items():
+            rows = [differences[workload, arm, device] for device in devices]
+            cells = [f"{row['mean_percent']:+.1f} ± {row['half_width_95_percent']:.1f}" for row in rows]
+            yield [f"{title}; {cost}", *cells]
+
+
 #: What makes the rows of each table, its head first.
 TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "real-time-accuracy": real_time_accuracy,
@@ -267,6 +295,8 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "call-traces-across": call_traces_across,
     "host-kernel": host_kernel,
     "simulation-1994-figure-3": figure_3_of_1994,
+    "guest-soak": guest_soak,
+    "os-pausing-slower": os_pausing_slower,
 }
 
 
