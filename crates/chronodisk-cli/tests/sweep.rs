@@ -155,10 +155,25 @@ fn wrong_sweeps_are_refused() {
             "command = 'simulate'\n[axes]\ndpeth = [1]\n",
             "unknown axis dpeth; expected an option of `chronodisk simulate`",
         ),
-        ("command = 'simulate'\n[options]\nworkload = 'seq-read'\n[axes]\ndevice = ['no-such']\n", "no-such"),
+        (
+            "command = 'simulate'\n[options]\nworkload = 'seq-read'\n[axes]\ndevice = ['no-such']\n",
+            "wrong.toml:5: axes.device: there is no profile named \"no-such\"",
+        ),
+        (
+            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'null'\n[axes]\ndepth = [1, 0]\n",
+            "wrong.toml:6: axes.depth: invalid value '0' for '--depth <N>': 0 is not in 1..=1000000",
+        ),
+        (
+            "command = 'simulate'\n[options]\nworkload = 'seq-raed'\ndevice = 'null'\n",
+            "wrong.toml:3: options.workload: invalid value 'seq-raed' for '--workload <NAME>'",
+        ),
+        (
+            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'null'\nno_speculation = 3\n",
+            "wrong.toml:5: options.no_speculation: unexpected value '3' for '--no-speculation'",
+        ),
         (
             "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'cheetah-9lp'\n[axes]\n'profile.x' = [1]\n",
-            "profile of cheetah-9lp, changed",
+            "wrong.toml:6: axes.profile.x: profile of cheetah-9lp, changed",
         ),
         ("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\ndepth = [1]\n", "ended with status 2"),
         ("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\ndepth = 1\n", "axes.depth: 1; expected a list"),
@@ -168,8 +183,13 @@ fn wrong_sweeps_are_refused() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text}: {told}");
         assert!(told.contains(expected), "{text}: {told}");
-        assert!(!folder.join("out/sweep.json").exists());
+        assert!(!folder.join("out").exists(), "{text}");
     }
+    fs::write(folder.join("file"), "x").unwrap();
+    fs::write(folder.join("s.toml"), SWEEP).unwrap();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "file"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("file is a file; expected a directory"), "{told}");
     let output = chronodisk(folder, &["sweep", "absent.toml", "-o", "out"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     // Before any cell has run.

@@ -20,7 +20,8 @@
       const high = api.coord([api.value(0), api.value(3)])[1];
       const style = { stroke: api.visual("color"), lineWidth: 1.5 };
       const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style });
-      return { type: "group", children: [line(x, low, x, high), line(x - 4, low, x + 4, low), line(x - 4, high, x + 4, high)] };
+      const ends = [low, high].map((y) => line(x - 4, y, x + 4, y));
+      return { type: "group", children: [line(x, low, x, high), ...ends] };
     };
     const series = chart.lines.flatMap((line, index) => [
       { type: "line", name: line.name, data: line.points, encode: { x: 0, y: 1 }, symbol: "circle", symbolSize: 6,

@@ -153,13 +153,17 @@ impl Cell {
             if *name == "device"
                 && let Value::Text(device) = value
             {
+                let key = sweep.key_of("device");
+                let profile_of_device =
+                    contents.profile(device).map_err(|error| sweep.wrong(&key, format!("{key}: {error}")))?;
                 if changes.is_empty() {
-                    if let Some(text) = contents.profile(device)? {
+                    if let Some(text) = profile_of_device {
                         named.insert(device.clone(), digest(text.as_bytes()));
                     }
                 } else {
-                    let wrong = |message: String| SweepError::Usage(format!("{}: {message}", sweep.label));
-                    let text = contents.profile(device)?;
+                    let key = sweep.key_of(&format!("profile.{}", changes[0].0));
+                    let wrong = |message: String| sweep.wrong(&key, format!("{key}: {message}"));
+                    let text = profile_of_device;
                     let text = text.ok_or_else(|| wrong(format!("profile.KEY can't change {device}")))?;
                     let text = changed_profile(&text, device, &changes).map_err(|error| wrong(error.to_string()))?;
                     profile = Some((digest(text.as_bytes()), text));
@@ -205,6 +209,14 @@ impl Cell {
         }
         Ok(Prepared { key, arguments: words, profile })
     }
+}
+
+/// The words of a command line that give an option a value.
+#[must_use]
+pub fn option_words(name: &str, value: &Value) -> Vec<String> {
+    let mut words = Vec::new();
+    push_option(name, value, &mut words);
+    words
 }
 
 fn push_option(name: &str, value: &Value, words: &mut Vec<String>) {

@@ -132,7 +132,7 @@ impl Replayed {
         if aligned_end > self.capacity_sectors {
             if !self.how.wraps || sectors > self.capacity_sectors {
                 return Err(SweepError::Usage(format!(
-                    "{}: request {}: {sectors} sectors at sector {aligned}; expected an end within the device's {} sectors",
+                    "{}: request {}: {sectors} sectors at sector {aligned}; expected them within the {} of the device",
                     self.trace.path().display(),
                     record.order + 1,
                     self.capacity_sectors

@@ -97,6 +97,8 @@ pub struct Plan {
     runner: Runner,
     executable: Executable,
     prepared: Vec<Prepared>,
+    /// Whether the directory was made for it.
+    is_new: bool,
     _lock: Lock,
 }
 
@@ -135,6 +137,10 @@ impl Plan {
             .iter()
             .map(|cell| cell.prepare(&sweep, directory, &runner.version, &mut contents))
             .collect::<Result<_, _>>()?;
+        if fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir()) {
+            return Err(SweepError::Usage(format!("{} is a file; expected a directory", directory.display())));
+        }
+        let is_new = !directory.exists();
         for folder in [directory.clone(), directory.join("cells")] {
             fs::create_dir_all(&folder).map_err(|error| SweepError::io("create", &folder, &error))?;
         }
@@ -151,7 +157,7 @@ impl Plan {
                 write(&file, text.as_bytes())?;
             }
         }
-        Ok(Plan { sweep, cells, runner, executable, prepared, _lock: lock })
+        Ok(Plan { sweep, cells, runner, executable, prepared, is_new, _lock: lock })
     }
 
     /// What is swept.
@@ -283,9 +289,23 @@ impl Plan {
             }
         });
         if let Ok(Some(error)) = failure.into_inner() {
+            self.remove_unused();
             return Err(error);
         }
         Ok(results.into_iter().map(|result| result.into_inner().unwrap_or(None)).collect())
+    }
+
+    /// Removes the directory if it was made for a sweep that was refused before any cell was done.
+    fn remove_unused(&self) {
+        let directory = &self.runner.directory;
+        // A folder is removed only if it is empty.
+        if !self.is_new || fs::remove_dir(directory.join("cells")).is_err() {
+            return;
+        }
+        let _ = fs::remove_dir(directory.join("runs"));
+        let _ = fs::remove_dir_all(directory.join("profiles"));
+        let _ = fs::remove_file(directory.join("lock"));
+        let _ = fs::remove_dir(directory);
     }
 
     /// Writes `sweep.json`, `sweep.parquet` and `sweep.provenance.json` of a whole sweep, and gives its results. The
@@ -475,7 +495,8 @@ impl Task {
         };
         if HOPELESS.contains(&status) && self.runs.is_none() {
             let words = arguments.join(" ");
-            let message = format!("chronodisk {words} ended with status {status}: {}", tail(&output.stderr));
+            let told = tail(&output.stderr);
+            let message = format!("{}: chronodisk {words} ended with status {status}: {told}", self.label);
             return Err(if status == HOST_LACKS { SweepError::Host(message) } else { SweepError::Usage(message) });
         }
         let result: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();

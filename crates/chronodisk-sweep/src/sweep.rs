@@ -25,6 +25,8 @@ pub struct Sweep {
     pub teardown: Option<String>,
     /// Empties the host's page cache before each cell.
     pub drop_caches: bool,
+    /// The lines of the keys in the file, by path with dots.
+    lines: BTreeMap<String, usize>,
 }
 
 /// A command that cells run.
@@ -132,6 +134,7 @@ impl Sweep {
             setup: None,
             teardown: None,
             drop_caches: false,
+            lines: places.lines.clone(),
         };
         let expected = |key: &str, found: &toml::Value, expected: &str| {
             places.wrong(key, format!("{key}: {}; expected {expected}", shown(found)))
@@ -242,6 +245,18 @@ impl Sweep {
         }
     }
 
+    /// An error at a key of the file, such as `axes.depth`.
+    #[must_use]
+    pub fn wrong(&self, key: &str, message: impl fmt::Display) -> SweepError {
+        wrong(&self.label, &self.lines, key, message)
+    }
+
+    /// The path of the key by which an option is set.
+    pub(crate) fn key_of(&self, option: &str) -> String {
+        let table = if self.axes.contains_key(option) { "axes" } else { "options" };
+        format!("{table}.{option}")
+    }
+
     /// All cells: the last axis in order of names varies fastest but for the seed.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
@@ -284,11 +299,15 @@ impl Places<'_> {
 
     /// An error at a key.
     fn wrong(&self, key: &str, message: String) -> SweepError {
-        SweepError::Usage(match self.lines.get(key) {
-            Some(line) => format!("{}:{line}: {message}", self.label),
-            None => format!("{}: {message}", self.label),
-        })
+        wrong(self.label, &self.lines, key, message)
     }
+}
+
+fn wrong(label: &str, lines: &BTreeMap<String, usize>, key: &str, message: impl fmt::Display) -> SweepError {
+    SweepError::Usage(match lines.get(key) {
+        Some(line) => format!("{label}:{line}: {message}"),
+        None => format!("{label}: {message}"),
+    })
 }
 
 /// The line, from 1 on, in which a byte is.

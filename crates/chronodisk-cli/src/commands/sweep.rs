@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chronodisk_report::{AtomicFile, plot_curves};
-use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, Value};
+use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, Value, option_words};
 use clap::Args;
+use clap::error::ErrorKind;
 
 use crate::ending_signals::ending_signals;
 use crate::failure::{Failure, Outcome, status};
@@ -81,6 +82,7 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let text = fs::read_to_string(&arguments.file)
         .map_err(|error| Failure::usage(format!("{label}: can't read the sweep: {error}")))?;
     let sweep = Sweep::parse(&text, &label, |command| options_of(root, command))?;
+    check_values(&sweep, root)?;
     // Before hours of cells; a figure that no cell has is found out after them.
     for (x, _) in &arguments.plot {
         if let Some(text) = sweep.axes.get(x).and_then(|values| values.iter().find(|value| value.as_number().is_none()))
@@ -200,6 +202,29 @@ fn options_of(root: &clap::Command, command: Command) -> Vec<String> {
     let found = command.words().iter().try_fold(root, |at, word| at.find_subcommand(word));
     let options = found.into_iter().flat_map(clap::Command::get_arguments);
     options.filter_map(|argument| argument.get_long()).map(str::to_owned).collect()
+}
+
+/// Refuses values that the command would refuse, before any cell has run.
+fn check_values(sweep: &Sweep, root: &clap::Command) -> Result<(), Failure> {
+    let options = sweep.options.iter().map(|(name, value)| ("options", name, value));
+    let axes = sweep.axes.iter().flat_map(|(name, values)| values.iter().map(move |value| ("axes", name, value)));
+    let mut parser = root.clone();
+    for (table, name, value) in options.chain(axes) {
+        if sweep.command.argument() == Some(name.as_str()) || name.starts_with("profile.") {
+            continue;
+        }
+        let words = std::iter::once(root.get_name()).chain(sweep.command.words().iter().copied()).map(str::to_owned);
+        let Err(error) = parser.try_get_matches_from_mut(words.chain(option_words(name, value))) else { continue };
+        // The other options are not there.
+        if [ErrorKind::MissingRequiredArgument, ErrorKind::MissingSubcommand].contains(&error.kind()) {
+            continue;
+        }
+        let told = error.to_string();
+        let message = told.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+        let key = format!("{table}.{name}");
+        return Err(sweep.wrong(&key, format!("{key}: {message}")).into());
+    }
+    Ok(())
 }
 
 /// Values that an option has in some cell.

@@ -9,8 +9,8 @@ const O_APPEND: u64 = 0o2000;
 /// Modes of `fallocate` that only add: keep the size, and none.
 const FALLOC_ADDS: [u64; 2] = [0, 1];
 
-/// Follows what calls write to files of the device. It counts less rather than more: bytes whose place is not known, and
-/// those of files whose name is removed while something else still keeps them, do not count.
+/// Follows what calls write to files of the device. It counts less rather than more: bytes whose place is not known,
+/// and those of files whose name is removed while something else still keeps them, do not count.
 #[derive(Debug, Default)]
 pub(super) struct Data {
     /// Ranges with data of each file, by its path: first byte and end.
