@@ -152,7 +152,7 @@ impl Default for DilationOptions {
             reads: Speedup::NONE,
             writes: Speedup::NONE,
             freezes: false,
-            quantum_max: Nanos::from_millis(1),
+            quantum_max: QUANTUM_MAX,
             thaw_cost: Nanos::ZERO,
         }
     }
@@ -163,6 +163,17 @@ impl Default for DilationOptions {
 /// 1 ms was 22 % off with freezing at a quarter of 1 ms and 5 % without; four requests of 80 us at a time were
 /// 197 % off with freezing at 20 us.
 pub const QUANTUM_MIN: Nanos = Nanos::from_micros(500);
+
+/// Most debt before the program is frozen, unless the user says otherwise. Each freeze and thaw costs the program's
+/// threads 0.05 to 0.1 ms that a faster device would not, so few long ones are nearer the truth than many short ones. On
+/// two processors, a computing thread beside a reader, R = 2, requests of 10 ms: 2.2 % off at 2 ms and 5.5 to 7.6 % at
+/// 1 ms. Longer ones bring more threads into another order: four event loops on one channel of 5 ms, R = 5, without any
+/// cost of freezing, are 0.7 % off at 2 ms and 2.5 % at 4 ms (`tests/dilation_programs.rs`).
+pub const QUANTUM_MAX: Nanos = Nanos::from_millis(2);
+
+/// The same where requests are short: at least so much of it is used, and otherwise a quarter of the latency of half of
+/// the requests. At 1.75 times the latency, four synthetic threads were 27 % off.
+const QUANTUM_OF_SHORT: Nanos = Nanos::from_millis(1);
 
 /// By how much of the virtual time low and high are moved apart where the device is busy beside something else: on a
 /// faster device, what several threads do happens in another order. Found with synthetic programs
@@ -394,6 +405,8 @@ pub struct Dilation {
     waiting: Option<(Account, Nanos)>,
     /// What half of the requests of late would at least be sooner: (R - 1) times their latency, of those that would be.
     gain: RunningQuantile,
+    /// The latency of half of them.
+    latency: RunningQuantile,
     prediction: Prediction,
 }
 
@@ -417,6 +430,7 @@ impl Dilation {
             overlapped: Nanos::ZERO,
             waiting: None,
             gain: RunningQuantile::median(Nanos::MAX),
+            latency: RunningQuantile::median(Nanos::ZERO),
             prediction: Prediction::default(),
         };
         dilation.begin_wait();
@@ -532,6 +546,7 @@ impl Dilation {
         let speedup = self.speedup(request.direction);
         if speedup != Speedup::NONE {
             self.gain.add(gain(latency, speedup));
+            self.latency.add(latency);
         }
         if !self.runnable && !self.frozen {
             let virtual_latency = i128::from(latency.as_nanos()) * i128::from(speedup.inverse);
@@ -619,8 +634,10 @@ impl Dilation {
     /// so that time is only accounted for.
     #[must_use]
     pub fn quantum(&self) -> Option<Nanos> {
-        let quarter = Nanos::from_nanos(self.gain.value().as_nanos() / 4);
-        (self.options.freezes && quarter >= QUANTUM_MIN).then(|| quarter.min(self.options.quantum_max))
+        let quarter = |of: Nanos| Nanos::from_nanos(of.as_nanos() / 4);
+        let gained = quarter(self.gain.value());
+        let most = quarter(self.latency.value()).max(QUANTUM_OF_SHORT).min(self.options.quantum_max);
+        (self.options.freezes && gained >= QUANTUM_MIN).then(|| gained.min(most))
     }
 
     /// What the supervisor is to do now.

@@ -80,7 +80,7 @@ pub struct Arguments {
     suspend: Suspend,
 
     /// Limits how far CMD may get ahead of the device before it is frozen. Shorter requests have a shorter limit
-    #[arg(long, value_name = "DURATION", default_value = "1ms", value_parser = quantity::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2ms", value_parser = quantity::duration)]
     quantum: Nanos,
 
     /// Also measures CMD on the emulated device at each speed

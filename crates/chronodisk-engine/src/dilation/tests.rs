@@ -13,7 +13,13 @@ fn micros(count: u64) -> Nanos {
 
 fn options(factor: f64) -> DilationOptions {
     let speedup = Speedup::from_factor(factor).unwrap();
-    DilationOptions { reads: speedup, writes: speedup, freezes: true, ..DilationOptions::default() }
+    DilationOptions {
+        reads: speedup,
+        writes: speedup,
+        freezes: true,
+        quantum_max: micros(1_000),
+        ..DilationOptions::default()
+    }
 }
 
 fn issued(id: u64) -> Event {
@@ -303,6 +309,12 @@ fn the_quantum_follows_the_latency_until_it_is_not_worth_it() {
     assert_eq!(quantum(options(1.9), 2_000), None);
     assert_eq!(quantum(options(TWICE), 80), None);
     assert_eq!(quantum(options(f64::INFINITY), 80), Some(micros(1_000)));
+    // No more than a quarter of the latency, unless that is below a millisecond.
+    let longer = |factor| DilationOptions { quantum_max: micros(2_000), ..options(factor) };
+    assert_eq!(quantum(longer(TWICE), 20_000), Some(micros(2_000)));
+    assert_eq!(quantum(longer(8.0), 6_000), Some(micros(1_500)));
+    assert_eq!(quantum(longer(8.0), 1_000), Some(micros(1_000)));
+    assert_eq!(quantum(longer(TWICE), 4_400), Some(micros(1_100)));
     assert_eq!(quantum(DilationOptions { quantum_max: micros(200), ..options(TWICE) }, 10_000), Some(micros(200)));
     assert_eq!(quantum(DilationOptions { freezes: false, ..options(TWICE) }, 10_000), None);
     // A direction that is no faster says nothing about it.

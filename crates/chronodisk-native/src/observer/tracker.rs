@@ -181,7 +181,13 @@ mod tests {
 
     fn twice(freezes: bool) -> DilationOptions {
         let factor = Speedup::from_factor(2.0).unwrap();
-        DilationOptions { reads: factor, writes: factor, freezes, ..DilationOptions::default() }
+        DilationOptions {
+            reads: factor,
+            writes: factor,
+            freezes,
+            quantum_max: micros(1_000),
+            ..DilationOptions::default()
+        }
     }
 
     fn micros(micros: u64) -> Nanos {
