@@ -13,7 +13,7 @@ use crate::reps::Reps;
 use crate::{output, snapshot};
 
 /// A recording, and the file in which its trace is kept.
-pub(super) struct RecordedCalls {
+pub struct RecordedCalls {
     recording: Recording,
     file: PathBuf,
     clock: calls::Clock,
