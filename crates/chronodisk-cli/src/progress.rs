@@ -74,7 +74,7 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// Asks `words` at each line what is being done.
     pub fn new(words: impl Fn() -> String + Send + 'static) -> Self {
-        Heartbeat::every(SILENCE_MAX, words, |line| output::note(line))
+        Heartbeat::every(SILENCE_MAX, words, output::note)
     }
 
     fn every(
