@@ -14,8 +14,8 @@ pub fn ending_signals() -> Vec<i32> {
     signals
 }
 
-/// Whether a process ignores a signal, by its `/proc/PID/status` (proc(5): a mask in hexadecimal digits, signal 1 in the
-/// lowest bit).
+/// Whether a process ignores a signal, by its `/proc/PID/status` (proc(5): a mask in hexadecimal digits, signal 1 in
+/// the lowest bit).
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())

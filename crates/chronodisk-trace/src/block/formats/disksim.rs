@@ -1,7 +1,8 @@
 //! DiskSim's default ASCII trace: arrival, device, block, size, flags, with white space between them.
 //!
 //! As the reference manual of DiskSim 4.0 says (section 5.1.4): arrival in milliseconds with decimals, block and size
-//! in blocks of 512 bytes, flags in hexadecimal digits whose lowest bit is set for a read. DiskSim itself writes tabs and six decimals.
+//! in blocks of 512 bytes, flags in hexadecimal digits whose lowest bit is set for a read. DiskSim itself writes tabs
+//! and six decimals.
 
 use std::io::Write;
 
