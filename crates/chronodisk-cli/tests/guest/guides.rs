@@ -13,6 +13,7 @@ use super::support::{Chronodisk, die_with_the_test, text};
 /// Parts of commands that are not run here, and why.
 const NOT_RUN: &[(&str, &str)] = &[
     ("kernel build", "minutes; tests/guest/exact.rs uses what it makes"),
+    ("kernel install", "needs an archive; tests/kernel.rs makes and installs one"),
     ("calibrate", "minutes; tests/guest/calibration.rs runs it with few repetitions"),
     ("--clock exact", "needs the exact kernel; tests/guest/exact.rs"),
     ("chronodisk mount", "needs root; tests/native.rs"),
