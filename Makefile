@@ -1,14 +1,16 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package container demo check test soak faults squash-soak bench devices-check \
-	ageing fuzz advisories
+.PHONY: help build install uninstall package kernel-package container trial demo check test soak faults squash-soak \
+	bench devices-check ageing fuzz advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
 	@echo "make install     the command, its manual pages and completions, below PREFIX (/usr/local) and DESTDIR"
 	@echo "make uninstall   removes what make install put there"
 	@echo "make package     a Debian package of the same files, in target/package"
+	@echo "make kernel-package  the exact clock's kernel as an archive for any host and as a Debian package, in target/package"
 	@echo "make container   a container image with that package, in target/container; needs mmdebstrap, no registry"
+	@echo "make trial       a newcomer's first hour on a fresh Debian 12 in a chroot: package in, first result, package out"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make check       every check, and the tests that read the sources and the output of the command"
 	@echo "make test        every check and every test"
@@ -16,7 +18,7 @@ help:
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
-	@echo "make devices-check  every profile under plain loads, beside what was published of its device"
+	@echo "make devices-check  every profile under plain loads, beside what was published of its device; kept in experiments/results"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"
@@ -34,8 +36,14 @@ uninstall:
 package:
 	@scripts/package
 
+kernel-package:
+	@scripts/package-kernel
+
 container:
 	@scripts/container
+
+trial:
+	@scripts/trial
 
 demo:
 	scripts/demo
@@ -67,7 +75,7 @@ bench:
 	scripts/bench
 
 devices-check:
-	cargo run --locked --release --package chronodisk-cli -- devices check
+	$(MAKE) -C experiments devices-check
 
 ageing:
 	for test in drawn_16_gb drive_of_1_tb drive_of_4_tb that_mqsim_gives_up; do \

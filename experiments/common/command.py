@@ -99,7 +99,7 @@ class _Heartbeat:
         """Take note of a line that was printed."""
         with cls.lock:
             lines = text.strip().splitlines()
-            cls.words = lines[-1] if lines else cls.words
+            cls.words = lines[-1].rstrip(": ") if lines else cls.words
             cls.since = cls.last = time.monotonic()
 
     @classmethod

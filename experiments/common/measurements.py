@@ -117,8 +117,13 @@ def sqlite(result: Result) -> Iterator[Figure]:
 def beside(result: Result) -> Iterator[Figure]:
     """A computation beside a reader."""
     for row in result["rows"]:
+        what = (
+            f"a computing thread beside a reader at {row['latency_ms']} ms, program in {row.get('program', 'Python')}"
+        )
         if row["suspend"] == "auto":
-            yield within(f"a computation beside a reader at {row['latency_ms']} ms", row["error"], 0.05)
+            yield within(what, row["error"], 0.05)
+        else:
+            yield Figure(f"{what}, never frozen", percent(row["error"]))
 
 
 def table_2(result: Result) -> Iterator[Figure]:
@@ -217,8 +222,8 @@ def shadow(result: Result) -> Iterator[Figure]:
 
 def kernel_work(result: Result) -> Iterator[Figure]:
     """CPU time of the guest's kernel."""
-    for costs, table in (("calibrated", result["check"]), ("built-in costs", result["built_in"])):
-        for row in table["loads"]:
+    for costs, key in (("calibrated", "check"), ("built-in costs", "built_in")):
+        for row in result.get(key, {"loads": []})["loads"]:
             ratio = row["ratio"]
             low, high = (row["guest_cpu_s"][at] / row["native_cpu_s"][0] for at in (1, 2))
             what = f"{row['load']}: CPU time in a guest over native, {costs}"
@@ -245,20 +250,21 @@ def start_up(result: Result) -> Iterator[Figure]:
 
 def integrity(result: Result) -> Iterator[Figure]:
     """Cost of checksums; stores without them show what the measurement is off by."""
-    control: list[float] = []
+    control = [row["ratio"] for row in result["rows"] if row["store"] != "image"]
+    direct = [row["ratio"] for row in result["rows"] if row["store"] == "image" and row["sums"] == 1]
     for row in result["rows"]:
-        if row["figure"] in ("iops", "p99_us") and row["store"] != "image":
-            control.append(row["ratio"])
-    for row in result["rows"]:
-        if row["store"] != "image" or row["figure"] not in ("iops", "p99_us"):
+        # One sum is too little to be told from the control.
+        if row["store"] != "image" or row["sums"] == 1:
             continue
         is_rate = row["figure"] == "iops"
         name = "requests per second" if is_rate else "99th percentile of latency"
-        what = f"images, {row['load']}, {row['direction']}s: {name} with checksums over without"
-        shown = f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
+        what = f"images, {row['load']}, {row['direction']}: {name} with checksums over without"
+        shown = f"{row['ratio']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
         aim = "at least 0.95" if is_rate else "at most 1.05"
         yield Figure(what, shown, aim, row["ratio"] >= 0.95 if is_rate else row["ratio"] <= 1.05)
-    what = "the same of stores without checksums, smallest and largest of 24 figures"
+    what = f"the same with one sum a block, smallest and largest of {len(direct)} figures"
+    yield Figure(what, f"{min(direct):.2f} and {max(direct):.2f}", "", None)
+    what = f"the same of stores without checksums, smallest and largest of {len(control)} figures"
     yield Figure(what, f"{min(control):.2f} and {max(control):.2f}", "", None)
 
 
@@ -348,8 +354,64 @@ def clusters(result: Result) -> Iterator[Figure]:
     yield Figure(what, f"{share * 100:.0f} %", "90 %", share >= 0.9)
 
 
+def first_impressions(result: Result) -> Iterator[Figure]:
+    """What a newcomer tries first, and what it gave before."""
+    for trial in result["trials"]:
+        unit = f" {trial['unit']}" if trial["unit"] else ""
+        values = trial["values"]
+        shown = (
+            f"{trial['median']:.4g}{unit} ({min(values):.4g} to {max(values):.4g}; before: {trial['before']:.4g}{unit})"
+        )
+        doubts = ", ".join(sorted({doubt["figure"].replace("-", " ") for doubt in trial["doubts"]}))
+        doubted = f"; the summary doubts: {doubts}" if doubts else "; the summary doubts nothing"
+        aim = f"{trial['reference']:.4g}{unit}, {trial['reference_source']}"
+        yield Figure(trial["what"] + doubted, shown, aim)
+
+
+def devices_check(result: Result) -> Iterator[Figure]:
+    """Built-in profiles under plain loads."""
+    checks = result["checks"]
+    verdicts = [check["verdict"] for check in checks]
+    failed = verdicts.count("failed")
+    shown = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(sorted(verdicts)))
+    yield Figure(f"`chronodisk devices check` of {len(checks)} profiles", shown, "none fails", failed == 0)
+    for check in checks:
+        if not check["figures"]:
+            continue
+        furthest = max(check["figures"], key=lambda figure: abs(float(figure["deviation_percent"])))
+        count = len(check["figures"])
+        what = f"{check['profile']}: furthest of {count} published figures ({furthest['name']}, {furthest['unit']})"
+        measured = f"{furthest['measured']:,g} ({furthest['deviation_percent']:+.1f} %)"
+        within = f"{furthest['published']:,g} within {furthest['tolerance_percent']:g} %"
+        yield Figure(what, measured, within, all(figure["passes"] for figure in check["figures"]))
+    longest, bound = (result["load_columns"].index(column) for column in ("longest_wait_ms", "wait_bound_ms"))
+    loads = [load for check in checks for load in check["loads"] if load[longest] is not None]
+    waits = [load[longest] / load[bound] for load in loads]
+    yield Figure(
+        f"longest wait over its bound, largest of {len(waits)} loads", f"{max(waits):.2f}", "1", max(waits) <= 1
+    )
+
+
+def matrix(result: Result) -> Iterator[Figure]:
+    """A sweep of devices, file systems and programs."""
+    failed, cells = result["failed"], result["combinations"] * result["repetitions"]
+    yield Figure(
+        f"cells of {result['combinations']} combinations that failed", f"{failed} of {cells}", "0", failed == 0
+    )
+    for row in result["rows"]:
+        program = {"i": "log", "f": "small files", "d": "large file"}[row["cmd"][0]]
+        run_time = row["time_s"]
+        low, high = run_time.get("bca_95") or (run_time["value"], run_time["value"])
+        yield Figure(
+            f"{row['device']}, {row['fs']}, {program}: run time", f"{run_time['value']:.4g} s ({low:.4g} to {high:.4g})"
+        )
+
+
 #: Files of results, with the title of their section and what makes rows of them.
 SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
+    ("first-impressions", "What a newcomer tries first", first_impressions),
+    ("devices-check", "Built-in devices beside what was published of them", devices_check),
+    ("matrix", "Five devices, two file systems, three programs", matrix),
     ("call-traces", "System-call traces", call_traces),
     ("host-kernel", "The guest's ext4 beside this host's", host_kernel),
     ("large-replay", "A large trace of system calls", large_replay),
@@ -367,8 +429,10 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-table-2", "SPE, table 2, as a profile", table_2),
     ("spe-rate", "A native device beside nbdfuse", rate),
     ("kernel-work", "Work of the guest's kernel", kernel_work),
+    ("kernel-work-generic", "Work of which the guest's kernel has generic code only", kernel_work),
     ("start-up", "Start and end of a guest", start_up),
     ("integrity-cost-cached", "Cost of checksums", integrity),
+    ("integrity-cost-null", "Cost of checksums, without a volatile cache", integrity),
     ("emulator-attack", "An emulator server under attack", attack),
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
     ("ssd-live", "A flash drive against its measurements", ssd_live),

@@ -282,6 +282,70 @@ def os_pausing_slower() -> Iterator[Row]:
             yield [f"{title}; {cost}", *cells]
 
 
+#: Broken promises of the injector's harness, as the table has them: the harness's rule, and a kind of fault that must
+#: have taken effect; an empty one may be any.
+BROKEN = {
+    "a completed write or flush was gone after the end of the process": ("lost", "end of the process"),
+    "the same after the store was dropped": ("lost", "dropped"),
+    "the same after a power cut, with `--durable`": ("lost", "power cut"),
+    "the same after a full disk, also at an orderly end": ("lost on a full disk", ""),
+    "acknowledged bytes did not fit on the disk at a flush": ("acknowledged bytes do not fit on the disk", ""),
+    "a read failed on a full disk": ("a read fails on a full disk", ""),
+    "a flush succeeded after a failed synchronisation": ("a failed synchronisation was forgotten", ""),
+    "a creation that failed or was killed was in the way of the next": ("opening failed", ""),
+    "a creation that failed left a file": ("a failed creation left a file", ""),
+    "a read returned other bytes": ("wrong bytes", ""),
+}
+
+
+def fault_injector() -> Iterator[Row]:
+    """What the injector found in each kind of store."""
+    kept = result("fault-injector")
+    kinds = {"file": ["File"], "overflow": ["Overflow"], "image": ["Exact", "Classified"]}
+    histories = {
+        kind: sum(row["histories"] for row in kept["before"]["stores"] if row["store"] in stores)
+        for kind, stores in kinds.items()
+    }
+    yield ["histories in which", *(f"{kind}, of {count:,}" for kind, count in histories.items()), "now"]
+    told = 0
+    for what, (rule, fault) in BROKEN.items():
+        found = {
+            name: [row for row in kept[name]["found"] if row["rule"] == rule and fault in row["faults"]]
+            for name in ("before", "now")
+        }
+        counts = [sum(row["histories"] for row in found["before"] if row["store"] in of) for of in kinds.values()]
+        now = sum(row["histories"] for row in found["now"])
+        told += sum(counts) + now
+        if sum(counts) + now > 0:
+            yield [what, *(f"{count:,}" for count in counts), str(now)]
+    rest = sum(row["histories"] for name in ("before", "now") for row in kept[name]["found"]) - told
+    if rest != 0:
+        raise ValueError(f"fault-injector.json: {rest} histories are in no row of the table, or in several")
+
+
+def store_faults() -> Iterator[Row]:
+    """What a client of real servers found."""
+    kinds = {
+        "lost": "bytes lost",
+        "not_opened": "not opened",
+        "wrong_read": "wrong bytes read",
+        "hidden": "failure hidden",
+        "failed_read": "read failed",
+        "failed_flush": "flush failed",
+        "hang": "hung",
+        "status": "wrong status",
+    }
+    yield ["store, build", "trials (fault took effect)", *kinds.values()]
+    cells: dict[tuple[str, bool, str], list[Result]] = {}
+    for row in result("store-faults")["rows"]:
+        cells.setdefault((row["store"], row["cache"], row["build"]), []).append(row)
+    for (store, cache, build), rows in sorted(cells.items()):
+        trials, injected = (sum(row[key] for row in rows) for key in ("trials", "injected"))
+        counts = [sum(row[kind] for row in rows) for kind in kinds]
+        name = f"{store} {'with' if cache else 'without'} a cache, {build}"
+        yield [name, f"{trials} ({injected})", *(str(count) for count in counts)]
+
+
 #: What makes the rows of each table, its head first.
 TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "real-time-accuracy": real_time_accuracy,

@@ -112,7 +112,7 @@ def plot(rates: dict[str, list[float]], member: str) -> Figure:
 def main() -> None:
     """Run all of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--member", default="hitachi-hds721010kla330", help="profile of the disks")
+    parser.add_argument("--member", default="hitachi-hds721010kla330-traced", help="profile of the disks")
     arguments = parser.parse_args()
     disk = profile_text(arguments.member)
     rates = measure(disk, "none", WORKLOADS)

@@ -81,7 +81,7 @@ def table(figures: dict[str, dict[str, list[float]]]) -> str:
 def main() -> None:
     """Run all of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--member", default="cheetah-9lp", help="profile of the disk")
+    parser.add_argument("--member", default="cheetah-9lp-traced", help="profile of the disk, one with a table [queue]")
     parser.add_argument("--requests", type=int, default=20_000, help="requests of each run")
     arguments = parser.parse_args()
     figures = measure(arguments.member, arguments.requests)
