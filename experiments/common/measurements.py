@@ -268,6 +268,23 @@ def integrity(result: Result) -> Iterator[Figure]:
     yield Figure(what, f"{min(control):.2f} and {max(control):.2f}", "", None)
 
 
+def injector(result: Result) -> Iterator[Figure]:
+    """What the fault injector found and finds."""
+    for name, build in (("now", result["now"]), (result["commit_before"], result["before"])):
+        histories = sum(row["histories"] for row in build["stores"])
+        broken = sum(row["histories"] for row in build["found"])
+        what = f"histories that broke a promise, {name}"
+        is_now = name == "now"
+        shown = f"{broken:,} of {histories:,}"
+        yield Figure(what, shown, "0" if is_now else "", broken == 0 if is_now else None)
+    effects: dict[str, int] = {}
+    for row in result["now"]["stores"]:
+        for kind, count in row["effects"].items():
+            effects[kind] = effects.get(kind, 0) + count
+    for kind, count in effects.items():
+        yield Figure(f"faults that took effect now: {kind}", f"{count:,}")
+
+
 def attack(result: Result) -> Iterator[Figure]:
     """An emulator server under attack."""
     slowest = max(result["slowest_refusal_s"].values())
@@ -433,6 +450,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("start-up", "Start and end of a guest", start_up),
     ("integrity-cost-cached", "Cost of checksums", integrity),
     ("integrity-cost-null", "Cost of checksums, without a volatile cache", integrity),
+    ("fault-injector", "Stores on a simulated host that fails", injector),
     ("emulator-attack", "An emulator server under attack", attack),
     ("flash-cross-validation", "A flash drive, on loads that its fit has not seen", flash),
     ("ssd-live", "A flash drive against its measurements", ssd_live),

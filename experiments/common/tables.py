@@ -286,15 +286,16 @@ def os_pausing_slower() -> Iterator[Row]:
 #: have taken effect; an empty one may be any.
 BROKEN = {
     "a completed write or flush was gone after the end of the process": ("lost", "end of the process"),
-    "the same after the store was dropped": ("lost", "dropped"),
+    "the same where the store was dropped": ("lost", "dropped"),
+    "the same after an orderly end": ("lost", "orderly end"),
     "the same after a power cut, with `--durable`": ("lost", "power cut"),
-    "the same after a full disk, also at an orderly end": ("lost on a full disk", ""),
-    "acknowledged bytes did not fit on the disk at a flush": ("acknowledged bytes do not fit on the disk", ""),
-    "a read failed on a full disk": ("a read fails on a full disk", ""),
-    "a flush succeeded after a failed synchronisation": ("a failed synchronisation was forgotten", ""),
-    "a creation that failed or was killed was in the way of the next": ("opening failed", ""),
-    "a creation that failed left a file": ("a failed creation left a file", ""),
+    "the same after a full disk": ("lost on a full disk", ""),
+    "what was acknowledged did not fit at a flush or the end": ("acknowledged bytes do not fit on the disk", ""),
+    "a read failed on a full disk, or after the end": ("a read fails on a full disk", ""),
     "a read returned other bytes": ("wrong bytes", ""),
+    "a flush succeeded after a failed synchronisation": ("a failed synchronisation was forgotten", ""),
+    "what a failed or killed creation or change left could not be opened": ("opening failed", ""),
+    "a creation that failed left a file": ("a failed creation left a file", ""),
 }
 
 
@@ -359,6 +360,7 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "call-traces-across": call_traces_across,
     "host-kernel": host_kernel,
     "simulation-1994-figure-3": figure_3_of_1994,
+    "fault-injector": fault_injector,
     "guest-soak": guest_soak,
     "os-pausing-slower": os_pausing_slower,
 }
