@@ -166,9 +166,9 @@ pub const QUANTUM_MIN: Nanos = Nanos::from_micros(500);
 
 /// Most debt before the program is frozen, unless the user says otherwise. Each freeze and thaw costs the program's
 /// threads 0.05 to 0.1 ms that a faster device would not, so few long ones are nearer the truth than many short ones.
-/// On two processors, a computing thread beside a reader, R = 2, requests of 10 ms: 2.2 % off at 2 ms and 5.5 to 7.6 %
-/// at 1 ms. Longer ones bring more threads into another order: four event loops on one channel of 5 ms, R = 5, without any
-/// cost of freezing, are 0.7 % off at 2 ms and 2.5 % at 4 ms (`tests/dilation_programs.rs`).
+/// On two processors, a computing thread beside a reader, R = 2, requests of 10 ms: 2.2 % off at 2 ms, and 5.5 to
+/// 7.6 % at 1 ms. Longer ones bring more threads into another order: four event loops on one channel of 5 ms, R = 5,
+/// without any cost of freezing, are 0.7 % off at 2 ms and 2.5 % at 4 ms (`tests/dilation_programs.rs`).
 pub const QUANTUM_MAX: Nanos = Nanos::from_millis(2);
 
 /// The same where requests are short: at least so much of it is used, and otherwise a quarter of the latency of half of
