@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use chronodisk_report::{read_calls, write_calls};
 use chronodisk_sim::Op;
+use chronodisk_trace::calls::{compose, groups};
 use serde_json::Value;
 
 use super::call_traces::log_of;
@@ -252,4 +254,25 @@ fn snapshots_are_of_xfs_too_and_not_of_btrfs() {
     } else {
         println!("SKIPPED: no mkfs.btrfs here");
     }
+}
+
+/// More tasks at once than the guest's memory permits: the replayer can't go on, which is no status of a program's.
+#[test]
+fn a_replayer_that_fails_is_a_failure_that_the_result_tells() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let trace = recorded(&chronodisk, "(sleep 1; echo >file) & wait");
+    let path = Path::new(&trace);
+    let one = read_calls(path).unwrap();
+    let groups = groups(&one).unwrap();
+    let copies: Vec<u32> = groups.groups.iter().map(|_| 1500).collect();
+    write_calls(path, &compose(&one, &groups, &copies).unwrap()).unwrap();
+    let output = chronodisk.path("output");
+    let words = ["trace", "replay", &trace, "--memory", "64MiB", "--output", output.to_str().unwrap()];
+    let ended = chronodisk.command(&[&words[..], &DEVICE].concat()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(125), "{}", text(&ended.stderr));
+    let result: Value = serde_json::from_slice(&fs::read(output.join("result.json")).unwrap()).unwrap();
+    assert_eq!(result["ended_by"], "chronodisk");
+    let failure = result["failure"].as_str().expect("the result says what failed");
+    assert!(failure.contains("the replayer ended with status 1"), "{failure}");
+    assert!(text(&ended.stderr).contains(failure), "{}", text(&ended.stderr));
 }
