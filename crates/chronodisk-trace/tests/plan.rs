@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{
-    AT_FDCWD, Action, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VM, CallRecord, CallTrace, Clock, Header, O_CREAT,
-    Plan, StartState, Wait, plan,
+    AT_FDCWD, Action, Argument, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VM, CallRecord, CallTrace, Clock, Header,
+    O_CREAT, Plan, StartState, Wait, plan,
 };
 
 const THREAD: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_THREAD;
@@ -110,4 +110,136 @@ fn constants_of_a_clock_are_charged_for_calls_that_are_left_out_alone() {
         assert!(matches!(step.action, Action::Call { .. }), "{step:?}");
         assert_eq!((step.think.as_nanos(), step.kernel.as_nanos()), (256 + 20, kernel));
     }
+}
+
+/// Task 2 opens a named pipe to read and waits in that call until task 1, which opens it to write, has done so.
+#[test]
+fn the_sides_of_a_named_pipe_do_not_wait_for_each_other() {
+    let (fifo, write_only) = (0o010_644, 1);
+    let here = i64::from(AT_FDCWD);
+    let mut records = vec![
+        record(1, "mknodat", 10, 1, &[here, 0, fifo], 0),
+        record(1, "clone", 20, 1, &[0], 2),
+        record(2, "openat", 100, 900, &[here, 0, 0], 3),
+        record(1, "openat", 900, 100, &[here, 0, O_CREAT as i64 | write_only], 3),
+        record(1, "write", 1_100, 500, &[3, 0, 100_000], 100_000),
+        record(2, "read", 1_110, 400, &[3, 0, 200_000], 100_000),
+        record(1, "close", 1_700, 1, &[3], 0),
+        record(2, "read", 1_510, 200, &[3, 0, 200_000], 0),
+    ];
+    for named in records.iter_mut().filter(|record| ["mknodat", "openat"].contains(&record.call.name())) {
+        named.path = Some(b"/mnt/pipe".to_vec());
+    }
+    let plan = plan(&trace(records)).unwrap();
+    let (writer, reader) = (actions(&plan, 1), actions(&plan, 2));
+    for (action, waits) in &writer {
+        assert!(waits.is_empty(), "{action:?} waits for {waits:?}");
+    }
+    // The reader's open waits for the pipe to be made; all else is between the two sides of the pipe.
+    assert!(reader.iter().filter(|(_, waits)| !waits.is_empty()).count() <= 1, "{reader:?}");
+    assert!(writer.iter().any(|(action, _)| matches!(action, Action::Send { bytes: 100_000, .. })), "{writer:?}");
+    let received = reader.iter().filter(|(action, _)| matches!(action, Action::Receive { .. }));
+    assert_eq!(received.count(), 2, "{reader:?}");
+}
+
+/// Task 2 waits for a signal of task 1, for one of its timer, and for a time.
+#[test]
+fn a_wait_for_a_signal_is_a_wait_for_its_sender_or_a_sleep() {
+    let records = vec![
+        record(1, "clone", 20, 1, &[0], 2),
+        opened(2, 100),
+        record(2, "pause", 200, 10_000, &[], -4),
+        record(2, "fsync", 10_300, 100, &[3], 0),
+        record(2, "rt_sigsuspend", 20_000, 5_000, &[], -4),
+        record(2, "fsync", 25_100, 100, &[3], 0),
+        // FUTEX_WAIT_BITSET_PRIVATE, until a timeout.
+        record(2, "futex", 26_000, 7_000, &[0x100, 137, 2], -110),
+        record(2, "fsync", 33_100, 100, &[3], 0),
+        opened(1, 300),
+        record(1, "fsync", 1_000, 8_900, &[3], 0),
+        record(1, "kill", 10_000, 1, &[2, 10], 0),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    let other = plan.tasks.iter().position(|task| task.id == 1).unwrap() as u32;
+    let of_sender = &plan.tasks[other as usize].steps;
+    let woken = actions(&plan, 2);
+    let waits: Vec<Wait> = woken.iter().flat_map(|(_, waits)| waits.iter().copied()).collect();
+    let last = of_sender.iter().filter(|step| step.signals).count() as u32;
+    assert!(waits.contains(&Wait { task: other, signals: last }), "{woken:?}");
+    let lengths: Vec<u64> = woken
+        .iter()
+        .filter_map(|(action, _)| match action {
+            Action::Sleep(time) => Some(time.as_nanos()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lengths, [5_000, 7_000], "{woken:?}");
+}
+
+/// What a shell or make does while its children work.
+#[test]
+fn a_wait_for_the_signal_of_a_child_is_no_sleep() {
+    let records = vec![
+        record(1, "clone", 20, 1, &[0], 2),
+        opened(2, 100),
+        record(2, "fsync", 200, 9_000, &[3], 0),
+        record(2, "exit_group", 9_500, 1, &[], 0),
+        record(1, "rt_sigsuspend", 200, 9_400, &[], -4),
+        record(1, "wait4", 9_700, 1, &[], 2),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    assert!(actions(&plan, 1).iter().all(|(action, _)| !matches!(action, Action::Sleep(_))));
+}
+
+#[test]
+fn advice_on_a_mapped_file_and_synchronous_vectors_are_replayed() {
+    const ADDRESS: i64 = 0x7000_0000;
+    let mut records = vec![
+        opened(1, 100),
+        record(1, "mmap", 200, 1, &[0, 8192, 3, 1, 3, 0], ADDRESS),
+        record(1, "madvise", 300, 1, &[ADDRESS + 4096, 8192, 1], 0),
+        record(1, "madvise", 310, 1, &[0x1000, 4096, 1], 0),
+        record(1, "pwritev2", 400, 1, &[3, 0, 2, 500, 0, 2], 700),
+        record(1, "preadv2", 500, 1, &[3, 0, 2, -1, 0, 0], 200),
+    ];
+    records.iter_mut().for_each(|record| record.group = 1);
+    let plan = plan(&trace(records)).unwrap();
+    let actions = actions(&plan, 1);
+    let advice: Vec<_> = actions.iter().filter(|(action, _)| matches!(action, Action::Advise { .. })).collect();
+    assert!(
+        matches!(advice[..], [(Action::Advise { mapping: 0, offset: 4096, bytes: 4096, advice: 1 }, _)]),
+        "{actions:?}"
+    );
+    let numbers: Vec<u32> = actions
+        .iter()
+        .filter_map(|(action, _)| match action {
+            Action::Call { number, .. } => Some(*number),
+            _ => None,
+        })
+        .collect();
+    let (pwrite, fdatasync, read) = (18, 75, 0);
+    assert!(numbers.windows(3).any(|three| three == [pwrite, fdatasync, read]), "{numbers:?}");
+}
+
+/// Names of attributes are not recorded: all that are set have one name, so that one which was not found needs another.
+#[test]
+fn an_attribute_that_was_not_there_is_not_the_one_that_was_set() {
+    let mut records = vec![
+        record(1, "setxattr", 100, 1, &[0, 0, 0, 28], 0),
+        record(1, "getxattr", 200, 1, &[0, 0, 0, 0], -61),
+        record(1, "getxattr", 300, 1, &[0, 0, 0, 64], 28),
+    ];
+    records.iter_mut().for_each(|record| record.path = Some(b"/mnt/file".to_vec()));
+    let plan = plan(&trace(records)).unwrap();
+    let names: Vec<&Argument> = plan.tasks[0]
+        .steps
+        .iter()
+        .filter_map(|step| match &step.action {
+            Action::Call { arguments, .. } => Some(&arguments[1]),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(names.len(), 3);
+    assert_eq!(names[0], names[2]);
+    assert_ne!(names[0], names[1]);
 }

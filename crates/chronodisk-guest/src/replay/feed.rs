@@ -65,6 +65,8 @@ pub(super) mod kind {
     pub const UNMAP: u64 = 12;
     /// Nanoseconds. The step's waits are polled.
     pub const POLL: u64 = 13;
+    /// Mapping; offset; bytes; advice.
+    pub const ADVISE: u64 = 14;
 }
 
 /// Kinds of expectations.
@@ -191,6 +193,10 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
         Action::Flush { mapping, offset, bytes, flags } => {
             words.extend([u64::from(*mapping), *offset, *bytes, *flags]);
             kind::FLUSH
+        }
+        Action::Advise { mapping, offset, bytes, advice } => {
+            words.extend([u64::from(*mapping), *offset, *bytes, *advice]);
+            kind::ADVISE
         }
         Action::Unmap { mapping, bytes } => {
             words.extend([u64::from(*mapping), *bytes]);

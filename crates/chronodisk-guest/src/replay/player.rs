@@ -532,6 +532,9 @@ fn act(what: u64, step: &[u64], words: &[u64]) {
         kind::FLUSH => {
             on_mapping(step, words[0], words[1], |at| call(libc::SYS_msync, [at, words[2], words[3], 0, 0, 0]))
         }
+        kind::ADVISE => {
+            on_mapping(step, words[0], words[1], |at| call(libc::SYS_madvise, [at, words[2], words[3], 0, 0, 0]))
+        }
         kind::UNMAP => {
             on_mapping(step, words[0], 0, |at| call(libc::SYS_munmap, [at, words[1].max(1), 0, 0, 0, 0]));
             mapping(words[0]).store(0, Ordering::Relaxed);

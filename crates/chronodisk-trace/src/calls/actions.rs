@@ -69,10 +69,18 @@ mod number {
 const AT_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const O_WRONLY: u64 = 1;
-/// Errors of calls that a signal or a full or empty pipe has kept from doing anything.
-const NOTHING_DONE: [i64; 2] = [-4, -11];
+/// Errors of calls that a signal, a full or empty pipe or a limit on the length of files has kept from doing anything:
+/// `EINTR`, `EAGAIN`, `EFBIG`.
+const NOTHING_DONE: [i64; 3] = [-4, -11, -27];
+/// Flags of `pwritev2`: `RWF_DSYNC` and `RWF_SYNC`.
+const RWF_DSYNC: u64 = 2;
+const RWF_SYNC: u64 = 4;
 /// The only extended attribute: names are not recorded.
 const ATTRIBUTE: &[u8] = b"user.chronodisk";
+/// One that no file has.
+const ATTRIBUTE_ABSENT: &[u8] = b"user.absent";
+/// `ENODATA`.
+const NO_ATTRIBUTE: i64 = -61;
 /// Most bytes of an extended attribute's value that Linux takes.
 const ATTRIBUTE_BYTES_MAX: u64 = 65_536;
 /// Most bytes that one call of Linux reads or writes.
@@ -128,11 +136,23 @@ pub(super) fn of_process(record: &CallRecord) -> Option<Action> {
 
 /// Whether a call that touches nothing was a sleep, alone or as a wait that ran out.
 pub(super) fn sleeps(record: &CallRecord) -> bool {
-    let ran_out = record.result == Some(0);
     match record.call.name() {
         "nanosleep" | "clock_nanosleep" => true,
-        "poll" | "ppoll" | "select" | "pselect6" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" => ran_out,
-        _ => false,
+        name => POLLS.contains(&name) && record.result == Some(0),
+    }
+}
+
+/// Calls that wait for descriptors to be ready, or for a time.
+const POLLS: [&str; 7] = ["epoll_pwait", "epoll_pwait2", "epoll_wait", "poll", "ppoll", "pselect6", "select"];
+/// `EINTR`.
+const INTERRUPTED: i64 = -4;
+
+/// Whether a call that touches nothing waited until a signal came.
+pub(super) fn waits_for_signal(record: &CallRecord) -> bool {
+    match record.call.name() {
+        "pause" | "rt_sigsuspend" => true,
+        "rt_sigtimedwait" => record.result.is_some_and(|result| result > 0 || result == INTERRUPTED),
+        name => POLLS.contains(&name) && record.result == Some(INTERRUPTED),
     }
 }
 
@@ -347,19 +367,26 @@ impl Call<'_> {
             "utimensat" => at(number::UTIMENSAT, vec![number(0), self.argument(3)]),
             "truncate" => with_path(number::TRUNCATE, vec![self.argument(1)]),
             "statfs" => with_path(number::STATFS, vec![Argument::Scratch]),
-            "getxattr" => with_path(number::GETXATTR, attribute(Argument::Scratch, self.raw(3))),
-            "lgetxattr" => with_path(number::LGETXATTR, attribute(Argument::Scratch, self.raw(3))),
+            "getxattr" => with_path(number::GETXATTR, self.attribute(Argument::Scratch, self.raw(3))),
+            "lgetxattr" => with_path(number::LGETXATTR, self.attribute(Argument::Scratch, self.raw(3))),
             "listxattr" => with_path(number::LISTXATTR, list_of_attributes()),
             "llistxattr" => with_path(number::LLISTXATTR, list_of_attributes()),
-            "setxattr" => with_path(number::SETXATTR, attribute(Argument::Data, self.raw(3))),
-            "lsetxattr" => with_path(number::LSETXATTR, attribute(Argument::Data, self.raw(3))),
-            "removexattr" => with_path(number::REMOVEXATTR, attribute(Argument::Scratch, 0)),
-            "lremovexattr" => with_path(number::LREMOVEXATTR, attribute(Argument::Scratch, 0)),
+            "setxattr" => with_path(number::SETXATTR, self.attribute(Argument::Data, self.raw(3))),
+            "lsetxattr" => with_path(number::LSETXATTR, self.attribute(Argument::Data, self.raw(3))),
+            "removexattr" => with_path(number::REMOVEXATTR, self.attribute(Argument::Scratch, 0)),
+            "lremovexattr" => with_path(number::LREMOVEXATTR, self.attribute(Argument::Scratch, 0)),
             // It does not reach the device.
             "inotify_add_watch" => Translated::Nothing,
             _ if self.result < 0 => Translated::Nothing,
             _ => Translated::Impossible,
         }
+    }
+
+    /// Name, value, size and flags of an extended attribute. One that was not there is not there now, although others
+    /// that the file has got were given the one name.
+    fn attribute(&self, value: Argument, bytes: u64) -> Vec<Argument> {
+        let name = if self.result == NO_ATTRIBUTE { ATTRIBUTE_ABSENT } else { ATTRIBUTE };
+        vec![Argument::Path(name.to_vec()), value, number(bytes.min(ATTRIBUTE_BYTES_MAX)), number(0)]
     }
 
     fn open(&self, directory: Argument, path: Argument, flags: u64, mode: u64) -> Translated {
@@ -459,11 +486,13 @@ impl Call<'_> {
             "pread64" => read(Some(self.raw(3))),
             // The lengths of the parts are not recorded.
             "readv" => self.transfer(read_some, Argument::Scratch, None, 0),
+            "preadv2" if self.at_position() => self.transfer(read_some, Argument::Scratch, None, 0),
             "preadv" | "preadv2" => self.transfer(number::PREAD64, Argument::Scratch, Some(self.raw(3)), 0),
             "write" => self.transfer(write, Argument::Data, None, self.raw(2)),
             "writev" => self.transfer(write, Argument::Data, None, 0),
             "pwrite64" => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), self.raw(2)),
-            "pwritev" | "pwritev2" => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), 0),
+            "pwritev2" => self.write_with_flags(),
+            "pwritev" => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), 0),
             "lseek" => plain(number::LSEEK, vec![self.argument(1), self.argument(2)]),
             "fstat" => plain(number::FSTAT, vec![Argument::Scratch]),
             "newfstatat" => plain(number::FSTAT, vec![Argument::Scratch]),
@@ -489,16 +518,41 @@ impl Call<'_> {
             "fstatfs" => plain(number::FSTATFS, vec![Argument::Scratch]),
             "flock" => plain(number::FLOCK, vec![self.argument(1)]),
             "utimensat" => plain(number::UTIMENSAT, vec![]),
-            "fgetxattr" => plain(number::FGETXATTR, attribute(Argument::Scratch, self.raw(3))),
+            "fgetxattr" => plain(number::FGETXATTR, self.attribute(Argument::Scratch, self.raw(3))),
             "flistxattr" => plain(number::FLISTXATTR, list_of_attributes()),
-            "fsetxattr" => plain(number::FSETXATTR, attribute(Argument::Data, self.raw(3))),
-            "fremovexattr" => plain(number::FREMOVEXATTR, attribute(Argument::Scratch, 0)),
+            "fsetxattr" => plain(number::FSETXATTR, self.attribute(Argument::Data, self.raw(3))),
+            "fremovexattr" => plain(number::FREMOVEXATTR, self.attribute(Argument::Scratch, 0)),
             // Requests have structures that are not recorded; those for terminals fail on files.
             "ioctl" if self.result < 0 || matches!(self.raw(1), TERMINAL_REQUESTS_FIRST..=TERMINAL_REQUESTS_LAST) => {
                 Translated::Nothing
             }
             _ if self.result < 0 => Translated::Nothing,
             _ => Translated::Impossible,
+        }
+    }
+
+    /// Whether `preadv2` or `pwritev2` works at the file's position, and moves it.
+    fn at_position(&self) -> bool {
+        self.raw(3) == u64::MAX
+    }
+
+    /// `pwritev2`: what it wrote is synced as its flags said.
+    fn write_with_flags(&self) -> Translated {
+        let written = match self.at_position() {
+            true => self.transfer(number::WRITE, Argument::Data, None, 0),
+            false => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), 0),
+        };
+        let sync = match self.raw(5) {
+            flags if flags & RWF_SYNC != 0 => number::FSYNC,
+            flags if flags & RWF_DSYNC != 0 => number::FDATASYNC,
+            _ => return written,
+        };
+        match written {
+            Translated::Actions(mut actions) if self.result > 0 => {
+                actions.push(made(sync, [self.argument(0)], Expected::Outcome(0)));
+                Translated::Actions(actions)
+            }
+            other => other,
         }
     }
 
@@ -597,11 +651,6 @@ const TERMINAL_REQUESTS_FIRST: u64 = 0x5401;
 const TERMINAL_REQUESTS_LAST: u64 = 0x5460;
 /// Descriptors of a task are below this.
 const DESCRIPTORS_MAX: u32 = 1 << 16;
-
-/// Name, value, size and flags.
-fn attribute(value: Argument, bytes: u64) -> Vec<Argument> {
-    vec![Argument::Path(ATTRIBUTE.to_vec()), value, number(bytes.min(ATTRIBUTE_BYTES_MAX)), number(0)]
-}
 
 fn list_of_attributes() -> Vec<Argument> {
     vec![Argument::Scratch, number(ATTRIBUTE_BYTES_MAX)]

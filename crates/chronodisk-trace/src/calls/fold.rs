@@ -8,6 +8,9 @@ use super::record::{CallRecord, CallTrace};
 use super::resolve::{Object, Resolver, is_below, resolution_order};
 use super::table::PAGE_FAULT;
 
+/// What uses, changes or removes mappings of files.
+const OF_MEMORY: [&str; 5] = [PAGE_FAULT, "madvise", "mremap", "msync", "munmap"];
+
 /// Folds calls without influence on the device into CPU charges of the same task's next call.
 ///
 /// A call remains if it uses a file below the mount point or a pipe, changes descriptors, directories or tasks, may
@@ -28,7 +31,7 @@ pub fn fold(trace: &CallTrace) -> CallTrace {
             Object::File(path) => on_device(path),
             Object::Pipe(_) => true,
         });
-        let of_memory = matches!(trace.records[index].call.name(), PAGE_FAULT | "munmap" | "mremap" | "msync");
+        let of_memory = OF_MEMORY.contains(&trace.records[index].call.name());
         kept[index] =
             uses || has_faults && of_memory || resolved.essential || resolved.unresolved || resolved.unsupported;
     }

@@ -38,7 +38,7 @@ pub(super) struct Sequence {
 fn instant(record: &CallRecord) -> Nanos {
     match signature(record.call.name()).map(|known| known.effect) {
         Some(Effect::Close | Effect::CloseRange | Effect::Exit | Effect::Fork) => record.entry,
-        Some(Effect::Wait) if wakes(record) => record.entry,
+        Some(Effect::Wait) if wakes(record) || SIGNALLING.contains(&record.call.name()) => record.entry,
         _ => record.exit.unwrap_or(record.entry),
     }
 }
@@ -52,6 +52,18 @@ pub(super) fn wakes(record: &CallRecord) -> bool {
 pub(super) fn was_woken(record: &CallRecord) -> bool {
     record.call.name() == "futex" && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND)) && record.succeeded()
 }
+
+/// Whether a call of `futex` has waited for as long as it may.
+pub(super) fn ran_out(record: &CallRecord) -> bool {
+    record.call.name() == "futex"
+        && WAITING.contains(&(record.arguments[1] & FUTEX_COMMAND))
+        && record.result == Some(TIMED_OUT)
+}
+
+/// `ETIMEDOUT`.
+const TIMED_OUT: i64 = -110;
+/// Calls that send signals.
+const SIGNALLING: [&str; 3] = ["kill", "tgkill", "tkill"];
 
 /// Bits of the operation without `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
 const FUTEX_COMMAND: u64 = 127;

@@ -8,8 +8,10 @@
 //! recorded call go on. Pipes and pairs of sockets are real, so they wait by themselves.
 
 mod data;
+mod fifos;
 mod memory;
 mod polling;
+mod signals;
 
 use std::collections::BTreeMap;
 
@@ -17,13 +19,15 @@ use chronodisk_sim::Nanos;
 
 use super::assess::MAPPED_FILE;
 use super::mappings::Mappings;
-use super::order::{Life, Point, Resource, Sequence, Stages, wakes, was_woken};
+use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, wakes, was_woken};
 use super::record::{CallRecord, CallTrace, Clock, Think, think_times};
 use super::resolve::{Object, ObjectUse, Resolved, Resolver, is_below};
 use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
 
 use self::data::{Data, Written};
+use self::fifos::Fifos;
 use self::memory::Mapped;
+use self::signals::Signals;
 use super::actions::{self, Translated};
 use super::tables::{Kind, Tables};
 
@@ -162,6 +166,17 @@ pub enum Action {
         /// Flags of `msync`.
         flags: u64,
     },
+    /// Says how pages will be used: `madvise`.
+    Advise {
+        /// Number of the mapping.
+        mapping: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Such as `MADV_RANDOM`.
+        advice: u64,
+    },
     /// Removes a mapping.
     Unmap {
         /// Its number.
@@ -271,6 +286,8 @@ struct Planner<'a> {
     lengths: BTreeMap<Vec<u8>, u64>,
     skipped: BTreeMap<String, u64>,
     data: Data,
+    fifos: Fifos,
+    signals: Signals,
     touches_device: bool,
     /// Whether the trace has page faults.
     has_faults: bool,
@@ -338,6 +355,8 @@ impl<'a> Planner<'a> {
             lengths: BTreeMap::new(),
             skipped: BTreeMap::new(),
             data: Data::default(),
+            fifos: Fifos::default(),
+            signals: Signals::default(),
             touches_device: false,
             has_faults: trace.header.clock != Clock::Host && !trace.header.incomplete.contains_key(MAPPED_FILE),
             free_computing: trace.header.free_computing,
@@ -384,6 +403,10 @@ impl<'a> Planner<'a> {
 
     fn is_on_device(&self, object: &Object) -> bool {
         matches!(object, Object::File(path) if on_device(self.mount, path))
+    }
+
+    fn is_fifo(&self, object: &Object) -> bool {
+        matches!(object, Object::File(path) if self.fifos.has(path))
     }
 
     fn think(&self, index: usize) -> Nanos {
@@ -519,6 +542,9 @@ impl<'a> Planner<'a> {
             self.step(index, waits, Action::Nothing);
             return;
         }
+        if self.signal(index) {
+            return;
+        }
         if matches!(name, "wait4" | "waitid") {
             let child = record.awaited().and_then(|id| self.present.get(&id).copied());
             if let Some(child) = child.filter(|&child| child != life) {
@@ -529,7 +555,7 @@ impl<'a> Planner<'a> {
             return self.leave_out(index);
         }
         let slept = record.exit.unwrap_or(record.entry).saturating_sub(record.entry);
-        if actions::sleeps(record) && slept > Nanos::ZERO {
+        if (actions::sleeps(record) || ran_out(record)) && slept > Nanos::ZERO {
             self.step(index, waits, Action::Sleep(slept));
             return;
         }
@@ -591,8 +617,11 @@ impl<'a> Planner<'a> {
         let path = resolved.objects.first().and_then(of_device).filter(|_| record.succeeded());
         // Calls by a descriptor have it first.
         let before = description(&self.tables, known.descriptors.first().map(|&at| record.number(at)));
-        self.tables.take_effect(life, record, known, below);
-        let Some(path) = path else { return };
+        self.fifos.called(record, resolved);
+        let is_fifo = resolved.objects.iter().any(|used| self.is_fifo(&used.object));
+        let kind = if is_fifo { Kind::Stream } else { Kind::File };
+        self.tables.take_effect(life, record, known, below.then_some(kind));
+        let Some(path) = path.filter(|_| !is_fifo) else { return };
         match (known.effect, &resolved.paths) {
             (Effect::Open(_), _) => {
                 let made = record.result.and_then(|result| i32::try_from(result).ok());
@@ -635,8 +664,13 @@ impl<'a> Planner<'a> {
             if !is_below(self.mount, path) {
                 continue;
             }
+            let is_fifo = self.fifos.has(path);
             if used.opener.is_none() {
-                self.order_name(record, path, used.changed, at, waits);
+                let opens = signature(name).is_some_and(|known| matches!(known.effect, Effect::Open(_)));
+                self.order_name(record, path, used.changed && !(is_fifo && opens), at, waits);
+            }
+            if is_fifo {
+                continue;
             }
             let length = Resource::Length(path.clone());
             match actions::extent(record) {

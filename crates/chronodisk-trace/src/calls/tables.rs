@@ -10,7 +10,7 @@ use super::table::{Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, Signatu
 pub(super) enum Kind {
     /// A file of the device.
     File,
-    /// A pipe or a pair of sockets that a task has made.
+    /// A pipe, also one with a name on the device, or a pair of sockets that a task has made.
     Stream,
 }
 
@@ -122,8 +122,8 @@ impl Tables {
         }
     }
 
-    /// What a successful call does to the state; `below` says whether its path is on the device.
-    pub fn take_effect(&mut self, task: usize, record: &CallRecord, known: &Signature, below: bool) {
+    /// What a successful call does to the state; `below` is what its path is of, if that is on the device.
+    pub fn take_effect(&mut self, task: usize, record: &CallRecord, known: &Signature, below: Option<Kind>) {
         if !record.succeeded() {
             return;
         }
@@ -137,7 +137,7 @@ impl Tables {
             open.is_some_and(|open| open.kind == Kind::File)
         };
         match known.effect {
-            Effect::ChangeDirectory => self.directories[directory] = below,
+            Effect::ChangeDirectory => self.directories[directory] = below.is_some(),
             Effect::ChangeDirectoryTo => self.directories[directory] = on_device(record.number(0)),
             _ => {}
         }
@@ -147,8 +147,8 @@ impl Tables {
                 let Some(descriptor) = result else { return };
                 // What is not on the device leaves a number that the replayer does not have.
                 files.remove(&descriptor);
-                if below {
-                    let open = Open { kind: Kind::File, description, close_on_execute: flag(flags) };
+                if let Some(kind) = below {
+                    let open = Open { kind, description, close_on_execute: flag(flags) };
                     files.insert(descriptor, open);
                 }
             }

@@ -18,6 +18,9 @@ const MAP_SHARED: u64 = 1;
 /// what says where and how large memory is.
 const FLAGS: u64 = 0x3 | 0x8000 | 0x1_0000;
 const MAP_ANONYMOUS: u64 = 0x20;
+/// Advice that changes what is read or written: `MADV_NORMAL`, `MADV_RANDOM`, `MADV_SEQUENTIAL`, `MADV_WILLNEED`,
+/// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_COLD`, `MADV_PAGEOUT`, `MADV_POPULATE_READ`, `MADV_POPULATE_WRITE`.
+const ADVICE: [u64; 10] = [0, 1, 2, 3, 4, 9, 20, 21, 22, 23];
 
 /// A mapping that the replayer makes.
 pub(super) struct Mapped {
@@ -40,6 +43,12 @@ impl Planner<'_> {
                 let [_, wanted, flags, ..] = record.arguments;
                 Action::Flush { mapping, offset, bytes: wanted.min(bytes), flags }
             }),
+            "madvise" if record.succeeded() && ADVICE.contains(&record.arguments[2]) => {
+                self.on_mapping(index, record.arguments[0], |record, MappedRange { mapping, offset, bytes }| {
+                    let [_, wanted, advice, ..] = record.arguments;
+                    Action::Advise { mapping, offset, bytes: wanted.min(bytes), advice }
+                });
+            }
             "mmap" => self.map(index, resolved),
             "munmap" | "mremap" => {
                 self.mappings.follow(life, record, false, None);
