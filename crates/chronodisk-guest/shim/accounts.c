@@ -87,6 +87,21 @@ void accounts_end_stop(struct accounts *a, uint64_t kernel_cpu)
 		a->stops++;
 }
 
+/* What a recorder does in the kernel's process is none of the kernel's work. Were it counted and forgotten afterwards,
+ * it would use up the bound below of the piece of work that it falls into, and what the kernel does then would count
+ * in full. */
+void accounts_begin_own_work(struct accounts *a, uint64_t kernel_cpu)
+{
+	a->own_since_cpu = kernel_cpu;
+	a->own_since_host_part = a->host_part_nanos;
+}
+
+void accounts_end_own_work(struct accounts *a, uint64_t kernel_cpu)
+{
+	a->host_part_nanos = a->own_since_host_part + less(kernel_cpu, a->own_since_cpu);
+	look_at_host_part(a, kernel_cpu);
+}
+
 /* ---- What work counts ----------------------------------------------------------------------------- */
 
 /* No processor reads its time stamp counter in less. */

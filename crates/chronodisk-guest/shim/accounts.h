@@ -96,6 +96,8 @@ struct accounts {
 	uint64_t looked_at_host_part;
 	uint64_t stopped_at_cpu; /* when the clock stopped last */
 	uint64_t stopped_at_host_part;
+	uint64_t own_since_cpu; /* when a recorder began its own work last */
+	uint64_t own_since_host_part;
 	uint64_t clock_read_nanos;     /* what reading the host's clock takes, and */
 	uint64_t cpu_clock_read_nanos; /* one of CPU time */
 
@@ -150,6 +152,8 @@ void accounts_note_cpu_clock_read(struct accounts *a);
 void accounts_look(struct accounts *a, uint64_t kernel_cpu);
 void accounts_begin_stop(struct accounts *a, uint64_t kernel_cpu);
 void accounts_end_stop(struct accounts *a, uint64_t kernel_cpu);
+void accounts_begin_own_work(struct accounts *a, uint64_t kernel_cpu);
+void accounts_end_own_work(struct accounts *a, uint64_t kernel_cpu);
 
 /* V. */
 uint64_t accounts_measured_base(const struct accounts *a, struct cpu_reading now);

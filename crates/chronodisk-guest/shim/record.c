@@ -415,8 +415,19 @@ static void take_mark(const struct user_regs_struct *registers)
 	}
 }
 
+static uint64_t instant_of_own_work(void)
+{
+	if (own_work_is_the_hosts())
+		begin_own_work();
+	return instant_of_host_work();
+}
+
 static void forget_own_work_since(uint64_t since)
 {
+	if (own_work_is_the_hosts()) {
+		end_own_work();
+		return;
+	}
 	own_nanos += less(instant_of_host_work(), since);
 	forget_host_work_since(since);
 }
@@ -429,7 +440,7 @@ void record_call(pid_t pid, const struct user_regs_struct *registers)
 	int mark = is_mark(registers);
 	if (!is_recording && !mark)
 		return;
-	uint64_t since = instant_of_host_work();
+	uint64_t since = instant_of_own_work();
 	if (mark && registers->rdi == RECORD_MARK)
 		take_mark(registers);
 	if (is_recording && !mark) {
@@ -501,7 +512,7 @@ void record_fault(uint64_t address)
 {
 	if (!is_recording)
 		return;
-	uint64_t since = instant_of_host_work();
+	uint64_t since = instant_of_own_work();
 	charge_present_task();
 	struct task *task = present_task();
 	if (task) {
@@ -527,7 +538,7 @@ void record_fault_answer(pid_t pid)
 	if (!is_recording || pid != asked_about_fault)
 		return;
 	asked_about_fault = 0;
-	uint64_t since = instant_of_host_work();
+	uint64_t since = instant_of_own_work();
 	struct task *task = present_task();
 	uint64_t stack = stack_of_process(pid);
 	struct fault_information information;
@@ -540,7 +551,7 @@ void record_fault_answer(pid_t pid)
 
 static void put_fault(struct task *task)
 {
-	uint64_t since = instant_of_host_work();
+	uint64_t since = instant_of_own_work();
 	task->is_in_fault = 0;
 	begin_event(CHRONODISK_EVENT_FAULT, task->sequence);
 	put((uint64_t)task->id | (uint64_t)task->group << 32);
@@ -565,7 +576,7 @@ void record_return(pid_t pid, const struct user_regs_struct *registers)
 		put_fault(task);
 	if (!task || !task->is_in_call)
 		return;
-	uint64_t since = instant_of_host_work();
+	uint64_t since = instant_of_own_work();
 	uint64_t flags = 0, pair = 0;
 	uint64_t result = result_of(pid, registers, task, &flags);
 	int pair_argument = listed(task->number, CHRONODISK_LISTED_PAIR);

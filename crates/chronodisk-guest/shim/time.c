@@ -285,6 +285,22 @@ void forget_host_work_since(uint64_t instant)
 		accounts_forget(&accounts, base() - instant);
 }
 
+/* Where computing is measured, the CPU time of what a recorder does is taken off what the kernel has used. */
+int own_work_is_the_hosts(void)
+{
+	return page->computing == CHRONODISK_COMPUTING_MEASURED && !accounts.running_pid && !accounts.handler_depth;
+}
+
+void begin_own_work(void)
+{
+	accounts_begin_own_work(&accounts, kernel_cpu_nanos());
+}
+
+void end_own_work(void)
+{
+	accounts_end_own_work(&accounts, kernel_cpu_nanos());
+}
+
 /* ---- Exact kernels ------------------------------------------------------------------------------ */
 
 uint64_t uncharged_nanos(void)

@@ -285,6 +285,25 @@ static void what_the_host_takes_of_the_kernel_is_bounded(void)
 	EXPECT(accounts.host_part_nanos, 18000);
 }
 
+static void what_a_recorder_does_uses_up_no_bound(void)
+{
+	uint64_t charged[2];
+	for (int records = 0; records < 2; records++) {
+		uint64_t own = records ? 9000 : 0;
+		begin();
+		SET(costs[CHRONODISK_WORK_CALL].bound_nanos, 10000);
+		accounts_begin_work(&accounts, reading(0, 0), CHRONODISK_WORK_CALL);
+		accounts_begin_own_work(&accounts, 0);
+		accounts_note_host_call(&accounts, 500);
+		accounts_end_own_work(&accounts, own);
+		EXPECT(accounts_measured_base(&accounts, reading(own, 0)), WORK_NANOS_MIN);
+		accounts_begin_work(&accounts, reading(own + 8000, 0), CHRONODISK_WORK_OTHER);
+		charged[records] = accounts.charged_work_nanos;
+	}
+	EXPECT(charged[0], 800);
+	EXPECT(charged[1], 800);
+}
+
 static void handlers_are_the_kernels_own_work(void)
 {
 	begin();
@@ -506,6 +525,7 @@ int main(void)
 	calls_are_told_apart();
 	another_program_makes_a_call_a_switch();
 	what_the_host_takes_of_the_kernel_is_bounded();
+	what_a_recorder_does_uses_up_no_bound();
 	handlers_are_the_kernels_own_work();
 	time_never_steps_back();
 	whoever_waits_for_free_time_sees_it_pass();
