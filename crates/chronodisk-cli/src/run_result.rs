@@ -471,6 +471,29 @@ fn warnings(outcome: &RunOutcome) -> Vec<String> {
     if let Some(check) = outcome.check.as_ref().filter(|check| !check.clean) {
         warnings.push(format!("{} found faults", check.command));
     }
+    warnings.extend(outcome.replay.iter().flat_map(replay_warnings));
+    warnings
+}
+
+/// What a replay did otherwise than the recorded programs.
+fn replay_warnings(replay: &ReplayOutcome) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let (differed @ 1.., Some((record, got))) = (replay.differed, replay.differences.first()) {
+        let what = match i32::try_from(-got) {
+            Ok(error @ 1..) => std::io::Error::from_raw_os_error(error).to_string(),
+            _ => got.to_string(),
+        };
+        warnings.push(format!(
+            "{differed} calls of the replay had another outcome than in the trace; the first is that of row {}: {what}",
+            record + 1
+        ));
+    }
+    if replay.waits_abandoned > 0 {
+        warnings.push(format!(
+            "{} waits of the replay for another task were given up, so the run time is too long",
+            replay.waits_abandoned
+        ));
+    }
     warnings
 }
 
