@@ -150,6 +150,7 @@ fn a_cell_is_what_the_command_alone_does() {
 fn wrong_sweeps_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
+    fs::write(folder.join("bad.spc"), "0,20941264,8192,W,0.551706\n0,20939840,x,W,0.554041\n").unwrap();
     for (text, expected) in [
         (
             "command = 'simulate'\n[axes]\ndpeth = [1]\n",
@@ -172,11 +173,21 @@ fn wrong_sweeps_are_refused() {
             "wrong.toml:5: options.no_speculation: unexpected value '3' for '--no-speculation'",
         ),
         (
-            "command = 'simulate'\n[options]\nworkload = 'seq-read'\ndevice = 'cheetah-9lp'\n[axes]\n'profile.x' = [1]\n",
-            "wrong.toml:6: axes.profile.x: profile of cheetah-9lp, changed",
+            "command = 'simulate'\n[options]\ndevice = 'cheetah-9lp'\n[axes]\n'profile.x' = [1]\n",
+            "wrong.toml:5: axes.profile.x: profile of cheetah-9lp, changed",
         ),
         ("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\ndepth = [1]\n", "ended with status 2"),
         ("command = 'simulate'\n[options]\ndevice = 'null'\n[axes]\ndepth = 1\n", "axes.depth: 1; expected a list"),
+        // The trace is read by the cells, and its line is named.
+        (
+            "command = 'simulate'\n[options]\narrivals = 'open'\ntrace = 'bad.spc'\ndevice = 'null'\n",
+            "bad.spc:2: field 3, size: \"x\"; expected a whole number",
+        ),
+        (
+            "command = 'simulate'\nseeds = 10000\n[options]\ndevice = 'null'\n[axes]\ndepth = [1, 2]\n\
+                requests = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\nread_share = [0, 0.2, 0.4, 0.6, 0.8, 1]\n",
+            "wrong.toml:5: axes: 1200000 cells; expected at most 1000000",
+        ),
     ] {
         fs::write(folder.join("wrong.toml"), text).unwrap();
         let output = chronodisk(folder, &["sweep", "wrong.toml", "-o", "out"]).output().unwrap();
@@ -227,6 +238,36 @@ fn guests_are_cells() {
     let runs: Vec<_> = fs::read_dir(folder.join("out/runs")).unwrap().flatten().collect();
     assert_eq!(runs.len(), 2);
     assert!(runs.iter().all(|run| run.path().join("result.json").exists()));
+
+    // Results that can't be written: a program has run, or all cells are from earlier.
+    let in_the_way = |folder: &Path| fs::create_dir_all(folder.join("sweep.json/in the way")).unwrap();
+    let ends = |sweep: &str, expected: i32| {
+        let output = chronodisk(folder, &["sweep", "s.toml", "-o", sweep, "--jobs", "1"]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(expected) && told.contains("sweep.json"), "{:?} {told}", output.status);
+    };
+    fs::remove_file(folder.join("out/sweep.json")).unwrap();
+    in_the_way(&folder.join("out"));
+    ends("out", 3);
+    in_the_way(&folder.join("another"));
+    ends("another", 125);
+}
+
+/// No program of the user's runs in a simulation, so that a failure to write its results is the host's.
+#[test]
+fn a_sweep_of_simulations_that_can_t_be_kept_ends_with_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("s.toml"), SWEEP).unwrap();
+    fs::create_dir_all(folder.join("out/sweep.json/in the way")).unwrap();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "out"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && told.contains("out/sweep.json"), "{told}");
+    assert!(told.contains("the cells that are done are kept; the same command goes on"), "{told}");
+    fs::remove_dir_all(folder.join("out/sweep.json")).unwrap();
+    let output = chronodisk(folder, &["sweep", "s.toml", "-o", "out"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("24 cells, 24 of them from earlier"), "{told}");
 }
 
 /// Guests on the exact clock, some of which fail: killed and resumed, the sweep has the bytes of one that nothing

@@ -99,6 +99,8 @@ pub struct Plan {
     prepared: Vec<Prepared>,
     /// Whether the directory was made for it.
     is_new: bool,
+    /// Whether a program of the user's was started.
+    command_began: AtomicBool,
     _lock: Lock,
 }
 
@@ -157,7 +159,8 @@ impl Plan {
                 write(&file, text.as_bytes())?;
             }
         }
-        Ok(Plan { sweep, cells, runner, executable, prepared, is_new, _lock: lock })
+        let command_began = AtomicBool::new(false);
+        Ok(Plan { sweep, cells, runner, executable, prepared, is_new, command_began, _lock: lock })
     }
 
     /// What is swept.
@@ -250,7 +253,7 @@ impl Plan {
         let results: Vec<Mutex<Option<Done>>> = self.prepared.iter().map(|_| Mutex::new(None)).collect();
         let one = |index: usize| match self.found(index) {
             Some(done) => Ok(Some(done)),
-            None => match self.task(index).execute(&self.runner.executable, stop)? {
+            None => match self.task(index).execute_and_note(&self.runner.executable, stop, &self.command_began)? {
                 Some(done) => self.keep(index, done).map(Some),
                 None => Ok(None),
             },
@@ -293,6 +296,12 @@ impl Plan {
             return Err(error);
         }
         Ok(results.into_iter().map(|result| result.into_inner().unwrap_or(None)).collect())
+    }
+
+    /// Whether [`Plan::run`] has started the program that cells of `run`, `mount` and `replay` run.
+    #[must_use]
+    pub fn command_began(&self) -> bool {
+        self.command_began.load(Ordering::Relaxed)
     }
 
     /// Removes the directory if it was made for a sweep that was refused before any cell was done.
@@ -439,6 +448,16 @@ impl Task {
     /// # Errors
     /// If the executable is another one than that of the sweep, can't be started, or says that the options are wrong.
     pub fn execute(&self, executable: &Path, stop: &AtomicBool) -> Result<Option<Done>, SweepError> {
+        self.execute_and_note(executable, stop, &AtomicBool::new(false))
+    }
+
+    /// Does the same, and sets `command_began` once the cell has started the user's program.
+    fn execute_and_note(
+        &self,
+        executable: &Path,
+        stop: &AtomicBool,
+        command_began: &AtomicBool,
+    ) -> Result<Option<Done>, SweepError> {
         self.executable.expect(executable)?;
         let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let begun = Instant::now();
@@ -480,16 +499,21 @@ impl Task {
         if let Some(file) = elsewhere {
             let _ = fs::remove_file(file);
         }
+        let status = {
+            use std::os::unix::process::ExitStatusExt;
+            output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
+        };
+        let result: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
+        // Before its program has started, a command ends with one of these and has no result.
+        if self.runs.is_some() && !(HOPELESS.contains(&status) && result.is_none()) {
+            command_began.store(true, Ordering::Relaxed);
+        }
         let torn_down = self.teardown.as_ref().map_or(Ok(()), |teardown| self.shell("teardown", teardown));
         if stop.load(Ordering::Relaxed) {
             partial.iter().for_each(|partial| drop(fs::remove_dir_all(&partial.around)));
             return Ok(None);
         }
         torn_down?;
-        let status = {
-            use std::os::unix::process::ExitStatusExt;
-            output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
-        };
         let tail = |bytes: &[u8]| {
             String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MESSAGE_BYTES)..]).trim().to_owned()
         };
@@ -499,7 +523,6 @@ impl Task {
             let message = format!("{}: chronodisk {words} ended with status {status}: {told}", self.label);
             return Err(if status == HOST_LACKS { SweepError::Host(message) } else { SweepError::Usage(message) });
         }
-        let result: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
         let figures = result.as_ref().filter(|_| status == 0).and_then(figures_of);
         let message = match (status, &figures) {
             (0, Some(_)) => None,

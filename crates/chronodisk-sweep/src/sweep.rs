@@ -238,11 +238,16 @@ impl Sweep {
         if self.seeds > 1 && !known.iter().any(|name| name == "seed") {
             return wrong("seeds", format!("{} has no seed; expected seeds = 1", self.command));
         }
-        let cells = self.axes.values().try_fold(self.seeds, |cells, values| cells.checked_mul(values.len() as u64));
-        match cells {
-            Some(cells) if cells <= CELLS_MAX => Ok(()),
-            _ => wrong("axes", format!("more than {CELLS_MAX} cells")),
+        match self.cell_count() {
+            cells if cells <= CELLS_MAX => Ok(()),
+            cells => wrong("axes", format!("axes: {cells} cells; expected at most {CELLS_MAX}")),
         }
+    }
+
+    /// The number of its cells; that of combinations without number is the greatest that there is.
+    #[must_use]
+    pub fn cell_count(&self) -> u64 {
+        self.axes.values().fold(self.seeds, |cells, values| cells.saturating_mul(values.len() as u64))
     }
 
     /// An error at a key of the file, such as `axes.depth`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chronodisk_report::{AtomicFile, plot_curves};
-use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, Value, option_words};
+use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, SweepError, Value, option_words};
 use clap::Args;
 use clap::error::ErrorKind;
 
@@ -25,7 +25,8 @@ use crate::{output, version};
 #[command(after_help = "FILE.toml:  command = \"simulate\"          # or run, mount, replay\n            \
     seeds = 30\n            [options]\n            workload = \"random-read\"\n            [axes]\n            \
     device = [\"cheetah-9lp\", \"wd-zn540\"]\n            depth = [1, 4, 16]\n\n\
-    Ctrl-C ends the sweep with exit status 130; the same command goes on with it.\n\n\
+    Exit status: 1 if a cell failed, 130 after Ctrl-C; the same command goes on. If cells run\n\
+    programs, 125 if the sweep failed after the first program had started.\n\n\
     On a cluster: --slurm for Slurm, --part for other batch systems. The nodes share DIR.\n\n\
     Example: chronodisk sweep depths.toml -o depths --plot depth,iops")]
 pub struct Arguments {
@@ -99,6 +100,9 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
         part: arguments.part,
     };
     let executable = runner.executable.clone();
+    if sweep.cell_count() > CELLS_PREPARED_AT_ONCE {
+        output::note(format_args!("preparing {} cells", sweep.cell_count()));
+    }
     let plan = Plan::new(sweep, runner)?;
     if arguments.slurm {
         return write_array_job(arguments, &plan, &executable);
@@ -109,16 +113,35 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Failure::host(format!("can't catch signals: {error}")))?;
     }
+    // From then on no status but this one is Chronodisk's own.
+    do_cells(arguments, &plan, &stop)
+        .map_err(|failure| if plan.command_began() { failure.after_start() } else { failure })
+}
+
+/// Cells that are prepared before anybody wonders what goes on.
+const CELLS_PREPARED_AT_ONCE: u64 = 20_000;
+/// What a failure after some cells says.
+const GOES_ON: &str = "the cells that are done are kept; the same command goes on";
+
+/// Does the cells, and writes the results.
+fn do_cells(arguments: &Arguments, plan: &Plan, stop: &AtomicBool) -> Outcome {
     let total = (0..plan.cells()).filter(|&index| arguments.part.is_none_or(|part| part.has(index))).count();
     let progress = output::Progress::new(total as u64, "cells");
-    let there = AtomicU64::new(0);
+    let (there, complete) = (AtomicU64::new(0), AtomicU64::new(0));
     let seen = |done: &Done| {
+        complete.fetch_add(1, Ordering::Relaxed);
         there.fetch_add(u64::from(done.was_there), Ordering::Relaxed);
         progress.advance(1);
     };
-    let found = plan.run(&stop, &seen);
+    let found = plan.run(stop, &seen);
     progress.finish();
-    let found: Vec<Option<Done>> = found?;
+    let found: Vec<Option<Done>> = match found {
+        Ok(found) => found,
+        Err(error @ SweepError::Host(_)) if complete.load(Ordering::Relaxed) > 0 => {
+            return Err(Failure::from(error).help(GOES_ON));
+        }
+        Err(error) => return Err(error.into()),
+    };
     let there = there.into_inner();
     if arguments.part.is_some() {
         return end_part(arguments, &found, total, there);
@@ -128,7 +151,7 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
         output::note(format_args!("interrupted after {complete} of {total} cells; the same command goes on"));
         return Ok(status::INTERRUPTED);
     };
-    let results = plan.write_results(&done)?;
+    let results = plan.write_results(&done).map_err(|error| Failure::from(error).help(GOES_ON))?;
     output::data(&if arguments.json { results.to_json() } else { results.render() })?;
     output::note(format_args!("{total} cells, {there} of them from earlier: {}", arguments.output.display()));
     if results.failed > 0 {
