@@ -1,12 +1,15 @@
 //! The folder that keeps runs, and the names by which a run can be given: a directory, an id in
 //! that folder, a name that a user gave, or `last`.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use chronodisk_report::utc_timestamp;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::failure::Failure;
 use crate::kept::{self, Kept};
@@ -124,10 +127,27 @@ pub fn expect_place(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Makes the directory that was planned.
+/// Makes the directory that was planned, and keeps `rm` from it as long as this process may write to it.
 pub fn make(directory: &Path) -> Result<(), Failure> {
     fs::create_dir_all(directory)
-        .map_err(|error| Failure::host(format!("can't create the run's directory {}: {error}", directory.display())))
+        .map_err(|error| Failure::host(format!("can't create the run's directory {}: {error}", directory.display())))?;
+    claim(directory);
+    Ok(())
+}
+
+/// Locks a directory until this process ends. A file system without locks is no reason to fail the run.
+fn claim(directory: &Path) {
+    static CLAIMED: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+    let (Ok(mut claimed), Ok(file)) = (CLAIMED.lock(), File::open(directory)) else { return };
+    if !claimed.contains_key(directory) && flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        claimed.insert(directory.to_owned(), file);
+    }
+}
+
+/// Whether another process may still write to a run's directory.
+pub fn is_being_written(directory: &Path) -> bool {
+    let Ok(file) = File::open(directory) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
 }
 
 /// Makes `last` name this run from now on; failing that is no reason to fail the run.
@@ -176,7 +196,9 @@ mod tests {
         let fresh = parent.path().join("a/b");
         assert_eq!(plan(Some(&fresh), "null").unwrap(), fresh);
         assert!(!fresh.exists());
+        assert!(!is_being_written(parent.path()) && !is_being_written(&fresh));
         make(&fresh).unwrap();
+        assert!(is_being_written(&fresh));
         assert!(plan(Some(&fresh), "null").is_ok(), "an empty one is as good as none");
         let failure = plan(Some(parent.path()), "null").unwrap_err();
         assert!(failure.to_string().contains("is not empty"), "{failure}");

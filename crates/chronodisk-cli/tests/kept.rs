@@ -230,6 +230,24 @@ fn the_doctor_says_what_is_missing_and_what_to_type() {
     assert!(state.refused(&["doctor", "everything"]).contains("unexpected argument"));
 }
 
+/// Repetitions that come later would make a run of which the first logs are missing.
+#[test]
+fn a_run_that_is_being_written_is_not_deleted() {
+    let state = State::new();
+    let [written, other] = ["a", "b"].map(|id| state.keep(id, labelled("x", &["t"])));
+    // As the process that writes it holds it.
+    let lock = fs::File::open(&written).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).unwrap();
+    let told = state.refused(&["rm", "a"]);
+    assert!(told.contains("is still being written") && told.contains("wait for the run"), "{told}");
+    let (_, told) = state.said(&["rm", "--tag", "t"]);
+    assert!(told.contains("is kept: it is still being written"), "{told}");
+    assert!(written.join("result.json").exists() && !other.exists());
+    drop(lock);
+    state.said(&["rm", "a"]);
+    assert!(!written.exists());
+}
+
 #[test]
 fn only_what_chronodisk_wrote_is_deleted() {
     let state = State::new();

@@ -55,7 +55,11 @@ pub fn execute(arguments: Arguments) -> Outcome {
     for name in &arguments.runs {
         let directory = runs::find(name)?;
         let kept = Kept::read(directory.clone());
-        chosen.push(kept.ok_or_else(|| Failure::usage(format!("{} holds no run", directory.display())))?);
+        let shown = directory.display();
+        chosen.push(kept.ok_or_else(|| Failure::usage(format!("{shown} holds no run")))?);
+        if runs::is_being_written(&directory) {
+            return Err(Failure::usage(format!("{shown} is still being written")).help("wait for the run, or end it"));
+        }
     }
     for tag in &arguments.tags {
         chosen.extend(runs::find_tagged(tag)?.into_iter().filter_map(Kept::read));
@@ -66,6 +70,11 @@ pub fn execute(arguments: Arguments) -> Outcome {
     chosen.retain(|kept| arguments.older_than.is_none_or(|least| kept.age() > least));
     chosen.sort_by(|a, b| a.directory.cmp(&b.directory));
     chosen.dedup_by(|a, b| a.directory == b.directory);
+    let (written, chosen): (Vec<Kept>, Vec<Kept>) =
+        chosen.into_iter().partition(|kept| runs::is_being_written(&kept.directory));
+    for kept in &written {
+        output::note(format_args!("{} is kept: it is still being written", kept.directory.display()));
+    }
 
     let mut report = Report { schema: SCHEMA, dry_run: arguments.dry_run, bytes: 0, deleted: Vec::new() };
     for kept in chosen {
@@ -80,7 +89,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     if let Ok(folder) = runs::folder() {
         runs::forget_missing(&folder);
     }
-    if report.deleted.is_empty() {
+    if report.deleted.is_empty() && written.is_empty() {
         output::note("no run is that old");
     } else if report.deleted.len() > 1 {
         output::note(format_args!("{} runs, {}", report.deleted.len(), output::size(report.bytes)));
