@@ -103,6 +103,24 @@ fn dependencies_point_down_the_table_of_the_architecture() {
 }
 
 #[test]
+fn tests_that_the_documents_name_are_there() {
+    let root = crate_root("device").join("../..");
+    let document = fs::read_to_string(root.join("docs/durability.md")).unwrap();
+    let (_, table) = document.split_once("## Defects that were found").expect("the heading of the table");
+    // Of "`a`, `b`" each second piece between back quotes is a name.
+    let named: Vec<&str> = table.split('`').skip(1).step_by(2).filter(|name| name.matches('_').count() > 2).collect();
+    assert!(named.len() > 20, "{named:?}");
+    let sources: String = crates()
+        .iter()
+        .flat_map(|name| sources(&crate_root(name)))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    let is_there = |name: &&str| sources.contains(&format!("#[test]\nfn {name}()"));
+    let missing: Vec<&str> = named.into_iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "no tests of these names: {missing:?}");
+}
+
+#[test]
 fn the_checks_see_what_they_look_for() {
     assert_eq!(banned_dependency("[dependencies]\ntokio = \"1\"\n"), Some("tokio = \"1\"".to_owned()));
     assert_eq!(banned_dependency("[dependencies]\ntime = \"0.3\"\n"), Some("time = \"0.3\"".to_owned()));
