@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::device::Device;
 use crate::options::CommandOptions;
-use crate::{runs, stored, surroundings, version};
+use crate::{runs, stored, version};
 
 /// What a run is made of before it begins.
 pub struct Setting<'a> {
@@ -62,7 +62,7 @@ pub fn run_result(setting: &Setting<'_>) -> RunResult {
             scheduler: options.scheduler.clone().unwrap_or_default(),
         },
         host: chronodisk_sweep::host_info(),
-        surroundings: Some(surroundings::of_run(options)),
+        surroundings: None,
         reps: Vec::new(),
         pilot: None,
         warnings: Vec::new(),

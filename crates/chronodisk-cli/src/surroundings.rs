@@ -2,21 +2,39 @@
 //! executable, the environment. `compare` names what differs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::Hasher;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use chronodisk_guest::RunOptions;
 use chronodisk_report::Surroundings;
 use twox_hash::XxHash64;
 
-/// Those of a run that begins now. What can't be read is left out.
-pub fn of_run(options: &RunOptions) -> Surroundings {
-    let program = options.command.first().and_then(|name| find_program(Path::new(name)));
+/// Those of a run that begins now, which are read while its guest boots: some tens of megabytes.
+pub struct Reading(Option<JoinHandle<Surroundings>>);
+
+impl Reading {
+    /// Begins to read them.
+    pub fn of_run(options: &RunOptions) -> Self {
+        let (kernel, program) = (options.kernel_file(), options.command.first().cloned());
+        Reading(std::thread::Builder::new().spawn(move || read(kernel, program)).ok())
+    }
+
+    /// What was read, once; `None` if this host starts no thread.
+    pub fn take(&mut self) -> Option<Surroundings> {
+        self.0.take()?.join().ok()
+    }
+}
+
+/// What can't be read is left out.
+fn read(kernel: Option<PathBuf>, program: Option<OsString>) -> Surroundings {
+    let program = program.and_then(|name| find_program(Path::new(&name)));
     Surroundings {
-        kernel_hash: options.kernel_file().and_then(|file| hash_of_file(&file).ok()),
+        kernel_hash: kernel.and_then(|file| hash_of_file(&file).ok()),
         distribution: fs::read_to_string("/etc/os-release").ok().and_then(|text| distribution_in(&text)),
         packages_hash: fs::read_to_string("/var/lib/dpkg/status").ok().map(|text| hash_of_packages(&text)),
         program_hash: program.and_then(|file| hash_of_file(&file).ok()),

@@ -38,7 +38,7 @@ use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
 use crate::signals::{Signals, TerminalGuard, asks_to_end};
-use crate::spec::{Ending, Exited, GuestSpec, Mark, Stage};
+use crate::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
 
 /// What to run, and on what.
@@ -193,6 +193,9 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         command_began: None,
         command_ended: None,
         ending: None,
+        line_ended: false,
+        console_ended: false,
+        backend_ended: false,
         host_cpu,
         file_system,
     };
@@ -245,6 +248,12 @@ struct Run<'a> {
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
     ending: Option<Ending>,
+    /// The guest closed its end of the line, of which polling would tell again and again.
+    line_ended: bool,
+    /// Likewise its end of the console.
+    console_ended: bool,
+    /// Likewise the backend, in good order.
+    backend_ended: bool,
     host_cpu: HostCpu,
     /// The one that is mounted.
     file_system: FileSystem,
@@ -275,8 +284,8 @@ impl Run<'_> {
     fn say_hello(&mut self, kernel: &UserModeLinux) -> Result<(), RunError> {
         let options = self.options;
         let identity = host::identity();
-        let bytes = |text: &OsString| text.as_bytes().to_vec();
-        let path_bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        let bytes = |text: &OsString| ByteString::from(text.as_bytes());
+        let path_bytes = |path: &PathBuf| ByteString::from(path.as_os_str().as_bytes());
         let mut spec = GuestSpec {
             command: match &options.replay {
                 Some(_) => replay::command(&identity),
@@ -285,13 +294,9 @@ impl Run<'_> {
             replays: options.replay.is_some(),
             records: options.recording.is_some(),
             environment: std::env::vars_os()
-                .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
+                .map(|(name, value)| ByteString::from([name.as_bytes(), b"=", value.as_bytes()].concat()))
                 .collect(),
-            working_directory: std::env::current_dir()
-                .doing("finding the working directory")?
-                .as_os_str()
-                .as_bytes()
-                .to_vec(),
+            working_directory: path_bytes(&std::env::current_dir().doing("finding the working directory")?),
             uid: identity.uid,
             gid: identity.gid,
             groups: identity.groups,
@@ -352,8 +357,8 @@ impl Run<'_> {
             if ready.signals {
                 self.take_signals()?;
             }
-            if ready.console {
-                self.guest.read_console();
+            if ready.console && !self.guest.read_console() {
+                self.console_ended = true;
             }
             if ready.guest_line && !self.outputs.are_full() {
                 // Until it is known what follows from it; or the guest would see its words gone and nothing owed.
@@ -376,13 +381,15 @@ impl Run<'_> {
             if let Some(status) = self.guest.child.try_wait().doing("waiting for the guest")? {
                 return Ok(status);
             }
-            if let Some(status) = self.backend.ended()?
-                && self.ending.is_none()
+            if let Some(status) = self.backend.ended()? {
                 // One that ended in order has merely seen the guest hang up, unless it has lost a model.
-                && (self.backend.lost_its_model()
-                    || !(status.success() && self.guest_ends_within(GUEST_HANGS_UP_FIRST)?))
-            {
-                return Err(self.backend.why_it_ended(status));
+                if self.ending.is_none()
+                    && (self.backend.lost_its_model()
+                        || !(status.success() && self.guest_ends_within(GUEST_HANGS_UP_FIRST)?))
+                {
+                    return Err(self.backend.why_it_ended(status));
+                }
+                self.backend_ended = true;
             }
         }
     }
@@ -393,12 +400,14 @@ impl Run<'_> {
         line.set(PollFlags::OUT, self.relay.may_send() > 0);
         let stdin = io::stdin();
         let takes_stdin = self.takes_stdin();
+        // What has ended is ready for ever. The guest's own end, which is left to wait for, stands in its place.
+        let guest_end = || PollFd::new(&self.guest.pidfd, PollFlags::IN);
         let mut waits = vec![
             PollFd::new(&self.signals, PollFlags::IN),
-            PollFd::new(&self.guest.console, PollFlags::IN),
-            PollFd::new(&self.guest.line, line),
-            PollFd::new(&self.guest.pidfd, PollFlags::IN),
-            PollFd::new(&self.backend.pidfd, PollFlags::IN),
+            if self.console_ended { guest_end() } else { PollFd::new(&self.guest.console, PollFlags::IN) },
+            if self.line_ended { guest_end() } else { PollFd::new(&self.guest.line, line) },
+            guest_end(),
+            if self.backend_ended { guest_end() } else { PollFd::new(&self.backend.pidfd, PollFlags::IN) },
             PollFd::new(&stdin, if takes_stdin { PollFlags::IN } else { PollFlags::empty() }),
         ];
         if !takes_stdin {
@@ -454,14 +463,20 @@ impl Run<'_> {
         let mut got_some = false;
         for _ in 0..4 {
             match self.guest.line.read(&mut bytes) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.line_ended = true;
+                    break;
+                }
                 Ok(got) => {
                     self.relay.decoder.feed(&bytes[..got]);
                     got_some = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    self.line_ended = true;
+                    break;
+                }
                 Err(error) => return Err(error).doing("reading from the guest"),
             }
         }

@@ -266,13 +266,19 @@ impl Guest {
         Ok(Guest { child, pidfd, line, console, console_tail, started, is_confined, _sweeper: sweeper })
     }
 
-    pub fn read_console(&mut self) {
+    /// Reads what there is; whether there will be more.
+    pub fn read_console(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
-        while let Ok(got @ 1..) = self.console.read(&mut bytes) {
-            self.console_tail.extend_from_slice(&bytes[..got]);
-        }
+        let has_ended = loop {
+            match self.console.read(&mut bytes) {
+                Ok(got @ 1..) => self.console_tail.extend_from_slice(&bytes[..got]),
+                Ok(0) => break true,
+                Err(_) => break false,
+            }
+        };
         let excess = self.console_tail.len().saturating_sub(CONSOLE_BYTES_MAX);
         self.console_tail.drain(..excess);
+        !has_ended
     }
 
     pub fn console_text(&self) -> String {

@@ -168,7 +168,7 @@ pub(crate) fn run_command(
 fn as_caller(command: &mut std::process::Command, spec: &GuestSpec, has_terminal: bool) {
     let GuestSpec { uid, gid, umask, replays, records, .. } = *spec;
     let groups = spec.groups.clone();
-    let folder = std::ffi::CString::new(spec.working_directory.clone()).unwrap_or_default();
+    let folder = std::ffi::CString::new(&*spec.working_directory).unwrap_or_default();
     let root = match spec.root {
         RootChoice::Host => c"/".to_owned(),
         RootChoice::Device { .. } => std::ffi::CString::new(ROOT).expect("no zero byte"),

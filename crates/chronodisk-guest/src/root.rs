@@ -431,14 +431,14 @@ mod tests {
     use crate::filesystem::FileSystem;
 
     fn spec(command: &[&str], working_directory: &Path) -> GuestSpec {
-        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().into()).collect();
         GuestSpec {
             replays: false,
             records: false,
             makes_file_system: true,
             command: words(command),
             environment: words(&["PATH=/usr/local/bin:/usr/bin:/bin"]),
-            working_directory: working_directory.as_os_str().as_bytes().to_vec(),
+            working_directory: working_directory.as_os_str().as_bytes().into(),
             uid: 0,
             gid: 0,
             groups: Vec::new(),

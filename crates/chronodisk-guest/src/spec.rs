@@ -1,14 +1,64 @@
 //! What the launcher tells the guest's first process to do, and what that tells back.
 
-use serde::{Deserialize, Serialize};
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::filesystem::FileSystem;
 use crate::generic_code::GenericCode;
 use crate::root::RootChoice;
 use crate::settle::Settled;
 
-/// Bytes that need not be UTF-8: arguments, paths, the environment.
-pub(crate) type ByteString = Vec<u8>;
+/// Bytes that need not be UTF-8: arguments, paths, the environment. Those that are go to the guest as text, which is a
+/// third of a list of numbers: its kernel reads the line byte by byte.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "ByteStringForm")]
+pub(crate) struct ByteString(Vec<u8>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum ByteStringForm {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl From<ByteStringForm> for ByteString {
+    fn from(form: ByteStringForm) -> Self {
+        ByteString(match form {
+            ByteStringForm::Text(text) => text.into_bytes(),
+            ByteStringForm::Bytes(bytes) => bytes,
+        })
+    }
+}
+
+impl Serialize for ByteString {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => serializer.collect_seq(&self.0),
+        }
+    }
+}
+
+impl From<Vec<u8>> for ByteString {
+    fn from(bytes: Vec<u8>) -> Self {
+        ByteString(bytes)
+    }
+}
+
+impl From<&[u8]> for ByteString {
+    fn from(bytes: &[u8]) -> Self {
+        ByteString(bytes.to_vec())
+    }
+}
+
+impl Deref for ByteString {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
 
 /// Everything that the guest's first process must know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -128,4 +178,18 @@ pub struct CheckResult {
     pub command: String,
     /// What it printed.
     pub output: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_strings_are_text_where_they_can_be() {
+        for (bytes, json) in [(&b"a\"b"[..], r#""a\"b""#), (b"", r#""""#), (b"\xffa", "[255,97]")] {
+            let text = ByteString::from(bytes);
+            assert_eq!(serde_json::to_string(&text).unwrap(), json);
+            assert_eq!(serde_json::from_str::<ByteString>(json).unwrap(), text);
+        }
+    }
 }

@@ -30,7 +30,7 @@ use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run
 use crate::run_stores::{self, NewFiles};
 use crate::squash::SquashArguments;
 use crate::status_line::GuestStatus;
-use crate::{output, quantity, runs, stored};
+use crate::{output, quantity, runs, stored, surroundings};
 
 /// Runs a program in a Linux guest on an emulated device
 ///
@@ -517,6 +517,7 @@ fn repeat(
     vary: &Vary<'_>,
 ) -> Run {
     let setting = Setting { directory, devices, options, recorded };
+    let mut surroundings = surroundings::Reading::of_run(options);
     let mut result = run_result(&setting);
     result.labels = arguments.labels.labels();
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
@@ -543,6 +544,9 @@ fn repeat(
             status.saw(event);
         });
         status.clear();
+        if let Some(read) = surroundings.take() {
+            run.result.surroundings = Some(read);
+        }
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(RunError::Interrupted { signal }) => {

@@ -14,14 +14,16 @@ pub use feed::{ReplayOutcome, ThinkTime};
 pub(crate) use feed::{read_report, write_feed};
 pub use player::guest_replay;
 
+use crate::spec::ByteString;
+
 /// First argument of this executable as the guest's replayer; further ones are user, group and groups.
 const COMMAND: &str = "guest-replay";
 
 /// The replayer as a command: this executable, which takes on the user by itself.
-pub(crate) fn command(identity: &crate::host::Identity) -> Vec<Vec<u8>> {
+pub(crate) fn command(identity: &crate::host::Identity) -> Vec<ByteString> {
     let mut words = vec!["/proc/self/exe".to_owned(), COMMAND.to_owned()];
     words.extend(
         [identity.uid, identity.gid].into_iter().chain(identity.groups.iter().copied()).map(|id| id.to_string()),
     );
-    words.into_iter().map(String::into_bytes).collect()
+    words.into_iter().map(|word| word.into_bytes().into()).collect()
 }
