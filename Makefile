@@ -1,7 +1,7 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package kernel-package container trial demo check test soak faults squash-soak \
-	bench devices-check ageing fuzz advisories
+.PHONY: help build install uninstall package kernel-package container trial demo check test test-long soak faults \
+	squash-soak bench devices-check ageing fuzz advisories
 
 help:
 	@echo "make build       the optimised chronodisk command, in target/release"
@@ -13,7 +13,8 @@ help:
 	@echo "make trial       a newcomer's first hour on a fresh Debian 12 in a chroot: package in, first result, package out"
 	@echo "make demo        PostMark on ext4 on four emulated devices, side by side, with a report"
 	@echo "make check       every check, and the tests that read the sources and the output of the command"
-	@echo "make test        every check and every test"
+	@echo "make test        every check and every test, those that take long in a short form"
+	@echo "make test-long   what make test names as not run: hours; PARTS=\"forms soak\" picks some; scheduled weekly"
 	@echo "make soak        guests, mount and whatif with 100 kills, guests with 500 of any process; docs/durability.md with 100 in each cell"
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
@@ -53,6 +54,9 @@ check:
 
 test:
 	scripts/test
+
+test-long:
+	scripts/test-long $(PARTS)
 
 soak:
 	CHRONODISK_SOAK_KILLS=100 cargo test --locked --workspace --test guest -- endings --nocapture

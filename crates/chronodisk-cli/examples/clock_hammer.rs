@@ -29,7 +29,7 @@ const ATTEMPTS_MAX: usize = 1_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
-    let seconds: u64 = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seconds: f64 = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(1.0);
     let result = match arguments.get(2).map(String::as_str) {
         Some("--hammer") => hammer(seconds, &arguments[3]),
         file => conduct(seconds, file),
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 }
 
 /// Starts the hammers, writes to the file meanwhile, and compares sleeping with the clocks.
-fn conduct(seconds: u64, file: Option<&str>) -> Result<(), String> {
+fn conduct(seconds: f64, file: Option<&str>) -> Result<(), String> {
     let shared = "/dev/shm/clock-hammer";
     std::fs::write(shared, [0; 4096]).map_err(|error| format!("{shared}: {error}"))?;
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -54,7 +54,7 @@ fn conduct(seconds: u64, file: Option<&str>) -> Result<(), String> {
     if let Some(file) = file {
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).custom_flags(libc::O_SYNC).open(file);
         let file = file.as_mut().map_err(|error| error.to_string())?;
-        let end = read(libc::CLOCK_MONOTONIC) + seconds * 1_000_000_000;
+        let end = read(libc::CLOCK_MONOTONIC) + nanos(seconds);
         while read(libc::CLOCK_MONOTONIC) < end {
             file.write_all(&[1; 4096]).map_err(|error| error.to_string())?;
         }
@@ -69,7 +69,7 @@ fn conduct(seconds: u64, file: Option<&str>) -> Result<(), String> {
 
 /// Reads all clocks until the time is over; the shared word holds the latest monotonic instant that
 /// any process has seen.
-fn hammer(seconds: u64, shared: &str) -> Result<(), String> {
+fn hammer(seconds: f64, shared: &str) -> Result<(), String> {
     let file = OpenOptions::new().read(true).write(true).open(shared).map_err(|error| error.to_string())?;
     // SAFETY: the file is a page long, and all that touch it use the one atomic word.
     let latest = unsafe {
@@ -92,7 +92,7 @@ fn hammer(seconds: u64, shared: &str) -> Result<(), String> {
     let mut last = first;
     let mut last_ticks = first_ticks;
     let mut rounds = 0u64;
-    while last[0] < first[0] + seconds * 1_000_000_000 {
+    while last[0] < first[0] + nanos(seconds) {
         let seen = latest.load(Ordering::SeqCst);
         for (index, (name, clock)) in CLOCKS.into_iter().enumerate() {
             let now = read(clock);
@@ -122,6 +122,10 @@ fn hammer(seconds: u64, shared: &str) -> Result<(), String> {
     }
     println!("rounds {rounds} elapsed_ns {elapsed} ticks {}", last_ticks - first_ticks);
     Ok(())
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
 }
 
 /// A sleep, a timer and the clocks must agree on how long a while is.

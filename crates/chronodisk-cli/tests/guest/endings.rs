@@ -234,7 +234,8 @@ fn ends_when_one_is_killed(chronodisk: &Chronodisk, index: u64) -> bool {
 #[test]
 fn no_process_of_the_guest_can_be_killed_without_a_word() {
     let Some(chronodisk) = Chronodisk::new() else { return };
-    let count = if kills() > 3 { 5 * kills() } else { 9 };
+    // Each clock once, at least.
+    let count = if kills() > 3 { 5 * kills() } else { 3 };
     let goes_on = (0..count).filter(|index| !ends_when_one_is_killed(&chronodisk, *index)).count() as u64;
     println!("{count} kills, {goes_on} runs went on");
     assert!(goes_on <= count / 50, "{goes_on} of {count} runs went on");

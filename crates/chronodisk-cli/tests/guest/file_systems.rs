@@ -1,22 +1,25 @@
 //! Every file system is made, mounted, used hard, unmounted and found clean.
 
-use super::support::{Chronodisk, text};
+use super::support::{Chronodisk, long, text};
 
 fn works(file_system: &str, scheduler: &str) {
     let Some(chronodisk) = Chronodisk::new() else { return };
+    let (requests, tree) = if long() { (2000, "linux") } else { (500, "linux/netfilter") };
     // A verified random write at depth 32, then a tree of small files packed and unpacked.
-    let script = "set -e
+    let script = format!(
+        "set -e
         fio --name=verify --directory=/mnt --size=24m --direct=1 --rw=randwrite --bs=4k --ioengine=libaio --iodepth=32 \
-            --number_ios=2000 --verify=crc32c --verify_fatal=1 --do_verify=1 --output=/dev/null
+            --number_ios={requests} --verify=crc32c --verify_fatal=1 --do_verify=1 --output=/dev/null
         mkdir /mnt/tree
-        tar -C /usr/include -cf /mnt/tree.tar linux
+        tar -C /usr/include -cf /mnt/tree.tar {tree}
         tar -C /mnt/tree -xf /mnt/tree.tar
         sync
-        diff -r /usr/include/linux /mnt/tree/linux";
+        diff -r /usr/include/{tree} /mnt/tree/{tree}"
+    );
     let output = chronodisk.run(
         "constant-100us",
         &["--fs", file_system, "--scheduler", scheduler, "--capacity", "1GiB", "--check"],
-        &["sh", "-c", script],
+        &["sh", "-c", &script],
     );
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(!text(&output.stderr).contains("found faults"), "{}", text(&output.stderr));

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::pages::{Shown, root, shown};
-use super::support::{Chronodisk, die_with_the_test, text};
+use super::support::{Chronodisk, die_with_the_test, long, text};
 
 /// Parts of commands that are not run here, and why.
 const NOT_RUN: &[(&str, &str)] = &[
@@ -96,6 +96,10 @@ const BEFORE: &[(&str, &str)] = &[
     ("reading-a-result.md", "chronodisk run -d null --memory 128MiB --name after --tag nightly -- sync"),
 ];
 
+/// Pages whose commands take so long together that only `make test-long` runs them: sweeps of five devices, and file
+/// systems of a terabyte.
+const LONG_PAGES: &[&str] = &["database-on-five-devices.md", "hundred-terabytes.md"];
+
 #[test]
 fn the_command_line_takes_every_command_of_the_documentation() {
     let all = shown();
@@ -122,6 +126,12 @@ fn the_commands_of_the_guides_run() {
     let mut by_page: BTreeMap<String, Vec<Shown>> = BTreeMap::new();
     for command in shown() {
         by_page.entry(command.page.clone()).or_default().push(command);
+    }
+    for page in LONG_PAGES {
+        assert!(by_page.contains_key(*page), "{page} shows no command");
+        if !long() {
+            by_page.remove(*page);
+        }
     }
     let mut count = 0;
     for (page, commands) in by_page {

@@ -3,7 +3,6 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -11,15 +10,6 @@ use tempfile::TempDir;
 /// The command, with a folder for its results that goes away with the test.
 pub struct Chronodisk {
     pub results: TempDir,
-    started: Instant,
-}
-
-/// `scripts/test` names the tests that took longest.
-impl Drop for Chronodisk {
-    fn drop(&mut self) {
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        println!("TOOK {:.1} s: {test}", self.started.elapsed().as_secs_f64());
-    }
 }
 
 impl Chronodisk {
@@ -30,7 +20,7 @@ impl Chronodisk {
             println!("SKIPPED: no linux.uml in PATH (Debian: apt-get install user-mode-linux)");
             return None;
         }
-        Some(Chronodisk { results: tempfile::tempdir().unwrap(), started: Instant::now() })
+        Some(Chronodisk { results: tempfile::tempdir().unwrap() })
     }
 
     /// `chronodisk ARGUMENTS`, without standard input.
@@ -94,6 +84,12 @@ pub fn die_with_the_test(command: &mut Command) {
     };
     // SAFETY: between fork and exec it makes three system calls, and does not allocate.
     unsafe { command.pre_exec(ask) };
+}
+
+/// Whether tests take their long forms, with more histories, kills and settings than show a behaviour once.
+/// `make test-long` asks for them.
+pub fn long() -> bool {
+    std::env::var_os("CHRONODISK_LONG").is_some()
 }
 
 /// A program of this package's examples, which cargo builds with the tests.

@@ -21,8 +21,9 @@ use std::time::Duration;
 use chronodisk_sim::RandomStream;
 use chronodisk_squash::{ContentKind, SquashOptions, SquashStore};
 use chronodisk_store::{Change, RamStore, Recording, Store, StoreError};
+use tempfile::TempDir;
 
-use super::support::{Chronodisk, example, text};
+use super::support::{Chronodisk, example, long, text};
 
 #[path = "../../../chronodisk-squash/tests/squash/btrfsprogs.rs"]
 pub(super) mod btrfsprogs;
@@ -36,7 +37,7 @@ mod f2fs_tools;
 pub(super) mod xfsprogs;
 use btrfsprogs::btrfsprogs_are_here;
 use e2fsprogs::{e2fsprogs_are_here, tool};
-use export::export;
+use export::{export, image_folder};
 use f2fs_tools::f2fs_tools_are_here;
 use xfsprogs::xfsprogs_are_here;
 
@@ -304,8 +305,8 @@ const ON_F2FS: &str = "set -e
     fsck.f2fs --dry-run /dev/vda >&2";
 
 /// A history that a guest ran, and what it did to its device.
-struct History<'a> {
-    chronodisk: &'a Chronodisk,
+struct History {
+    folder: TempDir,
     file_system: &'static str,
     seed: u64,
     what: String,
@@ -314,7 +315,8 @@ struct History<'a> {
 
 /// Runs a history in a guest, and compares the twins at so many cuts.
 fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], seed: u64, steps: u32, cuts: u64) {
-    let recording = chronodisk.path("recording");
+    let folder = image_folder();
+    let recording = folder.path().join("recording");
     let capacity = format!("{}MiB", capacity_bytes(file_system) >> 20);
     let what = format!("{file_system} {flags:?} seed {seed}");
     let made_by_run: &[&str] =
@@ -332,10 +334,10 @@ fn history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], s
     let program = if file_system == "f2fs" { &on_f2fs[..] } else { &program };
     let output = chronodisk.run("constant-100us", &flags, program);
     assert!(output.status.success(), "{what}: {}", text(&output.stderr));
-    History { chronodisk, file_system, seed, what, recording }.replay(cuts);
+    History { folder, file_system, seed, what, recording }.replay(cuts);
 }
 
-impl History<'_> {
+impl History {
     /// Does the same to both twins, and compares them at so many cuts, and at the end.
     fn replay(self, cuts: u64) {
         let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -360,14 +362,14 @@ impl History<'_> {
         let mut random = RandomStream::new(self.seed, "squash", "cuts");
         let mut cut_at: Vec<u64> = (1..cuts).map(|_| random.below(count)).collect();
         cut_at.sort_unstable();
-        let image = self.chronodisk.path("image");
+        let image = self.folder.path().join("image");
         let mut twin = Twin::new(self.file_system, &image, self.seed);
         for (change, index) in Recording::open(&self.recording).unwrap().zip(0u64..) {
             let change: Change = change.unwrap();
             change.apply(&mut twin.full).unwrap();
             change.apply(&mut twin.squashed).unwrap();
             if cut_at.binary_search(&index).is_ok() {
-                let folder = self.chronodisk.path(&format!("cut-{index}"));
+                let folder = self.folder.path().join(format!("cut-{index}"));
                 compared.send(twin.export(folder, format!("{} cut at {index}", self.what))).unwrap();
             }
         }
@@ -380,7 +382,7 @@ impl History<'_> {
             drop(twin.squashed);
             twin.squashed = open_again(&image, capacity_bytes(self.file_system));
         }
-        let end = twin.export(self.chronodisk.path("end"), format!("{} at its end", self.what));
+        let end = twin.export(self.folder.path().join("end"), format!("{} at its end", self.what));
         println!("{}: {} bytes of contents are kept", self.what, end.kept_contents_bytes());
         compared.send(end).unwrap();
         assert!(twin.squashed.squash_statistics().generated_bytes > 0);
@@ -395,22 +397,28 @@ pub(super) fn here() -> Option<Chronodisk> {
     if e2fsprogs_are_here() { Chronodisk::new() } else { None }
 }
 
+/// A history of one seed, shorter and with fewer cuts than those of `twins_agree_for_long`.
+fn short_history(chronodisk: &Chronodisk, file_system: &'static str, flags: &[&str], seed: u64) {
+    let (steps, cuts) = if long() { (300, 6) } else { (150, 3) };
+    history(chronodisk, file_system, flags, seed, steps, cuts);
+}
+
 #[test]
 fn twins_agree_on_ext4() {
     let Some(chronodisk) = here() else { return };
-    history(&chronodisk, "ext4", &[], 1, 300, 6);
+    short_history(&chronodisk, "ext4", &[], 1);
 }
 
 #[test]
 fn twins_agree_on_ext3_with_small_blocks() {
     let Some(chronodisk) = here() else { return };
-    history(&chronodisk, "ext3", &["--mkfs-options", "-b 1024"], 2, 200, 4);
+    short_history(&chronodisk, "ext3", &["--mkfs-options", "-b 1024"], 2);
 }
 
 #[test]
 fn twins_agree_on_ext2() {
     let Some(chronodisk) = here() else { return };
-    history(&chronodisk, "ext2", &[], 3, 200, 4);
+    short_history(&chronodisk, "ext2", &[], 3);
 }
 
 #[test]
@@ -419,7 +427,7 @@ fn twins_agree_on_xfs() {
         return;
     }
     let Some(chronodisk) = here() else { return };
-    history(&chronodisk, "xfs", &[], 4, 200, 4);
+    short_history(&chronodisk, "xfs", &[], 4);
 }
 
 #[test]
@@ -428,7 +436,7 @@ fn twins_agree_on_btrfs() {
         return;
     }
     let Some(chronodisk) = here() else { return };
-    history(&chronodisk, "btrfs", &[], 5, 300, 4);
+    short_history(&chronodisk, "btrfs", &[], 5);
 }
 
 #[test]
@@ -439,7 +447,7 @@ fn twins_agree_on_f2fs() {
         println!("SKIPPED: only root may mount, in a guest too");
         return;
     }
-    history(&chronodisk, "f2fs", &[], 6, 300, 6);
+    short_history(&chronodisk, "f2fs", &[], 6);
 }
 
 /// The ways in which each file system is made and mounted.

@@ -1,10 +1,26 @@
-//! A store's contents as a file.
+//! A store's contents as a file, and where such files are.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use chronodisk_store::Store;
+use tempfile::TempDir;
+
+/// Memory that images of file systems may take before they are on a disk.
+const ROOM_BYTES: u64 = 4 << 30;
+
+/// A folder for images, in memory if there is room: on a disk, writing and deleting them takes most of the tests' time.
+pub fn image_folder() -> TempDir {
+    let room_bytes = rustix::fs::statvfs("/dev/shm").map_or(0, |it| it.f_bavail * it.f_frsize);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.split_whitespace().next());
+    let available_kib: u64 = available.and_then(|number| number.parse().ok()).unwrap_or(0);
+    if room_bytes.min(available_kib << 10) > ROOM_BYTES {
+        return tempfile::tempdir_in("/dev/shm").unwrap();
+    }
+    tempfile::tempdir().unwrap()
+}
 
 /// Writes what a store reads as to a file, without the zeros.
 pub fn export(store: &mut dyn Store, path: &Path) {

@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+use super::export::image_folder;
+
 /// An image of a file system with files in it, in a folder that goes away with it.
 pub struct Image {
     _folder: TempDir,
@@ -19,7 +21,7 @@ impl Image {
     /// An image on which `fill` makes a file system, given a folder for what it needs and the image, which is there and
     /// empty; it returns the bytes of contents.
     pub fn make(capacity_bytes: u64, fill: impl FnOnce(&Path, &Path) -> u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = image_folder();
         let path = folder.path().join("image");
         File::create(&path).unwrap().set_len(capacity_bytes).unwrap();
         let data_bytes = fill(folder.path(), &path);

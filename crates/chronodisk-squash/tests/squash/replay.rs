@@ -41,6 +41,22 @@ pub enum Order {
 
 impl Order {
     pub const ALL: [Order; 4] = [Order::Ascending, Order::Descending, Order::Shuffled, Order::SuperblockLast];
+
+    /// The order in which the layout of this index is written; in `make test-long`, the first one in all of them.
+    pub fn of_layout(index: usize) -> &'static [Order] {
+        let order = index % Order::ALL.len();
+        if long() && index == 0 { &Order::ALL } else { &Order::ALL[order..=order] }
+    }
+}
+
+/// The orders in which a device of several parts is written.
+pub fn orders_of_parts() -> &'static [Order] {
+    if long() { &Order::ALL } else { &[Order::Shuffled, Order::SuperblockLast] }
+}
+
+/// Whether tests take their long forms, as `make test-long` asks.
+pub fn long() -> bool {
+    std::env::var_os("CHRONODISK_LONG").is_some()
 }
 
 /// A squashing store that pieces were written to.

@@ -28,7 +28,7 @@ fn metadata_survive_whatever_the_order() {
     for (index, (name, options)) in LAYOUTS.iter().enumerate() {
         let image = xfs_image::make(options);
         let pieces = pieces_of(&image.path);
-        for order in if index == 0 { &Order::ALL[..] } else { &Order::ALL[index..=index] } {
+        for order in Order::of_layout(index) {
             let mut store = replay(pieces.clone(), CAPACITY_BYTES, *order, index as u64);
             let statistics = store.squash_statistics();
             let squashed = image.path.with_extension("squashed");
@@ -75,7 +75,7 @@ fn files_are_kept_by_their_names() {
     for (index, (name, layout)) in LAYOUTS.iter().enumerate() {
         let image = xfs_image::make(layout);
         let pieces = pieces_of(&image.path);
-        for order in if index == 0 { &Order::ALL[..] } else { &Order::ALL[index..=index] } {
+        for order in Order::of_layout(index) {
             let what = format!("{name} {order:?}");
             let mut store = replay_with(&options, pieces.clone(), CAPACITY_BYTES, *order, index as u64);
             store.close().unwrap();
@@ -111,7 +111,7 @@ fn squashed_files_have_the_kind_that_their_names_say() {
     for (index, (name, layout)) in LAYOUTS.iter().enumerate() {
         let image = xfs_image::make(layout);
         let pieces = pieces_of(&image.path);
-        for order in if index == 0 { &Order::ALL[..] } else { &Order::ALL[index..=index] } {
+        for order in Order::of_layout(index) {
             // Contents are dropped when they come, or wait for names.
             for also_kept in [false, true] {
                 let what = format!("{name} {order:?} {also_kept}");

@@ -4,6 +4,8 @@ use chronodisk_squash::{Class, SquashOptions, SquashStatistics, SquashStore};
 use chronodisk_store::Store;
 use proptest::prelude::*;
 
+use super::export::image_folder;
+
 const CAPACITY_BYTES: u64 = 300 << 20;
 const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: usize = 512;
@@ -126,7 +128,7 @@ fn records_may_come_in_any_order() {
 
 #[test]
 fn a_store_that_is_opened_again_reads_the_log_first() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = image_folder();
     let path = folder.path().join("image");
     let options = SquashOptions { names: vec!["*.db=keep".parse().unwrap()], ..SquashOptions::default() };
     let mut store = SquashStore::create(&path, CAPACITY_BYTES, &options).unwrap();
