@@ -12,10 +12,11 @@ use serde_json::Value;
 use super::exact::{exact, run_time_ns};
 use super::support::{Chronodisk, text};
 
-/// Writes, renames and removes files from several processes, with a pipe between two.
+/// Writes, renames and removes files from several processes, with a pipe between two, and one with a name.
 const SCRIPT: &str = "cd /mnt && mkdir a a/b && for i in 1 2 3 4 5 6 7 8; do
     head -c ${i}00000 /bin/sh > a/b/file-$i && cp a/b/file-$i a/copy-$i; done
-sync; mv a/copy-1 a/b/moved; rm a/copy-2; cat a/b/* | tail -c 100000 > joined; ln -s joined link; sync";
+sync; mv a/copy-1 a/b/moved; rm a/copy-2; cat a/b/* | tail -c 100000 > joined; ln -s joined link
+mkfifo pipe; cat pipe > got & echo through > pipe; wait; sync";
 
 struct Recorded {
     result: Value,
