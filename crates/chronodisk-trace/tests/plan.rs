@@ -243,3 +243,36 @@ fn an_attribute_that_was_not_there_is_not_the_one_that_was_set() {
     assert_eq!(names[0], names[2]);
     assert_ne!(names[0], names[1]);
 }
+
+/// Task 2 appends to the log before, while and after task 1 syncs it.
+#[test]
+fn a_file_may_grow_while_another_task_syncs_it() {
+    let named = |mut open: CallRecord| {
+        open.path = Some(b"/mnt/log".to_vec());
+        open
+    };
+    let records = vec![
+        record(1, "clone", 20, 1, &[0], 2),
+        named(opened(1, 100)),
+        named(opened(2, 200)),
+        record(2, "write", 500, 10, &[3, 0, 100], 100),
+        record(1, "fsync", 1_000, 50_000, &[3], 0),
+        record(2, "write", 20_000, 10, &[3, 0, 100], 100),
+        record(2, "write", 60_000, 10, &[3, 0, 100], 100),
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    let (syncing, writing) = (actions(&plan, 1), actions(&plan, 2));
+    let number = |action: &Action| match action {
+        Action::Call { number, .. } => Some(*number),
+        _ => None,
+    };
+    let sync = syncing.iter().find(|(action, _)| number(action) == Some(74)).expect("fsync");
+    let writer = plan.tasks.iter().position(|task| task.id == 2).unwrap();
+    let steps = &plan.tasks[writer].steps;
+    let first = steps.iter().position(|step| number(&step.action) == Some(1)).expect("write");
+    let before = steps[..=first].iter().filter(|step| step.signals).count() as u32;
+    assert_eq!(sync.1, [Wait { task: writer as u32, signals: before }], "the write before, and no later one");
+    let writes: Vec<_> = writing.iter().filter(|(action, _)| number(action) == Some(1)).collect();
+    assert_eq!(writes.len(), 3);
+    assert!(writes.iter().all(|(_, waits)| waits.is_empty()), "{writes:?}");
+}

@@ -34,13 +34,19 @@ pub(super) struct Sequence {
 }
 
 /// The instant at which a call took effect: see [`resolution_order`](super::resolution_order). A call that wakes
-/// another task does so before it returns.
+/// another task does so before it returns, and what a call syncs was there when it began.
 fn instant(record: &CallRecord) -> Nanos {
     match signature(record.call.name()).map(|known| known.effect) {
         Some(Effect::Close | Effect::CloseRange | Effect::Exit | Effect::Fork) => record.entry,
         Some(Effect::Wait) if wakes(record) || SIGNALLING.contains(&record.call.name()) => record.entry,
+        _ if syncs(record.call.name()) => record.entry,
         _ => record.exit.unwrap_or(record.entry),
     }
+}
+
+/// Whether a call writes out what a file has when it begins: others may change the file before it returns.
+pub(super) fn syncs(name: &str) -> bool {
+    matches!(name, "fdatasync" | "fsync" | "sync_file_range" | "syncfs")
 }
 
 /// Whether a call of `futex` wakes waiters.
@@ -193,6 +199,11 @@ impl Stages {
         let stage = self.stages.entry(resource).or_default();
         waits.extend(stage.changed);
         stage.used.insert(at.life, at.step);
+    }
+
+    /// A step waits for the last change of the resource. Later changes do not wait for the step.
+    pub fn sees(&self, resource: &Resource, waits: &mut Vec<Point>) {
+        waits.extend(self.stages.get(resource).and_then(|stage| stage.changed));
     }
 
     /// `at` changes the resource, and waits for its last change and all uses since.

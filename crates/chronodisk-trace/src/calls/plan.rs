@@ -19,7 +19,7 @@ use chronodisk_sim::Nanos;
 
 use super::assess::MAPPED_FILE;
 use super::mappings::Mappings;
-use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, wakes, was_woken};
+use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, syncs, wakes, was_woken};
 use super::record::{CallRecord, CallTrace, Clock, Think, think_times};
 use super::resolve::{Object, ObjectUse, Resolved, Resolver, is_below};
 use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
@@ -683,6 +683,7 @@ impl<'a> Planner<'a> {
                         self.stages.uses(length, at, waits);
                     }
                 }
+                actions::Extent::Of { .. } if syncs(name) => self.stages.sees(&length, waits),
                 actions::Extent::Of { end: None } if used.changed => self.stages.changes(length, at, waits),
                 actions::Extent::Of { .. } => self.stages.uses(length, at, waits),
                 actions::Extent::None => {}
