@@ -527,7 +527,7 @@ impl Task {
         let message = match (status, &figures) {
             (0, Some(_)) => None,
             (0, None) => Some("it printed no result".to_owned()),
-            _ => Some(tail(&output.stderr)),
+            _ => Some(tail(&output.stderr)).filter(|told| !told.is_empty()).or_else(|| Some(ended_with(status))),
         };
         if let Some(Partial { around, run, kept }) = partial {
             if run.exists() {
@@ -573,6 +573,14 @@ impl Task {
         }
         let message = String::from_utf8_lossy(&output.stderr);
         Err(SweepError::Usage(format!("{}: {what} failed ({}): {}", self.label, output.status, message.trim())))
+    }
+}
+
+/// What is known of a cell that failed and said nothing.
+fn ended_with(status: i32) -> String {
+    match status {
+        129..=192 => format!("signal {} ended it", status - 128),
+        _ => format!("it ended with status {status}"),
     }
 }
 

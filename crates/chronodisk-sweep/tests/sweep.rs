@@ -186,6 +186,10 @@ fn what_fails_is_told_and_done_again() {
     done(&sweep, &runner);
     assert_eq!(calls(folder.path()).len(), 18 + 6);
 
+    let silent = format!("case $seed in 1) exit 7;; 2) kill -9 $$;; esac\n{RESULT}");
+    let silent = Runner { executable: program(folder.path(), &silent), ..runner.clone() };
+    assert_eq!(done(&sweep, &silent).groups[0].failures, ["it ended with status 7", "signal 9 ended it"]);
+
     let usage = Runner { executable: program(folder.path(), "echo 'error: no' >&2; exit 2"), ..runner };
     let error = plan(&sweep, &usage).run(&AtomicBool::new(false), &|_| {}).unwrap_err();
     assert!(error.to_string().contains("status 2: error: no"), "{error}");
