@@ -14,7 +14,8 @@ use chronodisk_guest::RunOptions;
 use chronodisk_report::Surroundings;
 use twox_hash::XxHash64;
 
-/// Those of a run that begins now, which are read while its guest boots: some tens of megabytes.
+/// Those of a run, some tens of megabytes, which are read while its guest goes on. The run must have caught its signals
+/// before: the thread that reads would take them, and end the process.
 pub struct Reading(Option<JoinHandle<Surroundings>>);
 
 impl Reading {

@@ -30,7 +30,8 @@ use crate::run_result::{Setting, host_memory_bytes, own_failure, repetition, run
 use crate::run_stores::{self, NewFiles};
 use crate::squash::SquashArguments;
 use crate::status_line::GuestStatus;
-use crate::{output, quantity, runs, stored, surroundings};
+use crate::surroundings::Reading;
+use crate::{output, quantity, runs, stored};
 
 /// Runs a program in a Linux guest on an emulated device
 ///
@@ -517,7 +518,7 @@ fn repeat(
     vary: &Vary<'_>,
 ) -> Run {
     let setting = Setting { directory, devices, options, recorded };
-    let mut surroundings = surroundings::Reading::of_run(options);
+    let mut surroundings = None;
     let mut result = run_result(&setting);
     result.labels = arguments.labels.labels();
     let mut run = Run { result, status: status::FINE, failure: None, command_began: false, is_kept: false };
@@ -537,6 +538,9 @@ fn repeat(
             return run;
         }
         let outcome = chronodisk_guest::run(&options, &mut |event| {
+            if event == RunEvent::Stage(Stage::Boot) {
+                surroundings.get_or_insert_with(|| Reading::of_run(&options));
+            }
             if event == RunEvent::Stage(Stage::Command) {
                 run.command_began = true;
                 crate::failure::command_began();
@@ -544,7 +548,7 @@ fn repeat(
             status.saw(event);
         });
         status.clear();
-        if let Some(read) = surroundings.take() {
+        if let Some(read) = surroundings.as_mut().and_then(Reading::take) {
             run.result.surroundings = Some(read);
         }
         let outcome = match outcome {
