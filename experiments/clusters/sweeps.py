@@ -7,7 +7,8 @@ log and with it (the command writes it to a file, Python has it as a table), in 
 killed, on Dask with four workers of which one is killed, and on Ray with four. All must give the bytes of the first.
 The overhead of a cell is the time of a sweep of short cells on one worker less that of the same calls of the command in
 a loop. On Dask, the share of the cells is their processes' CPU time, over that of all processes: workers (also the one
-that is killed, and the one in its place), scheduler and client.
+that is killed, and the one in its place), scheduler and client. Dask watches its own processes all the time, which is
+measured on an idle cluster, too: as Dask is shipped, and as `SELDOM` sets it.
 """
 
 import argparse
@@ -33,9 +34,19 @@ SCHEMA = "chronodisk.experiment.clusters/1"
 FILE: dict[str, Any] = {
     "command": "simulate",
     "seeds": 20,
-    "options": {"workload": "random-read", "requests": 800_000},
+    "options": {"workload": "random-read", "requests": 1_200_000},
     "axes": {"device": ["cheetah-9lp", "constant-1ms"], "depth": [1, 4, 16, 64]},
 }
+#: How often Dask looks at its own processes: as shipped it samples stacks every 10 ms, its event loops every 20 ms, and
+#: memory every 100 ms.
+SELDOM = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.worker.memory.monitor-interval": "1s",
+}
+#: How long an idle cluster is looked at.
+IDLE_S = 5.0
 #: Cells of almost no work, for the overhead.
 SHORT: dict[str, Any] = {
     **FILE,
@@ -146,8 +157,16 @@ def pool(folder: Path) -> dict[str, Any]:
     return {**times, "killed": len(killed), "pools": len(pools), "sha256": digest(folder)}
 
 
-def dask(folder: Path) -> dict[str, Any]:
+def dask(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Four workers of Dask, of which one is killed."""
+    import dask  # noqa: PLC0415
+
+    with dask.config.set(settings):
+        return {"settings": settings, **on_dask(folder)}
+
+
+def on_dask(folder: Path) -> dict[str, Any]:
+    """The same, with the settings that hold."""
     import logging  # noqa: PLC0415
 
     from distributed import Client, LocalCluster  # noqa: PLC0415
@@ -155,6 +174,16 @@ def dask(folder: Path) -> dict[str, Any]:
     logging.getLogger("distributed").setLevel(logging.ERROR)
     with LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         pids = list(client.run(os.getpid).values())
+        # Their start.
+        started_s = statistics.fmean(sum(stat_times(pid)) for pid in pids)
+        # What the first seconds do is no idling.
+        time.sleep(1)
+        idle = [sum(sum(stat_times(pid)) for pid in pids), sum(resource.getrusage(resource.RUSAGE_SELF)[:2])]
+        time.sleep(IDLE_S)
+        idle = [
+            sum(sum(stat_times(pid)) for pid in pids) - idle[0],
+            sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - idle[1],
+        ]
         before = {pid: stat_times(pid) for pid in pids}
         after: dict[int, list[float]] = {}
 
@@ -184,6 +213,8 @@ def dask(folder: Path) -> dict[str, Any]:
         **times,
         "killed": len(killed),
         "sha256": digest(folder),
+        "start_of_a_worker_cpu_s": started_s,
+        "idle_cpu_per_s": {"workers": idle[0] / IDLE_S, "client_and_scheduler": idle[1] / IDLE_S},
         "cells_cpu_s": cells_s,
         "workers_cpu_s": workers_s,
         "client_and_scheduler_cpu_s": client_s,
@@ -295,14 +326,21 @@ def main() -> None:
         note("sweeps")
         undisturbed = timed(lambda: chronodisk.sweep(FILE, folder / "whole"))
         result["sweeps"] = {"undisturbed": {**undisturbed, "sha256": digest(folder / "whole")}}
-        for way, work in (("pool", pool), ("dask", dask), ("ray", on_ray)):
+        ways: dict[str, Callable[[Path], dict[str, Any]]] = {
+            "pool": pool,
+            "dask": lambda place: dask(place, SELDOM),
+            "dask as shipped": lambda place: dask(place, {}),
+            "ray": on_ray,
+        }
+        for way, work in ways.items():
             note(way)
             (folder / way).mkdir()
             result["sweeps"][way] = work(folder / way)
     sums = {sweep["sha256"] for sweep in result["sweeps"].values() if "sha256" in sweep}
     result["same_bytes"] = len(sums) == 1
     note(f"same bytes: {result['same_bytes']}; CPU time: {result['in_process']['cpu_ratios']}")
-    note(f"share of the cells in the CPU time on Dask: {result['sweeps']['dask']['share_of_cells']:.3f}")
+    for way in ("dask", "dask as shipped"):
+        note(f"share of the cells in the CPU time, {way}: {result['sweeps'][way]['share_of_cells']:.3f}")
     note(f"overhead of a cell in ms: {result['overhead']['overhead_of_a_cell_ms']}")
     note(f"wrote {keep('clusters', result).name}")
 
