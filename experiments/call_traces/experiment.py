@@ -12,10 +12,7 @@ nanosecond. Each program is recorded once, on ext4 on a disk of 1992. Three part
 """
 
 import argparse
-import datetime
 import json
-import os
-import platform
 import subprocess
 import tempfile
 from collections import Counter
@@ -26,7 +23,7 @@ from typing import Any
 from pyarrow import parquet
 
 from call_traces.programs import Program, chosen
-from common.command import ROOT, CommandFailed, executable, keep, note
+from common.command import CommandFailed, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.call-traces/1"
 SOURCE = ("hp-c2247a", "ext4")
@@ -84,11 +81,10 @@ def blocks_of(op: str, lba_sectors: int, len_sectors: int) -> list[tuple[str, in
     return [(op, block) for block in range(lba_sectors // BLOCK_SECTORS, end)]
 
 
-def call(folder: Path, name: str, subcommand: list[str], options: list[str], command: list[str]) -> Run:
+def started(folder: Path, name: str, subcommand: list[str], options: list[str], command: list[str]) -> Run:
     """Run a guest, and read what it leaves."""
     output = folder / name
-    words = [str(executable()), *subcommand, "--clock", "exact", "--cpu", "zero", "--capacity", CAPACITY]
-    words += ["--start-time", START, "--output", str(output), *options, *command]
+    words = [str(executable()), *subcommand, "--output", str(output), *options, *command]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode != 0:
         raise CommandFailed(f"{' '.join(words)} ended with status {done.returncode}:\n{done.stderr}{done.stdout}")
@@ -96,6 +92,12 @@ def call(folder: Path, name: str, subcommand: list[str], options: list[str], com
     table = parquet.read_table(output / result["reps"][0]["log_file"])
     present = [column for column in HOSTS_COLUMNS if column in table.column_names]
     return Run(result, table.drop_columns(present).to_pylist())
+
+
+def call(folder: Path, name: str, subcommand: list[str], options: list[str], command: list[str]) -> Run:
+    """Run a guest on the exact clock."""
+    fixed = ["--clock", "exact", "--cpu", "zero", "--capacity", CAPACITY, "--start-time", START]
+    return started(folder, name, subcommand, [*fixed, *options], command)
 
 
 def where(device: str, file_system: str) -> list[str]:
@@ -197,12 +199,6 @@ def mean_error(rows: list[dict[str, Any]], field: str) -> float:
     return round(sum(abs(row[field]) for row in rows) / len(rows), 2) if rows else 0.0
 
 
-def commit() -> str:
-    """The commit that is measured."""
-    words = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def main() -> None:
     """Measure all programs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -229,12 +225,7 @@ def main() -> None:
                 on_others += across(program, source, folder, trace)
     result = {
         "schema": SCHEMA,
-        "commit": commit(),
-        "date": datetime.date.today().isoformat(),
-        "host": f"{platform.machine()}, {os.cpu_count()} processors",
-        "load": round(os.getloadavg()[0], 1),
         "repetitions": "1; runs on this clock repeat to the nanosecond",
-        "command": "make call-traces",
         "clock": "exact, --cpu zero",
         "source": {"device": SOURCE[0], "file_system": SOURCE[1], "capacity": CAPACITY},
         "left_out": left_out,

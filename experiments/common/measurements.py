@@ -67,6 +67,24 @@ def call_traces(result: Result) -> Iterator[Figure]:
     )
 
 
+def call_traces_default_clock(result: Result) -> Iterator[Figure]:
+    """Recording and replay on the default clock."""
+    for row in result["recording"]:
+        off, spread = row["median_difference_percent"], row["spread_of_plain_percent"]
+        what = f"{row['title']}, {row['file_system']}: run time with recording (runs without it spread by {spread} %)"
+        yield Figure(what, f"{off:+.2f} %", "at most ±5 %", abs(off) <= 5)
+    for row in result["replay"]:
+        title, medians = f"{row['title']}, {row['file_system']}: replay", row["medians"]
+        for key, what in [("requests_equal_percent", "equal requests"), ("blocks_equal_percent", "equal 4 KiB blocks")]:
+            equal, again = medians[f"replay_{key}"], medians[f"chance_{key}"]
+            yield Figure(
+                f"{title}, {what} (a second run of the program: {again} %)", f"{equal:.1f} %", "98 %", equal >= 98
+            )
+        off, again = medians["replay_run_time_off_percent"], medians["chance_run_time_off_percent"]
+        what = f"{title}, run time (a second run: {again:+.1f} %)"
+        yield Figure(what, f"{off:+.1f} %", "at most ±2 %", abs(off) <= 2)
+
+
 def host_kernel(result: Result) -> Iterator[Figure]:
     """The guest's file system beside the host's."""
     for row in result["rows"]:
@@ -91,6 +109,18 @@ def simulation(result: Result) -> Iterator[Figure]:
     )
     for claim, holds in result["holds"].items():
         yield Figure(claim, "yes" if holds else "no", "yes", holds)
+
+
+def simulation_on_ext4(result: Result) -> Iterator[Figure]:
+    """The same on a file system on which no user waits for the disk: the paper has no figures of one."""
+    for name, curve in [("disk alone", "plain"), ("with NVRAM", "nonvolatile")]:
+        points = [point for point in result["figure_3"][curve] if point["speed"] in (1, 3, 6, 12)]
+        speeds, rates = (", ".join(f"{point[key]:.3g}" for point in points) for key in ("speed", "mb_per_s"))
+        yield Figure(f"{name}, MB/s at speeds {speeds}", rates)
+    yield Figure(
+        "largest deviation of a draw, one replay each",
+        f"{max((value for row in result['table_1'] for value in row['percent']), key=abs):+.1f} %",
+    )
 
 
 def synchronous(result: Result) -> Iterator[Figure]:
@@ -436,9 +466,11 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("devices-check", "Built-in devices beside what was published of them", devices_check),
     ("matrix", "Five devices, two file systems, three programs", matrix),
     ("call-traces", "System-call traces", call_traces),
+    ("call-traces-default-clock", "System-call traces on the default clock", call_traces_default_clock),
     ("host-kernel", "The guest's ext4 beside this host's", host_kernel),
     ("large-replay", "A large trace of system calls", large_replay),
     ("simulation-1994", "The study of 1994: NVRAM and faster processors", simulation),
+    ("simulation-1994-ext4", "The study of 1994 on ext4", simulation_on_ext4),
     ("spe-synchronous", "What if the disk were faster: synchronous reads", synchronous),
     ("spe-figure-3-5", "What if: a file is read (SPE, figures 3 and 5)", figure_3_5),
     ("spe-figure-4-7", "What if: a virtual machine boots (SPE, figures 4 and 7)", figure_4_7),

@@ -237,6 +237,37 @@ def call_traces_across() -> Iterator[Row]:
         yield [titles[program], *(f"{errors[place] + 0:.2f}" if place in errors else "" for place in places)]
 
 
+def recording_default_clock() -> Iterator[Row]:
+    """What recording costs on the default clock."""
+    yield ["program", "file system", "pairs", "run time without", "with recording, median of differences"] + [
+        "spread of runs without"
+    ]
+    for row in result("call-traces-default-clock")["recording"]:
+        plain = sorted(row["plain_s"])
+        yield [row["title"], row["file_system"], str(len(plain)), f"{plain[len(plain) // 2]:.3f} s"] + [
+            f"{row['median_difference_percent']:+.1f} %",
+            f"{row['spread_of_plain_percent']:.1f} %",
+        ]
+
+
+def replays_default_clock() -> Iterator[Row]:
+    """Replays on the default clock, beside a second run of the program."""
+    yield ["program", "file system", "equal requests", "equal 4 KiB blocks", "run time"] + [
+        "a second run: equal requests",
+        "equal blocks",
+        "run time",
+    ]
+    for row in result("call-traces-default-clock")["replay"]:
+        cells = [row["title"], row["file_system"]]
+        for part in ("replay", "chance"):
+            requests, blocks, time = (
+                row["medians"][f"{part}_{key}"]
+                for key in ("requests_equal_percent", "blocks_equal_percent", "run_time_off_percent")
+            )
+            cells += [f"{requests:.1f} %", f"{blocks:.1f} %", f"{time:+.1f} %"]
+        yield cells
+
+
 def host_kernel() -> Iterator[Row]:
     """Blocks that ext4 writes in a guest and on the host."""
     yield ["program", "guest and host", "host, twice"]
@@ -252,6 +283,25 @@ def figure_3_of_1994() -> Iterator[Row]:
     yield ["disk alone", *(f"{point['mb_per_s']:.3f}" for point in curves["plain"])]
     yield ["its utilisation", *(f"{point['utilisation']:.2f}" for point in curves["plain"])]
     yield ["with 256 KiB", *(f"{point['mb_per_s']:.3f}" for point in curves["nonvolatile"])]
+
+
+def table_1_of_1994(key: str) -> Iterator[Row]:
+    """Deviations of draws from the trace, beside the paper's."""
+    rows = result("simulation-1994")[key]
+    yield ["speed", *(str(speed) for speed in range(1, 1 + len(rows[0]["percent"]))), "mean"]
+    for number, row in enumerate(rows, 1):
+        yield [f"draw {number}", *(f"{value:+.1f}" for value in [*row["percent"], row["mean"]])]
+    for number, row in enumerate(rows, 1):
+        paper = row["paper_percent"]
+        yield [f"1994, draw {number}", *(f"{value:+.1f}" for value in [*paper, sum(paper) / len(paper)])]
+
+
+def chance_of_1994() -> Iterator[Row]:
+    """How much throughput varies when speeds are next to each other."""
+    chance = result("simulation-1994")["chance_percent"]
+    yield ["speed", *(str(speed) for speed in range(1, 1 + len(chance["trace"])))]
+    for name, row in [("trace", chance["trace"]), *((f"draw {at}", row) for at, row in enumerate(chance["draws"], 1))]:
+        yield [name, *(f"{value:.1f}" for value in row)]
 
 
 def guest_soak() -> Iterator[Row]:
@@ -358,7 +408,12 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "david-table2": david_table2,
     "call-traces-same": call_traces_same,
     "call-traces-across": call_traces_across,
+    "call-traces-recording-cost": recording_default_clock,
+    "call-traces-default-clock": replays_default_clock,
     "host-kernel": host_kernel,
+    "simulation-1994-chance": chance_of_1994,
+    "simulation-1994-table-1": lambda: table_1_of_1994("table_1"),
+    "simulation-1994-table-1-means": lambda: table_1_of_1994("table_1_of_means"),
     "simulation-1994-figure-3": figure_3_of_1994,
     "fault-injector": fault_injector,
     "guest-soak": guest_soak,
