@@ -161,6 +161,9 @@ def dask(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Four workers of Dask, of which one is killed."""
     import dask  # noqa: PLC0415
 
+    # Its defaults must be there: else they go with the settings.
+    import distributed  # noqa: F401, PLC0415
+
     with dask.config.set(settings):
         return {"settings": settings, **on_dask(folder)}
 
