@@ -1,5 +1,6 @@
 //! How each call is made again: the one place that knows their arguments.
 
+use super::order::POLLS;
 use super::plan::{Action, Argument, Expected, HERE, on_device};
 use super::record::CallRecord;
 use super::resolve::Resolved;
@@ -139,20 +140,6 @@ pub(super) fn sleeps(record: &CallRecord) -> bool {
     match record.call.name() {
         "nanosleep" | "clock_nanosleep" => true,
         name => POLLS.contains(&name) && record.result == Some(0),
-    }
-}
-
-/// Calls that wait for descriptors to be ready, or for a time.
-const POLLS: [&str; 7] = ["epoll_pwait", "epoll_pwait2", "epoll_wait", "poll", "ppoll", "pselect6", "select"];
-/// `EINTR`.
-const INTERRUPTED: i64 = -4;
-
-/// Whether a call that touches nothing waited until a signal came.
-pub(super) fn waits_for_signal(record: &CallRecord) -> bool {
-    match record.call.name() {
-        "pause" | "rt_sigsuspend" => true,
-        "rt_sigtimedwait" => record.result.is_some_and(|result| result > 0 || result == INTERRUPTED),
-        name => POLLS.contains(&name) && record.result == Some(INTERRUPTED),
     }
 }
 

@@ -66,6 +66,21 @@ pub(super) fn ran_out(record: &CallRecord) -> bool {
         && record.result == Some(TIMED_OUT)
 }
 
+/// Calls that wait for descriptors to be ready, or for a time.
+pub(super) const POLLS: [&str; 7] =
+    ["epoll_pwait", "epoll_pwait2", "epoll_wait", "poll", "ppoll", "pselect6", "select"];
+/// `EINTR`.
+const INTERRUPTED: i64 = -4;
+
+/// Whether a call that touches nothing waited until a signal came.
+pub(super) fn waits_for_signal(record: &CallRecord) -> bool {
+    match record.call.name() {
+        "pause" | "rt_sigsuspend" => true,
+        "rt_sigtimedwait" => record.result.is_some_and(|result| result > 0 || result == INTERRUPTED),
+        name => POLLS.contains(&name) && record.result == Some(INTERRUPTED),
+    }
+}
+
 /// `ETIMEDOUT`.
 const TIMED_OUT: i64 = -110;
 /// Calls that send signals.

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 
-use super::super::actions::waits_for_signal;
-use super::super::order::Point;
+use super::super::order::{Point, waits_for_signal};
 use super::super::record::CallRecord;
 use super::{Action, Planner};
 
