@@ -25,6 +25,8 @@ use crate::scope::CommandScope;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// After so long a frozen command goes on for a moment, whatever it owes: a slow request must not stop it for long.
 const FROZEN_MAX: Nanos = Nanos::from_millis(500);
+/// How long that moment is at least: with a shorter one the command would get no further.
+const GOES_ON: Nanos = Nanos::from_millis(20);
 /// What the least quantum leaves for the supervisor's own work.
 const PAUSE_MIN: Duration = Duration::from_micros(5);
 
@@ -110,6 +112,7 @@ impl Watch {
             events,
             timer,
             frozen_at: Nanos::ZERO,
+            goes_on_until: Nanos::ZERO,
             cut_freezes: 0,
             could_freeze: false,
             cpu: Duration::ZERO,
@@ -174,6 +177,8 @@ struct Supervisor {
     timer: OwnedFd,
     may_freeze: bool,
     frozen_at: Nanos,
+    /// Until then the command is not frozen again, after a freeze that was cut short.
+    goes_on_until: Nanos,
     cut_freezes: u64,
     could_freeze: bool,
     cpu: Duration,
@@ -214,7 +219,11 @@ impl Supervisor {
         let mut wish = self.tracker.wish(now);
         if self.tracker.is_frozen() && now.saturating_sub(self.frozen_at) >= FROZEN_MAX {
             self.cut_freezes += 1;
+            self.goes_on_until = now + GOES_ON;
             wish = Wish::Thaw;
+        }
+        if matches!(wish, Wish::Freeze) && now < self.goes_on_until {
+            wish = Wish::Nothing(Some(self.goes_on_until));
         }
         match wish {
             Wish::Freeze => {
