@@ -401,7 +401,7 @@ def clusters(result: Result) -> Iterator[Figure]:
     yield Figure(what, f"{share * 100:.1f} %", "90 %", share >= 0.9)
     if "dask as shipped" in result["sweeps"]:
         shipped = result["sweeps"]["dask as shipped"]
-        what = "the same, of which Dask as shipped takes a part to watch its processes"
+        what = "the same with the defaults of Dask, which watches its processes all the time"
         yield Figure(what, f"{shipped['share_of_cells'] * 100:.1f} %", "", None)
         what = "start of a worker of Dask, a constant, which the shares have once: in the place of the killed one"
         yield Figure(what, f"{shipped['start_of_a_worker_cpu_s']:.2f} s of CPU time", "", None)
