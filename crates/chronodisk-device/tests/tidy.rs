@@ -1,5 +1,6 @@
-//! What a compiler does not check about the sources: their size, the direction of dependencies, that some crates hold no
-//! clock and no socket (`sim`, `device`, `trace`, `store`, `squash`), and that the tests which a document names exist.
+//! What a compiler does not check about the sources: their size, the direction of dependencies, that some crates hold
+//! no clock and no socket (`sim`, `device`, `trace`, `store`, `squash`), and that the tests which a document names
+//! exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
