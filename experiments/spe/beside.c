@@ -2,13 +2,17 @@
 // between the threads but the processor.
 //
 //   beside                                        prints how many pieces of work this processor does in a second
-//   beside READS PIECES_PER_READ PIECES_BESIDE    reads blocks of $CHRONODISK_DEVICE at random places
+//   beside READS PIECES_PER_READ PIECES_BESIDE [apart]    reads blocks of $CHRONODISK_DEVICE at random places
+//
+// With `apart`, each thread stays on a processor of its own. Some kernels put both on one, and let the other one sleep.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,6 +47,13 @@ static int fail(const char *what) {
     return 1;
 }
 
+static int stay_on(pthread_t thread, int processor) {
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(processor, &only);
+    return pthread_setaffinity_np(thread, sizeof only, &only);
+}
+
 int main(int count, char **arguments) {
     if (count == 1) {
         enum { PIECES = 20000 };
@@ -52,8 +63,10 @@ int main(int count, char **arguments) {
         printf("%f\n", PIECES / (seconds() - began));
         return 0;
     }
-    if (count != 4 || !getenv("CHRONODISK_DEVICE")) {
-        fprintf(stderr, "usage: CHRONODISK_DEVICE=FILE %s [READS PIECES_PER_READ PIECES_BESIDE]\n", arguments[0]);
+    int apart = count == 5 && !strcmp(arguments[4], "apart");
+    if ((count != 4 && !apart) || !getenv("CHRONODISK_DEVICE")) {
+        fprintf(stderr, "usage: CHRONODISK_DEVICE=FILE %s [READS PIECES_PER_READ PIECES_BESIDE [apart]]\n",
+                arguments[0]);
         return 2;
     }
     long reads = atol(arguments[1]), pieces_per_read = atol(arguments[2]), pieces_beside = atol(arguments[3]);
@@ -66,6 +79,8 @@ int main(int count, char **arguments) {
     pthread_t other;
     if (pthread_create(&other, NULL, compute_beside, &pieces_beside))
         return fail("pthread_create");
+    if (apart && (stay_on(pthread_self(), 0) || stay_on(other, 1)))
+        return fail("pthread_setaffinity_np");
     uint32_t number = 1;
     for (long read = 0; read < reads; read++) {
         compute(pieces_per_read);

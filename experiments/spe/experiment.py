@@ -187,18 +187,20 @@ def beside(reps: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         compiled = str(Path(folder) / "beside")
         subprocess.run(["cc", "-O2", "-pthread", "-o", compiled, str(HERE / "beside.c")], check=True)
-        # Python's threads share its lock, too.
-        programs = {
-            "C": ([compiled], pieces_of(compiled)),
-            "Python": ([sys.executable, str(PROGRAMS), "beside"], pieces_per_second()),
+        # Python's threads share its lock, too. A kernel that puts both threads on one processor is kept from that by
+        # `apart`.
+        programs: dict[str, tuple[list[str], list[str], float]] = {
+            "C": ([compiled], [], pieces_of(compiled)),
+            "C, each thread on a processor of its own": ([compiled], ["apart"], pieces_of(compiled)),
+            "Python": ([sys.executable, str(PROGRAMS), "beside"], [], pieces_per_second()),
         }
-        for language, (words, per_second) in programs.items():
+        for language, (words, more, per_second) in programs.items():
             for speed, latency_ms, reads in (("1x", 1, 1500), ("0.1x", 10, 200)):
                 # The reader ends after 1.1 times its requests' time, at R = 2 after 0.6; the other thread computes for
                 # 0.8. So it is sooner on the slow device and later on the fast one. Both need little more than one
                 # processor: who serves the device needs one, too.
                 per_read = round(per_second * latency_ms / 1000 / 10)
-                command = [*words, str(reads), str(per_read), str(round(reads * per_read * 8))]
+                command = [*words, str(reads), str(per_read), str(round(reads * per_read * 8)), *more]
                 for suspend in ("auto", "never"):
                     note(f"a computing thread beside a reader, {language}: {latency_ms} ms, --suspend {suspend}")
                     result = raw("constant-1ms", speed, "2", reps, command, "--suspend", suspend)
