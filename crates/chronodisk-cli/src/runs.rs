@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::failure::Failure;
 use crate::kept::{self, Kept};
-use crate::suggest;
+use crate::{stored, suggest};
 
 /// Name of the link to the newest run.
 pub const LAST: &str = "last";
@@ -34,7 +34,7 @@ pub fn folder() -> Result<PathBuf, Failure> {
 /// The directory of the run that the user named.
 pub fn find(name: &str) -> Result<PathBuf, Failure> {
     let direct = PathBuf::from(name);
-    if direct.is_dir() {
+    if direct.join(stored::RUN).is_file() || name.contains('/') && direct.is_dir() {
         return Ok(direct);
     }
     let folder = folder()?;
@@ -47,6 +47,10 @@ pub fn find(name: &str) -> Result<PathBuf, Failure> {
     let called = |kept: &&Kept| kept.head.as_ref().is_some_and(|head| head.labels.name.as_deref() == Some(name));
     if let Some(newest) = runs.iter().rev().find(called) {
         return Ok(newest.directory.clone());
+    }
+    // Without a result in it, a directory may be called like a run by chance. Whoever reads it tells what it lacks.
+    if direct.is_dir() {
+        return Ok(direct);
     }
     let names: BTreeSet<String> = runs.iter().filter_map(|kept| kept.labels().name).collect();
     let known: Vec<String> = names.into_iter().chain(ids(&folder)).collect();

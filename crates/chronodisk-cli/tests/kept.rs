@@ -135,6 +135,10 @@ fn a_run_is_shown_by_id_name_and_last() {
     std::os::unix::fs::symlink(&newest, state.folder().join("last")).unwrap();
     let (out, _) = state.said(&["show", "a"]);
     assert!(out.contains("name twice\nnote after the fix\n") && out.contains("run time"), "{out}");
+    // Directories that are called like a run, and have none in them.
+    for name in ["twice", "b"] {
+        fs::create_dir(state.0.path().join(name)).unwrap();
+    }
     for name in ["twice", "last", "b"] {
         assert!(state.said(&["show", name]).0.contains("tags x\n"), "{name}");
     }
@@ -144,6 +148,7 @@ fn a_run_is_shown_by_id_name_and_last() {
     assert!(err.contains("plot.svg"), "{err}");
     assert!(fs::read_to_string(newest.join("plot.svg")).unwrap().starts_with("<svg"));
 
+    assert!(state.refused(&["show", "./b"]).contains("result.json"));
     assert!(state.refused(&["show", "twise"]).contains("did you mean 'twice'?"));
     assert!(state.refused(&["show", "zzz"]).contains("neither a directory nor the id or the name of a run"));
     assert!(state.refused(&["show"]).contains("<RUN>"));

@@ -76,7 +76,7 @@ pub use sweep_fit::{
     FIT_SCHEMA, FittedConstant, PointUse, SetError, StructureErrors, SweepFigures, SweepFit, SweepPoint,
 };
 pub use sweep_plot::plot_sweeps;
-pub use table::{Align, Table, four_digits};
+pub use table::{Align, Table, counted, four_digits};
 pub use tables::{log_columns, records_of_table, table_of_records};
 pub use trace_comparison::{
     Matched, OpComparison, Remainder, TRACE_COMPARISON_SCHEMA, TimeComparison, TraceComparison, compare_traces,

@@ -72,6 +72,12 @@ impl Table {
     }
 }
 
+/// A number of things that have a regular plural: "1 seed", "30 seeds".
+#[must_use]
+pub fn counted(count: u64, singular: &str) -> String {
+    format!("{count} {singular}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A number with four significant digits.
 #[must_use]
 pub fn four_digits(value: f64) -> String {

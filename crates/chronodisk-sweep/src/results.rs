@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chronodisk_report::{Align, Curve, CurvePoint, FigureEstimate, Table, four_digits};
+use chronodisk_report::{Align, Curve, CurvePoint, FigureEstimate, Table, counted, four_digits};
 use chronodisk_trace::bootstrap::{Bootstrap, caveats};
 use serde::{Deserialize, Serialize};
 
@@ -133,7 +133,7 @@ impl Results {
             table.row(row);
         }
         let mut text = table.render();
-        text.push_str(&format!("N = {} seeds, B = {} draws\n", self.seeds, self.draws));
+        text.push_str(&format!("N = {}, B = {}\n", counted(self.seeds, "seed"), counted(self.draws.into(), "draw")));
         for warning in &self.warnings {
             text.push_str(&format!("warning: {warning}\n"));
         }

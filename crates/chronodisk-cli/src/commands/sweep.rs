@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use chronodisk_report::{AtomicFile, plot_curves};
+use chronodisk_report::{AtomicFile, counted, plot_curves};
 use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, SweepError, Value, option_words};
 use clap::Args;
 use clap::error::ErrorKind;
@@ -148,14 +148,14 @@ fn do_cells(arguments: &Arguments, plan: &Plan, stop: &AtomicBool) -> Outcome {
     }
     let Some(done) = found.iter().cloned().collect::<Option<Vec<Done>>>() else {
         let complete = found.iter().flatten().count();
-        output::note(format_args!("interrupted after {complete} of {total} cells; the same command goes on"));
+        output::note(format_args!("interrupted after {complete} of {}; the same command goes on", cells(total)));
         return Ok(status::INTERRUPTED);
     };
     let results = plan.write_results(&done).map_err(|error| Failure::from(error).help(GOES_ON))?;
     output::data(&if arguments.json { results.to_json() } else { results.render() })?;
-    output::note(format_args!("{total} cells, {there} of them from earlier: {}", arguments.output.display()));
+    output::note(format_args!("{}, {there} of them from earlier: {}", cells(total), arguments.output.display()));
     if results.failed > 0 {
-        output::note(format_args!("{} of {total} cells failed; the same command runs them again", results.failed));
+        output::note(format_args!("{} of {} failed; the same command runs them again", results.failed, cells(total)));
     }
     let made_by = format!("chronodisk {}", version::long());
     let report = plan.write_report(&results, &done, &arguments.plot, &made_by)?;
@@ -170,18 +170,22 @@ fn do_cells(arguments: &Arguments, plan: &Plan, stop: &AtomicBool) -> Outcome {
     Ok(status::FINE)
 }
 
+fn cells(count: usize) -> String {
+    counted(count as u64, "cell")
+}
+
 /// Tells what became of a part.
 fn end_part(arguments: &Arguments, found: &[Option<Done>], total: usize, there: u64) -> Outcome {
     let done: Vec<&Done> = found.iter().flatten().collect();
     if done.len() < total {
-        output::note(format_args!("interrupted after {} of {total} cells; the same command goes on", done.len()));
+        output::note(format_args!("interrupted after {} of {}; the same command goes on", done.len(), cells(total)));
         return Ok(status::INTERRUPTED);
     }
     let directory = arguments.output.display();
-    output::note(format_args!("this part is done: {total} cells, {there} of them from earlier: {directory}"));
+    output::note(format_args!("this part is done: {}, {there} of them from earlier: {directory}", cells(total)));
     let failed = done.iter().filter(|done| done.status != 0).count();
     if failed > 0 {
-        output::note(format_args!("{failed} of {total} cells failed; the same command runs them again"));
+        output::note(format_args!("{failed} of {} failed; the same command runs them again", cells(total)));
         return Ok(status::CHECK_FAILED);
     }
     Ok(status::FINE)

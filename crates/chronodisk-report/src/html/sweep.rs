@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{escaped, open_page, page, text};
-use crate::{Curve, FigureEstimate, four_digits};
+use crate::{Curve, FigureEstimate, counted, four_digits};
 
 const SCRIPT: &str = include_str!("../../assets/sweep.js");
 
@@ -149,7 +149,12 @@ pub fn render_sweep_report(report: &SweepReport) -> String {
     let effects = effect_bars(report);
     let mut body = String::new();
     let cells: usize = report.combinations.iter().map(|combination| combination.cells.len()).sum();
-    let what = format!("{} cells: {} combinations, {} seeds each", cells, report.combinations.len(), report.seeds);
+    let what = format!(
+        "{}: {}, {} each",
+        counted(cells as u64, "cell"),
+        counted(report.combinations.len() as u64, "combination"),
+        counted(report.seeds, "seed")
+    );
     open_page(&mut body, &report.title, &what, &report.made_by);
     let failed: usize = report.combinations.iter().map(|combination| combination.failures.len()).sum();
     if failed > 0 {
@@ -296,10 +301,11 @@ fn combination_table(body: &mut String, report: &SweepReport) {
     body.push_str("</tbody></table></div>\n");
     cut(body, report.combinations.len(), "sweep.json");
     body.push_str(&format!(
-        "<p class=\"dim\">Means over the seeds. Intervals are bootstrap intervals over the seeds: N = {} seeds, B = {} \
-         draws. They say how much the random parts of workload and device matter, not how well the model fits a \
+        "<p class=\"dim\">Means over the seeds. Intervals are bootstrap intervals over the seeds: N = {}, B = {}. They \
+         say how much the random parts of workload and device matter, not how well the model fits a \
          drive.</p>\n",
-        report.seeds, report.draws
+        counted(report.seeds, "seed"),
+        counted(report.draws.into(), "draw")
     ));
 }
 
