@@ -324,13 +324,25 @@ void accounts_forget(struct accounts *a, uint64_t nanos)
 /* Least time that passes at a grant whose interrupt is due, so that a replayer that asks for the rest gets on. */
 #define GRANT_NANOS_MIN 1000ull
 
+/* CPU time of the replayer, which counts by the processor's speed like all. */
+static void note_replayer(struct accounts *a, uint64_t cpu)
+{
+	a->replayer_nanos += (uint64_t)((unsigned __int128)cpu * 1000000u / a->page->cpu_speed_millionths);
+}
+
+/* The system call that the kernel does now is one to the clock, and of no program. */
+void accounts_note_replayers_call(struct accounts *a)
+{
+	a->is_replayers_call = a->page->computing == CHRONODISK_COMPUTING_MEASURED;
+}
+
 /* CPU time of a program that is not there, but no further than the next interrupt. The replayer's own is part of it.
  * Returns what is left. */
 uint64_t accounts_grant(struct accounts *a, uint64_t nanos, uint64_t now, uint64_t target)
 {
 	if (a->page->computing == CHRONODISK_COMPUTING_MEASURED) {
 		if (a->granted_until_user_nanos)
-			a->replayer_nanos += less(a->user_cpu_nanos, a->granted_until_user_nanos);
+			note_replayer(a, less(a->user_cpu_nanos, a->granted_until_user_nanos));
 		a->granted_until_user_nanos = a->user_cpu_nanos;
 		uint64_t own = smaller(a->replayer_nanos, nanos);
 		a->replayer_nanos -= own;
@@ -521,7 +533,12 @@ void accounts_begin_work(struct accounts *a, struct cpu_reading now, enum chrono
 	uint64_t kernel = kernel_in_all(a, now);
 	uint64_t cpu = less(kernel, a->work_since_cpu);
 	struct division parts = division_of(a, cpu);
-	a->charged_work_nanos += charge_for_work(a, cpu);
+	uint64_t charge = charge_for_work(a, cpu);
+	a->charged_work_nanos += charge;
+	/* If the kernel turned to another program, what it did was not for the call alone. */
+	if (a->is_replayers_call && a->work == CHRONODISK_WORK_CALL)
+		note_replayer(a, charge);
+	a->is_replayers_call = 0;
 	a->page->kernel_in_full_nanos += a->booted ? parts.in_full : 0;
 	note_spare(a, parts.within);
 	a->page->kernel_work_nanos = kernel;

@@ -56,10 +56,12 @@ struct accounts {
 	uint64_t charged_nanos;
 	uint64_t uncharged_at_stop_nanos;
 	uint64_t yields;
-	/* CPU time of programs that a replayer stands for, and its own, which is part of that. */
+	/* CPU time of programs that a replayer stands for, and its own and that of its calls of the clock, which are
+	 * part of that. */
 	uint64_t granted_nanos;
 	uint64_t granted_until_user_nanos;
 	uint64_t replayer_nanos;
+	int is_replayers_call; /* this piece of work */
 	uint64_t still_at_nanos; /* V at the last system call, and */
 	unsigned still_calls;    /* how many there were at that instant */
 
@@ -163,6 +165,7 @@ void accounts_go_on(struct accounts *a, uint64_t base);
 void accounts_jump(struct accounts *a, uint64_t nanos);
 void accounts_forget(struct accounts *a, uint64_t nanos);
 uint64_t accounts_grant(struct accounts *a, uint64_t nanos, uint64_t now, uint64_t target);
+void accounts_note_replayers_call(struct accounts *a);
 uint64_t accounts_uncharged(const struct accounts *a, uint64_t base);
 
 /* Alarms. */

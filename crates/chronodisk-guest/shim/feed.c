@@ -53,6 +53,7 @@ void answer_feed_call(pid_t pid, const struct user_regs_struct *registers)
 	switch (registers->rsi) {
 	case FEED_PART:
 		give_part(pid, address, registers->rdx, registers->r8);
+		account_for_part_of_feed();
 		break;
 	case FEED_CHARGE: {
 		forget_host_work_since(since);

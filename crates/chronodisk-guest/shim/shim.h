@@ -94,6 +94,7 @@ void account_for_stop(pid_t pid, uint64_t overhead_nanos, enum chronodisk_work w
 void account_for_call(const struct user_regs_struct *registers);
 void account_for_yield(void);
 uint64_t charge_program(uint64_t nanos);
+void account_for_part_of_feed(void);
 void account_for_host_call(uint64_t since_host);
 void begin_handler(void);
 void end_handler(void);

@@ -416,7 +416,16 @@ uint64_t charge_program(uint64_t nanos)
 {
 	if (stopped || time_is_the_hosts())
 		return 0;
-	return accounts_grant(&accounts, nanos, virtual_nanos(), next_interrupt());
+	uint64_t left = accounts_grant(&accounts, nanos, virtual_nanos(), next_interrupt());
+	/* With something left an interrupt is due, whose work is none of the replayer's. */
+	if (!left)
+		accounts_note_replayers_call(&accounts);
+	return left;
+}
+
+void account_for_part_of_feed(void)
+{
+	accounts_note_replayers_call(&accounts);
 }
 
 void account_for_probe(void)

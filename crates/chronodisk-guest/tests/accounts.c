@@ -304,6 +304,44 @@ static void what_a_recorder_does_uses_up_no_bound(void)
 	EXPECT(charged[1], 800);
 }
 
+/* A call of the clock by a replayer: 2,000 ns of the kernel's CPU time, which count 200, and 500 of its own. */
+static void call_of_the_clock(uint64_t *kernel, uint64_t *user)
+{
+	run(*kernel, *user, *user + 500 + TRAP_NANOS, CHRONODISK_WORK_OTHER);
+	accounts_begin_work(&accounts, reading(*kernel, 0), CHRONODISK_WORK_CALL);
+	*user += 500 + TRAP_NANOS;
+}
+
+static void what_a_replayer_takes_is_part_of_what_it_is_granted(void)
+{
+	for (uint64_t speed = 1; speed <= 2; speed++) {
+		begin();
+		SET(cpu_speed_millionths, speed * 1000000);
+		uint64_t kernel = 10000, user = 0;
+		call_of_the_clock(&kernel, &user);
+		EXPECT(accounts_grant(&accounts, 5000, 0, 1000000), 0);
+		EXPECT(accounts.granted_nanos, 5000);
+		accounts_note_replayers_call(&accounts);
+		kernel += 2000;
+		call_of_the_clock(&kernel, &user);
+		/* The kernel's 200 and the 500 from the call to the next one. */
+		EXPECT(accounts_grant(&accounts, 5000, 0, 1000000), 0);
+		EXPECT(accounts.granted_nanos, 10000 - 700 / speed);
+		/* A call of the program's is none of the clock's. */
+		kernel += 2000;
+		call_of_the_clock(&kernel, &user);
+		EXPECT(accounts_grant(&accounts, 5000, 0, 1000000), 0);
+		EXPECT(accounts.granted_nanos, 15000 - 1200 / speed);
+		/* Nor is it the clock's alone if another program goes on after it. */
+		accounts_note_replayers_call(&accounts);
+		accounts_note_switch(&accounts, ANOTHER, 1);
+		kernel += 2000;
+		call_of_the_clock(&kernel, &user);
+		EXPECT(accounts_grant(&accounts, 5000, 0, 1000000), 0);
+		EXPECT(accounts.granted_nanos, 20000 - 1700 / speed);
+	}
+}
+
 static void handlers_are_the_kernels_own_work(void)
 {
 	begin();
@@ -526,6 +564,7 @@ int main(void)
 	another_program_makes_a_call_a_switch();
 	what_the_host_takes_of_the_kernel_is_bounded();
 	what_a_recorder_does_uses_up_no_bound();
+	what_a_replayer_takes_is_part_of_what_it_is_granted();
 	handlers_are_the_kernels_own_work();
 	time_never_steps_back();
 	whoever_waits_for_free_time_sees_it_pass();
