@@ -14,9 +14,10 @@ use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{CallError, CallRecord, CallTrace, Header, StartState, Validator};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 use serde::{Deserialize, Serialize};
 
 use crate::ReportError;
@@ -67,9 +68,16 @@ pub fn write_calls(path: &Path, trace: &CallTrace) -> Result<(), ReportError> {
         .map_err(|error| ReportError::Json { path: path.to_owned(), message: error.to_string() })?;
     let file = AtomicFile::create(path)?;
     let schema = Arc::new(schema());
-    let properties = WriterProperties::builder()
+    let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
+    // No two times are equal, so a dictionary of them is as long as the column: their differences are short.
+    for column in ["entry_ns", "exit_ns"].map(ColumnPath::from) {
+        properties = properties
+            .set_column_dictionary_enabled(column.clone(), false)
+            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
+    }
+    let properties = properties
         .set_key_value_metadata(Some(vec![
             KeyValue::new(SCHEMA_KEY.to_owned(), CALLS_SCHEMA.to_owned()),
             KeyValue::new(HEADER_KEY.to_owned(), header),

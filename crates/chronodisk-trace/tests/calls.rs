@@ -95,16 +95,21 @@ fn folding_charges_calls_off_the_device_to_the_next_one() {
     };
     let records = vec![
         cpu(record(1, "getpid", 0, &[], "", 1)),
+        cpu(record(1, "open", 5, &[0], "/etc/no-such", -2)),
         cpu(record(1, "stat", 10, &[], "/etc/passwd", 0)),
         cpu(record(1, "stat", 20, &[], "/mnt/file", 0)),
         record(1, "getpid", 30, &[], "", 1),
         cpu(record(1, "stat", 40, &[], "/mnt/file", 0)),
+        cpu(record(1, "open", 41, &[0], "/mnt/no-such", -2)),
+        cpu(record(1, "open", 42, &[0], "/etc/passwd", 3)),
         cpu(record(1, "exit_group", 50, &[0], "", 0)),
     ];
     let folded = fold(&CallTrace { header: header(), records }).records;
     let got: Vec<_> =
         folded.iter().map(|kept| (kept.call.name(), kept.user_cpu.map(Nanos::as_nanos), kept.folded)).collect();
-    assert_eq!(got, [("stat", Some(36), 2), ("stat", None, 1), ("exit_group", Some(10), 0)]);
+    let on_device = [("stat", Some(49), 3), ("stat", None, 1), ("open", Some(10), 0)];
+    // What makes a descriptor stays, wherever the file is.
+    assert_eq!(got, [&on_device[..], &[("open", Some(10), 0), ("exit_group", Some(10), 0)]].concat());
     // A charge that is not known leaves a gap, which spans the folded call.
     let think: Vec<Think> = think_times(&folded).collect();
     assert_eq!(think[1], Think::Gap(Nanos::from_nanos(19)));

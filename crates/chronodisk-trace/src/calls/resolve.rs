@@ -137,7 +137,12 @@ impl Resolver {
         let mut resolved = Resolved {
             // A program that asks in vain whether the kernel has such a call goes on without.
             unsupported: known.effect == Effect::Unsupported && record.result.is_none_or(|result| result >= 0),
-            essential: known.effect != Effect::Nothing,
+            // An open that fails makes no descriptor. A wait that fails has waited all the same.
+            essential: match known.effect {
+                Effect::Nothing => false,
+                Effect::Open(_) => record.result.is_none_or(|result| result >= 0),
+                _ => true,
+            },
             ..Resolved::default()
         };
         // The contents of a symbolic link begin at the directory of the link.
