@@ -338,8 +338,12 @@ static long trace(int request, pid_t pid, void *address, void *data)
 		return real_ptrace(request, pid, address, data);
 	case PTRACE_GETREGS: {
 		long result = host_ptrace(request, pid, address, data);
-		if (result == 0 && stopped_at_call_pid == pid)
+		/* Once for each stop. The kernel also reads the registers when it turns to another thread of the same
+		 * address space, whose last call is in them then. */
+		if (result == 0 && stopped_at_call_pid == pid) {
+			stopped_at_call_pid = 0;
 			note_reader(pid, data);
+		}
 		return result;
 	}
 	case 21: /* PTRACE_OLDSETOPTIONS */

@@ -57,6 +57,27 @@ fn what_is_recorded_here_is_replayed_in_a_guest() {
     assert!(result["reps"][0]["summary"]["requests"].as_u64() > Some(0), "sync reaches the device");
 }
 
+/// They take turns on the guest's one processor, and all have threads of one process there.
+#[test]
+fn tasks_that_compute_at_once_take_the_sum_of_their_cpu_times() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let computes = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done) &";
+    let trace = recorded(&chronodisk, &format!("echo >file; {} wait", computes.repeat(4)));
+    let records = read_calls(Path::new(&trace)).unwrap().records;
+    let times = records.iter().flat_map(|record| [record.user_cpu, record.kernel_cpu]).flatten();
+    let cpu_ns: u64 = times.map(chronodisk_sim::Nanos::as_nanos).sum();
+    assert!(cpu_ns > 100_000_000, "{cpu_ns} ns are some of the host's ticks only");
+    // On the default clock the guest's kernel takes time of its own.
+    for (flags, most) in [(&["--clock", "exact"][..], 1.02), (&[][..], 1.2)] {
+        if !flags.is_empty() && exact().is_none() {
+            continue;
+        }
+        let result = replayed(&chronodisk, &trace, flags);
+        let ratio = result["reps"][0]["run_time_ns"].as_u64().unwrap() as f64 / cpu_ns as f64;
+        assert!((0.99..most).contains(&ratio), "{flags:?}: {ratio} times {cpu_ns} ns of CPU time");
+    }
+}
+
 #[test]
 fn drawn_workloads_have_statistics_with_intervals() {
     let Some(chronodisk) = Chronodisk::new() else { return };
