@@ -134,7 +134,8 @@ def synchronous(result: Result) -> Iterator[Figure]:
 def figure_3_5(result: Result) -> Iterator[Figure]:
     """Reads of a file."""
     for row in result["rows"]:
-        yield within(f"read of {row['file_mb']} MB, prediction", row["error"], 0.05)
+        bound = 0.005 if max(row["load"]) < 3 else 0.05
+        yield within(f"read of {row['file_mb']} MB, prediction", row["error"], bound)
         yield Figure("the same, variation", percent(row["variation"]), "1 %", row["variation"] <= 0.01)
 
 

@@ -285,23 +285,15 @@ def figure_3_of_1994() -> Iterator[Row]:
     yield ["with 256 KiB", *(f"{point['mb_per_s']:.3f}" for point in curves["nonvolatile"])]
 
 
-def table_1_of_1994(key: str) -> Iterator[Row]:
+def table_1_of_1994() -> Iterator[Row]:
     """Deviations of draws from the trace, beside the paper's."""
-    rows = result("simulation-1994")[key]
+    rows = result("simulation-1994")["table_1"]
     yield ["speed", *(str(speed) for speed in range(1, 1 + len(rows[0]["percent"]))), "mean"]
     for number, row in enumerate(rows, 1):
         yield [f"draw {number}", *(f"{value:+.1f}" for value in [*row["percent"], row["mean"]])]
     for number, row in enumerate(rows, 1):
         paper = row["paper_percent"]
         yield [f"1994, draw {number}", *(f"{value:+.1f}" for value in [*paper, sum(paper) / len(paper)])]
-
-
-def chance_of_1994() -> Iterator[Row]:
-    """How much throughput varies when speeds are next to each other."""
-    chance = result("simulation-1994")["chance_percent"]
-    yield ["speed", *(str(speed) for speed in range(1, 1 + len(chance["trace"])))]
-    for name, row in [("trace", chance["trace"]), *((f"draw {at}", row) for at, row in enumerate(chance["draws"], 1))]:
-        yield [name, *(f"{value:.1f}" for value in row)]
 
 
 def guest_soak() -> Iterator[Row]:
@@ -411,9 +403,7 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "call-traces-recording-cost": recording_default_clock,
     "call-traces-default-clock": replays_default_clock,
     "host-kernel": host_kernel,
-    "simulation-1994-chance": chance_of_1994,
-    "simulation-1994-table-1": lambda: table_1_of_1994("table_1"),
-    "simulation-1994-table-1-means": lambda: table_1_of_1994("table_1_of_means"),
+    "simulation-1994-table-1": table_1_of_1994,
     "simulation-1994-figure-3": figure_3_of_1994,
     "fault-injector": fault_injector,
     "guest-soak": guest_soak,

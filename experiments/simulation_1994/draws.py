@@ -15,8 +15,7 @@ from simulation_1994.experiment import BASE_SPEED, DISK, FILE_SYSTEMS, TRACE
 
 SCHEMA = "chronodisk.experiment.simulation-1994-draws/1"
 DRAWS = 16
-#: Where the throughput depends least on where writes lie between the kernel's write-backs: see `chance_percent` of
-#: `simulation-1994.json`.
+#: Where the disk limits the load.
 SPEED = 6
 
 

@@ -2,6 +2,8 @@
 # user.sh NUMBER ROUNDS SOURCE: a user who edits, compiles, and works with directories and files below /mnt/uNUMBER.
 user=$1 rounds=$2 source=$3
 home=/mnt/u$user
+# Users who begin at the same instant all write first, and then all compile.
+sleep "$(((user - 1) * 6 / 10)).$(((user - 1) * 6 % 10))"
 mkdir -p "$home/src" "$home/doc"
 cd "$home/src" || exit
 for file in 1 2 3 4; do

@@ -1,6 +1,9 @@
 #!/bin/sh
-# users.sh USERS ROUNDS: so many users at once, who develop programs below /mnt.
-here=$(dirname "$0")
+# users.sh USERS ROUNDS: so many users at once, who develop programs below /mnt. users.calls is a recording of it:
+#   chronodisk trace record --mount /mnt --fold -o users.calls -- sh users.sh 20 12
+here=$(cd "$(dirname "$0")" && pwd)
+# With another locale each program looks for dozens of files first.
+export LC_ALL=C
 u=1
 while [ $u -le "$1" ]; do
     sh "$here/user.sh" $u "$2" "$here/program.c" &
