@@ -21,7 +21,7 @@ from common.command import CommandFailed, executable, keep, note
 
 SCHEMA = "chronodisk.experiment.kernel-work/3"
 NAME = "kernel-work"
-LOADS = ["urandom", "copy-1m", "btrfs-zstd", "btrfs-lzo"]
+LOADS = ["urandom", "copy-1m", "btrfs-zstd", "btrfs-zstd-3", "btrfs-lzo"]
 GENERIC = ["btrfs-crc32c", "btrfs-sha256"]
 #: The factor on all of the kernel's CPU time before it counted by kinds.
 FLAT = "0.1"

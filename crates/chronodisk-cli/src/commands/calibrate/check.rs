@@ -39,7 +39,7 @@ struct Program {
 }
 
 /// Names of the programs, and of loads that are the kernel's own work.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "tar",
     "make",
     "postmark",
@@ -52,6 +52,7 @@ pub const NAMES: [&str; 12] = [
     loads::NAMES[3],
     loads::NAMES[4],
     loads::NAMES[5],
+    loads::NAMES[6],
 ];
 
 const PROGRAMS: [Program; 6] = [
