@@ -27,6 +27,9 @@ pub(super) const FIRST: u64 = 1 << 32;
 pub(super) const PART_HEADER_BYTES: usize = 8;
 /// Most waits of one step; more are steps before it.
 const WAITS_MAX: usize = 256;
+/// Less CPU time than this before a call is added to that of the next step, since each charge costs the host as much as
+/// a call does. Calls come earlier by less than this, and nothing adds up.
+const CHARGE_MIN_NANOS: u64 = 2_000;
 
 /// What the words of a step's head hold: kind, whether it signals, number of waits, number of words.
 pub(super) mod head {
@@ -109,10 +112,7 @@ pub(crate) fn write_feed(plan: &Plan, think: ThinkTime) -> io::Result<File> {
     file.seek(SeekFrom::Start(steps_at as u64))?;
     let mut offset = steps_at as u64;
     for task in &plan.tasks {
-        let mut words = Vec::new();
-        for step in &task.steps {
-            encode(step, think, &mut words);
-        }
+        let words = encode_task(&task.steps, think);
         file.write_all(&bytes_of(&words))?;
         let bytes = words.len() as u64 * 8;
         index.extend([offset, bytes, u64::from(task.id) | if task.is_first { FIRST } else { 0 }]);
@@ -129,7 +129,19 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-fn encode(step: &Step, think: ThinkTime, words: &mut Vec<u64>) {
+fn encode_task(steps: &[Step], think: ThinkTime) -> Vec<u64> {
+    let (mut words, mut owed_nanos) = (Vec::new(), 0u64);
+    for (at, step) in steps.iter().enumerate() {
+        owed_nanos = owed_nanos.saturating_add(think.of(step));
+        // What other tasks or a sleep wait for is not put off.
+        let may_wait = matches!(step.action, Action::Call { .. }) && step.waits.is_empty() && !step.signals;
+        let is_put_off = owed_nanos < CHARGE_MIN_NANOS && may_wait && at + 1 < steps.len();
+        encode(step, if is_put_off { 0 } else { std::mem::take(&mut owed_nanos) }, &mut words);
+    }
+    words
+}
+
+fn encode(step: &Step, think_nanos: u64, words: &mut Vec<u64>) {
     let (early, last) = step.waits.split_at(step.waits.len().saturating_sub(1) / WAITS_MAX * WAITS_MAX);
     let word = |wait: &chronodisk_trace::calls::Wait| u64::from(wait.task) | u64::from(wait.signals) << 32;
     for waits in early.chunks(WAITS_MAX) {
@@ -139,7 +151,7 @@ fn encode(step: &Step, think: ThinkTime, words: &mut Vec<u64>) {
         words.extend(waits.iter().map(word));
     }
     let begin = words.len();
-    words.extend([0, think.of(step), step.record as u64]);
+    words.extend([0, think_nanos, step.record as u64]);
     words.extend(last.iter().map(word));
     let kind = encode_action(&step.action, begin, words);
     let length = (words.len() - begin) as u64;
@@ -289,3 +301,44 @@ pub(crate) fn read_report(feed: &mut File) -> io::Result<ReplayOutcome> {
 
 /// Bounds of a sleep that a waiting task takes at most before it gives up.
 pub(super) const PATIENCE: Nanos = Nanos::from_nanos(600 * 1_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use chronodisk_trace::calls::Wait;
+
+    use super::*;
+
+    fn call(think_nanos: u64) -> Step {
+        let arguments = [const { Argument::Number(0) }; 6];
+        let action = Action::Call { number: 1, arguments, expected: Expected::Outcome(0) };
+        let (think, kernel) = (Nanos::from_nanos(think_nanos), Nanos::ZERO);
+        Step { record: 0, think, kernel, waits: Vec::new(), signals: false, action }
+    }
+
+    /// What is charged before each step.
+    fn charges(steps: &[Step]) -> Vec<u64> {
+        let words = encode_task(steps, ThinkTime { speed: 0.5, with_kernel: false });
+        let (mut charges, mut at) = (Vec::new(), 0);
+        while at < words.len() {
+            charges.push(words[at + 1]);
+            at += (words[at] >> head::WORDS_SHIFT) as usize;
+        }
+        charges
+    }
+
+    #[test]
+    fn little_cpu_time_is_charged_together_and_none_is_lost() {
+        // Twice as long at half the speed.
+        let steps: Vec<Step> = [300, 300, 300, 300, 5_000, 0, 400].map(call).into();
+        assert_eq!(charges(&steps), [0, 0, 0, 2_400, 10_000, 0, 800], "the last step has what is left");
+    }
+
+    #[test]
+    fn what_others_or_a_sleep_wait_for_is_not_put_off() {
+        let waits = Step { waits: vec![Wait { task: 0, signals: 1 }], ..call(100) };
+        let signals = Step { signals: true, ..call(100) };
+        let sleeps = Step { action: Action::Sleep(Nanos::from_nanos(1)), ..call(100) };
+        let steps = [call(50), waits, call(50), signals, call(50), sleeps, call(50)];
+        assert_eq!(charges(&steps), [0, 300, 0, 300, 0, 300, 100]);
+    }
+}
