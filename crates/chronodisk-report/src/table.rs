@@ -87,3 +87,13 @@ pub fn four_digits(value: f64) -> String {
     let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
     format!("{value:.digits$}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_thing_is_in_the_singular() {
+        assert_eq!([0, 1, 2].map(|count| counted(count, "seed")), ["0 seeds", "1 seed", "2 seeds"]);
+    }
+}

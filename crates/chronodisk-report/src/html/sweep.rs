@@ -158,8 +158,9 @@ pub fn render_sweep_report(report: &SweepReport) -> String {
     open_page(&mut body, &report.title, &what, &report.made_by);
     let failed: usize = report.combinations.iter().map(|combination| combination.failures.len()).sum();
     if failed > 0 {
-        let text = "cells failed. Their combinations have the figures of the other seeds only";
-        body.push_str(&format!("<p class=\"warning\">{failed} of {cells} {text}.</p>\n"));
+        let all = counted(cells as u64, "cell");
+        let text = "Their combinations have the figures of the other seeds only";
+        body.push_str(&format!("<p class=\"warning\">{failed} of {all} failed. {text}.</p>\n"));
     }
     for warning in &report.warnings {
         body.push_str(&format!("<p class=\"warning\">{}</p>\n", escaped(warning)));
