@@ -1,8 +1,9 @@
 //! Loads whose CPU time is the kernel's own work: random numbers, compression, copies. In a guest they are the same
 //! code as natively, but for what processors have instructions for (AES, SHA-256, CRC32C, parity): User Mode Linux has
-//! generic code for these alone. So a load of SHA-256 and one of CRC32C are measured and not judged. Nor is zstd at level
-//! 15 where the two kernels have another version of it: 1.4.9 took 0.62 to 0.76 of the CPU time of 1.5.6 for these files,
-//! outside of any kernel, and made them nearly twice as large. At level 3, the usual one, both took as long.
+//! generic code for these alone. So a load of SHA-256 and one of CRC32C are measured and not judged. Nor is zstd at
+//! level 15 where the two kernels have another version of it: 1.4.9 took 0.62 to 0.76 of the CPU time of 1.5.6 for
+//! these files, outside of any kernel, and made them nearly twice as large. At level 3, the usual one, both took as
+//! long.
 //!
 //! Compared is CPU time: in the guest, its time without idle time, less that of a run that only prepares the load;
 //! natively, that of the load's processes and of the kernel's threads, which write back and compress.
@@ -169,8 +170,8 @@ fn other_zstd(guest: &str, native: &str) -> Option<String> {
     (in_guest != natively).then(|| format!("zstd {in_guest} in the guest, {natively} natively"))
 }
 
-/// The version of zstd that a release of Linux has, as far as versions differ in how they search for matches: Linux 5.16
-/// came with 1.4.10, and 6.2 with 1.5.2, whose search by rows all later ones have. `None` if it can't be read.
+/// The version of zstd that a release of Linux has, as far as versions differ in how they search for matches: Linux
+/// 5.16 came with 1.4.10, and 6.2 with 1.5.2, whose search by rows all later ones have. `None` if it can't be read.
 fn zstd_of(kernel_release: &str) -> Option<&'static str> {
     let mut numbers = kernel_release.split(['.', '-']).map(|word| word.parse::<u32>().ok());
     let release = (numbers.next()??, numbers.next()??);
