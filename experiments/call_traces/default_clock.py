@@ -7,10 +7,14 @@ On this clock computing takes the time that this host's processor measures, so r
 * replay: a recording and its replay on the same device. Requests equal in operation, address and length, as multisets,
   and 4 KiB blocks equal in operation and address.
 * chance: the same of two runs of the program itself. Where the run time consists of computing, no replay is closer.
+
+`--only` measures some of the programs, and keeps the figures of the others. Each has the commit, date and load of its
+own measurement.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -19,9 +23,10 @@ from typing import Any
 
 from call_traces.experiment import CAPACITY, START, Run, equal_percent, percent_off, started, where
 from call_traces.programs import Program, chosen
-from common.command import keep, note
+from common.command import RESULTS, keep, note, provenance
 
 SCHEMA = "chronodisk.experiment.recording-default-clock/1"
+NAME = "call-traces-default-clock"
 OPTIONS = ["--capacity", CAPACITY, "--start-time", START]
 DEVICE = "hp-c2247a"
 #: Programs and how the file system is mounted.
@@ -46,6 +51,20 @@ def run(program: Program, folder: Path, name: str, options: list[str]) -> Run:
     return started(folder, name, ["run"], [*OPTIONS, *options], ["--", *program.command(folder)])
 
 
+def interval_of_median(values: list[float]) -> list[float]:
+    """Give the interval between two of the values that has the median in at least 95 % of cases.
+
+    Each value is below the median with a probability of a half. With fewer than six values it is the whole range, which
+    has the median in fewer cases.
+    """
+    ordered = sorted(values)
+    count, outside, below = len(ordered), 0, 0.0
+    while (below := below + math.comb(count, outside) / 2**count) <= 0.025:
+        outside += 1
+    first = max(outside - 1, 0)
+    return [round(ordered[first], 2), round(ordered[count - 1 - first], 2)]
+
+
 def recording(program: Program, file_system: str, options: list[str], pairs: int) -> dict[str, Any]:
     """Pairs of runs without and with the recorder; every other pair begins with the recorder."""
     plain_s: list[float] = []
@@ -65,6 +84,7 @@ def recording(program: Program, file_system: str, options: list[str], pairs: int
         "recorded_s": recorded_s,
         "differences_percent": [round(value, 2) for value in differences],
         "median_difference_percent": round(statistics.median(differences), 2),
+        "median_difference_interval_percent": interval_of_median(differences),
         "difference_of_medians_percent": round(
             percent_off(statistics.median(recorded_s), statistics.median(plain_s)), 2
         ),
@@ -124,29 +144,42 @@ def replay(program: Program, file_system: str, options: list[str], rounds: int) 
     return figures
 
 
+def others(kept: dict[str, Any], part: str, measured: set[str]) -> list[dict[str, Any]]:
+    """Give the figures of the programs that are not measured now, with the conditions of their measurement."""
+    conditions = {key: kept["provenance"][key] for key in ("commit", "date")}
+    return [{**conditions, **row} for row in kept[part] if row["program"] not in measured]
+
+
 def main() -> None:
-    """Measure all programs."""
+    """Measure all programs, or some of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="programs, by name")
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"pairs of runs, and rounds (default: {PAIRS})")
     arguments = parser.parse_args()
     left_out: dict[str, str] = {}
     costs, replays = [], []
-    for program in chosen(arguments.only, left_out):
+    programs = list(chosen(arguments.only, left_out))
+    kept_in = RESULTS / f"{NAME}.json"
+    if arguments.only and kept_in.exists():
+        kept, measured = json.loads(kept_in.read_text()), {program.name for program in programs}
+        costs, replays = others(kept, "recording", measured), others(kept, "replay", measured)
+    for program in programs:
+        made = provenance()
+        conditions = {key: made[key] for key in ("commit", "date")}
         for file_system, options in RECORDED.get(program.name, []):
-            costs.append(recording(program, file_system, options, arguments.pairs))
+            costs.append({**conditions, **recording(program, file_system, options, arguments.pairs)})
         for file_system, options in REPLAYED.get(program.name, []):
-            replays.append(replay(program, file_system, options, arguments.pairs))
+            replays.append({**conditions, **replay(program, file_system, options, arguments.pairs)})
     result = {
         "schema": SCHEMA,
         "clock": "guest, --cpu measured",
         "device": DEVICE,
-        "repetitions": arguments.pairs,
+        "repetitions": "as many as each row has pairs or rounds",
         "left_out": left_out,
         "recording": costs,
         "replay": replays,
     }
-    keep("call-traces-default-clock", result)
+    keep(NAME, result)
 
 
 if __name__ == "__main__":

@@ -240,12 +240,14 @@ def call_traces_across() -> Iterator[Row]:
 def recording_default_clock() -> Iterator[Row]:
     """What recording costs on the default clock."""
     yield ["program", "file system", "pairs", "run time without", "with recording, median of differences"] + [
-        "spread of runs without"
+        "interval of the median",
+        "spread of runs without",
     ]
     for row in result("call-traces-default-clock")["recording"]:
         plain = sorted(row["plain_s"])
         yield [row["title"], row["file_system"], str(len(plain)), f"{plain[len(plain) // 2]:.3f} s"] + [
             f"{row['median_difference_percent']:+.1f} %",
+            "{:+.1f} to {:+.1f} %".format(*row["median_difference_interval_percent"]),
             f"{row['spread_of_plain_percent']:.1f} %",
         ]
 
