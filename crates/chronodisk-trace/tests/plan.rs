@@ -176,19 +176,43 @@ fn a_wait_for_a_signal_is_a_wait_for_its_sender_or_a_sleep() {
     assert_eq!(lengths, [5_000, 7_000], "{woken:?}");
 }
 
-/// What a shell or make does while its children work.
-#[test]
-fn a_wait_for_the_signal_of_a_child_is_no_sleep() {
-    let records = vec![
+/// Task 1 makes task 2, whose end interrupts its wait, and does something else before it asks which child has ended.
+fn told_of_a_child(between: &str, is_thread: bool) -> Plan {
+    let mut records = vec![
         record(1, "clone", 20, 1, &[0], 2),
+        record(1, "rt_sigsuspend", 50, 9_450, &[], -4),
         opened(2, 100),
         record(2, "fsync", 200, 9_000, &[3], 0),
         record(2, "exit_group", 9_500, 1, &[], 0),
-        record(1, "rt_sigsuspend", 200, 9_400, &[], -4),
-        record(1, "wait4", 9_700, 1, &[], 2),
+        // On an exact clock all of it is at the instant of the child's end.
+        record(1, between, 9_500, 0, &[1, 2], 0),
+        record(1, "wait4", 9_500, 1, &[], 2),
     ];
-    let plan = plan(&trace(records)).unwrap();
-    assert!(actions(&plan, 1).iter().all(|(action, _)| !matches!(action, Action::Sleep(_))));
+    for record in &mut records {
+        record.group = if is_thread { 1 } else { record.task };
+    }
+    plan(&trace(records)).unwrap()
+}
+
+/// What a shell or make does while its children work.
+#[test]
+fn a_wait_for_the_signal_of_a_child_is_a_wait_for_its_end() {
+    // dash sets its mask in between; others write to a log.
+    for between in ["rt_sigprocmask", "write"] {
+        let plan = told_of_a_child(between, false);
+        let child = plan.tasks.iter().position(|task| task.id == 2).unwrap() as u32;
+        let parent = actions(&plan, 1);
+        assert!(parent.iter().all(|(action, _)| !matches!(action, Action::Sleep(_))), "{between}: {parent:?}");
+        let waits: Vec<u32> = parent.iter().flat_map(|(_, waits)| waits.iter().map(|wait| wait.task)).collect();
+        assert!(waits.contains(&child), "{between}: {parent:?}");
+    }
+}
+
+#[test]
+fn nobody_is_told_of_the_end_of_a_thread() {
+    let plan = told_of_a_child("write", true);
+    let parent = actions(&plan, 1);
+    assert!(parent.iter().any(|(action, _)| matches!(action, Action::Sleep(_))), "{parent:?}");
 }
 
 #[test]

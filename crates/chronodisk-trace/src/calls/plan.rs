@@ -356,7 +356,7 @@ impl<'a> Planner<'a> {
             skipped: BTreeMap::new(),
             data: Data::default(),
             fifos: Fifos::default(),
-            signals: Signals::default(),
+            signals: Signals::new(&trace.records, sequence),
             touches_device: false,
             has_faults: trace.header.clock != Clock::Host && !trace.header.incomplete.contains_key(MAPPED_FILE),
             free_computing: trace.header.free_computing,

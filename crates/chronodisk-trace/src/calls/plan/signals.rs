@@ -1,26 +1,54 @@
 //! Signals by which one task lets another go on.
 //!
 //! A signal does nothing to the device, and a replay sends none. A task that waited for one waits for the step of the
-//! task that sent it. If nobody did, a timer has, and the wait is a sleep.
+//! task that sent it, or for the end of the child of which the kernel told it. If there is neither, a timer has sent it,
+//! and the wait is a sleep.
 
 use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 
-use super::super::order::{Point, waits_for_signal};
+use super::super::order::{Point, Sequence, waits_for_signal};
 use super::super::record::CallRecord;
-use super::{Action, Planner};
+use super::super::table::{Effect, signature};
+use super::{Action, Awaited, Planner};
 
 /// What stands for all tasks: a signal to a group of processes, or to every process.
 const ALL: u32 = 0;
 
-/// When each task was last sent a signal, and by which step.
-#[derive(Debug, Default)]
+/// Calls by which a program handles signals, between the end of a wait and what it does then.
+const HANDLING: [&str; 3] = ["rt_sigaction", "rt_sigprocmask", "rt_sigreturn"];
+
+/// When each task was last sent a signal, and by which step; and when the children of each process ended.
+#[derive(Debug)]
 pub(super) struct Signals {
     sent: BTreeMap<u32, (Nanos, Point)>,
+    /// The lives of children by their parent's group and the instant of their end.
+    ends: BTreeMap<u32, BTreeMap<Nanos, usize>>,
 }
 
 impl Signals {
+    pub fn new(records: &[CallRecord], sequence: &Sequence) -> Self {
+        let mut ends: BTreeMap<u32, BTreeMap<Nanos, usize>> = BTreeMap::new();
+        for (index, record) in records.iter().enumerate() {
+            let life = sequence.life_of[index];
+            let Some(maker) = sequence.lives[life].maker else { continue };
+            let parent = records[maker].group;
+            let is_end = signature(record.call.name()).is_some_and(|known| known.effect == Effect::Exit);
+            // Nobody is told of the end of a thread.
+            if is_end && record.group != parent {
+                ends.entry(parent).or_default().entry(record.entry).or_insert(life);
+            }
+        }
+        Signals { sent: BTreeMap::new(), ends }
+    }
+
+    /// The child whose end was the first while the call waited.
+    fn child(&self, record: &CallRecord) -> Option<usize> {
+        let during = record.entry..=record.exit.unwrap_or(record.entry);
+        self.ends.get(&record.group)?.range(during).next().map(|(_, &life)| life)
+    }
+
     /// The step that sent a signal to the task while its call waited.
     fn ended(&self, record: &CallRecord) -> Option<Point> {
         let targets = [record.task, record.group, ALL];
@@ -57,21 +85,28 @@ impl Planner<'_> {
             return false;
         }
         let waited = record.exit.unwrap_or(record.entry).saturating_sub(record.entry);
-        match self.signals.ended(record) {
-            Some(sender) => {
+        match (self.signals.ended(record), self.signals.child(record)) {
+            (Some(sender), _) => {
                 let mut waits = vec![sender];
                 self.stages.needed(at, &mut waits);
                 self.step(index, waits, Action::Nothing);
             }
-            None if waited > Nanos::ZERO => drop(self.step(index, Vec::new(), Action::Sleep(waited))),
-            None => return false,
+            (None, Some(child)) => {
+                let (think, kernel) = (self.think(index), self.kernel(index));
+                self.push(life, index, think, kernel, vec![Awaited::End(child)], Action::Nothing);
+            }
+            (None, None) if waited > Nanos::ZERO => drop(self.step(index, Vec::new(), Action::Sleep(waited))),
+            (None, None) => return false,
         }
         true
     }
 
     fn next_call_awaits(&self, index: usize) -> bool {
         let life = self.sequence.life_of[index];
-        let next = (index + 1..self.records.len()).find(|&later| self.sequence.life_of[later] == life);
+        let acts = |later: &usize| {
+            self.sequence.life_of[*later] == life && !HANDLING.contains(&self.records[*later].call.name())
+        };
+        let next = (index + 1..self.records.len()).find(acts);
         next.is_some_and(|next| {
             let next = &self.records[next];
             matches!(next.call.name(), "wait4" | "waitid") && next.awaited().is_some()
