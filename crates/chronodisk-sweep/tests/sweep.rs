@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -20,9 +19,16 @@ fn program(folder: &Path, body: &str) -> PathBuf {
          --depth=*) depth=${{word#--depth=}};;\n--seed=*) seed=${{word#--seed=}};;\nesac; done\n{body}\n",
         calls = folder.join("calls").display()
     );
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let written = folder.join("program.text");
+    fs::write(&written, text).unwrap();
+    install(&written, &path);
     path
+}
+
+/// Makes a program of a file, by another process: a child that another test makes meanwhile would have this one's
+/// descriptor for a moment, and the kernel starts no program that is open for writing.
+fn install(file: &Path, program: &Path) {
+    assert!(std::process::Command::new("install").args([file, program]).status().unwrap().success());
 }
 
 const RESULT: &str = r#"echo "{\"simulated_s\": 2, \"summary\": {\"iops\": $((1000 / depth)), \
@@ -295,7 +301,7 @@ fn tasks_that_are_done_elsewhere_give_equal_bytes() {
     // The worker has no such folder.
     fs::remove_dir_all(parts.directory.join("profiles")).unwrap();
     let worker = folder.path().join("worker");
-    fs::copy(&parts.executable, &worker).unwrap();
+    install(&parts.executable, &worker);
     let stop = AtomicBool::new(false);
     let mut found: Vec<Option<Done>> = vec![None; plan.cells()];
     for index in (0..plan.cells()).rev() {

@@ -1,8 +1,8 @@
 //! Signals by which one task lets another go on.
 //!
 //! A signal does nothing to the device, and a replay sends none. A task that waited for one waits for the step of the
-//! task that sent it, or for the end of the child of which the kernel told it. If there is neither, a timer has sent it,
-//! and the wait is a sleep.
+//! task that sent it, or for the end of the child of which the kernel told it. If there is neither, a timer has sent
+//! it, and the wait is a sleep.
 
 use std::collections::BTreeMap;
 
