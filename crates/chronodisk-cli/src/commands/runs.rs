@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use chronodisk_report::{Align, Table};
+use chronodisk_report::{Align, Table, counted};
 use clap::Args;
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let folder = report.folder.display();
     output::note(match report.runs.len() {
         0 => format!("no runs{of_tag} in {folder}"),
-        count => format!("{count} runs{of_tag}, {} in {folder}", output::size(report.bytes)),
+        count => format!("{}{of_tag}, {} in {folder}", counted(count as u64, "run"), output::size(report.bytes)),
     });
     Ok(status::FINE)
 }
