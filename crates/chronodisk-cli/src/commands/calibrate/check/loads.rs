@@ -1,7 +1,7 @@
 //! Loads whose CPU time is the kernel's own work: random numbers, compression, copies. In a guest they are the same
 //! code as natively, but for what processors have instructions for (AES, SHA-256, CRC32C, parity): User Mode Linux has
 //! generic code for these alone. So a load of SHA-256 and one of CRC32C are measured and not judged. Nor is zstd at
-//! level 15 where the two kernels have another version of it: 1.4.9 took 0.62 to 0.76 of the CPU time of 1.5.6 for
+//! level 15 where the two kernels have another version of it: 1.4.9 took 0.62 to 0.80 of the CPU time of 1.5.6 for
 //! these files, outside of any kernel, and made them nearly twice as large. At level 3, the usual one, both took as
 //! long.
 //!
