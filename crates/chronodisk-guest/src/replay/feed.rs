@@ -134,8 +134,8 @@ fn encode_task(steps: &[Step], think: ThinkTime) -> Vec<u64> {
     for (at, step) in steps.iter().enumerate() {
         owed_nanos = owed_nanos.saturating_add(think.of(step));
         // What other tasks or a sleep wait for is not put off.
-        let may_wait = matches!(step.action, Action::Call { .. }) && step.waits.is_empty() && !step.signals;
-        let is_put_off = owed_nanos < CHARGE_MIN_NANOS && may_wait && at + 1 < steps.len();
+        let can_be_late = matches!(step.action, Action::Call { .. }) && step.waits.is_empty() && !step.signals;
+        let is_put_off = owed_nanos < CHARGE_MIN_NANOS && can_be_late && at + 1 < steps.len();
         encode(step, if is_put_off { 0 } else { std::mem::take(&mut owed_nanos) }, &mut words);
     }
     words
