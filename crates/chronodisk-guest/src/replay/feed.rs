@@ -93,13 +93,16 @@ pub(super) mod argument {
 pub struct ThinkTime {
     /// Recorded time is divided by this.
     pub speed: f64,
-    /// Whether the kernel's part counts, too, since the guest's own kernel takes no time.
+    /// Whether the kernel's part counts for calls that are made again, too, since the guest's own kernel takes no time.
     pub with_kernel: bool,
 }
 
 impl ThinkTime {
     fn of(self, step: &Step) -> u64 {
-        let recorded = if self.with_kernel { step.think.saturating_add(step.kernel) } else { step.think };
+        // The guest's kernel does nothing for a call that is not made again, such as the execution of a program.
+        let is_left_out = step.action == Action::Nothing && step.waits.is_empty();
+        let with_kernel = self.with_kernel || is_left_out;
+        let recorded = if with_kernel { step.think.saturating_add(step.kernel) } else { step.think };
         (recorded.as_nanos() as f64 / self.speed).round() as u64
     }
 }
@@ -331,6 +334,15 @@ mod tests {
         // Twice as long at half the speed.
         let steps: Vec<Step> = [300, 300, 300, 300, 5_000, 0, 400].map(call).into();
         assert_eq!(charges(&steps), [0, 0, 0, 2_400, 10_000, 0, 800], "the last step has what is left");
+    }
+
+    #[test]
+    fn the_kernels_time_counts_for_calls_that_are_not_made_again_on_each_clock() {
+        let with_kernel = |step: Step| Step { kernel: Nanos::from_nanos(4_000), ..step };
+        let executes = with_kernel(Step { action: Action::Nothing, ..call(3_000) });
+        let waits = with_kernel(Step { waits: vec![Wait { task: 0, signals: 1 }], ..executes.clone() });
+        let made = with_kernel(call(3_000));
+        assert_eq!(charges(&[executes, waits, made]), [14_000, 6_000, 6_000], "the guest's kernel waits and calls");
     }
 
     #[test]
