@@ -80,6 +80,7 @@ def row(result: dict[str, Any], index: int = 0) -> dict[str, Any]:
         "predicted_s": predicted,
         "measured_s": measured,
         "error": one["error"],
+        "error_without_request": one["error_without_request"],
         "divided_by_r_s": None if one["speedup"] == "inf" else elapsed["median"] / one["speedup"],
         "load": result["load"],
     }

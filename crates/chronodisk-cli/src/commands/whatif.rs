@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, CommandScope, Disk};
-use chronodisk_report::{EndedBy, plot_curves};
+use chronodisk_report::{EndedBy, Summary, plot_curves};
 use chronodisk_sim::Nanos;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -18,7 +18,7 @@ use self::factors::{Factor, Factors};
 use self::result::{Observed, Spread, WhatIf, expect_believable};
 use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
-use crate::native_run::{DeviceArguments, Interruption, Launch, NativeRun, Ran, failure, own_failure};
+use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, failure, own_failure};
 use crate::{output, quantity};
 
 /// Predicts a program's run time on a device that is R times as fast
@@ -287,7 +287,7 @@ impl Runs<'_> {
     ) -> Result<(), Stop> {
         let seed = self.arguments.on.seed.wrapping_add(u64::from(rep));
         let elapsed = self.run(subject, seed, "undisturbed", Vec::new())?;
-        result.elapsed_s.add(elapsed.seconds());
+        result.undisturbed(&elapsed);
         let options: Vec<DilationOptions> = factors.iter().map(|factors| self.arguments.options(*factors)).collect();
         if self.arguments.suspend == Suspend::Never {
             let ran = self.run(subject, seed, "observed", options)?;
@@ -301,7 +301,7 @@ impl Runs<'_> {
         for (index, twin) in twins.iter().enumerate() {
             if let Some(twin) = twin {
                 let ran = self.run(twin, seed, &format!("measuring {}", factors[index]), Vec::new())?;
-                result.measured(index, ran.seconds());
+                result.measured(index, &ran);
             }
         }
         Ok(())
@@ -325,9 +325,9 @@ impl Runs<'_> {
             Subject::Emulated(device) => {
                 self.emulated(NativeRun { arguments: &self.arguments.on, device, launch }, seed, predictions)
             }
-            Subject::Disk(disk) => self.on_disk(launch, disk, predictions),
+            Subject::Disk(disk) => self.on_disk(launch, disk, predictions).map(|ran| (ran, None)),
         };
-        let ran = match ran {
+        let (ran, without_request_s) = match ran {
             Ok(ran) => ran,
             Err(_) if self.interruption.came() => return Err(Stop::Asked(self.interruption.status())),
             Err(failure) => return Err(failure.into()),
@@ -345,18 +345,25 @@ impl Runs<'_> {
             output::note(format_args!("no prediction: the command ended with status {status}"));
             return Err(Stop::Command(status));
         }
-        Ok(Finished { elapsed: until.saturating_sub(from), observation })
+        Ok(Finished { elapsed: until.saturating_sub(from), without_request_s, observation })
     }
 
-    fn emulated(&self, run: NativeRun<'_>, seed: u64, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
+    /// The run, and for how long its device had no request, in seconds.
+    fn emulated(
+        &self,
+        run: NativeRun<'_>,
+        seed: u64,
+        predictions: Vec<DilationOptions>,
+    ) -> Result<(Ran, Option<f64>), Failure> {
         let mut server = run.server(seed)?;
         let done = run.on_device(&mut server, predictions);
         let outcome = server.stop();
-        let mut ran = done?.ran;
+        let Done { mut ran, window, .. } = done?;
         if ran.failure.is_none() {
             ran.failure = own_failure(&outcome);
         }
-        Ok(ran)
+        let summary = Summary::of(&outcome.records, window);
+        Ok((ran, Some(summary.window_ns.as_secs_f64() * (1.0 - summary.utilisation))))
     }
 
     fn on_disk(&self, launch: Launch<'_>, disk: &Disk, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
@@ -377,6 +384,8 @@ impl Runs<'_> {
 /// A run of the command that ended well.
 struct Finished {
     elapsed: std::time::Duration,
+    /// For how long the emulated device had no request.
+    without_request_s: Option<f64>,
     observation: Option<chronodisk_native::Observation>,
 }
 
@@ -409,7 +418,18 @@ impl WhatIf {
         Ok(())
     }
 
-    fn measured(&mut self, index: usize, seconds: f64) {
-        self.results[index].measured_s.get_or_insert_with(Spread::default).add(seconds);
+    fn undisturbed(&mut self, ran: &Finished) {
+        self.elapsed_s.add(ran.seconds());
+        if let Some(seconds) = ran.without_request_s {
+            self.without_request_s.get_or_insert_with(Spread::default).add(seconds);
+        }
+    }
+
+    fn measured(&mut self, index: usize, ran: &Finished) {
+        let result = &mut self.results[index];
+        result.measured_s.get_or_insert_with(Spread::default).add(ran.seconds());
+        if let Some(seconds) = ran.without_request_s {
+            result.measured_without_request_s.get_or_insert_with(Spread::default).add(seconds);
+        }
     }
 }

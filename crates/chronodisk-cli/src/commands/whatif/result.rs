@@ -32,6 +32,9 @@ pub struct WhatIf {
     device_speed: f64,
     /// Run time of the undisturbed runs.
     pub elapsed_s: Spread,
+    /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the faster
+    /// device.
+    pub without_request_s: Option<Spread>,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
     /// Load of the host (1 min) at the beginning and the end.
@@ -63,8 +66,12 @@ pub struct WhatIfResult {
     by_request_s: Spread,
     /// Run time on the emulated device at this speed, with --validate.
     pub measured_s: Option<Spread>,
+    /// Of that, the time in which the device had no request.
+    pub measured_without_request_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
+    /// The part of the error that is due to the time without requests, which was shorter or longer on the faster device.
+    error_without_request: Option<f64>,
     /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
     suspends: bool,
     /// Medians over the runs.
@@ -230,6 +237,7 @@ impl WhatIf {
             device: device.to_owned(),
             device_speed: speed.factor(),
             elapsed_s: Spread::default(),
+            without_request_s: None,
             limit_s: None,
             load: [load(), None],
             results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
@@ -272,7 +280,7 @@ impl WhatIf {
     pub fn finish(&mut self) {
         self.load[1] = load();
         for result in &mut self.results {
-            result.finish(self.elapsed_s.median);
+            result.finish(self.elapsed_s.median, self.without_request_s.as_ref());
             if matches!(result.speedup, Some(FactorText::Word(_))) {
                 self.limit_s = Some(result.predicted_s.median);
             }
@@ -326,6 +334,8 @@ impl WhatIf {
 const SPREAD_MAX: f64 = 0.1;
 /// A band wider than this is worth a word.
 const BAND_MAX: f64 = 0.2;
+/// An error larger than this is worth a reason, if there is one.
+const ERROR_NOTED: f64 = 0.03;
 
 impl WhatIfResult {
     fn new(factors: Factors) -> Self {
@@ -336,7 +346,9 @@ impl WhatIfResult {
             predicted_s: Spread::default(),
             by_request_s: Spread::default(),
             measured_s: None,
+            measured_without_request_s: None,
             error: None,
+            error_without_request: None,
             suspends: false,
             medians: Figures::default(),
             cut_freezes: 0,
@@ -345,8 +357,8 @@ impl WhatIfResult {
         }
     }
 
-    /// All runs are there; undisturbed ones took so long.
-    fn finish(&mut self, elapsed_s: f64) {
+    /// All runs are there; undisturbed ones took so long, and so long of that there was no request.
+    fn finish(&mut self, elapsed_s: f64, without_request_s: Option<&Spread>) {
         for (index, run) in self.runs.iter_mut().enumerate() {
             let factor = run.own_share(elapsed_s);
             for spread in [&mut self.predicted_s, &mut self.by_request_s] {
@@ -356,7 +368,11 @@ impl WhatIfResult {
             run.high_s *= factor;
         }
         self.medians = Figures::medians(&self.runs);
-        self.error = self.measured_s.as_ref().map(|measured| self.predicted_s.median / measured.median - 1.0);
+        let Some(measured) = &self.measured_s else { return };
+        self.error = Some(self.predicted_s.median / measured.median - 1.0);
+        let pair = without_request_s.zip(self.measured_without_request_s.as_ref());
+        self.error_without_request =
+            pair.map(|(as_it_is, on_twin)| (as_it_is.median - on_twin.median) / measured.median);
     }
 
     fn name(&self) -> String {
@@ -377,6 +393,9 @@ impl WhatIfResult {
         );
         if let (Some(measured), Some(error)) = (&self.measured_s, self.error) {
             let _ = write!(line, "; {:.4} s measured, error {:+.2} %", measured.median, error * 100.0);
+            if let Some(part) = self.error_without_request {
+                let _ = write!(line, " ({:+.2} % in the time without requests)", part * 100.0);
+            }
         }
         let how = match self.suspends {
             true => format!("{} freezes, {:.4} s frozen", self.medians.freezes, self.medians.frozen_s),
@@ -410,6 +429,17 @@ impl WhatIfResult {
             warnings.push(format!(
                 "{name}: read it as a band from {:.4} to {:.4} s",
                 self.medians.low_s, self.medians.high_s
+            ));
+        }
+        if let (Some(error), Some(part)) = (self.error, self.error_without_request)
+            && error.abs() > ERROR_NOTED
+            && part.abs() > error.abs() / 2.0
+            && part.signum() == error.signum()
+        {
+            let change = if part > 0.0 { "less" } else { "more" };
+            warnings.push(format!(
+                "{name}: between its requests the program took {change} time on the faster device; a prediction can't \
+                 know that. Processors of many hosts compute slower after longer waits"
             ));
         }
         if self.cut_freezes > 0 {
@@ -484,6 +514,28 @@ mod tests {
         assert_eq!(json["limit_s"], serde_json::Value::Null);
         assert!(result.render().contains("error +25.00 %"), "{}", result.render());
         assert!(result.warnings.is_empty(), "{:?}", result.warnings);
+    }
+
+    #[test]
+    fn an_error_that_is_the_programs_says_so() {
+        let with = |as_it_is: f64, on_twin: f64, measured: f64| {
+            let mut result = result([500, 500, 500]);
+            result.without_request_s.get_or_insert_with(Spread::default).add(as_it_is);
+            result.results[0].measured_s.get_or_insert_with(Spread::default).add(measured);
+            result.results[0].measured_without_request_s.get_or_insert_with(Spread::default).add(on_twin);
+            result.finish();
+            result
+        };
+        let less = with(0.2, 0.12, 0.4);
+        assert!((less.results[0].error_without_request.unwrap() - 0.2).abs() < 1e-9);
+        assert!(less.render().contains("error +25.00 % (+20.00 % in the time without requests)"), "{}", less.render());
+        assert!(less.warnings.iter().any(|warning| warning.contains("took less time")), "{:?}", less.warnings);
+        let more = with(0.1, 0.15, 0.54);
+        assert!(more.warnings.iter().any(|warning| warning.contains("took more time")), "{:?}", more.warnings);
+        // The device's part is the larger one, or there is hardly an error.
+        for fine in [with(0.2, 0.18, 0.4), with(0.2, 0.19, 0.49)] {
+            assert!(fine.warnings.is_empty(), "{:?}", fine.warnings);
+        }
     }
 
     #[test]
