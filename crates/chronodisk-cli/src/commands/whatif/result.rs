@@ -32,8 +32,8 @@ pub struct WhatIf {
     device_speed: f64,
     /// Run time of the undisturbed runs.
     pub elapsed_s: Spread,
-    /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the faster
-    /// device.
+    /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the
+    /// faster device.
     pub without_request_s: Option<Spread>,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
@@ -70,7 +70,7 @@ pub struct WhatIfResult {
     pub measured_without_request_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
-    /// The part of the error that is due to the time without requests, which was shorter or longer on the faster device.
+    /// The part of the error that is due to the time without requests, which was another one on the faster device.
     error_without_request: Option<f64>,
     /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
     suspends: bool,
