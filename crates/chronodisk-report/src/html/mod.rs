@@ -1,8 +1,8 @@
 //! A report as one HTML page that needs nothing else: data, styles and the library that draws are in it.
 //!
 //! The page has no access to any network: its own policy forbids it. Charts are drawn by Apache ECharts, which is
-//! embedded as it was published (`assets/echarts.min.js`, with its licence and notice beside it). Tables, commands and
-//! profiles are plain HTML, and can be read without scripts.
+//! embedded as it was published (`assets/echarts.min.js.zst`, with its licence and notice beside it). Tables, commands
+//! and profiles are plain HTML, and can be read without scripts.
 
 mod charts;
 mod sweep;
@@ -21,7 +21,7 @@ use crate::schema::{DeviceUsed, PhaseName, RepResult, RunResult};
 use crate::statistics::Estimate;
 use crate::{Simulation, Summary};
 
-const LIBRARY: &str = include_str!("../../assets/echarts.min.js");
+const LIBRARY: &[u8] = include_bytes!("../../assets/echarts.min.js.zst");
 const LIBRARY_NOTICE: &str = include_str!("../../assets/echarts.NOTICE");
 /// What the scripts of all reports share.
 const CHARTS: &str = include_str!("../../assets/charts.js");
@@ -156,6 +156,7 @@ fn labels(runs: &[ReportRun]) -> Vec<String> {
 fn page(title: &str, body: &str, json: &str, script: &str) -> String {
     let title = escaped(title);
     let notice = LIBRARY_NOTICE.trim().replace("--", "—");
+    let library = library();
     // In a script, `<` could begin its end.
     let json = json.replace('<', "\\u003c");
     format!(
@@ -165,10 +166,16 @@ fn page(title: &str, body: &str, json: &str, script: &str) -> String {
          style-src 'unsafe-inline'; img-src data:\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\
          <script type=\"application/json\" id=\"data\">{json}</script>\n\
-         <!-- The library that follows: {notice} -->\n<script>{LIBRARY}</script>\n<script>\n{CHARTS}</script>\n\
+         <!-- The library that follows: {notice} -->\n<script>{library}</script>\n<script>\n{CHARTS}</script>\n\
          <script>\n{script}</script>\n\
          </body>\n</html>\n"
     )
+}
+
+/// The library that draws.
+fn library() -> String {
+    let script = zstd::decode_all(LIBRARY).expect("it is a part of this program");
+    String::from_utf8(script).expect("it is a script")
 }
 
 /// The beginning of a page, which says what it is of.
@@ -261,5 +268,19 @@ fn over_time(body: &mut String, runs: &[ReportRun], labels: &[String]) {
             body.push_str(&format!("<div class=\"chart low\" id=\"heat-{index}\"></div>\n"));
         }
         body.push_str("</div></details>\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_the_one_that_was_published() {
+        let readme = include_str!("../../assets/README.md");
+        let hash = ring::digest::digest(&ring::digest::SHA256, library().as_bytes());
+        let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(readme.contains(&hash), "{hash}");
+        assert!(!library().contains("</script"), "it would end the script of a page");
     }
 }
