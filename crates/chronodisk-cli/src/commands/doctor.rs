@@ -63,7 +63,7 @@ struct Report {
 const RUN: &str = "run";
 const REAL_TIME: &str = "serve, mount";
 const MOUNT: &str = "mount, serve --attach";
-const WHATIF: &str = "system-call tracing, limits of groups";
+const WHATIF: &str = "whatif";
 
 /// Checks everything, and says so.
 pub fn execute(arguments: Arguments) -> Outcome {
