@@ -153,11 +153,16 @@ impl PriorityLimit {
             return;
         }
         let worked_by_now = worked();
-        if worked_by_now - self.worked_before > elapsed / 2 {
+        self.judge(worked_by_now - self.worked_before, elapsed);
+        (self.window_began, self.worked_before) = (Instant::now(), worked_by_now);
+    }
+
+    /// Lowers the present thread's priority if it has worked for more than half of this time.
+    fn judge(&mut self, worked: Duration, elapsed: Duration) {
+        if worked > elapsed / 2 {
             // A host that refuses it serves as before.
             self.is_lowered = take_only_spare_time().is_ok();
         }
-        (self.window_began, self.worked_before) = (Instant::now(), worked_by_now);
     }
 }
 
@@ -340,27 +345,48 @@ mod tests {
     use super::*;
     use crate::real::host::takes_only_spare_time;
 
-    /// Makes calls with so much work and such a pause until the thread's priority is lowered, and at most for that
-    /// time. Tells whether it was.
-    fn is_lowered_after(work: Duration, pause: Duration, at_most: Duration) -> bool {
-        let serve = move || {
+    #[test]
+    fn the_priority_of_a_thread_with_short_calls_is_not_lowered() {
+        let serve = || {
             let (mut limit, begun) = (PriorityLimit::new(), Instant::now());
-            while !limit.is_lowered && begun.elapsed() < at_most {
+            while begun.elapsed() < Duration::from_millis(600) {
                 let worked_before = worked();
-                while worked() - worked_before < work {}
-                thread::sleep(pause);
+                while worked() - worked_before < Duration::from_micros(100) {}
+                thread::sleep(Duration::from_millis(10));
                 limit.check();
             }
             takes_only_spare_time()
         };
-        thread::spawn(serve).join().unwrap()
+        assert!(!thread::spawn(serve).join().unwrap());
+    }
+
+    /// Whether a thread's priority is lowered that has worked for so long in a window. The share is given, since a busy
+    /// host may give none of its threads so much.
+    fn is_lowered_after(worked: Duration) -> bool {
+        let judge = move || {
+            PriorityLimit::new().judge(worked, WINDOW);
+            takes_only_spare_time()
+        };
+        thread::spawn(judge).join().unwrap()
     }
 
     #[test]
-    fn the_priority_is_lowered_of_a_thread_that_takes_a_processor_and_not_of_one_with_short_calls() {
-        let (short, pause) = (Duration::from_micros(100), Duration::from_millis(10));
-        assert!(!is_lowered_after(short, pause, Duration::from_millis(600)));
-        // Other work on this host may take its share of some windows, but not of all.
-        assert!(is_lowered_after(Duration::from_millis(10), Duration::ZERO, Duration::from_mins(1)));
+    fn the_priority_is_lowered_of_a_thread_that_takes_more_than_half_of_a_processor() {
+        assert!(!is_lowered_after(WINDOW / 2));
+        assert!(is_lowered_after(WINDOW / 2 + Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn what_a_thread_has_worked_is_measured() {
+        let serve = || {
+            let (mut limit, worked_before, begun) = (PriorityLimit::new(), worked(), Instant::now());
+            while begun.elapsed() < WINDOW {}
+            let share = (worked() - worked_before).as_secs_f64() / begun.elapsed().as_secs_f64();
+            limit.check();
+            (share, takes_only_spare_time())
+        };
+        // A busy host may leave it any share; between two readings of the clocks it changes a little.
+        let (share, is_lowered) = thread::spawn(serve).join().unwrap();
+        assert!(is_lowered == (share > 0.5) || (share - 0.5).abs() < 0.05, "{share}, {is_lowered}");
     }
 }
