@@ -214,6 +214,19 @@ def figure_6(result: Result) -> Iterator[Figure]:
         yield within(f"read of {row['file_mb']} MB, R = {row['speedup']:g}, prediction", row["error"], 0.03)
 
 
+def memulator(result: Result) -> Iterator[Figure]:
+    """A program on several devices, beside the paper's, whose host was another."""
+    first = result["rows"][0]["device"]
+    for row in result["rows"]:
+        paper = row["paper_run_time_s"]
+        what = f"{row['device']}: run time (standard deviation {row['standard_deviation_s']:.3f} s)"
+        yield Figure(what, f"{row['run_time_s']:.3f} s", f"{paper:.3f} s on the paper's host" if paper else "")
+        if "decrease_percent" in row:
+            paper_less = row.get("paper_decrease_percent")
+            aim = "" if paper_less is None else f"the paper: {paper_less:.1f} %"
+            yield Figure(f"the same, less than on {first}", f"{row['decrease_percent']:.1f} %", aim)
+
+
 def figure_8(result: Result) -> Iterator[Figure]:
     """A web job."""
     for row in result["rows"]:
@@ -495,6 +508,9 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-depths", "What if: several requests in flight", depths),
     ("reality", "Programs on this machine's disk and on a model of it", reality),
     ("shadow", "Service times of this machine's disk and of a model of it (David, figures 6 and 7)", shadow),
+    ("memulator-table5", "Memulator, table 5: zero-latency access", memulator),
+    ("memulator-table6", "Memulator, table 6: 15,000 and 30,000 rpm", memulator),
+    ("memulator-table7", "Memulator, table 7: disk, MEMS, and a device that takes no time", memulator),
     ("spe-table-2", "SPE, table 2, as a profile", table_2),
     ("spe-rate", "A native device beside nbdfuse", rate),
     ("kernel-work", "Work of the guest's kernel", kernel_work),

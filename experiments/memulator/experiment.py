@@ -119,7 +119,7 @@ def perform(experiment: Experiment, reps: int, measured: dict[tuple[str, ...], d
         )
     # Files of the repository by their place in it.
     command = [part.removeprefix(f"{ROOT}/") for part in experiment.command]
-    described = {"name": experiment.name, "title": experiment.title, "command": command}
+    described = {"name": experiment.name, "title": experiment.title, "command": command, "repetitions": reps}
     return {**described, "rows": with_decrease(rows)}
 
 
