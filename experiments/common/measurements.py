@@ -141,7 +141,7 @@ def figure_3_5(result: Result) -> Iterator[Figure]:
         yield Figure("the same, variation", percent(row["variation"]), "1 %", row["variation"] <= 0.01)
 
 
-def of_program(row: dict[str, Any]) -> Iterator[Figure]:
+def without_requests(row: dict[str, Any]) -> Iterator[Figure]:
     """Say how much of an error is the time without requests, in results that tell."""
     part = row.get("error_without_request")
     if part is not None:
@@ -152,7 +152,7 @@ def sqlite(result: Result) -> Iterator[Figure]:
     """SQLite with fsync."""
     for row in result["rows"]:
         yield within("SQLite with fsync, prediction", row["error"], 0.04)
-        yield from of_program(row)
+        yield from without_requests(row)
 
 
 def beside(result: Result) -> Iterator[Figure]:
@@ -232,7 +232,7 @@ def figure_8(result: Result) -> Iterator[Figure]:
     for row in result["rows"]:
         if row["validated"]:
             yield within(f"a web job, R = {row['speedup']}, prediction", row["error"], 0.1)
-            yield from of_program(row)
+            yield from without_requests(row)
     row = result["rows"][0]
     yield Figure("the device's share of its run time", f"{row['device_share'] * 100:.0f} %")
     limit = row["limit_s"] / row["elapsed_s"]["median"]

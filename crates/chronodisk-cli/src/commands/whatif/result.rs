@@ -70,7 +70,7 @@ pub struct WhatIfResult {
     pub measured_without_request_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
-    /// What the time without requests is shorter on the faster device, as a share of the measured run time.
+    /// By how much the time without requests is shorter on the faster device, as a share of the measured run time.
     error_without_request: Option<f64>,
     /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
     suspends: bool,
@@ -443,7 +443,7 @@ impl WhatIfResult {
             let change = if part > 0.0 { "less" } else { "more" };
             warnings.push(format!(
                 "{name}: between its requests the program took {change} time on the faster device; a prediction can't \
-                 know that. Processors of many hosts compute slower after longer waits"
+                 know that. Processors of some hosts compute slower after longer waits"
             ));
         }
         if self.cut_freezes > 0 {
