@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 
+use super::meaning::meaningful_arguments;
 use super::record::{CallRecord, CallTrace};
 use super::resolve::{Object, Resolver, is_below, resolution_order};
 use super::table::PAGE_FAULT;
@@ -16,7 +17,8 @@ const OF_MEMORY: [&str; 5] = [PAGE_FAULT, "madvise", "mremap", "msync", "munmap"
 /// A call remains if it uses a file below the mount point or a pipe, changes descriptors, directories or tasks, may
 /// wait, can't be resolved, or is the last of its task. A removed call's user and kernel CPU time is added to the user
 /// CPU time of the next call that remains, which is not known if one of them is not. Without a mount point every call
-/// that uses a file remains.
+/// that uses a file remains. Addresses of memory, and registers that a call does not take, become zero: they are a
+/// third of a compressed trace, and no replay uses them.
 #[must_use]
 pub fn fold(trace: &CallTrace) -> CallTrace {
     let mut resolver = Resolver::new(&trace.header);
@@ -70,6 +72,7 @@ impl Charge {
 
     fn on(self, record: &CallRecord) -> CallRecord {
         let user_cpu = record.user_cpu.filter(|_| !self.unknown).map(|user| user.saturating_add(self.cpu));
-        CallRecord { user_cpu, folded: record.folded.saturating_add(self.calls), ..record.clone() }
+        let arguments = meaningful_arguments(record);
+        CallRecord { arguments, user_cpu, folded: record.folded.saturating_add(self.calls), ..record.clone() }
     }
 }

@@ -20,6 +20,7 @@ mod fold;
 mod groups;
 mod journal;
 mod mappings;
+mod meaning;
 mod namespace;
 mod numbers;
 mod order;
