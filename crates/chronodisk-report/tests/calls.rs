@@ -6,7 +6,7 @@ use std::path::Path;
 
 use chronodisk_report::{ReportError, read_calls, write_calls};
 use chronodisk_sim::Nanos;
-use chronodisk_trace::calls::{CallRecord, CallTrace, Clock, Header, StartState, groups};
+use chronodisk_trace::calls::{CallRecord, CallTrace, Clock, Header, StartState, fold, groups, plan};
 use proptest::prelude::*;
 
 fn trace(records: Vec<CallRecord>) -> CallTrace {
@@ -112,4 +112,31 @@ fn the_groups_of_the_committed_trace_are_its_users() {
     assert!(users.values().all(|names| names.len() == 1), "{users:?}");
     assert_eq!(users.len(), 20);
     assert_eq!(users.values().flatten().collect::<BTreeSet<_>>().len(), 20);
+}
+
+/// Arguments that folding makes zero have no part in a replay: with anything else in their place it is the same.
+#[test]
+fn the_committed_trace_is_small_because_it_keeps_only_arguments_with_a_meaning() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulation_1994/users.calls");
+    assert!(std::fs::metadata(&file).unwrap().len() < 3_000_000);
+    let folded = read_calls(&file).unwrap();
+    assert!(fold(&folded) == folded, "the trace is as today's build folds it");
+    let mut without_meaning: BTreeMap<String, [bool; 6]> = BTreeMap::new();
+    let mut filled = folded.clone();
+    for (at, record) in filled.records.iter_mut().enumerate() {
+        let zeroed = without_meaning.entry(record.call.name().to_owned()).or_insert_with(|| {
+            let all = CallRecord { arguments: [u64::MAX; 6], ..record.clone() };
+            fold(&CallTrace { header: folded.header.clone(), records: vec![all] }).records[0]
+                .arguments
+                .map(|it| it == 0)
+        });
+        for (argument, zeroed) in record.arguments.iter_mut().zip(zeroed) {
+            if *zeroed {
+                *argument = 0x7f00_0000_0000 + at as u64 * 8;
+            }
+        }
+    }
+    assert!(filled != folded);
+    assert!(fold(&filled) == folded);
+    assert!(plan(&filled).unwrap() == plan(&folded).unwrap());
 }

@@ -30,6 +30,7 @@ mod resolve;
 mod strace;
 mod table;
 mod tables;
+mod unused;
 mod watched;
 
 pub use assemble::read_journal;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
 use chronodisk_report::{EndedBy, write_calls};
@@ -156,6 +157,8 @@ pub fn convert(journal: &Path, mount: Option<&str>) -> Result<CallTrace, Failure
 fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummary) -> Result<(), Failure> {
     let Collisions { cpu, excess } = collisions(&trace.records);
     let header = &trace.header;
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let slow_down = statistics.slow_down(Duration::from_nanos(cpu.as_nanos() / processors));
     if arguments.json {
         output::json(&Report {
             schema: SCHEMA,
@@ -166,7 +169,7 @@ fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummar
             elapsed_ns: statistics.elapsed.as_nanos() as u64,
             stops: statistics.calls,
             cost_per_call_ns: statistics.cost_per_call.as_nanos() as u64,
-            slow_down: statistics.slow_down(),
+            slow_down,
             cpu_ns: cpu.as_nanos(),
             colliding_cpu_ns: excess.as_nanos(),
             lost_events: header.lost_events,
@@ -176,9 +179,8 @@ fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummar
     let (path, calls) = (arguments.output.display(), trace.records.len());
     output::note(format_args!("{path}: {calls} calls of {} tasks", tasks(trace)));
     output::note(format_args!(
-        "recording cost {:.1} us per call: the program took about {:.1} times as long as without",
+        "recording cost {:.1} us per call: the program took about {slow_down:.1} times as long as without",
         statistics.cost_per_call.as_secs_f64() * 1e6,
-        statistics.slow_down()
     ));
     if let Some(note) = collided(trace) {
         output::note(note);
