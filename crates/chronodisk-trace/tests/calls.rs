@@ -115,6 +115,42 @@ fn folding_charges_calls_off_the_device_to_the_next_one() {
     assert_eq!(think[1], Think::Gap(Nanos::from_nanos(19)));
 }
 
+/// What a compiler does with a header: nothing of it is left. Whatever else may use the descriptor keeps the pair.
+#[test]
+fn folding_leaves_out_files_elsewhere_that_only_their_reader_uses() {
+    let open = |task, at| record(task, "openat", at, &[AT_FDCWD.into(), 0, 0], "/usr/include/stdio.h", 5);
+    let close = |task, at| record(task, "close", at, &[5], "", 0);
+    let names = |between: Vec<CallRecord>| -> Vec<String> {
+        let mut records = vec![open(1, 10)];
+        records.extend(between);
+        records.extend([close(1, 80), record(1, "exit_group", 90, &[0], "", 0)]);
+        let folded = fold(&CallTrace { header: header(), records }).records;
+        folded.iter().map(|made| made.call.name().to_owned()).collect()
+    };
+    assert_eq!(names(vec![record(1, "read", 20, &[5, 0, 9], "", 9)]), ["exit_group"]);
+    let sharing = i64::try_from(CLONE_FILES).unwrap();
+    let of_others: [Vec<CallRecord>; 6] = [
+        vec![record(1, "dup2", 20, &[5, 0], "", 0)],
+        vec![record(1, "clone", 20, &[0], "", 2)],
+        vec![record(1, "openat", 20, &[5, 0, 0], "../x", -2), record(1, "fchdir", 30, &[5], "", 0)],
+        vec![record(1, "sendmsg", 20, &[7], "", 1)],
+        vec![record(1, "execve", 20, &[], "/bin/true", 0)],
+        vec![
+            record(1, "close", 11, &[5], "", 0),
+            record(1, "clone", 20, &[sharing], "", 2),
+            open(1, 30),
+            record(2, "exit", 40, &[0], "", 0),
+        ],
+    ];
+    for between in of_others {
+        let kept = names(between.clone());
+        assert!(
+            kept.iter().any(|name| name == "openat") && kept.contains(&"close".to_owned()),
+            "{between:?}: {kept:?}"
+        );
+    }
+}
+
 #[test]
 fn records_that_no_recorder_writes_are_refused_by_row_and_column() {
     let mut validator = Validator::default();

@@ -68,6 +68,25 @@ fn valid(trace: &CallTrace) {
     trace.records.iter().for_each(|record| validator.check(record).unwrap());
 }
 
+/// All print to the pipe that the program got as its standard output.
+#[test]
+fn printing_to_one_pipe_does_not_join_users_and_reading_it_does() {
+    let printing = |user: u32| call(100 + user * 10, "write", &[1, 0, 3], "", 3);
+    let mut trace = users(3);
+    trace.header.start[0].descriptors = [(0, "pipe:[17]".to_owned()), (1, "pipe:[17]".to_owned())].into();
+    let end_of = |trace: &CallTrace, user| trace.records.iter().rposition(|it| it.task == 100 + user * 10).unwrap() + 1;
+    for user in 0..3 {
+        let place = end_of(&trace, user);
+        trace.records.insert(place, printing(user));
+    }
+    set_times(&mut trace.records);
+    assert_eq!(groups(&trace).unwrap().groups.len(), 3);
+    let place = end_of(&trace, 2);
+    trace.records.insert(place, call(120, "read", &[0, 0, 9], "", 9));
+    set_times(&mut trace.records);
+    assert_eq!(groups(&trace).unwrap().groups.len(), 1);
+}
+
 #[test]
 fn groups_are_exactly_the_users() {
     let found: Groups = groups(&users(20)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::record::CallTrace;
+use super::record::{CallRecord, CallTrace};
 use super::resolve::{Object, PathUse, Resolver, is_below, resolution_order};
 
 /// A trace's tasks by dependence.
@@ -21,7 +21,8 @@ pub struct Groups {
 /// Finds the groups of a trace.
 ///
 /// A group joins tasks that use what one of them made or changed below the mount point, that use the same pipe, or of
-/// which one made the other and is active on the device itself. Reading the same files does not join. A task without
+/// which one made the other and is active on the device itself. Reading the same files does not join. A pipe that was
+/// there before the trace, such as one to which all tasks print, joins only if tasks read and write it. A task without
 /// activity belongs to the one group below it, or else to that of its nearest ancestor; if it is above several groups,
 /// it belongs to the spine.
 ///
@@ -33,6 +34,7 @@ pub fn groups(trace: &CallTrace) -> Result<Groups, String> {
     };
     let mut finder = Finder::default();
     let mut resolver = Resolver::new(&trace.header);
+    let inherited_pipes = resolver.pipes();
     let mut paths = vec![[None, None]; trace.records.len()];
     for index in resolution_order(&trace.records) {
         let record = &trace.records[index];
@@ -44,6 +46,7 @@ pub fn groups(trace: &CallTrace) -> Result<Groups, String> {
         }
         for used in &resolved.objects {
             match &used.object {
+                Object::Pipe(pipe) if *pipe <= inherited_pipes => finder.uses_inherited_pipe(record, *pipe),
                 Object::Pipe(pipe) => finder.uses_pipe(record.task, *pipe),
                 Object::File(path) if is_below(mount, path) => {
                     finder.active.insert(record.task);
@@ -62,6 +65,7 @@ pub fn groups(trace: &CallTrace) -> Result<Groups, String> {
         }
         paths[index] = resolved.paths;
     }
+    finder.join_by_inherited_pipes();
     if finder.active.is_empty() {
         let mount = String::from_utf8_lossy(mount);
         return Err(format!("no call of the trace uses a file below {mount}; its mount point may be wrong"));
@@ -96,9 +100,38 @@ struct Finder {
     /// Names that were there before the trace.
     existed: BTreeSet<Vec<u8>>,
     pipes: BTreeMap<u64, u32>,
+    inherited_pipes: BTreeMap<u64, InheritedPipe>,
+}
+
+/// A pipe that was there before the trace: its other end may be outside.
+#[derive(Default)]
+struct InheritedPipe {
+    is_read: bool,
+    is_written: bool,
+    users: BTreeSet<u32>,
 }
 
 impl Finder {
+    fn uses_inherited_pipe(&mut self, record: &CallRecord, pipe: u64) {
+        let pipe = self.inherited_pipes.entry(pipe).or_default();
+        match record.call.name() {
+            "read" | "readv" | "recvfrom" | "recvmsg" => pipe.is_read = true,
+            "write" | "writev" | "sendto" | "sendmsg" => pipe.is_written = true,
+            // Both of its descriptors may be of pipes.
+            "copy_file_range" | "sendfile" | "splice" | "tee" => (pipe.is_read, pipe.is_written) = (true, true),
+            _ => return,
+        }
+        pipe.users.insert(record.task);
+    }
+
+    fn join_by_inherited_pipes(&mut self) {
+        for pipe in std::mem::take(&mut self.inherited_pipes).into_values() {
+            if let (true, true, Some(&first)) = (pipe.is_read, pipe.is_written, pipe.users.first()) {
+                pipe.users.iter().for_each(|&task| self.sets.join(first, task));
+            }
+        }
+    }
+
     fn uses_pipe(&mut self, task: u32, pipe: u64) {
         let first = *self.pipes.entry(pipe).or_insert(task);
         self.sets.join(first, task);

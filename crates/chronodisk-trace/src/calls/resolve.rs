@@ -130,6 +130,11 @@ impl Resolver {
         resolver
     }
 
+    /// How many pipes there have been. The next one has the number after that.
+    pub(super) fn pipes(&self) -> u64 {
+        self.pipes
+    }
+
     /// Applies the next record in [`resolution_order`] and names what it used.
     pub fn apply(&mut self, record: &CallRecord) -> Resolved {
         let Some(known) = signature(record.call.name()) else { return Resolved::default() };
