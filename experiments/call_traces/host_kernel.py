@@ -78,8 +78,8 @@ def compare(program: Program) -> dict[str, Any]:
         "two_host_runs_equal_percent": round(equal_percent(host, again), 2),
     }
     equal, native = figures["equal_percent"], figures["two_host_runs_equal_percent"]
-    alone_percent = figures["one_processor_equal_percent"]
-    note(f"{program.title}: {equal} % of blocks equal, {alone_percent} % with one processor, {native} % in two native runs")
+    one = figures["one_processor_equal_percent"]
+    note(f"{program.title}: {equal} % of blocks equal, {one} % with one processor, {native} % in two native runs")
     return figures
 
 

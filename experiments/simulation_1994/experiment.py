@@ -15,9 +15,8 @@ they were recorded. `draws.py` measures the deviation.
 
 Speed 1 is 0.093 of the recording host's processor: a round takes as long as it did with 0.15 of an earlier host's, of
 which an earlier trace was. The paper says no more of its own than that the disk limits the throughput from about twice
-that speed on. ext2 allocates as FFS does (oldalloc), and writes
-directories and inodes synchronously, as FFS did (dirsync). ext4 is mounted with its defaults: it has a journal, and
-no write of a user waits for the disk.
+that speed on. ext2 allocates as FFS does (oldalloc), and writes directories and inodes synchronously, as FFS did
+(dirsync). ext4 is mounted with its defaults: it has a journal, and no write of a user waits for the disk.
 """
 
 import argparse
