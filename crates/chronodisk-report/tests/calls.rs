@@ -118,7 +118,7 @@ fn the_groups_of_the_committed_trace_are_its_users() {
 #[test]
 fn the_committed_trace_is_small_because_it_keeps_only_arguments_with_a_meaning() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulation_1994/users.calls");
-    assert!(std::fs::metadata(&file).unwrap().len() < 3_000_000);
+    assert!(fs::metadata(&file).unwrap().len() < 3_000_000);
     let folded = read_calls(&file).unwrap();
     assert!(fold(&folded) == folded, "the trace is as today's build folds it");
     let mut without_meaning: BTreeMap<String, [bool; 6]> = BTreeMap::new();
