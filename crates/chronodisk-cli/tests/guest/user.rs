@@ -268,7 +268,7 @@ fn a_terminal_shows_what_a_long_command_does() {
     let Some(chronodisk) = Chronodisk::new() else { return };
     let own = env!("CARGO_BIN_EXE_chronodisk");
     let shown = |options: &str, begin: &str| {
-        let program = format!("{begin}; i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo end");
+        let program = format!("{begin}; i=0; while [ $i -lt 1200000 ]; do i=$((i+1)); done; echo end");
         let line = format!("{own} run --device null --fs none {options} -- sh -c \"{program}\"").replace('$', "\\$");
         let output = on_a_terminal(&chronodisk, &line).output().unwrap();
         assert!(output.status.success() && text(&output.stdout).contains("end"), "{}", text(&output.stdout));
