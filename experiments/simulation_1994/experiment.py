@@ -10,12 +10,12 @@ front of it, at several speeds of the processor. The exact clock makes every fig
 
 The kernel writes back every 5 s, and where in such a period a user writes decides whether a block is written once or
 twice. So the least change of a load changes its throughput, and the shorter the load, the more: with a trace of three
-rounds, 16 draws had a standard deviation of 1.9 % at speed 6. 24 rounds are what fits into 3 MB, and were chosen before
-they were recorded. `draws.py` measures the deviation.
+rounds, 16 draws had a standard deviation of 1.9 % at speed 6. The trace has as many rounds as fit into 3 MB: 24, chosen
+before they were recorded. `draws.py` measures the deviation.
 
-Speed 1 is 0.093 of the recording host's processor: a round takes as long as it did with 0.15 of an earlier host's, of
-which an earlier trace was. The paper says no more of its own than that the disk limits the throughput from about twice
-that speed on. ext2 allocates as FFS does (oldalloc), and writes directories and inodes synchronously, as FFS did
+Speed 1 is 0.093 of the recording host's processor. With that a round takes as long as in an earlier trace, which was
+recorded on a slower host, with 0.15. The paper says no more of its own processor than that the disk limits the
+throughput from about twice that speed on. ext2 allocates as FFS does (oldalloc), and writes directories and inodes synchronously, as FFS did
 (dirsync). ext4 is mounted with its defaults: it has a journal, and no write of a user waits for the disk.
 """
 

@@ -71,17 +71,14 @@ pub fn write_calls(path: &Path, trace: &CallTrace) -> Result<(), ReportError> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
-    // No two times are equal, so a dictionary of them is as long as the column: their differences are short.
-    for column in ["entry_ns", "exit_ns"].map(ColumnPath::from) {
-        properties = properties
-            .set_column_dictionary_enabled(column.clone(), false)
-            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
-    }
-    // Times of the same size differ in their low bytes: apart from these, the others compress.
-    for column in ["user_cpu_ns", "kernel_cpu_ns"].map(ColumnPath::from) {
-        properties = properties
-            .set_column_dictionary_enabled(column.clone(), false)
-            .set_column_encoding(column, Encoding::BYTE_STREAM_SPLIT);
+    // No two times are equal, so a dictionary of them is as long as the column. Differences of instants are short. CPU
+    // times of the same size differ in their low bytes: apart from these, the others compress.
+    let instants = ["entry_ns", "exit_ns"].map(|column| (column, Encoding::DELTA_BINARY_PACKED));
+    let cpu_times = ["user_cpu_ns", "kernel_cpu_ns"].map(|column| (column, Encoding::BYTE_STREAM_SPLIT));
+    for (column, encoding) in instants.into_iter().chain(cpu_times) {
+        let column = ColumnPath::from(column);
+        properties =
+            properties.set_column_dictionary_enabled(column.clone(), false).set_column_encoding(column, encoding);
     }
     let properties = properties
         .set_key_value_metadata(Some(vec![

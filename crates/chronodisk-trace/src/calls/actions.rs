@@ -4,7 +4,7 @@ use super::order::POLLS;
 use super::plan::{Action, Argument, Expected, HERE, on_device};
 use super::record::CallRecord;
 use super::resolve::Resolved;
-use super::table::{AT_FDCWD, Base, F_DUPFD, F_DUPFD_CLOEXEC, O_CREAT, O_TRUNC, signature};
+use super::table::{AT_FDCWD, Base, F_DUPFD, F_DUPFD_CLOEXEC, O_CREAT, O_TRUNC, receives, sends, signature};
 use super::tables::{CLOSE_RANGE_CLOEXEC, Kind};
 
 /// Numbers of the calls on x86-64 (`arch/x86/entry/syscalls/syscall_64.tbl`).
@@ -151,8 +151,8 @@ pub(super) fn stream(record: &CallRecord, kind: &dyn Fn(i32) -> Option<Kind>) ->
     }
     let bytes = u64::try_from(record.result?).ok()?;
     match record.call.name() {
-        "read" | "readv" | "recvfrom" | "recvmsg" => Some(Action::Receive { descriptor, bytes }),
-        "write" | "writev" | "sendto" | "sendmsg" if bytes > 0 => Some(Action::Send { descriptor, bytes }),
+        name if receives(name) => Some(Action::Receive { descriptor, bytes }),
+        name if sends(name) && bytes > 0 => Some(Action::Send { descriptor, bytes }),
         _ => None,
     }
 }

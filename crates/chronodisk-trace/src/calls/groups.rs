@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::{CallRecord, CallTrace};
 use super::resolve::{Object, PathUse, Resolver, is_below, resolution_order};
+use super::table::{receives, sends};
 
 /// A trace's tasks by dependence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +116,10 @@ impl Finder {
     fn uses_inherited_pipe(&mut self, record: &CallRecord, pipe: u64) {
         let pipe = self.inherited_pipes.entry(pipe).or_default();
         match record.call.name() {
-            "read" | "readv" | "recvfrom" | "recvmsg" => pipe.is_read = true,
-            "write" | "writev" | "sendto" | "sendmsg" => pipe.is_written = true,
-            // Both of its descriptors may be of pipes.
-            "copy_file_range" | "sendfile" | "splice" | "tee" => (pipe.is_read, pipe.is_written) = (true, true),
+            name if receives(name) => pipe.is_read = true,
+            name if sends(name) => pipe.is_written = true,
+            // Which of its descriptors is the pipe's is not looked at.
+            "sendfile" | "splice" | "tee" => (pipe.is_read, pipe.is_written) = (true, true),
             _ => return,
         }
         pipe.users.insert(record.task);

@@ -96,6 +96,16 @@ pub(crate) struct Signature {
     pub changes: Changes,
 }
 
+/// Whether a call takes bytes from a pipe or a socket.
+pub(super) fn receives(name: &str) -> bool {
+    matches!(name, "read" | "readv" | "recvfrom" | "recvmsg")
+}
+
+/// Whether a call puts bytes into a pipe or a socket.
+pub(super) fn sends(name: &str) -> bool {
+    matches!(name, "write" | "writev" | "sendto" | "sendmsg")
+}
+
 /// The entry of a call.
 pub(crate) fn signature(name: &str) -> Option<&'static Signature> {
     TABLE.binary_search_by(|signature| signature.name.cmp(name)).ok().map(|index| &TABLE[index])

@@ -10,12 +10,12 @@ use super::meaning::meaningful_arguments;
 use super::record::CallRecord;
 use super::table::{CLONE_FILES, Effect, signature};
 
-/// How a record is kept in a folded trace.
+/// What becomes of a record in a folded trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It opens a file that is not on the device, and nothing else is known that needs it.
+    /// It opens a file that is not on the device, and stays if something needs the descriptor.
     OpensElsewhere,
-    /// It stays, or closes something.
+    /// It stays, unless it closes a descriptor that nothing needed.
     Stays,
     /// It is left out.
     LeftOut,
@@ -52,19 +52,24 @@ impl Unused {
             _ if matches!(record.call.name(), "sendmsg" | "sendmmsg") => {
                 self.opened.remove(&record.task);
             }
-            _ if place == Place::OpensElsewhere && !self.sharing.contains(&record.task) => {
-                let descriptor = record.result.and_then(|result| i32::try_from(result).ok())?;
-                self.opened.entry(record.task).or_default().insert(descriptor, index);
-            }
-            _ if place == Place::Stays => {
-                // Whatever may be the number of a descriptor is one: that costs a pair, and no truth.
-                let opened = self.opened.get_mut(&record.task)?;
-                for argument in meaningful_arguments(record) {
-                    opened.remove(&(argument as u32 as i32));
+            _ if place != Place::LeftOut => {
+                self.needs(record);
+                if place == Place::OpensElsewhere && !self.sharing.contains(&record.task) {
+                    let descriptor = record.result.and_then(|result| i32::try_from(result).ok())?;
+                    self.opened.entry(record.task).or_default().insert(descriptor, index);
                 }
             }
             _ => {}
         }
         None
+    }
+
+    /// A record that may stay needs the descriptors that it names, also that of the directory at which a path begins.
+    fn needs(&mut self, record: &CallRecord) {
+        let Some(opened) = self.opened.get_mut(&record.task) else { return };
+        // Whatever may be the number of a descriptor is one: at worst a pair stays that could be left out.
+        for argument in meaningful_arguments(record) {
+            opened.remove(&(argument as u32 as i32));
+        }
     }
 }
