@@ -15,8 +15,9 @@ before they were recorded. `draws.py` measures the deviation.
 
 Speed 1 is 0.093 of the recording host's processor. With that a round takes as long as in an earlier trace, which was
 recorded on a slower host, with 0.15. The paper says no more of its own processor than that the disk limits the
-throughput from about twice that speed on. ext2 allocates as FFS does (oldalloc), and writes directories and inodes synchronously, as FFS did
-(dirsync). ext4 is mounted with its defaults: it has a journal, and no write of a user waits for the disk.
+throughput from about twice that speed on. ext2 allocates as FFS does (oldalloc), and writes directories and inodes
+synchronously, as FFS did (dirsync). ext4 is mounted with its defaults: it has a journal, and no write of a user waits
+for the disk.
 """
 
 import argparse
