@@ -158,8 +158,9 @@ pub(crate) enum Seen {
     /// It completed one.
     Completed { id: u64 },
     /// A thread became runnable that was blocked since then (0: unknown). One that a request woke had waited for so
-    /// long before, and gone on only for moments as timeouts were over.
-    Runnable { cause: Cause, since_ns: u64, waited_before_ns: u32 },
+    /// long before, and gone on only for moments as timeouts were over. `only_slept`: it waited for no other event
+    /// than the end of a time, or that is not known.
+    Runnable { cause: Cause, since_ns: u64, waited_before_ns: u32, only_slept: bool },
     /// A thread blocked or ended.
     Blocked,
     /// The supervisor has taken the processor of a thread.
@@ -185,7 +186,7 @@ impl Record {
             1 => Seen::Issued { id: value, writes: detail & 1 != 0, by_others: detail & 2 != 0 },
             2 => Seen::Completed { id: value },
             3 => {
-                let cause = match detail {
+                let cause = match detail & 0x7f {
                     0 => Cause::Started,
                     1 => Cause::Completion,
                     2 => Cause::Timer,
@@ -197,6 +198,7 @@ impl Record {
                     cause,
                     since_ns: value,
                     waited_before_ns: u32::from_ne_bytes(bytes.get(16..20)?.try_into().ok()?),
+                    only_slept: detail & 0x80 == 0,
                 }
             }
             4 => Seen::Blocked,
@@ -227,7 +229,9 @@ mod tests {
         let seen = |kind, detail| Record::parse(&bytes(kind, detail)).map(|record| (record.at_ns, record.seen));
         assert_eq!(seen(1, 3), Some((5, Seen::Issued { id: 7, writes: true, by_others: true })));
         assert_eq!(seen(2, 0), Some((5, Seen::Completed { id: 7 })));
-        assert_eq!(seen(3, 2), Some((5, Seen::Runnable { cause: Cause::Timer, since_ns: 7, waited_before_ns: 3 })));
+        let ticked = |only_slept| Seen::Runnable { cause: Cause::Timer, since_ns: 7, waited_before_ns: 3, only_slept };
+        assert_eq!(seen(3, 2), Some((5, ticked(true))));
+        assert_eq!(seen(3, 0x82), Some((5, ticked(false))));
         assert_eq!(seen(4, 0), Some((5, Seen::Blocked)));
         assert_eq!(seen(5, 0), Some((5, Seen::Preempted)));
         assert_eq!(seen(6, 0), Some((5, Seen::Resumed)));

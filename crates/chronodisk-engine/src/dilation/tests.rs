@@ -377,6 +377,7 @@ fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
         1 => Just(Event::Thawed),
         1 => Just(Event::Preempted),
         1 => Just(Event::Resumed),
+        1 => Just(Event::Ticked),
         1 => (0u64..5_000_000).prop_map(|nanos| Event::Slept { since: Nanos::from_nanos(nanos) }),
         2 => (0u64..5_000_000).prop_map(|nanos| Event::Woken { since: Nanos::from_nanos(nanos) }),
         2 => (0u64..5_000_000, 0u64..5_000_000).prop_map(|(since, nanos)| Event::KeptWaiting {

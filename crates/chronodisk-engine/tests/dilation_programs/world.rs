@@ -290,6 +290,7 @@ impl<'a> Run<'a> {
                     // It goes on for no time; whether anything else runs does not change.
                     if !self.told_runnable && !self.frozen {
                         self.tell(Event::Runnable(Wake::Other));
+                        self.tell(Event::Ticked);
                         self.tell(Event::Blocked);
                     }
                     self.threads[index].state = State::Polls(id, since, tick, tick_at + tick);

@@ -65,6 +65,9 @@ enum { WRITES = 1, BY_OTHERS = 2, REQUEUED = 4 };
 // What made a thread runnable.
 enum cause { STARTED = 0, COMPLETION = 1, TIMER = 2, KERNEL_THREAD = 3, PROGRAM = 4, OTHER = 5 };
 
+// A bit beside the cause: the thread waited for other events than a time, too.
+enum { WAITED_FOR_EVENTS = 0x80 };
+
 // As `Record` in observer.rs reads it.
 struct event {
     u64 at_ns;
@@ -74,7 +77,7 @@ struct event {
     // moments.
     u32 amount;
     u8 kind;
-    // Of a request: its bits. Of a thread: the cause.
+    // Of a request: its bits. Of a thread: the cause, with what it waited for.
     u8 detail;
     u16 unused;
 };
@@ -280,6 +283,7 @@ static __always_inline void runnable(struct task_struct *task, enum cause cause)
     u32 id = task->pid;
     u64 since = 0, now = bpf_ktime_get_ns();
     u32 waited = 0;
+    u8 waited_for = 0;
     struct thread *thread = bpf_map_lookup_elem(&threads, &id);
     if (thread) {
         if (thread->is_runnable)
@@ -287,6 +291,7 @@ static __always_inline void runnable(struct task_struct *task, enum cause cause)
         thread->is_runnable = 1;
         thread->woken_ns = now;
         thread->woken_by = cause;
+        waited_for = thread->is_asleep ? 0 : WAITED_FOR_EVENTS;
         since = thread->blocked_since_ns;
         u64 before = since - thread->waits_since_ns;
         if (cause == COMPLETION || cause == KERNEL_THREAD)
@@ -299,7 +304,7 @@ static __always_inline void runnable(struct task_struct *task, enum cause cause)
     }
     bool first = __sync_fetch_and_add(&running, 1) == 0;
     bool wake = first && in_flight > 0 && wanted(WHEN_BUSY_AND_RUNNABLE);
-    send(RUNNABLE, cause, now, since, waited, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+    send(RUNNABLE, cause | waited_for, now, since, waited, wake ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
 static __always_inline void blocked(struct task_struct *task, bool dead) {

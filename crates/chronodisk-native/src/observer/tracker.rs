@@ -69,8 +69,11 @@ impl Tracker {
                     self.event(at, Event::Completed { id });
                 }
             }
-            Seen::Runnable { cause, since_ns, waited_before_ns } => {
+            Seen::Runnable { cause, since_ns, waited_before_ns, only_slept } => {
                 self.runnable(at, cause, Nanos::from_nanos(since_ns), Nanos::from_nanos(waited_before_ns.into()));
+                if cause == Cause::Timer && !only_slept && self.runnable == 1 {
+                    self.event(at, Event::Ticked);
+                }
             }
             Seen::Blocked => {
                 // One that was runnable before it was observed was never counted.
@@ -199,7 +202,7 @@ mod tests {
     }
 
     fn runs(cause: Cause, since: u64) -> Seen {
-        Seen::Runnable { cause, since_ns: since * 1_000, waited_before_ns: 0 }
+        Seen::Runnable { cause, since_ns: since * 1_000, waited_before_ns: 0, only_slept: true }
     }
 
     const READ: Seen = Seen::Issued { id: 1, writes: false, by_others: false };
@@ -259,7 +262,12 @@ mod tests {
 
     #[test]
     fn a_loop_of_events_whose_timer_ticks_waits_for_its_request() {
-        let woken = Seen::Runnable { cause: Cause::Completion, since_ns: 900_000, waited_before_ns: 800_000 };
+        let woken = Seen::Runnable {
+            cause: Cause::Completion,
+            since_ns: 900_000,
+            waited_before_ns: 800_000,
+            only_slept: false,
+        };
         let records = [
             at(0, runs(Cause::Started, 0)),
             at(100, READ),
@@ -307,6 +315,25 @@ mod tests {
         assert_eq!(predictions[0].other_waits, 0);
         assert!(predictions[0].by_debt < micros(1_020), "{predictions:?}");
         assert_eq!(counts.interrupted_waits, 0);
+    }
+
+    /// A freeze at the tick would keep the thread from its completion.
+    #[test]
+    fn a_loop_of_events_is_not_frozen_for_its_timers_tick() {
+        let tick = |only_slept| Seen::Runnable { cause: Cause::Timer, since_ns: 0, waited_before_ns: 0, only_slept };
+        let wish = |only_slept, micros_later: u64| {
+            let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
+            // What half of the requests gain tells that freezing is worth its cost.
+            for seen in [runs(Cause::Started, 0), READ, Seen::Blocked] {
+                tracker.record(at(0, seen));
+            }
+            tracker.record(Record { at_ns: 9_000_000, seen: tick(only_slept) });
+            tracker.wish(micros(9_000 + micros_later))
+        };
+        assert_eq!(wish(true, 0), Wish::Freeze);
+        assert_eq!(wish(false, 0), Wish::Nothing(Some(micros(9_400))));
+        // What lasts longer is no tick.
+        assert_eq!(wish(false, 500), Wish::Freeze);
     }
 
     #[test]
