@@ -12,8 +12,8 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
   them, beside the profile's.
-- For boots, the web job and SQLite, `--extrapolate` also predicts from a device that is half as fast: their own computing
-  takes longer after longer waits.
+- For boots, the web job and SQLite, `--extrapolate` also predicts from a device that is half as fast, since their own
+  computing takes longer after longer waits.
 - What the paper has not: a computing thread beside a reader, with freezing and without; synchronous reads of 4 KiB;
   SQLite, each transaction on the disk; several requests in flight on two solid-state drives; requests per second
   through `mount`, beside nbdfuse over `serve`.
