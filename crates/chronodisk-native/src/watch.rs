@@ -2,7 +2,7 @@
 //! that it gets no further than it would there.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const FROZEN_MAX: Nanos = Nanos::from_millis(500);
 /// How long that moment is at least: with a shorter one the command would get no further.
 const GOES_ON: Nanos = Nanos::from_millis(20);
+/// A request in flight for so long may have completed unseen: the kernel does not run a BPF program at each completion
+/// that comes in an interrupt (one in some thousands of requests).
+const MAYBE_UNSEEN: Nanos = Nanos::from_millis(20);
 /// What the least quantum leaves for the supervisor's own work.
 const PAUSE_MIN: Duration = Duration::from_micros(5);
 
@@ -35,6 +38,7 @@ pub struct Watch {
     observer: Observer,
     options: Vec<DilationOptions>,
     freezer: Freezer,
+    in_flight: PathBuf,
 }
 
 /// A watch over a command that runs.
@@ -84,7 +88,8 @@ impl CommandScope {
         let disk = stat(device).doing(format!("asking for the number of {}", device.display()))?.st_rdev;
         let freezer = Freezer(self.cgroup.freezer()?);
         let observer = Observer::attach(cgroup, (major(disk), minor(disk)))?;
-        Ok(Watch { observer, options, freezer })
+        let in_flight = PathBuf::from(format!("/sys/dev/block/{}:{}/inflight", major(disk), minor(disk)));
+        Ok(Watch { observer, options, freezer, in_flight })
     }
 }
 
@@ -108,6 +113,8 @@ impl Watch {
             tracker: Tracker::new(&self.options, nanos(began)),
             may_freeze: self.options.first().is_some_and(|options| options.freezes),
             observer: self.observer,
+            in_flight: self.in_flight,
+            looked_at: Nanos::ZERO,
             freezer: self.freezer,
             events,
             timer,
@@ -142,7 +149,7 @@ impl Watching {
             other_requests: counts.other_requests,
             interrupted_waits: counts.interrupted_waits,
             cut_freezes: supervisor.cut_freezes,
-            lost_events: supervisor.observer.lost(),
+            lost_events: supervisor.observer.lost() + supervisor.tracker.ended_unseen(),
             supervisor_cpu: supervisor.cpu,
         })
     }
@@ -171,6 +178,9 @@ impl Drop for Freezer {
 struct Supervisor {
     tracker: Tracker,
     observer: Observer,
+    /// Where the kernel says how many requests the device has.
+    in_flight: PathBuf,
+    looked_at: Nanos,
     freezer: Freezer,
     events: OwnedFd,
     /// Ends a pause.
@@ -192,6 +202,7 @@ impl Supervisor {
         }
         loop {
             self.drain();
+            self.look_for_unseen();
             let (wake_up, pause) = if self.may_freeze { self.act() } else { (WakeUp::Never, LOOK_EVERY) };
             // What happened before that was told must not be waited for.
             let pause = if self.observer.set_wake_up(wake_up) { Duration::ZERO } else { pause };
@@ -210,6 +221,24 @@ impl Supervisor {
     fn drain(&mut self) {
         while let Some(record) = self.observer.next() {
             self.tracker.record(record);
+        }
+    }
+
+    /// Ends requests whose completion was not seen. A device with such a request would seem busy for long.
+    fn look_for_unseen(&mut self) {
+        let now = nanos(monotonic());
+        let is_old = self.tracker.oldest_request().is_some_and(|issued| now.saturating_sub(issued) >= MAYBE_UNSEEN);
+        if !is_old || now.saturating_sub(self.looked_at) < MAYBE_UNSEEN {
+            return;
+        }
+        self.looked_at = now;
+        // Reads and writes, in flight.
+        let is_idle = std::fs::read_to_string(&self.in_flight)
+            .is_ok_and(|text| text.split_whitespace().all(|count| count == "0") && !text.trim().is_empty());
+        if is_idle {
+            // What was reported by then.
+            self.drain();
+            self.tracker.device_was_idle(now);
         }
     }
 

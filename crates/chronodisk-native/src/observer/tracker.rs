@@ -3,7 +3,7 @@
 //!
 //! Several predictions follow one program. Only the first may ask to freeze.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use chronodisk_engine::dilation::{Dilation, DilationOptions, Direction, Event, Prediction, Wake, Wish};
 use chronodisk_sim::Nanos;
@@ -29,8 +29,12 @@ pub(crate) struct Tracker {
     preempted: u64,
     /// All of them are so.
     is_preempted: bool,
+    /// The program's requests in flight, and when they were issued.
+    requests: HashMap<u64, Nanos>,
     /// Of others, in flight.
     others: HashSet<u64>,
+    /// Requests that have ended unseen.
+    ended_unseen: HashSet<u64>,
     is_frozen: bool,
     /// The last instant at which the program was told to stop.
     frozen_at: Option<Nanos>,
@@ -45,7 +49,9 @@ impl Tracker {
             runnable: 0,
             preempted: 0,
             is_preempted: false,
+            requests: HashMap::new(),
             others: HashSet::new(),
+            ended_unseen: HashSet::new(),
             is_frozen: false,
             frozen_at: None,
             counts: Counts::default(),
@@ -62,10 +68,14 @@ impl Tracker {
             }
             Seen::Issued { id, writes, by_others: false } => {
                 let direction = if writes { Direction::Write } else { Direction::Read };
+                self.requests.entry(id).or_insert(at);
                 self.event(at, Event::Issued { id, direction });
             }
             Seen::Completed { id } => {
+                // The observer says so, too, once it sees another request in the same place.
+                self.ended_unseen.remove(&id);
                 if !self.others.remove(&id) {
+                    self.requests.remove(&id);
                     self.event(at, Event::Completed { id });
                 }
             }
@@ -126,6 +136,27 @@ impl Tracker {
                 self.event(at, Event::KeptWaiting { since: since.saturating_sub(waited_before), blocked: since });
             }
         }
+    }
+
+    /// When the oldest of the program's requests in flight was issued.
+    pub fn oldest_request(&self) -> Option<Nanos> {
+        self.requests.values().min().copied()
+    }
+
+    /// The device had nothing to do at this instant: whatever was issued before has ended.
+    pub fn device_was_idle(&mut self, at: Nanos) {
+        let mut ended: Vec<u64> = self.requests.iter().filter(|&(_, &issued)| issued < at).map(|(&id, _)| id).collect();
+        ended.sort_unstable();
+        for id in ended {
+            self.requests.remove(&id);
+            self.ended_unseen.insert(id);
+            self.event(at, Event::Completed { id });
+        }
+    }
+
+    /// Requests that ended unseen, and of which the observer does not know.
+    pub fn ended_unseen(&self) -> u64 {
+        self.ended_unseen.len() as u64
     }
 
     /// The program was told to stop.
@@ -366,6 +397,28 @@ mod tests {
         tracker.record(at(101, runs(Cause::Other, 50)));
         tracker.record(at(102, Seen::Blocked));
         assert_eq!(tracker.finish(micros(102)).1.interrupted_waits, 1);
+    }
+
+    #[test]
+    fn a_request_whose_completion_went_unseen_ends_once_the_device_is_idle() {
+        let mut tracker = Tracker::new(&[twice(true)], Nanos::ZERO);
+        tracker.record(at(0, runs(Cause::Started, 0)));
+        tracker.record(at(0, READ));
+        tracker.record(at(0, Seen::Blocked));
+        assert_eq!(tracker.oldest_request(), Some(Nanos::ZERO));
+        // It goes on, and issues another one after the look at the device.
+        tracker.record(at(1_000, runs(Cause::Started, 0)));
+        tracker.record(at(3_000, Seen::Issued { id: 2, writes: false, by_others: false }));
+        tracker.device_was_idle(micros(2_000));
+        assert_eq!((tracker.oldest_request(), tracker.ended_unseen()), (Some(micros(3_000)), 1));
+        // The observer sees another request in the place of the first one, and counts that itself.
+        tracker.record(at(4_000, Seen::Completed { id: 1 }));
+        tracker.record(at(4_000, READ));
+        assert_eq!(tracker.ended_unseen(), 0);
+        tracker.record(at(5_000, Seen::Completed { id: 1 }));
+        tracker.record(at(5_000, Seen::Completed { id: 2 }));
+        let (predictions, _) = tracker.finish(micros(5_000));
+        assert_eq!((predictions[0].requests, predictions[0].busy), (3, micros(5_000)));
     }
 
     #[test]
