@@ -153,18 +153,10 @@ def without_requests(row: dict[str, Any]) -> Iterator[Figure]:
         yield Figure("the same, the part in the time without requests", percent(part))
 
 
-def extrapolated(row: dict[str, Any], most: float) -> Iterator[Figure]:
-    """Say what the prediction is with `--extrapolate`, in results that have it."""
-    error = row.get("extrapolated_error")
-    if error is not None:
-        yield within("the same, extrapolated from a device half as fast", error, most)
-
-
 def sqlite(result: Result) -> Iterator[Figure]:
     """SQLite with fsync."""
     for row in result["rows"]:
         yield within("SQLite with fsync, prediction", row["error"], 0.04)
-        yield from extrapolated(row, 0.04)
         yield from without_requests(row)
 
 
@@ -217,7 +209,6 @@ def figure_4_7(result: Result) -> Iterator[Figure]:
         measured = row["measured_s"]["median"]
         what = f"boot, R = {row['speedup']:g}, prediction ({measured:.1f} s measured)"
         yield within(what, row["error"], most)
-        yield from extrapolated(row, most)
         band = [percent(row[end] / measured - 1) for end in ("low_s", "high_s")]
         yield Figure("the same, the band", f"{band[0]} to {band[1]}")
 
@@ -246,7 +237,6 @@ def figure_8(result: Result) -> Iterator[Figure]:
     for row in result["rows"]:
         if row["validated"]:
             yield within(f"a web job, R = {row['speedup']}, prediction", row["error"], 0.1)
-            yield from extrapolated(row, 0.1)
             yield from without_requests(row)
     row = result["rows"][0]
     yield Figure("the device's share of its run time", f"{row['device_share'] * 100:.0f} %")

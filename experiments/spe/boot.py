@@ -154,14 +154,14 @@ FIGURES = (
     *("low_s", "high_s", "freezes", "frozen_s", "unpaid_s", "device_busy_s", "observed_s", "requests"),
     *("interrupted_calls", "other_waits", "other_wait_s", "lost_events", "cut_freezes", "supervisor_cpu_s"),
 )
-SPREADS = ("predicted_s", "by_request_s", "from_slower_s", "extrapolated_s", "measured_s")
+SPREADS = ("predicted_s", "by_request_s", "measured_s")
 
 
 def repetition(device: list[str], speedup: str, seed: int) -> dict[str, Any]:
-    """Boot as it is, observed, observed on a device half as fast, and for each R on the faster device."""
+    """Boot as it is, observed, and for each R on the faster device."""
     on = [*device, "--capacity", CAPACITY, "--fs", "none", "--seed", str(seed), "--setup", setup()]
     # Never frozen: a boot that stands still computes longer afterwards, and one observed boot serves all R.
-    flags = ["--speedup", speedup, "--suspend", "never", "--extrapolate", "--validate", "--reps", "1"]
+    flags = ["--speedup", speedup, "--suspend", "never", "--validate", "--reps", "1"]
     # Another measurement beside this one must not empty its console.
     with tempfile.TemporaryDirectory() as folder:
         command = boot("$CHRONODISK_DEVICE", Path(folder) / "console")
@@ -187,7 +187,6 @@ def rows(reps: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "elapsed_s": elapsed,
                 **spreads,
                 "error": spreads["predicted_s"]["median"] / spreads["measured_s"]["median"] - 1,
-                "extrapolated_error": spreads["extrapolated_s"]["median"] / spreads["measured_s"]["median"] - 1,
                 **medians,
                 "device_share": medians["device_busy_s"] / medians["observed_s"],
                 "divided_by_r_s": elapsed["median"] / first["speedup"],

@@ -12,8 +12,6 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
   them, beside the profile's.
-- For boots, the web job and SQLite, `--extrapolate` also predicts from a device that is half as fast, since their own
-  computing takes longer after longer waits.
 - What the paper has not: a computing thread beside a reader, with freezing and without; synchronous reads of 4 KiB;
   SQLite, each transaction on the disk; several requests in flight on two solid-state drives; requests per second
   through `mount`, beside nbdfuse over `serve`.
@@ -83,7 +81,6 @@ def row(result: dict[str, Any], index: int = 0) -> dict[str, Any]:
         "measured_s": measured,
         "error": one["error"],
         "error_without_request": one["error_without_request"],
-        **{name: one[name] for name in ("from_slower_s", "extrapolated_s", "extrapolated_error")},
         "divided_by_r_s": None if one["speedup"] == "inf" else elapsed["median"] / one["speedup"],
         "load": result["load"],
     }
@@ -142,7 +139,7 @@ def figure_8(reps: int) -> list[dict[str, Any]]:
     """Serve files from the device to a client."""
     note("figure 8")
     make = "mkdir /mnt/www; for i in $(seq 400); do head -c 200000 /dev/urandom > /mnt/www/$i; done"
-    result = whatif(f"{RATIO},inf", reps, make, ["python3", str(WEB), "/mnt/www"], "--extrapolate")
+    result = whatif(f"{RATIO},inf", reps, make, ["python3", str(WEB), "/mnt/www"])
     rows = []
     for index in range(2):
         one = result["results"][index]
@@ -232,7 +229,7 @@ def sqlite(reps: int) -> list[dict[str, Any]]:
     """Commit one transaction after the other."""
     note("SQLite")
     command = [sys.executable, str(PROGRAMS), "sqlite", "/mnt/database", "500"]
-    return [row(whatif(RATIO, reps, "true", command, "--extrapolate"))]
+    return [row(whatif(RATIO, reps, "true", command))]
 
 
 def depths(reps: int) -> list[dict[str, Any]]:

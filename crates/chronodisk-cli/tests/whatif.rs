@@ -46,13 +46,12 @@ fn result(arguments: &[&str], command: &[&str]) -> Value {
 
 #[test]
 fn wrong_usage_is_refused_before_anything_is_made() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["--speedup", "0.5"], "at least 1"),
         (&["--speedup", "fast"], "at least 1"),
         (&[], "--speedup"),
         (&["--speedup", "2", "--read-speedup", "3"], "cannot be used with"),
         (&["--read-speedup", "2", "--validate"], "different factors"),
-        (&["--write-speedup", "2", "--extrapolate"], "different factors"),
         (&["--speedup", "inf", "--plot", "plot.svg"], "finite R"),
         (&["--speedup", "2", "--plot", "plot.png"], "ends in .svg"),
         (&["--speedup", "2", "--plot", "/no/such/folder/plot.svg"], "can't be written"),
@@ -67,12 +66,6 @@ fn wrong_usage_is_refused_before_anything_is_made() {
     let output = whatif(&too_fast, &["true"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("1800x"), "{}", text(&output.stderr));
-    let too_slow = ["--device", "first-disk", "--device-speed", "0.001x", "--speedup", "2", "--extrapolate"];
-    let output = whatif(&too_slow, &["true"]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("0.0005x"), "{}", text(&output.stderr));
-    let output = whatif(&["--on", "/", "--speedup", "2", "--extrapolate"], &["true"]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -101,44 +94,6 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     assert!(seconds(&none["predicted_s"]) < seconds(&half["predicted_s"]), "{json:#}");
     assert_eq!(json["limit_s"], none["predicted_s"]["median"]);
     assert!(half["measured_s"]["median"].as_f64().unwrap() >= 0.1 && none["measured_s"].is_null(), "{json:#}");
-}
-
-/// It computes for twice as long as each of its requests took, as a cold processor does in a small way. That can't be
-/// predicted from the device as it is.
-#[test]
-fn computing_that_grows_with_the_waits_is_taken_off_by_extrapolating() {
-    if !observes("computing_that_grows_with_the_waits_is_taken_off_by_extrapolating") {
-        return;
-    }
-    let program = "import mmap, os, sys, time\n\
-        file = os.open(os.environ['CHRONODISK_DEVICE'], os.O_RDONLY | os.O_DIRECT)\n\
-        page = mmap.mmap(-1, 4096)\n\
-        for place in range(60):\n\
-        \x20   began = time.monotonic()\n\
-        \x20   os.preadv(file, [page], place * 4096)\n\
-        \x20   ended = time.monotonic()\n\
-        \x20   while time.monotonic() < ended + 2 * (ended - began): pass\n";
-    // Without --suspend never the slower device has runs of its own for each R.
-    let each = |suspend: &[&str], speedup: &str| {
-        let arguments = [&["--device", DEVICE, "--device-speed", "0.1x", "--reps", "1", "--extrapolate"], suspend];
-        let arguments = [&arguments.concat()[..], &["--speedup", speedup, "--validate"]].concat();
-        let output = whatif(&arguments, &["python3", "-c", program]);
-        let told = text(&output.stderr);
-        assert!(output.status.success(), "{told}");
-        (serde_json::from_slice::<Value>(&output.stdout).unwrap(), told)
-    };
-    let (json, told) = each(&["--suspend", "never"], "5");
-    assert!(told.contains("run 3 of 4: observed on a device half as fast"), "{told}");
-    assert!(told.contains("extrapolated"), "{told}");
-    let first = &json["results"][0];
-    let seconds = |name: &str| first[name]["median"].as_f64().unwrap_or_else(|| panic!("{name}: {json:#}"));
-    // 10 ms of waiting become 2; 20 ms of computing stay 20 for the prediction, 40 on the slower device, and are 4.
-    assert!(seconds("from_slower_s") > 1.3 * seconds("predicted_s"), "{json:#}");
-    assert!(seconds("extrapolated_s") < 0.7 * seconds("predicted_s"), "{json:#}");
-    let error = |name: &str| first[name].as_f64().unwrap();
-    assert!(error("extrapolated_error").abs() < error("error").abs() / 2.0, "{json:#}");
-    let (_, told) = each(&[], "2,inf");
-    assert!(told.contains("run 5 of 6: predicting R = inf on a device half as fast"), "{told}");
 }
 
 #[test]

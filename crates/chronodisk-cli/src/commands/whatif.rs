@@ -45,7 +45,7 @@ pub struct Arguments {
         long = "on", id = "on_path", value_name = "PATH",
         conflicts_with_all = [
             "device", "device_speed", "capacity", "state", "seed", "fs", "mount", "mkfs_options", "mount_options",
-            "scheduler", "ram_budget", "validate", "extrapolate",
+            "scheduler", "ram_budget", "validate",
         ],
     )]
     on_path: Option<PathBuf>,
@@ -86,11 +86,6 @@ pub struct Arguments {
     /// Also measures CMD on the emulated device at each speed
     #[arg(long)]
     validate: bool,
-
-    /// Also predicts from an emulated device that is half as fast, and extrapolates from both. This takes off what the
-    /// program's own computing takes longer after longer waits
-    #[arg(long)]
-    extrapolate: bool,
 
     /// Repeats all runs N times
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -137,19 +132,6 @@ impl Subject {
     }
 }
 
-/// All devices that the command runs on.
-struct Subjects {
-    /// As it is.
-    subject: Subject,
-    /// The one that is [`SLOWER`] times as slow, if it is asked for.
-    slower: Option<Subject>,
-    /// Those that are as fast as predicted for, if they are to be measured.
-    twins: Vec<Option<Subject>>,
-}
-
-/// How many times as slow the device is from which is extrapolated.
-const SLOWER: f64 = 2.0;
-
 /// A run that ended in a way that leaves no prediction.
 enum Stop {
     /// CMD, with this status.
@@ -180,7 +162,6 @@ pub fn execute(arguments: Arguments) -> Outcome {
     // Refused now, not after the first runs.
     arguments.plot.as_deref().map(output::expect_place).transpose()?;
     let twins = factors.iter().map(|factors| arguments.twin(*factors, speed)).collect::<Result<Vec<_>, _>>()?;
-    let slower = arguments.slower(speed)?;
     let interruption = Interruption::watch()?;
     // Before any thread exists: they would stay in this host's mount namespace.
     let scope = CommandScope::make("whatif").map_err(failure)?;
@@ -192,10 +173,9 @@ pub fn execute(arguments: Arguments) -> Outcome {
         done: 0,
         of: arguments.runs_per_rep(&twins) * arguments.reps,
     };
-    let subjects = Subjects { subject, slower, twins };
-    let mut result = WhatIf::new(&subjects.subject.name(), speed, &arguments.command, &factors);
+    let mut result = WhatIf::new(&subject.name(), speed, &arguments.command, &factors);
     for rep in 0..arguments.reps {
-        if let Err(stop) = runs.repetition(rep, &subjects, &factors, &mut result) {
+        if let Err(stop) = runs.repetition(rep, &subject, &factors, &twins, &mut result) {
             if runs.done == 0 {
                 return stop.outcome();
             }
@@ -240,10 +220,6 @@ impl Arguments {
             return Err(Failure::usage("--validate can't be used with different factors for reads and writes")
                 .help("the emulated device has one speed for both; give --speedup, or leave --validate out"));
         }
-        if self.extrapolate && factors.iter().any(|factors| factors.reads != factors.writes) {
-            return Err(Failure::usage("--extrapolate can't be used with different factors for reads and writes")
-                .help("the slower device has one speed for both; give --speedup, or leave --extrapolate out"));
-        }
         if self.plot.is_some() && factors.iter().all(|one| one.reads != one.writes || one.reads.is_infinite()) {
             return Err(Failure::usage(
                 "--plot needs a finite R for both directions; give one by --speedup, such as 2",
@@ -257,26 +233,17 @@ impl Arguments {
         if !self.validate || factors.reads.is_infinite() {
             return Ok(None);
         }
-        self.at_speed("--validate", speed.factor() * factors.reads.value())
-    }
-
-    /// The slower device, if it is to be extrapolated from.
-    fn slower(&self, speed: Speed) -> Result<Option<Subject>, Failure> {
-        if self.extrapolate { self.at_speed("--extrapolate", speed.factor() / SLOWER) } else { Ok(None) }
-    }
-
-    /// The emulated device at another speed, for this option.
-    fn at_speed(&self, option: &str, factor: f64) -> Result<Option<Subject>, Failure> {
-        let speed = Speed::from_factor(factor).ok_or_else(|| {
+        let factor = speed.factor() * factors.reads.value();
+        let twin = Speed::from_factor(factor).ok_or_else(|| {
             Failure::usage(format!(
-                "{option}: a device of {factor}x can't be emulated; expected a speed from {}x to {}x",
+                "--validate: a device of {factor}x can't be emulated; expected a speed from {}x to {}x",
                 Speed::MIN,
                 Speed::MAX
             ))
         })?;
         self.device
             .as_deref()
-            .map(|name| self.on.load(name, Some(speed)).map(Box::new).map(Subject::Emulated))
+            .map(|name| self.on.load(name, Some(twin)).map(Box::new).map(Subject::Emulated))
             .transpose()
     }
 
@@ -292,8 +259,7 @@ impl Arguments {
 
     fn runs_per_rep(&self, twins: &[Option<Subject>]) -> u32 {
         let observed = if self.suspend == Suspend::Never { 1 } else { twins.len() };
-        let devices = if self.extrapolate { 2 } else { 1 };
-        (1 + observed * devices + twins.iter().flatten().count()) as u32
+        (1 + observed + twins.iter().flatten().count()) as u32
     }
 }
 
@@ -314,45 +280,29 @@ impl Runs<'_> {
     fn repetition(
         &mut self,
         rep: u32,
-        Subjects { subject, slower, twins }: &Subjects,
+        subject: &Subject,
         factors: &[Factors],
+        twins: &[Option<Subject>],
         result: &mut WhatIf,
     ) -> Result<(), Stop> {
         let seed = self.arguments.on.seed.wrapping_add(u64::from(rep));
         let elapsed = self.run(subject, seed, "undisturbed", Vec::new())?;
         result.undisturbed(&elapsed);
-        self.observe(subject, seed, factors, "", |index, ran| result.observed(index, ran))?;
-        if let Some(slower) = slower {
-            let factors: Vec<Factors> = factors.iter().map(|factors| factors.relative_to_slower(SLOWER)).collect();
-            let what = " on a device half as fast";
-            self.observe(slower, seed, &factors, what, |index, ran| result.observed_slower(index, ran))?;
+        let options: Vec<DilationOptions> = factors.iter().map(|factors| self.arguments.options(*factors)).collect();
+        if self.arguments.suspend == Suspend::Never {
+            let ran = self.run(subject, seed, "observed", options)?;
+            result.observed(0, &ran)?;
+        } else {
+            for (index, options) in options.into_iter().enumerate() {
+                let ran = self.run(subject, seed, &format!("predicting {}", factors[index]), vec![options])?;
+                result.observed(index, &ran)?;
+            }
         }
         for (index, twin) in twins.iter().enumerate() {
             if let Some(twin) = twin {
                 let ran = self.run(twin, seed, &format!("measuring {}", factors[index]), Vec::new())?;
                 result.measured(index, &ran);
             }
-        }
-        Ok(())
-    }
-
-    /// Each run is given to `add`, with the number of its first factor.
-    fn observe(
-        &mut self,
-        subject: &Subject,
-        seed: u64,
-        factors: &[Factors],
-        what: &str,
-        mut add: impl FnMut(usize, &Finished) -> Result<(), Failure>,
-    ) -> Result<(), Stop> {
-        let options: Vec<DilationOptions> = factors.iter().map(|factors| self.arguments.options(*factors)).collect();
-        if self.arguments.suspend == Suspend::Never {
-            let ran = self.run(subject, seed, &format!("observed{what}"), options)?;
-            return Ok(add(0, &ran)?);
-        }
-        for (index, options) in options.into_iter().enumerate() {
-            let ran = self.run(subject, seed, &format!("predicting {}{what}", factors[index]), vec![options])?;
-            add(index, &ran)?;
         }
         Ok(())
     }
@@ -436,16 +386,12 @@ struct Finished {
     elapsed: std::time::Duration,
     /// For how long the emulated device had no request.
     without_request_s: Option<f64>,
-    observation: Option<native::Observation>,
+    observation: Option<chronodisk_native::Observation>,
 }
 
 impl Finished {
     fn seconds(&self) -> f64 {
         self.elapsed.as_secs_f64()
-    }
-
-    fn observation(&self) -> Result<&native::Observation, Failure> {
-        self.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())
     }
 }
 
@@ -463,19 +409,10 @@ impl WhatIf {
 
     /// Adds what an observed run says, to the results from this one on.
     fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
-        let observation = ran.observation()?;
+        let observation =
+            ran.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())?;
         for (offset, prediction) in observation.predictions.iter().enumerate() {
             self.add(first + offset, &Observed { prediction, observation, elapsed_s: ran.seconds() });
-        }
-        self.warnings.extend(expect_believable(observation));
-        Ok(())
-    }
-
-    /// The same on the slower device.
-    fn observed_slower(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
-        let observation = ran.observation()?;
-        for (result, prediction) in self.results[first..].iter_mut().zip(&observation.predictions) {
-            result.from_slower_s.get_or_insert_with(Spread::default).add(prediction.by_debt.as_secs_f64());
         }
         self.warnings.extend(expect_believable(observation));
         Ok(())

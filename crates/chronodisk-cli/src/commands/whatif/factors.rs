@@ -20,11 +20,6 @@ impl Factor {
         self.0.is_infinite()
     }
 
-    /// That of the same faster device, relative to one that is so many times as slow.
-    fn relative_to_slower(self, times: f64) -> Factor {
-        Factor(self.0 * times)
-    }
-
     pub fn speedup(self) -> Speedup {
         Speedup::from_factor(self.0).expect("it was checked")
     }
@@ -58,13 +53,6 @@ pub struct Factors {
     pub writes: Factor,
 }
 
-impl Factors {
-    /// That of the same faster device, relative to one that is so many times as slow.
-    pub fn relative_to_slower(self, times: f64) -> Factors {
-        Factors { reads: self.reads.relative_to_slower(times), writes: self.writes.relative_to_slower(times) }
-    }
-}
-
 impl fmt::Display for Factors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reads == self.writes {
@@ -85,13 +73,6 @@ mod tests {
         }
         assert_eq!("1.98".parse(), Ok(Factor(1.98)));
         assert!("inf".parse::<Factor>().unwrap().is_infinite());
-    }
-
-    #[test]
-    fn the_same_device_is_more_times_as_fast_as_a_slower_one() {
-        let two = Factors { reads: Factor(2.0), writes: Factor(1.0) }.relative_to_slower(2.0);
-        assert_eq!((two.reads.value(), two.writes.value()), (4.0, 2.0));
-        assert!(Factor(f64::INFINITY).relative_to_slower(2.0).is_infinite());
     }
 
     #[test]

@@ -64,19 +64,12 @@ pub struct WhatIfResult {
     predicted_s: Spread,
     /// By the second estimate, which knows of waits only.
     by_request_s: Spread,
-    /// The same prediction from an emulated device that is half as fast, with --extrapolate.
-    pub from_slower_s: Option<Spread>,
-    /// Run time as extrapolated from both. What a prediction is too long by, since a program computes longer after longer
-    /// waits, is taken to grow with the waits.
-    extrapolated_s: Option<Spread>,
     /// Run time on the emulated device at this speed, with --validate.
     pub measured_s: Option<Spread>,
     /// Of that, the time in which the device had no request.
     pub measured_without_request_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
-    /// Extrapolated median less the measured one, as a share of the latter.
-    extrapolated_error: Option<f64>,
     /// By how much the time without requests is shorter on the faster device, as a share of the measured run time.
     error_without_request: Option<f64>,
     /// Whether CMD's requests were long enough to freeze it; otherwise time was only accounted for.
@@ -313,17 +306,11 @@ impl WhatIf {
         let predicted = self.results.iter();
         let predicted =
             predicted.filter_map(|one| point(one, &one.predicted_s, [one.medians.low_s, one.medians.high_s]));
-        let extrapolated = self.results.iter().filter_map(|one| Some((one, one.extrapolated_s.as_ref()?)));
-        let extrapolated = extrapolated.filter_map(|(one, spread)| point(one, spread, [spread.min, spread.max]));
         let measured = self.results.iter().filter_map(|one| Some((one, one.measured_s.as_ref()?)));
         let measured = measured.filter_map(|(one, spread)| point(one, spread, [spread.min, spread.max]));
         let as_it_is = (1.0, self.elapsed_s.median, Some([self.elapsed_s.min, self.elapsed_s.max]));
-        let curves = [
-            ("predicted", predicted.collect()),
-            ("extrapolated", extrapolated.collect()),
-            ("measured", measured.collect()),
-            ("as it is", vec![as_it_is]),
-        ];
+        let curves =
+            [("predicted", predicted.collect()), ("measured", measured.collect()), ("as it is", vec![as_it_is])];
         let mut curves: Vec<Curve> =
             curves.into_iter().map(|(name, points): (&str, Vec<CurvePoint>)| (name.to_owned(), points)).collect();
         curves.retain(|(_, points)| !points.is_empty());
@@ -360,12 +347,9 @@ impl WhatIfResult {
             write_speedup: factors.writes.into(),
             predicted_s: Spread::default(),
             by_request_s: Spread::default(),
-            from_slower_s: None,
-            extrapolated_s: None,
             measured_s: None,
             measured_without_request_s: None,
             error: None,
-            extrapolated_error: None,
             error_without_request: None,
             suspends: false,
             medians: Figures::default(),
@@ -377,7 +361,6 @@ impl WhatIfResult {
 
     /// All runs are there; undisturbed ones took so long, and so long of that there was no request.
     fn finish(&mut self, elapsed_s: f64, without_request_s: Option<&Spread>) {
-        let as_observed = self.predicted_s.clone();
         let factor = own_share(&self.runs, elapsed_s);
         for spread in [&mut self.predicted_s, &mut self.by_request_s] {
             spread.scale(factor);
@@ -387,34 +370,11 @@ impl WhatIfResult {
             run.high_s *= factor;
         }
         self.medians = Figures::medians(&self.runs);
-        self.extrapolate(&as_observed);
         let Some(measured) = &self.measured_s else { return };
-        let error = |spread: &Spread| spread.median / measured.median - 1.0;
-        self.error = Some(error(&self.predicted_s));
-        self.extrapolated_error = self.extrapolated_s.as_ref().map(error);
+        self.error = Some(self.predicted_s.median / measured.median - 1.0);
         let pair = without_request_s.zip(self.measured_without_request_s.as_ref());
         self.error_without_request =
             pair.map(|(as_it_is, on_twin)| (as_it_is.median - on_twin.median) / measured.median);
-    }
-
-    /// From waits of lengths 2 (the slower device) and 1 (the device as it is) to 1/R. What observing takes is the same
-    /// on both.
-    fn extrapolate(&mut self, as_observed: &Spread) {
-        let Some(from_slower) = &self.from_slower_s else { return };
-        let farther = 1.0 - self.inverse();
-        let growth = as_observed.values.iter().zip(&from_slower.values).map(|(one, slower)| slower - one);
-        let extrapolated = Spread::of(self.predicted_s.values.iter().zip(growth).map(|(s, by)| s - by * farther));
-        self.medians.low_s = self.medians.low_s.min(extrapolated.median);
-        self.medians.high_s = self.medians.high_s.max(extrapolated.median);
-        self.extrapolated_s = Some(extrapolated);
-    }
-
-    /// 1/R.
-    fn inverse(&self) -> f64 {
-        match self.speedup {
-            Some(FactorText::Number(factor)) => 1.0 / factor,
-            _ => 0.0,
-        }
     }
 
     fn name(&self) -> String {
@@ -437,18 +397,6 @@ impl WhatIfResult {
             let _ = write!(line, "; {:.4} s measured, error {:+.2} %", measured.median, error * 100.0);
             if let Some(part) = self.part_of_program() {
                 let _ = write!(line, " ({:+.2} % in the time without requests)", part * 100.0);
-            }
-        }
-        if let (Some(extrapolated), Some(from_slower)) = (&self.extrapolated_s, &self.from_slower_s) {
-            let _ = write!(
-                line,
-                "\n  {:.4} s extrapolated ({}), since a device half as fast gives {:.4} s",
-                extrapolated.median,
-                range(extrapolated),
-                from_slower.median
-            );
-            if let Some(error) = self.extrapolated_error {
-                let _ = write!(line, "; error {:+.2} %", error * 100.0);
             }
         }
         let how = match self.suspends {
@@ -615,33 +563,6 @@ mod tests {
         result.results[0].runs.iter_mut().for_each(|run| (run.observed_s, run.frozen_s) = (1.25, 0.25));
         result.finish();
         assert_eq!(result.results[0].predicted_s.median, 0.5);
-    }
-
-    #[test]
-    fn what_grows_with_the_waits_is_taken_off_by_extrapolating() {
-        // 0.4 s at R = 2, with what 0.2 s more would be on a device half as fast: 0.3 s on one twice as fast.
-        let mut result = result([400, 400, 400]);
-        for from_slower in [0.6, 0.6, 0.7] {
-            result.results[0].from_slower_s.get_or_insert_with(Spread::default).add(from_slower);
-        }
-        result.results[0].measured_s.get_or_insert_with(Spread::default).add(0.32);
-        result.finish();
-        let first = &result.results[0];
-        assert!((first.extrapolated_s.as_ref().unwrap().median - 0.3).abs() < 1e-9, "{first:?}");
-        assert!((first.extrapolated_error.unwrap() + 0.0625).abs() < 1e-9, "{first:?}");
-        assert!((first.medians.low_s - 0.3).abs() < 1e-9, "{first:?}");
-        assert_eq!(first.predicted_s.median, 0.4);
-        assert!(result.render().contains("0.3000 s extrapolated"), "{}", result.render());
-        // Nothing is extrapolated to a device that is as fast, nor without the slower one.
-        let mut same = self::result([400]);
-        same.results = vec![WhatIfResult { runs: same.results[0].runs.clone(), ..WhatIfResult::new(factors("1")) }];
-        same.results[0].predicted_s.add(0.4);
-        same.results[0].from_slower_s.get_or_insert_with(Spread::default).add(0.6);
-        same.finish();
-        assert!((same.results[0].extrapolated_s.as_ref().unwrap().median - 0.4).abs() < 1e-9);
-        let mut plain = self::result([400]);
-        plain.finish();
-        assert!(plain.results[0].extrapolated_s.is_none());
     }
 
     #[test]
