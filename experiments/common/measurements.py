@@ -253,6 +253,15 @@ def depths(result: Result) -> Iterator[Figure]:
         yield Figure(what, f"{percent(row['error'])} ({band[0]} to {band[1]})")
 
 
+def cold(result: Result) -> Iterator[Figure]:
+    """Memory that is read again after a wait."""
+    ways = {"spin": "spinning", "sleep": "sleeping"}
+    for row in result["rows"]:
+        if row["wait_us"] in (1000, 4000, 16000):
+            what = f"{row['kib']:,} KiB read again after {row['wait_us'] / 1000:g} ms of {ways[row['way']]}"
+            yield Figure(f"{what}, over the time at once", f"{row['over_at_once']:.2f}")
+
+
 def reality(result: Result) -> Iterator[Figure]:
     """Programs on a disk and on its model."""
     names = {"model": "natively on the model", "remote": "on a remote model", "guest": "in a guest on the model"}
@@ -510,6 +519,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-figure-8", "What if: a web job (SPE, figure 8)", figure_8),
     ("spe-sqlite", "What if: SQLite", sqlite),
     ("spe-beside", "What if: a computation beside a reader", beside),
+    ("spe-cold", "What if: the host's own effect of waits on computing, without a device", cold),
     ("spe-depths", "What if: several requests in flight", depths),
     ("reality", "Programs on this machine's disk and on a model of it", reality),
     ("shadow", "Service times of this machine's disk and of a model of it (David, figures 6 and 7)", shadow),

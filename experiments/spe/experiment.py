@@ -14,7 +14,8 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
   them, beside the profile's.
 - What the paper has not: a computing thread beside a reader, with freezing and without; synchronous reads of 4 KiB;
   SQLite, each transaction on the disk; several requests in flight on two solid-state drives; requests per second
-  through `mount`, beside nbdfuse over `serve`.
+  through `mount`, beside nbdfuse over `serve`; and, without any device, by how much memory that was just read is slower
+  after a wait, which no prediction can know.
 
 Each part has a result of its own, and the load average of the host beside each row.
 """
@@ -42,7 +43,7 @@ SPEED = "0.4689x"
 #: The paper's two drives: 92.6 / 46.7 MB/s.
 RATIO = "1.98"
 FIGURES = ("figure-3-5", "figure-4-7", "figure-6", "figure-8")
-PARTS = (*FIGURES, "table-2", "beside", "synchronous", "sqlite", "depths", "rate")
+PARTS = (*FIGURES, "table-2", "beside", "synchronous", "sqlite", "depths", "rate", "cold")
 MEGABYTE = 1_000_000
 BOOT_DISK = "hitachi-hds728080pla380"
 READ = "exec cat /mnt/file > /dev/null"
@@ -283,6 +284,29 @@ def rate(reps: int) -> list[dict[str, Any]]:
     return rows
 
 
+def cold(reps: int) -> list[dict[str, Any]]:
+    """Read memory again at once and after waits: what a program's own computing has to do with its waits."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = str(Path(folder) / "cold")
+        subprocess.run(["cc", "-O2", "-o", compiled, str(HERE / "cold.c")], check=True)
+        for kib in (32, 400, 3000):
+            note(f"{kib} KiB of memory after a wait")
+            for way in ("spin", "sleep"):
+                waits: dict[int, list[float]] = {wait: [] for wait in (0, 250, 1000, 4000, 16000)}
+                for _ in range(reps):
+                    for wait, medians in waits.items():
+                        words = [compiled, str(kib), str(wait), way, "50"]
+                        output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+                        medians.append(statistics.median(int(line) / 1000 for line in output.split()))
+                for wait, medians in waits.items():
+                    ratio = statistics.median(medians) / statistics.median(waits[0])
+                    figures = {"median_us": statistics.median(medians), "min_us": min(medians), "max_us": max(medians)}
+                    row = {"kib": kib, "way": way, "wait_us": wait, **figures, "over_at_once": ratio}
+                    rows.append({**row, "load": os.getloadavg()[0]})
+    return rows
+
+
 def iops(output: str) -> float:
     """Find fio's JSON among what was printed."""
     begin = output.index('{\n  "fio version"')
@@ -316,6 +340,7 @@ def main() -> None:
         "sqlite": lambda: sqlite(arguments.reps),
         "depths": lambda: depths(arguments.reps),
         "rate": lambda: rate(arguments.reps),
+        "cold": lambda: cold(arguments.reps),
     }
     for part in arguments.only or PARTS:
         if part == "figure-4-7":
