@@ -678,8 +678,8 @@ impl Dilation {
         // is left to the quantum.
         let enough = if self.preempted { limit - limit / 8 } else { limit };
         if debt >= enough {
-            // The wait before the tick has made the debt, which is taken back if a completion ends the rest of the wait.
-            // Freezing would only keep the thread from that completion.
+            // The wait before the tick has made the debt, which is taken back if a completion ends the rest of that
+            // wait. Freezing would only keep the thread from that completion.
             let ticks_until = self.ticks_since.map(|since| since + TICK_MAX).filter(|&until| self.now < until);
             return ticks_until.map_or(Wish::Freeze, |until| Wish::Nothing(Some(until)));
         }

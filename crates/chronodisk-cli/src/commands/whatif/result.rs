@@ -144,8 +144,8 @@ impl Figures {
 }
 
 /// What of the observed runs is the program's. Being observed takes some microseconds at each request and each switch
-/// between threads, which an undisturbed run does not take, on any device. It is taken off evenly. Of a program that was
-/// frozen nobody knows how much it is.
+/// between threads, which an undisturbed run does not take, on any device. It is taken off evenly. Of a program that
+/// was frozen nobody knows how much it is.
 fn own_share(runs: &[Figures], elapsed_s: f64) -> f64 {
     let is_comparable = |run: &Figures| run.frozen_s <= UNFROZEN_SHARE * run.observed_s && run.observed_s > 0.0;
     if runs.is_empty() || !runs.iter().all(is_comparable) {
