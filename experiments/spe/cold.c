@@ -1,5 +1,5 @@
-// Reads memory that it has just read, at once and after a wait: how much slower is it when others have displaced it from
-// the cache meanwhile? It waits by spinning, so that nothing else runs on its processor, or asleep.
+// Reads memory that it has just read, at once and after a wait: how much slower is it when others have displaced it
+// from the cache meanwhile? It waits by spinning, so that nothing else runs on its processor, or asleep.
 //
 // Usage: cold KIB WAIT_US spin|sleep ROUNDS. It prints the nanoseconds of each round.
 #include <stdint.h>
