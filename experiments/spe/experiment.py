@@ -5,8 +5,8 @@ paper's slower drive. `chronodisk whatif` runs the program on it, natively, and 
 the same program on the same model at R times the speed. Undisturbed, predicted and measured runs alternate.
 
 - Figure 3: how much the undisturbed run times of a file's read vary. Figure 5: predicted beside measured, R = 1.98.
-- Figures 4 and 7: a Debian image that boots in a virtual machine, its bytes on a disk of 7,200 rpm: how much the
-  undisturbed boots vary, and predicted beside measured. A repetition takes some minutes, so each is kept when it has
+- Figures 4 and 7: a Debian image that boots in a virtual machine, its bytes on the paper's device and on a disk of
+  7,200 rpm: how much the undisturbed boots vary, and predicted beside measured. A repetition takes some minutes, so each is kept when it has
   ended, and `--merge` measures only those that are missing.
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
@@ -42,10 +42,14 @@ PROFILE = HERE / "spe-table-2.toml"
 SPEED = "0.4689x"
 #: The paper's two drives: 92.6 / 46.7 MB/s.
 RATIO = "1.98"
-FIGURES = ("figure-3-5", "figure-4-7", "figure-6", "figure-8")
+#: Boots, by device: the paper's, at its R, and a disk, whose waits are several times as long.
+BOOTS = {
+    "figure-4-7": (["--device", "hitachi-hds728080pla380"], "2,5"),
+    "figure-4-7-paper": (["--device", str(PROFILE), "--device-speed", SPEED], RATIO),
+}
+FIGURES = ("figure-3-5", *BOOTS, "figure-6", "figure-8")
 PARTS = (*FIGURES, "table-2", "beside", "synchronous", "sqlite", "depths", "rate", "cold")
 MEGABYTE = 1_000_000
-BOOT_DISK = "hitachi-hds728080pla380"
 READ = "exec cat /mnt/file > /dev/null"
 #: 400 requests of a web server with one worker and its client, over a socket.
 WEB = HERE / "web.py"
@@ -104,9 +108,9 @@ def figure_3_and_5(reps: int, sizes_mb: tuple[int, ...]) -> list[dict[str, Any]]
     return rows
 
 
-def figure_4_7(reps: int, merge: bool) -> None:
+def boots(part: str, reps: int, merge: bool) -> None:
     """Boot a Debian image in a virtual machine, and keep each repetition."""
-    name = "spe-figure-4-7"
+    name, (device, speedup) = f"spe-{part}", BOOTS[part]
     kept = RESULTS / f"{name}.json"
     image, done = boot.versions(), []
     if merge and kept.exists():
@@ -115,9 +119,11 @@ def figure_4_7(reps: int, merge: bool) -> None:
             sys.exit(f"{kept.name} is of another image; measure it anew without --merge")
         done = before["runs"]
     for number in range(len(done) + 1, reps + 1):
-        note(f"figures 4 and 7: boot {number} of {reps}")
-        done.append(boot.repetition(["--device", BOOT_DISK], "2,5", number))
-        result = {"part": "figure-4-7", "device": BOOT_DISK, "image": image, "rows": boot.rows(done)}
+        note(f"{part}: boot {number} of {reps}")
+        done.append(boot.repetition(device, speedup, number))
+        # Of a profile that is a file, its name: the path is this machine's.
+        named = [Path(word).name for word in device[1:]]
+        result = {"part": part, "device": " ".join(named), "image": image, "rows": boot.rows(done)}
         keep(name, {"schema": SCHEMA, **result, "repetitions": len(done), "runs": done})
 
 
@@ -343,8 +349,8 @@ def main() -> None:
         "cold": lambda: cold(arguments.reps),
     }
     for part in arguments.only or PARTS:
-        if part == "figure-4-7":
-            figure_4_7(arguments.reps, arguments.merge)
+        if part in BOOTS:
+            boots(part, arguments.reps, arguments.merge)
             continue
         keep(f"spe-{part}", {"schema": SCHEMA, "part": part, "rows": runs[part]()})
         note(f"kept in results/spe-{part}.json")
