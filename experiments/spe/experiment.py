@@ -6,8 +6,8 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
 
 - Figure 3: how much the undisturbed run times of a file's read vary. Figure 5: predicted beside measured, R = 1.98.
 - Figures 4 and 7: a Debian image that boots in a virtual machine, its bytes on the paper's device and on a disk of
-  7,200 rpm: how much the undisturbed boots vary, and predicted beside measured. A repetition takes some minutes, so each
-  is kept when it has ended, and `--merge` measures only those that are missing.
+  7,200 rpm: how much the undisturbed boots vary, and predicted beside measured. A repetition takes a minute or two, so
+  each is kept when it has ended, and `--merge` measures only those that are missing.
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
