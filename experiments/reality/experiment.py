@@ -19,6 +19,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -252,6 +253,8 @@ def main() -> None:
     parser.add_argument("--reps", type=int, default=10, help="pairs of each program (10)")
     parser.add_argument("--only", action="append", help="only this program")
     arguments = parser.parse_args()
+    # By default SIGTERM ends Python at once, and devices and processes would be left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(dir=Path(arguments.directory).resolve()) as folder:
         target = Path(folder) / "disk"
         # Bytes and not holes, which a file system would answer by itself.
