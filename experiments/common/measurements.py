@@ -156,7 +156,8 @@ def without_requests(row: dict[str, Any]) -> Iterator[Figure]:
 def sqlite(result: Result) -> Iterator[Figure]:
     """SQLite with fsync."""
     for row in result["rows"]:
-        yield within("SQLite with fsync, prediction", row["error"], 0.04)
+        where = f" on {row['device']}" if "device" in row else ""
+        yield within(f"SQLite with fsync{where}, prediction", row["error"], 0.04)
         yield from without_requests(row)
 
 

@@ -42,9 +42,11 @@ PROFILE = HERE / "spe-table-2.toml"
 SPEED = "0.4689x"
 #: The paper's two drives: 92.6 / 46.7 MB/s.
 RATIO = "1.98"
+#: Of 7,200 rpm.
+DISK = "hitachi-hds728080pla380"
 #: Boots, by device: the paper's, at its R, and a disk, whose waits are several times as long.
 BOOTS = {
-    "figure-4-7": (["--device", "hitachi-hds728080pla380"], "2,5"),
+    "figure-4-7": (["--device", DISK], "2,5"),
     "figure-4-7-paper": (["--device", str(PROFILE), "--device-speed", SPEED], RATIO),
 }
 FIGURES = ("figure-3-5", *BOOTS, "figure-6", "figure-8")
@@ -233,10 +235,14 @@ def synchronous(reps: int) -> list[dict[str, Any]]:
 
 
 def sqlite(reps: int) -> list[dict[str, Any]]:
-    """Commit one transaction after the other."""
+    """Commit one transaction after the other, on the paper's device and on a disk with longer waits."""
+    command = [sys.executable, str(PROGRAMS), "sqlite", "/mnt/database"]
     note("SQLite")
-    command = [sys.executable, str(PROGRAMS), "sqlite", "/mnt/database", "500"]
-    return [row(whatif(RATIO, reps, "true", command))]
+    rows = [{"device": PROFILE.name, **row(whatif(RATIO, reps, "true", [*command, "500"]))}]
+    note(f"SQLite on {DISK}")
+    on = ["--device", DISK, "--capacity", "2GB", "--speedup", RATIO, "--validate", "--reps", str(reps)]
+    result = chronodisk("whatif", *on, "--", *command, "100")
+    return [*rows, {"device": DISK, **row(result)}]
 
 
 def depths(reps: int) -> list[dict[str, Any]]:
