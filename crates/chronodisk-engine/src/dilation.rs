@@ -104,8 +104,8 @@ pub enum Event {
         /// When it blocked.
         since: Nanos,
     },
-    /// It goes on since its timer ticked, and nothing else does. It waits for other events, too, and may do so again at
-    /// once.
+    /// A thread goes on because its timer ticked, and nothing else runs. It also waits for other events, and may do so
+    /// again at once.
     Ticked,
     /// A completion has woken a thread that was blocked since that instant, whatever else was runnable.
     Woken {
