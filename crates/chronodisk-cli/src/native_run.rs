@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
@@ -88,6 +90,8 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
 
 /// How long CMD may take to end after it was asked to.
 const ENDING_MAX: Duration = Duration::from_secs(5);
+/// How long a step before or after CMD may go on.
+const STEP_ENDING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl DeviceArguments {
     /// The device with this name at this speed, if a native program can run on it.
@@ -119,6 +123,8 @@ impl DeviceArguments {
 pub struct Interruption {
     /// Gets a byte for each request to end that CMD does not get by itself.
     requests: UnixStream,
+    /// Gets one for each signal, and keeps them.
+    signals: UnixStream,
     /// The last signal, also Ctrl-C, which goes to CMD, too; 0: none came.
     asked: Arc<AtomicUsize>,
 }
@@ -129,16 +135,40 @@ impl Interruption {
         use signal_hook::consts::{SIGINT, SIGQUIT};
         let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
         let (requests, tell) = UnixStream::pair().map_err(failed)?;
+        let (signals, tell_all) = UnixStream::pair().map_err(failed)?;
         let asked = Arc::new(AtomicUsize::new(0));
         let ending = ending_signals();
         for &signal in ending.iter().chain(&[SIGQUIT]) {
             signal_hook::flag::register_usize(signal, asked.clone(), signal as usize).map_err(failed)?;
+            signal_hook::low_level::pipe::register(signal, tell_all.try_clone().map_err(failed)?).map_err(failed)?;
         }
         // Ctrl-C goes to CMD, too, which decides.
         for &signal in ending.iter().filter(|&&signal| signal != SIGINT) {
             signal_hook::low_level::pipe::register(signal, tell.try_clone().map_err(failed)?).map_err(failed)?;
         }
-        Ok(Interruption { requests, asked })
+        Ok(Interruption { requests, signals, asked })
+    }
+
+    /// Takes a step before or after CMD. If a signal asks for the end, and the step goes on for a second more, `break_off`
+    /// is called beside it.
+    pub fn step<T>(&self, break_off: impl FnOnce() + Send, step: impl FnOnce() -> T) -> T {
+        // Without it, nobody waits for signals.
+        let Ok((done, tell_done)) = UnixStream::pair() else { return step() };
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let [signalled, done] = [&self.signals, &done].map(|fd| PollFd::new(fd, PollFlags::IN));
+                let is_over = |fds: &mut [PollFd<'_>], most: Option<&Timespec>| {
+                    let _ = rustix::io::retry_on_intr(|| poll(fds, most));
+                    fds.last().is_some_and(|done| !done.revents().is_empty())
+                };
+                if !is_over(&mut [signalled, done.clone()], None) && !is_over(&mut [done], Some(&STEP_ENDING_MAX)) {
+                    break_off();
+                }
+            });
+            let result = step();
+            drop(tell_done);
+            result
+        })
     }
 
     /// Whether it was asked to end.
@@ -224,18 +254,51 @@ impl NativeRun<'_> {
             native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(failure)?;
         let native = settings_of(&attachment);
         output::note(format_args!("block device: {}", native.line()));
-        let mut phases = Phases { server, phases: Vec::new() };
-        let mounted = self.prepare(&mut attachment, &mut phases)?;
-        if self.launch.interruption.came() {
+        let phases = Phases { server, phases: Vec::new() };
+        let done = self.on_attachment(&mut attachment, phases, native, predictions);
+        // What is still to be written is written now.
+        let disconnector = attachment.disconnector();
+        self.launch.interruption.step(|| disconnector.disconnect(), || drop(attachment));
+        done
+    }
+
+    fn on_attachment(
+        &self,
+        attachment: &mut Attachment,
+        mut phases: Phases<'_>,
+        native: NativeResult,
+        predictions: Vec<DilationOptions>,
+    ) -> Result<Done, Failure> {
+        let Launch { scope, interruption, .. } = self.launch;
+        let disconnector = attachment.disconnector();
+        let break_off = || {
+            disconnector.disconnect();
+            scope.end_all();
+        };
+        let mounted = interruption.step(break_off, || self.prepare(attachment, &mut phases))?;
+        if interruption.came() {
+            interruption.step(break_off, || drop(mounted));
             return Err(Failure::host("interrupted"));
         }
-        let mut ran = self.launch.command(attachment.path(), Some(attachment.pidfd()), predictions)?;
+        let is_raw = self.arguments.fs == FileSystem::None;
+        if is_raw {
+            // As a disk that CMD alone has open: what it has not written when it closes it is written then.
+            attachment.leave().map_err(failure)?;
+        }
+        let mut ran = self.launch.command(attachment.path(), Some(attachment), predictions)?;
+        if is_raw && let Err(error) = interruption.step(break_off, || attachment.take()) {
+            ran.failure.get_or_insert(failure(error));
+        }
+        let server = phases.server;
         let offset = monotonic().saturating_sub(Duration::from_nanos(server.now().as_nanos()));
         let [from, until] = [ran.from, ran.until].map(|at| nanos(at.saturating_sub(offset)));
         phases.push(PhaseName::Command, from, until);
         if let Some(mounted) = mounted {
             let begin = server.now();
-            if let Err(error) = mounted.unmount() {
+            let unmounted = interruption.step(break_off, || mounted.unmount());
+            if let Err(error) = unmounted
+                && !interruption.came()
+            {
                 ran.failure.get_or_insert(failure(error));
             }
             phases.push(PhaseName::Unmount, begin, server.now());
@@ -248,7 +311,7 @@ impl NativeRun<'_> {
         let (arguments, device) = (self.arguments, attachment.path().to_owned());
         let device = device.as_path();
         let setup = |phases: &mut Phases<'_>| match &arguments.setup {
-            Some(commands) => phases.time(PhaseName::Setup, || native::run_setup(commands, device)),
+            Some(commands) => phases.time(PhaseName::Setup, || native::run_setup(self.launch.scope, commands, device)),
             None => Ok(()),
         };
         let Some((maker, package)) = arguments.fs.maker() else {
@@ -280,13 +343,14 @@ impl NativeRun<'_> {
 }
 
 impl Launch<'_> {
-    /// Runs the command until it and all of its processes have ended. `helper` is the process that keeps the device.
+    /// Runs the command until it and all of its processes have ended. An emulated device has an attachment.
     pub fn command(
         &self,
         device: &Path,
-        helper: Option<BorrowedFd<'_>>,
+        attachment: Option<&Attachment>,
         predictions: Vec<DilationOptions>,
     ) -> Result<Ran, Failure> {
+        let helper = attachment.map(Attachment::pidfd);
         let watch = match predictions.is_empty() {
             true => None,
             false => Some(self.scope.watch(device, predictions).map_err(failure)?),
@@ -353,7 +417,17 @@ impl Launch<'_> {
             Err(error) => ran.failure = ran.failure.or(Some(failure(error))),
         }
         ran.asked_to_end |= self.interruption.came();
-        if !program.end_all() {
+        let mut have_ended = program.end_all();
+        if !have_ended && let Some(attachment) = attachment {
+            // They wait for the device, which may take any time.
+            attachment.disconnector().disconnect();
+            have_ended = program.end_all();
+            if have_ended && !ran.asked_to_end {
+                let what = "processes that the command left behind waited for the device, and their requests failed";
+                ran.failure.get_or_insert_with(|| Failure::host(what));
+            }
+        }
+        if !have_ended {
             ran.failure.get_or_insert_with(|| Failure::host("processes of the command could not be ended"));
         }
         Ok(ran)

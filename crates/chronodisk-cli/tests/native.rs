@@ -113,6 +113,29 @@ fn the_device_has_the_capacity_the_queue_and_the_speed_that_were_asked_for() {
     native.verify();
 }
 
+/// As on a disk that nobody else has open: its last user writes the page cache when he closes it, and the kernel empties
+/// it.
+#[test]
+fn what_a_program_leaves_in_the_page_cache_is_written_when_it_closes_the_device() {
+    let Some(native) = Native::new() else { return };
+    let script = "set -e; cd /sys/block/$(basename $CHRONODISK_DEVICE)
+        dd if=/dev/urandom of=$CHRONODISK_DEVICE bs=64k count=16; cat stat >$STAT
+        dd if=$CHRONODISK_DEVICE of=/dev/null bs=64k count=16; dd if=$CHRONODISK_DEVICE of=/dev/null bs=64k count=16";
+    let stat = native.path("stat");
+    let flags = ["mount", "-d", "constant-1ms", "--capacity", "16MiB", "--fs", "none", "--json"];
+    let output = native.command(&[&flags[..], &["--", "sh", "-c", script]].concat()).env("STAT", &stat).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Sectors written; Documentation/block/stat.rst.
+    let written = fs::read_to_string(&stat).unwrap().split_whitespace().nth(6).map(str::to_owned);
+    assert_eq!(written.as_deref(), Some("2048"));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let by_op = &result["reps"][0]["summary"]["by_op"];
+    assert_eq!(by_op["write"]["bytes"], json!(1 << 20), "{by_op}");
+    assert!(by_op["read"]["bytes"].as_u64().unwrap() >= 2 << 20, "{by_op}");
+    native.verify();
+}
+
 #[test]
 fn what_setup_wrote_is_there_and_comes_from_the_device() {
     let Some(native) = Native::new() else { return };

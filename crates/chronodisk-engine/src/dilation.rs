@@ -686,6 +686,11 @@ impl Dilation {
         Wish::Nothing(at(div_ceil(limit - debt, i128::from(NANO) - inverse)))
     }
 
+    /// The requests in flight, in no order: as issued, and when.
+    pub fn in_flight(&self) -> impl Iterator<Item = (u64, Nanos)> {
+        self.in_flight.iter().map(|(&id, request)| (id, request.issued))
+    }
+
     /// Whether the program was last told to stop.
     #[must_use]
     pub fn is_frozen(&self) -> bool {

@@ -17,11 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, NativeError};
 use crate::helper::{DESCRIPTOR, bequeath};
-use crate::loop_device::LoopDevice;
+use crate::loop_device::{self, LoopDevice};
 use crate::queue::{Queue, QueueSettings, Wanted};
 
 /// The word by which this executable becomes the attacher.
 const WORD: &str = "native-attacher";
+/// The argument after it by which it detaches what another one has left; the device's path and the number of the
+/// process that served it follow.
+const DETACH: &str = "detach";
 
 /// What it is to make.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,14 +32,27 @@ pub(crate) struct Spec {
     pub size_bytes: u64,
     pub block_bytes: u32,
     pub read_only: bool,
+    /// The process that serves it.
+    pub server: u32,
     pub queue: Wanted,
+}
+
+/// What it is asked for afterwards.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// To write the device's page cache, and to empty it.
+    Flush,
+    /// To close the device, so that others are its only users.
+    Leave,
+    /// To open it again.
+    Take,
 }
 
 /// What it says.
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
     Attached { path: PathBuf, settings: QueueSettings },
-    Flushed,
+    Done,
     Lacks { what: String, help: String },
     Failed(String),
 }
@@ -48,6 +64,8 @@ pub(crate) struct Attacher {
     requests: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
     pidfd: OwnedFd,
+    /// Once there is one.
+    device: Option<PathBuf>,
 }
 
 impl Attacher {
@@ -61,9 +79,12 @@ impl Attacher {
         let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).doing(DOING)?;
         let requests = child.stdin.take();
         let replies = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut attacher = Attacher { child, requests, replies, pidfd };
+        let mut attacher = Attacher { child, requests, replies, pidfd, device: None };
         match attacher.ask(spec)? {
-            Reply::Attached { path, settings } => Ok((attacher, path, settings)),
+            Reply::Attached { path, settings } => {
+                attacher.device = Some(path.clone());
+                Ok((attacher, path, settings))
+            }
             _ => Err(out_of_step()),
         }
     }
@@ -73,10 +94,10 @@ impl Attacher {
         self.pidfd.as_fd()
     }
 
-    /// Writes the device's page cache, and empties it.
-    pub fn flush_cache(&mut self) -> Result<(), NativeError> {
-        match self.ask(&())? {
-            Reply::Flushed => Ok(()),
+    /// Asks for something, and waits until it is done.
+    pub fn request(&mut self, request: Request) -> Result<(), NativeError> {
+        match self.ask(&request)? {
+            Reply::Done => Ok(()),
             _ => Err(out_of_step()),
         }
     }
@@ -102,7 +123,15 @@ impl Drop for Attacher {
     fn drop(&mut self) {
         // It detaches the device and ends.
         self.requests = None;
-        let _ = self.child.wait();
+        let ended = self.child.wait();
+        if let Some(device) = &self.device
+            && !ended.is_ok_and(|status| status.success())
+        {
+            // It was killed. Whoever serves the device does not even open it.
+            let mut command = Command::new(std::env::current_exe().unwrap_or_default());
+            command.args([WORD, DETACH]).arg(device).arg(std::process::id().to_string());
+            let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
     }
 }
 
@@ -124,6 +153,14 @@ fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<Option<T>
 #[must_use]
 #[allow(unsafe_code)]
 pub fn native_attacher() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(2);
+    if arguments.next().is_some_and(|argument| argument == DETACH) {
+        let (path, server) = (arguments.next(), arguments.next());
+        let server = server.and_then(|server| server.to_str()?.parse().ok());
+        let (Some(path), Some(server)) = (path, server) else { return ExitCode::FAILURE };
+        loop_device::detach_from(path.as_ref(), server);
+        return ExitCode::SUCCESS;
+    }
     // SAFETY: the starter has put it there, and it stays open for as long as this process lives.
     let mounted = unsafe { BorrowedFd::borrow_raw(DESCRIPTOR) };
     match serve(mounted, &mut io::stdin().lock(), &mut io::stdout().lock()) {
@@ -135,15 +172,21 @@ pub fn native_attacher() -> ExitCode {
 /// Until its starter has ended or closes the pipe.
 fn serve(mounted: BorrowedFd<'_>, from: &mut impl BufRead, to: &mut impl Write) -> io::Result<()> {
     let Some(spec) = receive::<Spec>(from)? else { return Ok(()) };
-    let device = match make(mounted, &spec) {
+    loop_device::end_leftovers();
+    let mut device = match make(mounted, &spec) {
         Ok((device, settings)) => {
             send(to, &Reply::Attached { path: device.path().to_owned(), settings })?;
             device
         }
         Err(error) => return send(to, &told(error)),
     };
-    while receive::<()>(from)?.is_some() {
-        send(to, &device.flush_cache().map_or_else(told, |()| Reply::Flushed))?;
+    while let Some(request) = receive(from)? {
+        let done = match request {
+            Request::Flush => device.flush_cache(),
+            Request::Leave => device.leave(),
+            Request::Take => device.take(),
+        };
+        send(to, &done.map_or_else(told, |()| Reply::Done))?;
     }
     Ok(())
 }
@@ -162,7 +205,7 @@ fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettin
         .doing("opening the emulated device's file")?;
     // The kernel asks for its size now.
     rustix::fs::fstat(&backing).doing("looking at the emulated device's file")?;
-    let device = LoopDevice::configure(backing.as_fd(), spec.block_bytes, spec.read_only)?;
+    let device = LoopDevice::configure(backing.as_fd(), spec.block_bytes, spec.read_only, spec.server)?;
     let capacity_bytes = device.capacity_bytes()?;
     if capacity_bytes != spec.size_bytes {
         return Err(NativeError::System {

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use chronodisk_device::DeviceInfo;
 use chronodisk_front::fuse::{DEVICE_REQUEST_BYTES_MAX, FILE_ROOT_MODE, FuseFile};
 use chronodisk_front::server::{FuseAttachment, Server};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
 };
 
-use crate::attacher::{Attacher, Spec};
+use crate::attacher::{Attacher, Request, Spec};
 use crate::awake::Awake;
 use crate::error::{Doing, NativeError};
 use crate::queue::{QueueSettings, Wanted};
@@ -29,6 +31,24 @@ pub struct Attachment {
     settings: QueueSettings,
     permitted: FuseAttachment,
     awake: Option<Awake>,
+    disconnector: Disconnector,
+}
+
+/// Makes every request of an emulated device fail, also those that wait.
+#[derive(Debug)]
+pub struct Disconnector {
+    /// Where the kernel is told that the connection to its server has ended. Without it (no `fusectl`), who ends early
+    /// waits for what the device has been given.
+    abort: Option<OwnedFd>,
+}
+
+impl Disconnector {
+    /// Does so from now on.
+    pub fn disconnect(&self) {
+        if let Some(abort) = &self.abort {
+            let _ = rustix::io::write(abort, b"1");
+        }
+    }
 }
 
 /// Makes a block device of this host's kernel from the device that `server` serves and `info` describes.
@@ -46,6 +66,7 @@ pub fn attach(
 ) -> Result<Attachment, NativeError> {
     let fuse = open_fuse()?;
     let mounted = mount_nowhere(fuse.as_fd())?;
+    let disconnector = Disconnector { abort: open_abort(mounted.as_fd()).ok() };
     let permitted = server
         .attach_fuse(fuse, file)
         .map_err(|error| NativeError::System { doing: "serving FUSE".to_owned(), source: io::Error::other(error) })?;
@@ -53,6 +74,7 @@ pub fn attach(
         size_bytes: file.size_bytes,
         block_bytes: info.logical_block_bytes,
         read_only: file.read_only,
+        server: std::process::id(),
         queue: Wanted {
             read_ahead_kib: READ_AHEAD_KIB,
             scheduler: scheduler.to_owned(),
@@ -64,7 +86,7 @@ pub fn attach(
     };
     let (attacher, path, settings) = Attacher::start(mounted.as_fd(), &spec)?;
     // Without it requests are only later.
-    Ok(Attachment { attacher, path, settings, permitted, awake: Awake::ask().ok() })
+    Ok(Attachment { attacher, path, settings, permitted, awake: Awake::ask().ok(), disconnector })
 }
 
 impl Attachment {
@@ -98,12 +120,35 @@ impl Attachment {
         self.attacher.pidfd()
     }
 
+    /// What makes its requests fail, for another thread.
+    #[must_use]
+    pub fn disconnector(&self) -> Disconnector {
+        Disconnector { abort: self.disconnector.abort.as_ref().and_then(|abort| abort.try_clone().ok()) }
+    }
+
     /// Writes the device's page cache, and empties it.
     ///
     /// # Errors
     /// What the system says.
     pub fn flush_cache(&mut self) -> Result<(), NativeError> {
-        self.attacher.flush_cache()
+        self.attacher.request(Request::Flush)
+    }
+
+    /// Leaves the device to others: when the last of them closes it, the kernel writes its page cache and empties it, as
+    /// that of any disk. Otherwise Chronodisk itself has it open all the time.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn leave(&mut self) -> Result<(), NativeError> {
+        self.attacher.request(Request::Leave)
+    }
+
+    /// Ends what [`leave`](Self::leave) began.
+    ///
+    /// # Errors
+    /// What the system says, also if somebody has detached the device.
+    pub fn take(&mut self) -> Result<(), NativeError> {
+        self.attacher.request(Request::Take)
     }
 }
 
@@ -116,6 +161,18 @@ fn open_fuse() -> Result<OwnedFd, NativeError> {
         },
         _ => NativeError::unprivileged("opening /dev/fuse"),
     })
+}
+
+/// The file by which the connection of this mount is aborted, in a `fusectl` that is mounted nowhere either. Its
+/// directory has the number of the file system's device.
+fn open_abort(mounted: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // Nobody is asked for it: who serves the device must not wait for it.
+    let unasked = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let number = statx(mounted, "", unasked, StatxFlags::empty())?.stx_dev_minor;
+    let context = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(context.as_fd())?;
+    let connections = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    openat(&connections, format!("{number}/abort"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A mount without a mount point; it lives as long as somebody has something of it open.

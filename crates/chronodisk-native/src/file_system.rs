@@ -5,9 +5,12 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::error::{Doing, NativeError};
+use crate::scope::CommandScope;
 
 /// Makes a file system with this program and these arguments, the device among them.
 ///
@@ -46,14 +49,25 @@ pub fn unmount(directory: &Path) -> Result<(), NativeError> {
     step("umount", Command::new("umount").arg("--").arg(directory))
 }
 
-/// Runs the commands of `--setup` in a shell that finds the device in its environment.
+/// Runs the commands of `--setup` in a shell that finds the device in its environment. Their processes are in the
+/// command's cgroup: what they leave in the background ends with the command.
 ///
 /// # Errors
 /// If they fail.
-pub fn run_setup(commands: &OsStr, device: &Path) -> Result<(), NativeError> {
+#[allow(unsafe_code)]
+pub fn run_setup(scope: &CommandScope, commands: &OsStr, device: &Path) -> Result<(), NativeError> {
+    let processes = scope.cgroup.processes()?;
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(commands).env(crate::program::DEVICE_VARIABLE, device);
     shell.stdout(Stdio::from(std::io::stderr())).stdin(Stdio::null());
+    // SAFETY: only system calls that are safe between fork and exec.
+    unsafe {
+        shell.pre_exec(move || {
+            rustix::io::write(&processes, b"0")?;
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            Ok(())
+        });
+    }
     let status = shell.status().doing("starting a shell")?;
     expect_success("--setup", status, "")
 }

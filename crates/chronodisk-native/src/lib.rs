@@ -41,7 +41,7 @@ mod watch;
 mod watchdog;
 
 pub use attacher::native_attacher;
-pub use attachment::{Attachment, attach};
+pub use attachment::{Attachment, Disconnector, attach};
 pub use calibrator::{Requests, native_calibrator};
 pub use disk::Disk;
 pub use error::NativeError;

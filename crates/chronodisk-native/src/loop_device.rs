@@ -15,10 +15,15 @@ use crate::error::{Doing, NativeError};
 /// it.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
-    file: File,
+    /// `None` while it is left to others.
+    file: Option<File>,
     path: PathBuf,
     number: u32,
+    label: String,
 }
+
+/// What the label of each begins with; the number of the process that serves it follows.
+const LABEL: &str = "chronodisk.";
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -28,6 +33,7 @@ const LOOP_CTL_REMOVE: libc::c_ulong = 0x4C81;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_SET_STATUS64: libc::c_ulong = 0x4C04;
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
@@ -80,14 +86,30 @@ impl LoopInfo {
         encrypt_key: [0; 32],
         init: [0; 2],
     };
+
+    fn labelled(label: &str) -> Self {
+        let mut info = LoopInfo::EMPTY;
+        info.file_name.iter_mut().zip(label.bytes()).for_each(|(to, from)| *to = from);
+        info
+    }
+
+    fn label(&self) -> &[u8] {
+        self.file_name.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
 }
 
 /// Free devices that others may take first.
 const ATTEMPTS: u32 = 64;
 
 impl LoopDevice {
-    /// A device with the bytes of `backing`, past the page cache.
-    pub fn configure(backing: BorrowedFd<'_>, block_bytes: u32, read_only: bool) -> Result<Self, NativeError> {
+    /// A device with the bytes of `backing`, past the page cache, served by this process.
+    pub fn configure(
+        backing: BorrowedFd<'_>,
+        block_bytes: u32,
+        read_only: bool,
+        server: u32,
+    ) -> Result<Self, NativeError> {
+        let label = format!("{LABEL}{server}");
         let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => NativeError::HostLacks {
                 what: format!("this host has no loop devices: {CONTROL} is missing"),
@@ -118,13 +140,13 @@ impl LoopDevice {
             let mut config = LoopConfig {
                 fd: backing.as_raw_fd() as u32,
                 block_size: block_bytes,
-                info: LoopInfo { flags, ..LoopInfo::EMPTY },
+                info: LoopInfo { flags, ..LoopInfo::labelled(&label) },
                 reserved: [0; 8],
             };
             match ioctl(file.as_fd(), LOOP_CONFIGURE, &raw mut config) {
                 Ok(_) => {
-                    let device = LoopDevice { file, path, number: number as u32 };
-                    device.expect_direct()?;
+                    expect_direct(&file, &path)?;
+                    let device = LoopDevice { file: Some(file), path, number: number as u32, label };
                     return Ok(device);
                 }
                 // Somebody was faster.
@@ -138,16 +160,30 @@ impl LoopDevice {
         })
     }
 
-    fn expect_direct(&self) -> Result<(), NativeError> {
-        let mut info = LoopInfo::EMPTY;
-        ioctl(self.file.as_fd(), LOOP_GET_STATUS64, &raw mut info).doing("asking for the loop device's state")?;
-        match info.flags & LO_FLAGS_DIRECT_IO {
-            0 => Err(NativeError::HostLacks {
-                what: format!("{} does not pass the page cache (LO_FLAGS_DIRECT_IO)", self.path.display()),
-                help: "a kernel from 5.10 on has it for files of FUSE".to_owned(),
-            }),
-            _ => Ok(()),
+    /// Closes it, so that others are its only users: when the last of them closes it, the kernel writes its page cache
+    /// and empties it, as that of any disk. It stays attached, also if all processes of this program are killed at once;
+    /// [`end_leftovers`] detaches it then.
+    pub fn leave(&mut self) -> Result<(), NativeError> {
+        if let Some(file) = &self.file {
+            self.set_flags(file, 0)?;
+            self.file = None;
         }
+        Ok(())
+    }
+
+    /// Opens it again.
+    pub fn take(&mut self) -> Result<(), NativeError> {
+        if self.file.is_none() {
+            let file = open_own(&self.path, &self.label)?;
+            self.set_flags(&file, LO_FLAGS_AUTOCLEAR)?;
+            self.file = Some(file);
+        }
+        Ok(())
+    }
+
+    fn set_flags(&self, file: &File, flags: u32) -> Result<(), NativeError> {
+        let mut info = LoopInfo { flags, ..LoopInfo::labelled(&self.label) };
+        ioctl(file.as_fd(), LOOP_SET_STATUS64, &raw mut info).doing("setting the loop device's state").map(drop)
     }
 
     /// Its node, such as `/dev/loop0`.
@@ -163,28 +199,103 @@ impl LoopDevice {
     /// Its size as the kernel has it.
     pub fn capacity_bytes(&self) -> Result<u64, NativeError> {
         let mut bytes = 0_u64;
-        ioctl(self.file.as_fd(), BLKGETSIZE64, &raw mut bytes).doing("asking for the loop device's size")?;
+        ioctl(self.file()?.as_fd(), BLKGETSIZE64, &raw mut bytes).doing("asking for the loop device's size")?;
         Ok(bytes)
     }
 
     /// Writes its page cache, and empties it.
     pub fn flush_cache(&self) -> Result<(), NativeError> {
-        rustix::fs::fsync(&self.file).doing("writing the device's page cache")?;
-        ioctl(self.file.as_fd(), BLKFLSBUF, std::ptr::null_mut::<u8>()).doing("emptying the device's page cache")?;
+        let file = self.file()?;
+        rustix::fs::fsync(file).doing("writing the device's page cache")?;
+        ioctl(file.as_fd(), BLKFLSBUF, std::ptr::null_mut::<u8>()).doing("emptying the device's page cache")?;
         Ok(())
+    }
+
+    fn file(&self) -> Result<&File, NativeError> {
+        self.file.as_ref().ok_or_else(|| NativeError::Attacher("the loop device is left to others".to_owned()))
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Whoever still uses it keeps it until he closes it.
-        let _ = ioctl(self.file.as_fd(), LOOP_CLR_FD, std::ptr::null_mut::<u8>());
+        match self.file.take() {
+            Some(file) => clear(&file),
+            None => detach(&self.path, &self.label),
+        }
+    }
+}
+
+/// Detaches what this process serves, or has served, at this path, if it is still there.
+pub(crate) fn detach_from(path: &Path, server: u32) {
+    detach(path, &format!("{LABEL}{server}"));
+}
+
+fn detach(path: &Path, label: &str) {
+    if let Ok(file) = open_own(path, label) {
+        clear(&file);
+    }
+}
+
+/// Whoever still uses it keeps it until he closes it.
+fn clear(file: &File) {
+    let _ = ioctl(file.as_fd(), LOOP_CLR_FD, std::ptr::null_mut::<u8>());
+}
+
+/// Detaches what processes that were killed have left: see [`LoopDevice::leave`].
+pub(crate) fn end_leftovers() {
+    let Ok(entries) = std::fs::read_dir("/sys/block") else { return };
+    for entry in entries.flatten() {
+        // Only those of a file without a mount point are ours, and others are not to be opened.
+        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file"));
+        if backing.is_ok_and(|file| file.trim_end() == "/")
+            && let Ok(file) = open_to_ask(&Path::new("/dev").join(entry.file_name()))
+            && let Some(server) = state(&file).ok().and_then(|info| server_of(info.label()))
+            && !Path::new("/proc").join(server.to_string()).exists()
+        {
+            clear(&file);
+        }
+    }
+}
+
+fn server_of(label: &[u8]) -> Option<u32> {
+    std::str::from_utf8(label).ok()?.strip_prefix(LABEL)?.parse().ok()
+}
+
+/// Opens what has this label; somebody may have detached it, and others may have the number now.
+fn open_own(path: &Path, label: &str) -> Result<File, NativeError> {
+    let file = open_to_ask(path)?;
+    match state(&file) {
+        Ok(info) if info.label() == label.as_bytes() => Ok(file),
+        _ => Err(NativeError::Attacher(format!("{} was detached by somebody else", path.display()))),
+    }
+}
+
+fn state(file: &File) -> Result<LoopInfo, Errno> {
+    let mut info = LoopInfo::EMPTY;
+    ioctl(file.as_fd(), LOOP_GET_STATUS64, &raw mut info).map(|_| info)
+}
+
+fn expect_direct(file: &File, path: &Path) -> Result<(), NativeError> {
+    match state(file).doing("asking for the loop device's state")?.flags & LO_FLAGS_DIRECT_IO {
+        0 => Err(NativeError::HostLacks {
+            what: format!("{} does not pass the page cache (LO_FLAGS_DIRECT_IO)", path.display()),
+            help: "a kernel from 5.10 on has it for files of FUSE".to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 
 fn open(path: &Path) -> Result<File, NativeError> {
-    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(path);
-    opened.map_err(|error| match error.kind() {
+    opened(path, OpenOptions::new().read(true).write(true))
+}
+
+/// It may be one that can't be written.
+fn open_to_ask(path: &Path) -> Result<File, NativeError> {
+    opened(path, OpenOptions::new().read(true))
+}
+
+fn opened(path: &Path, options: &mut OpenOptions) -> Result<File, NativeError> {
+    options.custom_flags(libc::O_CLOEXEC).open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => NativeError::HostLacks {
             what: format!("there is no {}", path.display()),
             help: "mount devtmpfs at /dev, or make the node with mknod; `chronodisk run` needs none".to_owned(),
@@ -208,5 +319,14 @@ mod tests {
     #[test]
     fn the_structures_have_the_sizes_of_the_kernels() {
         assert_eq!((size_of::<LoopInfo>(), size_of::<LoopConfig>()), (232, 304));
+    }
+
+    #[test]
+    fn a_label_names_the_process_that_serves() {
+        let served = |label: &str| server_of(LoopInfo::labelled(label).label());
+        assert_eq!(served("chronodisk.4294967295"), Some(u32::MAX));
+        for other in ["", "chronodisk.", "chronodisk.x", "chronodisk.4294967296", "/home/disk", &"c".repeat(100)] {
+            assert_eq!(served(other), None, "{other}");
+        }
     }
 }

@@ -158,10 +158,13 @@ impl<'a> Program<'a> {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Ends all processes of the command, those that it left behind included. Says whether they have gone.
-    pub fn end_all(mut self) -> bool {
+    /// Ends all processes of the command, those that it left behind included. Says whether they have gone: one that
+    /// waits for a device goes when that answers.
+    pub fn end_all(&mut self) -> bool {
         let gone = self.scope.cgroup.end();
-        let _ = self.child.wait();
+        if gone {
+            let _ = self.child.wait();
+        }
         gone
     }
 }

@@ -39,4 +39,9 @@ impl CommandScope {
         let cgroup = parent.make()?;
         Ok(CommandScope { watchdog, cgroup })
     }
+
+    /// Ends all processes in it. Says whether they have gone.
+    pub fn end_all(&self) -> bool {
+        self.cgroup.end()
+    }
 }

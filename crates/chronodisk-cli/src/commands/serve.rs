@@ -498,7 +498,9 @@ fn attach(arguments: &Arguments, device: &Device, server: &mut Server) -> Result
     let Some(Attach::Auto | Attach::Fuse) = arguments.attach else { return Ok(None) };
     let info = device.info();
     let file = FuseFile { read_only: arguments.read_only, ..FuseFile::of(info) };
-    let attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_run::failure)?;
+    let mut attachment = chronodisk_native::attach(server, info, file, "none").map_err(native_run::failure)?;
+    // A disk of this host's, which only those have open who use it.
+    attachment.leave().map_err(native_run::failure)?;
     output::note(format_args!("block device: {}", settings_of(&attachment).line()));
     Ok(Some(attachment))
 }

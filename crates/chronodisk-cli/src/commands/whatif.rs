@@ -368,7 +368,14 @@ impl Runs<'_> {
 
     fn on_disk(&self, launch: Launch<'_>, disk: &Disk, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
         if let Some(commands) = &self.arguments.on.setup {
-            native::run_setup(commands, &disk.path()).map_err(failure)?;
+            let break_off = || {
+                self.scope.end_all();
+            };
+            let setup = || native::run_setup(self.scope, commands, &disk.path()).map_err(failure);
+            self.interruption.step(break_off, setup)?;
+            if self.interruption.came() {
+                return Err(Failure::host("interrupted"));
+            }
         }
         rustix::fs::sync();
         if !self.arguments.warm {

@@ -1,7 +1,7 @@
 //! Nothing is left, whichever process ends in whatever way.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -37,11 +37,17 @@ enum Kind {
     WhatIf,
 }
 
+/// No file system, and a device that stays open: no writer waits in the kernel when it closes it. One that waits there
+/// keeps its cgroup from being frozen as a whole.
+const OPEN_DEVICE: &str = "open device";
+
 /// A command whose program writes all the time, as does a process that it has left to itself. `whatif`'s computes
 /// beside that. All have `word` in their lines.
 fn start(native: &Native, word: &str, kind: Kind, file_system: &str) -> Child {
+    let writes_all = format!(": {word}; while :; do dd if=/dev/zero of=$CHRONODISK_DEVICE bs=64k count=100; done");
     let writes = match file_system {
-        "none" => format!(": {word}; while :; do dd if=/dev/zero of=$CHRONODISK_DEVICE bs=64k count=100; done"),
+        OPEN_DEVICE => format!("exec 9>$CHRONODISK_DEVICE; {writes_all}"),
+        "none" => writes_all,
         _ => format!(
             ": {word}; setsid sh -c ': {word}; while :; do dd if=/dev/zero of=/mnt/y bs=64k count=20; done' &
             while :; do dd if=/dev/zero of=/mnt/x bs=4k count=100 conv=fsync; done"
@@ -57,6 +63,7 @@ fn start(native: &Native, word: &str, kind: Kind, file_system: &str) -> Child {
             (["whatif", "--speedup", "inf"], format!("{first}; {computes}"))
         }
     };
+    let file_system = if file_system == OPEN_DEVICE { "none" } else { file_system };
     let flags = ["-d", "constant-1ms", "--capacity", "64MiB", "--fs", file_system];
     let mut command = native.command(&[&own[..], &flags, &["--", "sh", "-c", &script]].concat());
     command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
@@ -170,12 +177,14 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
         }
     }
     a_request_to_end_goes_to_the_command(&native, before);
+    nobody_waits_for_what_a_slow_device_has_been_given(&native, before);
+    the_next_start_detaches_what_is_left_when_all_are_killed_at_once(&native, before);
 }
 
 /// Who would thaw the program has been killed, and who would thaw it then is stopped.
 fn the_next_start_ends_what_a_stopped_watchdog_leaves(native: &Native) {
     let word = format!("native-ending-{}-left", std::process::id());
-    let mut command = start(native, &word, Kind::WhatIf, "none");
+    let mut command = start(native, &word, Kind::WhatIf, OPEN_DEVICE);
     let give_up = Instant::now() + Duration::from_secs(60);
     let frozen = |cgroup: &String| {
         let events = fs::read_to_string(format!("{cgroup}/cgroup.events")).unwrap_or_default();
@@ -257,4 +266,61 @@ fn a_request_to_end_goes_to_the_command(native: &Native, before: usize) {
     assert_eq!(command.wait().unwrap().code(), Some(128 + libc::SIGTERM));
     let result = fs::read_to_string(native.path(&word).join("result.json")).unwrap();
     assert!(result.contains("\"ended_by\": \"signal\""), "{result}");
+}
+
+/// A second for each of at least 128 requests: who waited for them all would be too late.
+fn nobody_waits_for_what_a_slow_device_has_been_given(native: &Native, before: usize) {
+    const WRITES: &str = "dd if=/dev/zero of=$CHRONODISK_DEVICE bs=1M count=64 status=none; :";
+    const SLEEPS: &str = "sleep 1000; :";
+    let apart = "setsid sh -c \": $WORD; sleep 1000; :\" &";
+    let (term, kill, hup) = (libc::SIGTERM, libc::SIGKILL, libc::SIGHUP);
+    // The setup, the command, the signal, and the one that ends.
+    let cases = [
+        ("setup sleeps", SLEEPS.to_owned(), "true".to_owned(), term, term),
+        ("setup sleeps, and the command is killed", format!("{apart} {SLEEPS}"), "true".to_owned(), kill, kill),
+        ("setup waits for the device", WRITES.to_owned(), "true".to_owned(), term, term),
+        ("setup has left a process", apart.to_owned(), SLEEPS.to_owned(), hup, term),
+        ("the program waits for the device", "true".to_owned(), WRITES.to_owned(), term, term),
+        ("a part of it does", "true".to_owned(), format!("trap '' TERM; ({WRITES}) & {SLEEPS}"), term, kill),
+    ];
+    for (index, (what, setup, script, signal, ended_by)) in cases.into_iter().enumerate() {
+        let word = format!("native-ending-{}-slow-{index}", std::process::id());
+        let marked = |script: &str| format!(": {word}; : >$MARK; {script}");
+        let (setup, script) = if script == "true" { (marked(&setup), script) } else { (setup, marked(&script)) };
+        let flags = ["mount", "-d", "constant-10ms", "--device-speed", "0.01x", "--fs", "none", "--setup", &setup];
+        let mut command = native.command(&[&flags[..], &["--", "sh", "-c", &script]].concat());
+        let mark = native.path(&word);
+        command.env("MARK", &mark).env("WORD", &word).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let mut command = command.spawn().unwrap();
+        let give_up = Instant::now() + Duration::from_secs(60);
+        while !mark.exists() {
+            assert!(Instant::now() < give_up, "{what}: it does not begin");
+            sleep(Duration::from_millis(20));
+        }
+        sleep(Duration::from_millis(500));
+        let helpers = parts(command.id(), &word).helpers;
+        send(signal, command.id());
+        let took = expect_nothing_left(&word, &mut command, &helpers, before, what);
+        println!("{what}: {took:.2?}");
+        let status = command.wait().unwrap();
+        assert_eq!(status.code().or(status.signal().map(|signal| 128 + signal)), Some(128 + ended_by), "{what}");
+    }
+}
+
+/// As service managers do, which kill all processes of a service.
+fn the_next_start_detaches_what_is_left_when_all_are_killed_at_once(native: &Native, before: usize) {
+    let word = format!("native-ending-{}-all", std::process::id());
+    let mut command = start(native, &word, Kind::Mount, "none");
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while with_word(&word).len() < 2 || our_loop_devices().len() <= before {
+        assert!(Instant::now() < give_up, "the program does not begin");
+        sleep(Duration::from_millis(20));
+    }
+    let parts = parts(command.id(), &word);
+    parts.all.iter().for_each(|(_, process)| send(libc::SIGSTOP, *process));
+    parts.all.iter().for_each(|(_, process)| send(libc::SIGKILL, *process));
+    command.wait().unwrap();
+    let output = native.run(&["mount", "-d", "null", "--capacity", "1MiB", "--fs", "none", "--", "true"]);
+    assert!(output.status.success(), "{}", super::text(&output.stderr));
+    expect_nothing_left(&word, &mut command, &parts.helpers, before, "all killed at once");
 }

@@ -3,7 +3,7 @@
 //!
 //! Several predictions follow one program. Only the first may ask to freeze.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use chronodisk_engine::dilation::{Dilation, DilationOptions, Direction, Event, Prediction, Wake, Wish};
 use chronodisk_sim::Nanos;
@@ -29,9 +29,7 @@ pub(crate) struct Tracker {
     preempted: u64,
     /// All of them are so.
     is_preempted: bool,
-    /// The program's requests in flight, and when they were issued.
-    requests: HashMap<u64, Nanos>,
-    /// Of others, in flight.
+    /// Requests of others in flight.
     others: HashSet<u64>,
     /// Requests that have ended unseen.
     ended_unseen: HashSet<u64>,
@@ -49,7 +47,6 @@ impl Tracker {
             runnable: 0,
             preempted: 0,
             is_preempted: false,
-            requests: HashMap::new(),
             others: HashSet::new(),
             ended_unseen: HashSet::new(),
             is_frozen: false,
@@ -68,14 +65,12 @@ impl Tracker {
             }
             Seen::Issued { id, writes, by_others: false } => {
                 let direction = if writes { Direction::Write } else { Direction::Read };
-                self.requests.entry(id).or_insert(at);
                 self.event(at, Event::Issued { id, direction });
             }
             Seen::Completed { id } => {
                 // The observer says so, too, once it sees another request in the same place.
                 self.ended_unseen.remove(&id);
                 if !self.others.remove(&id) {
-                    self.requests.remove(&id);
                     self.event(at, Event::Completed { id });
                 }
             }
@@ -140,15 +135,19 @@ impl Tracker {
 
     /// When the oldest of the program's requests in flight was issued.
     pub fn oldest_request(&self) -> Option<Nanos> {
-        self.requests.values().min().copied()
+        self.in_flight().map(|(_, issued)| issued).min()
+    }
+
+    /// The program's requests, which all predictions follow alike.
+    fn in_flight(&self) -> impl Iterator<Item = (u64, Nanos)> {
+        self.dilations.first().into_iter().flat_map(Dilation::in_flight)
     }
 
     /// The device had nothing to do at this instant: whatever was issued before has ended.
     pub fn device_was_idle(&mut self, at: Nanos) {
-        let mut ended: Vec<u64> = self.requests.iter().filter(|&(_, &issued)| issued < at).map(|(&id, _)| id).collect();
+        let mut ended: Vec<u64> = self.in_flight().filter(|&(_, issued)| issued < at).map(|(id, _)| id).collect();
         ended.sort_unstable();
         for id in ended {
-            self.requests.remove(&id);
             self.ended_unseen.insert(id);
             self.event(at, Event::Completed { id });
         }
