@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from common.command import note
@@ -18,8 +19,9 @@ class Point:
     """What one kind of requests took."""
 
     mean_us: float
-    median_us: float
     requests_per_second: float
+    #: How many the device had at once, in the mean. The depth, if the host's own work between them is not known.
+    outstanding: float
 
 
 def sweep(measure: Callable[[str, int, int], Point]) -> dict[str, Any]:
@@ -27,20 +29,41 @@ def sweep(measure: Callable[[str, int, int], Point]) -> dict[str, Any]:
 
     `measure` takes fio's word for the kind, the size in KiB and the depth.
     """
-    times: dict[str, dict[str, list[float]]] = {}
+    times: dict[str, dict[str, list[float]]] = {kind: {"mean_us": []} for kind in KINDS}
     for kind, word in KINDS.items():
         for size in SIZES_KIB:
             note(f"sweep: {kind}, {size} KiB")
-            point = measure(word, size, 1)
-            column = times.setdefault(kind, {"mean_us": [], "median_us": []})
-            column["mean_us"].append(point.mean_us)
-            column["median_us"].append(point.median_us)
+            times[kind]["mean_us"].append(measure(word, size, 1).mean_us)
     rates: dict[str, dict[str, float]] = {"read": {}, "write": {}}
+    outstanding: dict[str, dict[str, float]] = {"read": {}, "write": {}}
     for direction, by_depth in rates.items():
         for depth in DEPTHS:
             note(f"sweep: random {direction}s of 4 KiB, depth {depth}")
-            by_depth[str(depth)] = measure(f"rand{direction}", 4, depth).requests_per_second
-    return {"sizes_kib": SIZES_KIB, "times": times, "requests_per_second_by_depth": rates}
+            point = measure(f"rand{direction}", 4, depth)
+            by_depth[str(depth)] = point.requests_per_second
+            outstanding[direction][str(depth)] = point.outstanding
+    return {
+        "sizes_kib": SIZES_KIB,
+        "times": times,
+        "requests_per_second_by_depth": rates,
+        "outstanding_by_depth": outstanding,
+    }
+
+
+def gain(measured: dict[str, Any], direction: str, outstanding: int) -> float:
+    """Return how many times as many requests a second the device does with so many at once as with one at a time.
+
+    One at a time, it does requests_per_second / outstanding: the host's own work between requests leaves it idle. More
+    at once than were seen gain nothing.
+    """
+    rates: list[float] = list(measured["requests_per_second_by_depth"][direction].values())
+    seen: list[float] = list(measured["outstanding_by_depth"][direction].values())
+    alone = rates[0] / min(seen[0], 1.0)
+    points = [(1.0, 1.0), *sorted((more, rate / alone) for more, rate in zip(seen[1:], rates[1:], strict=True))]
+    for (fewer, lower), (more, higher) in pairwise(points):
+        if fewer <= outstanding <= more:
+            return max(lower + (higher - lower) * (outstanding - fewer) / max(more - fewer, 1e-9), 1.0)
+    return max(points[-1][1], 1.0)
 
 
 def profile(measured: dict[str, Any], mebibytes: int) -> str:
@@ -53,9 +76,8 @@ def profile(measured: dict[str, Any], mebibytes: int) -> str:
         rows += f'\n[[row]]\nsize = "{size} KiB"\n'
         for kind in KINDS:
             rows += f'{kind} = "{measured["times"][kind]["mean_us"][index]:.3f} us"\n'
-    rates = measured["requests_per_second_by_depth"]
     for depth in DEPTHS:
-        gains = {direction: by_depth[str(depth)] / by_depth["1"] for direction, by_depth in rates.items()}
+        gains = {direction: gain(measured, direction, depth) for direction in ("read", "write")}
         rows += f"\n[[depth]]\nrequests = {depth}\n"
         rows += "".join(f"{direction} = {gain:.3f}\n" for direction, gain in gains.items())
     return f"""# Fitted by experiments/common/disk_sweep.py: means of single requests, gain in throughput by depth.

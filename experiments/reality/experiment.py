@@ -9,6 +9,10 @@ to the sweep (see `common/disk_sweep.py`). Then programs run in turn
   takes on that way is measured with a device of 1 ms, and given to the server as `--completion-lead`;
 - in a guest on the model, by `chronodisk run`, in the guest's time.
 
+A remote device can't be faster than the way to it and back, which takes longer here than most requests of this
+machine's disk. So shorter versions of the programs also run on a disk of 15,000 rpm that is emulated locally and
+remotely.
+
 The disk's volatile cache is not emptied on either side: the model has none, and so the disk's loop device is set to
 write through. What the model can't know is this machine's noise: a virtual disk shares its host, and no two sweeps are
 the same.
@@ -36,6 +40,9 @@ from common.disk_sweep import SWEEP_SECONDS, Point, profile, sweep
 
 SCHEMA = "chronodisk.experiment.reality/1"
 MEBIBYTES = 1536
+#: The sweep is of a part that has room for what each of the programs uses: writes all over the disk are a quarter
+#: slower here.
+REGION_MIB = 128
 PROGRAMS = Path(__file__).parent.parent / "spe" / "programs.py"
 # Not discarded: what is discarded of the disk's file is a hole, which reads without the disk.
 MKFS = ["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]
@@ -43,6 +50,11 @@ READ_AHEAD_KIB = 128
 REQUEST_KIB = 512
 #: Where the remote server is: a network namespace of its own behind a pair of virtual interfaces.
 NAMESPACE = "chronodisk-reality"
+#: Has no volatile cache, as the settings of the queue have it; Memulator's own disk.
+SLOW_DEVICE = "cheetah-x15"
+#: What part of their work the programs do there.
+SLOW_PART = 20
+SLOW_REPS_MAX = 3
 SERVER_ADDRESS, CLIENT_ADDRESS, PORT = "10.231.77.2", "10.231.77.1", 10809
 GUEST_DIRECTORY = "/mnt"
 #: Percentage points of the interval's ends.
@@ -64,24 +76,37 @@ def fio(device: str, *options: str) -> dict[str, Any]:
     return used
 
 
+def account(device: str) -> tuple[int, int]:
+    """Return how many requests the kernel has seen the device complete, and their milliseconds, all added up.
+
+    They count from issue to completion: a program's own system calls and wake-ups are not the device's.
+    """
+    words = [int(word) for word in (Path("/sys/block") / Path(device).name / "stat").read_text().split()]
+    # Documentation/block/stat.rst: reads and their milliseconds, writes and theirs.
+    return words[0] + words[4], words[3] + words[7]
+
+
 def measure(device: str, word: str, size_kib: int, depth: int) -> Point:
     """Return what requests of the device took."""
-    found = fio(device, f"--rw={word}", f"--bs={size_kib}k", f"--iodepth={depth}")
-    return Point(
-        mean_us=found["lat_ns"]["mean"] / 1e3,
-        median_us=found["clat_ns"]["percentile"]["50.000000"] / 1e3,
-        requests_per_second=found["iops"],
-    )
+    before = account(device)
+    found = fio(device, f"--rw={word}", f"--bs={size_kib}k", f"--iodepth={depth}", f"--size={REGION_MIB}m")
+    requests, milliseconds = (after - then for then, after in zip(before, account(device), strict=True))
+    mean_us = 1e3 * milliseconds / requests
+    rate = float(found["iops"])
+    return Point(mean_us=mean_us, requests_per_second=rate, outstanding=rate * mean_us / 1e6)
 
 
-def programs(directory: Path) -> dict[str, tuple[str, str]]:
-    """Return for each program the shell commands before it, and itself. All work in the directory."""
+def programs(directory: Path, part: int = 1) -> dict[str, tuple[str, str]]:
+    """Return for each program the shell commands before it, and itself, doing this part of its work (1/`part`).
+
+    All work in the directory.
+    """
     postmark = "".join(
         f"{line}\\n"
         for line in (
             f"set location {directory}/mail",
-            "set number 2000",
-            "set transactions 20000",
+            f"set number {2000 // part}",
+            f"set transactions {20000 // part}",
             "set size 10000 20000",
             "set seed 42",
             "set buffering false",
@@ -94,10 +119,10 @@ def programs(directory: Path) -> dict[str, tuple[str, str]]:
     mail = f"{files} --filesize=64k --bs=16k --rw=randrw --ioengine=psync --fsync=4"
     return {
         "postmark": (f"mkdir {directory}/mail", f"printf '{postmark}' | postmark >/dev/null && sync -f {directory}"),
-        "webserver": (f"{web} --create_only=1", f"{web} --io_size=200m"),
-        "varmail": (f"{mail} --create_only=1", f"{mail} --io_size=96m"),
+        "webserver": (f"{web} --create_only=1", f"{web} --io_size={204800 // part}k"),
+        "varmail": (f"{mail} --create_only=1", f"{mail} --io_size={98304 // part}k"),
         "tar": (f"cp -r /usr/include/c++ {directory}/files", f"tar cf - {directory}/files | cat >/dev/null"),
-        "sqlite": ("true", f"{sys.executable} {PROGRAMS} sqlite {directory}/database 2000"),
+        "sqlite": ("true", f"{sys.executable} {PROGRAMS} sqlite {directory}/database {2000 // part}"),
     }
 
 
@@ -117,10 +142,11 @@ def on_disk(device: str, directory: Path, setup: str, command: str) -> float:
         subprocess.run(["umount", "-q", str(directory)], check=False)
 
 
-def on_model(fitted: Path, directory: Path, setup: str, command: str) -> float:
+def on_model(device: str | Path, directory: Path, setup: str, command: str) -> float:
     """Return the program's seconds on the model."""
     options = ["--mkfs-options", " ".join(MKFS), "--mount", str(directory), "--setup", setup]
-    result = chronodisk("mount", "--device", str(fitted), *options, "--", "sh", "-c", command)
+    options += ["--capacity", f"{MEBIBYTES}MiB"]
+    result = chronodisk("mount", "--device", str(device), *options, "--", "sh", "-c", command)
     return float(result["reps"][0]["run_time_ns"]) / 1e9
 
 
@@ -189,8 +215,7 @@ def remote_lead(folder: Path) -> str:
     """Measure what reads of 4 KiB from a device of 1 ms take beyond that, with the server's own estimates off."""
     remote = Remote("constant-1ms", "0us", folder)
     try:
-        found = fio(remote.device, "--rw=randread", "--bs=4k")
-        beyond_us = found["lat_ns"]["mean"] / 1e3 - 1000
+        beyond_us = measure(remote.device, "randread", 4, 1).mean_us - 1000
         note(f"the way to the remote server and back: {beyond_us:.0f} us")
         return f"{max(beyond_us, 0):.1f}us"
     finally:
@@ -217,12 +242,14 @@ def interval(values: list[float]) -> list[float]:
     return [medians[cut], medians[-1 - cut]]
 
 
-def compare(
-    ways: dict[str, Callable[[str, str], float]], directory: Path, reps: int, only: list[str] | None
-) -> list[dict[str, Any]]:
-    """Run each program in all ways in turn."""
+Ways = dict[str, Callable[[str, str], float]]
+
+
+def compare(ways: Ways, to_run: dict[str, tuple[str, str]], reps: int, only: list[str] | None) -> list[dict[str, Any]]:
+    """Run each program in all ways in turn. The first way is what the others are compared with."""
+    reference = next(iter(ways))
     rows = []
-    for name, (setup, command) in programs(directory).items():
+    for name, (setup, command) in to_run.items():
         if only and name not in only:
             continue
         seconds: dict[str, list[float]] = {way: [] for way in ways}
@@ -233,16 +260,17 @@ def compare(
         medians = {way: statistics.median(values) for way, values in seconds.items()}
         row: dict[str, Any] = {"program": name, "median_s": medians, "values_s": seconds, "load": os.getloadavg()[0]}
         for way in ways:
-            if way != "disk":
-                ratios = [value / disk - 1 for disk, value in zip(seconds["disk"], seconds[way], strict=True)]
-                row.setdefault("error", {})[way] = medians[way] / medians["disk"] - 1
+            if way != reference:
+                ratios = [value / base - 1 for base, value in zip(seconds[reference], seconds[way], strict=True)]
+                row.setdefault("error", {})[way] = medians[way] / medians[reference] - 1
                 row.setdefault("error_of_pairs_interval", {})[way] = interval(ratios)
-        # What the disk itself varies by: no model can be nearer than that.
-        spread = interval([value / medians["disk"] - 1 for value in seconds["disk"]])
-        row["disk_interval"] = spread
+        # What it varies by itself: no model can be nearer than that.
+        spread = interval([value / medians[reference] - 1 for value in seconds[reference]])
+        row[f"{reference}_interval"] = spread
         rows.append(row)
         errors = ", ".join(f"{way} {error:+.1%}" for way, error in row["error"].items())
-        note(f"{name}: {medians['disk']:.3f} s; {errors}; the disk itself {spread[0]:+.1%} to {spread[1]:+.1%}")
+        own = f"{medians[reference]:.3f} s ({spread[0]:+.1%} to {spread[1]:+.1%})"
+        note(f"{name}: {reference} {own}; {errors}")
     return rows
 
 
@@ -275,13 +303,23 @@ def main() -> None:
                 lead = remote_lead(Path(folder))
                 remote = Remote(str(fitted), lead, Path(folder))
                 try:
-                    ways: dict[str, Callable[[str, str], float]] = {
+                    ways: Ways = {
                         "disk": partial(on_disk, device, directory),
                         "model": partial(on_model, fitted, directory),
                         "remote": partial(on_disk, remote.device, directory),
                         "guest": partial(in_guest, fitted, directory),
                     }
-                    rows = compare(ways, directory, arguments.reps, arguments.only)
+                    rows = compare(ways, programs(directory), arguments.reps, arguments.only)
+                finally:
+                    remote.end()
+                remote = Remote(SLOW_DEVICE, lead, Path(folder))
+                try:
+                    ways = {
+                        "model": partial(on_model, SLOW_DEVICE, directory),
+                        "remote": partial(on_disk, remote.device, directory),
+                    }
+                    shorter = programs(directory, SLOW_PART)
+                    slow_rows = compare(ways, shorter, min(arguments.reps, SLOW_REPS_MAX), arguments.only)
                 finally:
                     remote.end()
             # How far the disk has drifted meanwhile.
@@ -289,7 +327,8 @@ def main() -> None:
         finally:
             run("losetup", "--detach", device)
     result = {"schema": SCHEMA, "repetitions": arguments.reps, "sweep": measured, "sweep_afterwards": again}
-    keep("reality", {**result, "remote_lead": lead, "rows": rows})
+    slow = {"device": SLOW_DEVICE, "part": SLOW_PART, "rows": slow_rows}
+    keep("reality", {**result, "remote_lead": lead, "rows": rows, "slow_device": slow})
 
 
 if __name__ == "__main__":
