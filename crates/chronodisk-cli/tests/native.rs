@@ -113,6 +113,14 @@ fn the_device_has_the_capacity_the_queue_and_the_speed_that_were_asked_for() {
     native.verify();
 }
 
+#[test]
+fn what_a_program_mounts_below_its_file_system_goes_with_it() {
+    let Some(native) = Native::new() else { return };
+    let script = "set -e; mkdir /mnt/a /mnt/b; mount --bind /mnt/a /mnt/b; mount -t tmpfs none /mnt/a; : >/mnt/b/file";
+    native.mount(&["-d", "null", "--capacity", "16MiB"], script);
+    native.verify();
+}
+
 /// As on a disk that nobody else has open: its last user writes the page cache when he closes it, and the kernel empties
 /// it.
 #[test]

@@ -41,12 +41,12 @@ pub fn mount(device: &Path, kind: &str, options: &str, directory: &Path) -> Resu
     step("mount", command.arg("--").args([device, directory]))
 }
 
-/// Unmounts what is mounted there, which writes what is left to be written.
+/// Unmounts what is mounted there and below, which writes what is left to be written.
 ///
 /// # Errors
 /// If umount(8) fails.
 pub fn unmount(directory: &Path) -> Result<(), NativeError> {
-    step("umount", Command::new("umount").arg("--").arg(directory))
+    step("umount", Command::new("umount").args(["--recursive", "--"]).arg(directory))
 }
 
 /// Runs the commands of `--setup` in a shell that finds the device in its environment. Their processes are in the
