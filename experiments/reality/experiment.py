@@ -1,7 +1,8 @@
 """Programs on this machine's own disk, and on a model that a sweep of it was fitted to (Memulator, section 5.4).
 
-The disk is a loop device over a file of it, past the page cache. fio sweeps that device, and a table profile is fitted
-to the sweep (see `common/disk_sweep.py`). Then programs run in turn
+The disk is a loop device over a file of it, past the page cache. Before each program, fio sweeps that device, and a
+table profile is fitted to the sweep (see `common/disk_sweep.py`): within a quarter of an hour the disk's times change
+by up to a third. Then the program runs in turn
 
 - on the disk;
 - on the model, by `chronodisk mount`: the same mkfs, the same mount options, the same settings of the loop device;
@@ -31,18 +32,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from common.command import RESULTS, chronodisk, chronodisk_with_output, executable, keep, note
-from common.disk_sweep import SWEEP_SECONDS, Point, profile, sweep
+from common.disk_sweep import Point, profile, sweep
 
-SCHEMA = "chronodisk.experiment.reality/1"
+SCHEMA = "chronodisk.experiment.reality/2"
 MEBIBYTES = 1536
 #: The sweep is of a part that has room for what each of the programs uses: writes all over the disk are a quarter
 #: slower here.
 REGION_MIB = 128
+SWEEP_SECONDS = 1
 PROGRAMS = Path(__file__).parent.parent / "spe" / "programs.py"
 # Not discarded: what is discarded of the disk's file is a hole, which reads without the disk.
 MKFS = ["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]
@@ -126,8 +129,16 @@ def programs(directory: Path, part: int = 1) -> dict[str, tuple[str, str]]:
     }
 
 
-def on_disk(device: str, directory: Path, setup: str, command: str) -> float:
-    """Return the program's seconds on the disk, cold."""
+@dataclass(frozen=True)
+class Took:
+    """What a program took, and the mean of its requests, if that is known."""
+
+    seconds: float
+    request_us: float | None
+
+
+def on_disk(device: str, directory: Path, setup: str, command: str) -> Took:
+    """Run the program on the disk, cold."""
     run("mkfs.ext4", *MKFS, "-F", device)
     try:
         run("mount", device, directory)
@@ -135,30 +146,36 @@ def on_disk(device: str, directory: Path, setup: str, command: str) -> float:
         run("umount", directory)
         Path("/proc/sys/vm/drop_caches").write_text("3")
         run("mount", device, directory)
+        before = account(device)
         began = time.monotonic()
         run("sh", "-c", command)
-        return time.monotonic() - began
+        seconds = time.monotonic() - began
+        requests, milliseconds = (after - then for then, after in zip(before, account(device), strict=True))
+        return Took(seconds, 1e3 * milliseconds / max(requests, 1))
     finally:
         subprocess.run(["umount", "-q", str(directory)], check=False)
 
 
-def on_model(device: str | Path, directory: Path, setup: str, command: str) -> float:
-    """Return the program's seconds on the model."""
+def on_model(device: str | Path, directory: Path, setup: str, command: str) -> Took:
+    """Run the program on the model."""
     options = ["--mkfs-options", " ".join(MKFS), "--mount", str(directory), "--setup", setup]
     options += ["--capacity", f"{MEBIBYTES}MiB"]
     result = chronodisk("mount", "--device", str(device), *options, "--", "sh", "-c", command)
-    return float(result["reps"][0]["run_time_ns"]) / 1e9
+    rep = result["reps"][0]
+    by_op = [op for op in rep["summary"]["by_op"].values() if op["requests"]]
+    total_us = sum(op["requests"] * op["service_time_us"]["mean"] for op in by_op)
+    return Took(rep["run_time_ns"] / 1e9, total_us / max(sum(op["requests"] for op in by_op), 1))
 
 
-def in_guest(fitted: Path, directory: Path, setup: str, command: str) -> float:
-    """Return the program's seconds of the guest's time."""
+def in_guest(fitted: Path, directory: Path, setup: str, command: str) -> Took:
+    """Run the program in a guest, in the guest's time."""
     there = [part.replace(str(directory), GUEST_DIRECTORY) for part in (setup, command)]
     cold = "sync; echo 3 > /proc/sys/vm/drop_caches"
     script = f"set -e; {there[0]}; {cold}; begin=$(date +%s.%N); {there[1]}; end=$(date +%s.%N); echo TOOK $begin $end"
     options = ["--mkfs-options", " ".join(MKFS), "--memory", "1GiB"]
     output = chronodisk_with_output("run", "--device", str(fitted), *options, "--", "sh", "-c", script)[1]
     begin, end = next(line for line in output.splitlines() if line.startswith("TOOK ")).split()[1:]
-    return float(end) - float(begin)
+    return Took(float(end) - float(begin), None)
 
 
 class Remote:
@@ -242,35 +259,48 @@ def interval(values: list[float]) -> list[float]:
     return [medians[cut], medians[-1 - cut]]
 
 
-Ways = dict[str, Callable[[str, str], float]]
+Ways = dict[str, Callable[[str, str], Took]]
 
 
-def compare(ways: Ways, to_run: dict[str, tuple[str, str]], reps: int, only: list[str] | None) -> list[dict[str, Any]]:
-    """Run each program in all ways in turn. The first way is what the others are compared with."""
+def compare(name: str, setup: str, command: str, ways: Ways, reps: int) -> dict[str, Any]:
+    """Run a program in all ways in turn. The first way is what the others are compared with."""
     reference = next(iter(ways))
+    took: dict[str, list[Took]] = {way: [] for way in ways}
+    for rep in range(reps):
+        note(f"{name}: {rep + 1} of {reps}")
+        for way, measure_in in ways.items():
+            took[way].append(measure_in(setup, command))
+    seconds = {way: [one.seconds for one in values] for way, values in took.items()}
+    medians = {way: statistics.median(values) for way, values in seconds.items()}
+    row: dict[str, Any] = {"program": name, "median_s": medians, "values_s": seconds, "load": os.getloadavg()[0]}
+    known = {way: [one.request_us for one in values if one.request_us is not None] for way, values in took.items()}
+    row["request_us"] = {way: statistics.median(values) for way, values in known.items() if values}
+    for way in ways:
+        if way != reference:
+            ratios = [value / base - 1 for base, value in zip(seconds[reference], seconds[way], strict=True)]
+            row.setdefault("error", {})[way] = medians[way] / medians[reference] - 1
+            row.setdefault("error_of_pairs_interval", {})[way] = interval(ratios)
+    # What it varies by itself: no model can be nearer than that.
+    spread = interval([value / medians[reference] - 1 for value in seconds[reference]])
+    row[f"{reference}_interval"] = spread
+    errors = ", ".join(f"{way} {error:+.1%}" for way, error in row["error"].items())
+    own = f"{medians[reference]:.3f} s ({spread[0]:+.1%} to {spread[1]:+.1%})"
+    note(f"{name}: {reference} {own}; {errors}; requests {row['request_us']}")
+    return row
+
+
+def rows_of(
+    make_ways: Callable[[], Iterator[tuple[Ways, dict[str, Any]]]],
+    to_run: dict[str, tuple[str, str]],
+    reps: int,
+    only: list[str] | None,
+) -> list[dict[str, Any]]:
+    """Compare each program in ways that are made for it."""
     rows = []
     for name, (setup, command) in to_run.items():
-        if only and name not in only:
-            continue
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
-        for rep in range(reps):
-            note(f"{name}: {rep + 1} of {reps}")
-            for way, measure_in in ways.items():
-                seconds[way].append(measure_in(setup, command))
-        medians = {way: statistics.median(values) for way, values in seconds.items()}
-        row: dict[str, Any] = {"program": name, "median_s": medians, "values_s": seconds, "load": os.getloadavg()[0]}
-        for way in ways:
-            if way != reference:
-                ratios = [value / base - 1 for base, value in zip(seconds[reference], seconds[way], strict=True)]
-                row.setdefault("error", {})[way] = medians[way] / medians[reference] - 1
-                row.setdefault("error_of_pairs_interval", {})[way] = interval(ratios)
-        # What it varies by itself: no model can be nearer than that.
-        spread = interval([value / medians[reference] - 1 for value in seconds[reference]])
-        row[f"{reference}_interval"] = spread
-        rows.append(row)
-        errors = ", ".join(f"{way} {error:+.1%}" for way, error in row["error"].items())
-        own = f"{medians[reference]:.3f} s ({spread[0]:+.1%} to {spread[1]:+.1%})"
-        note(f"{name}: {reference} {own}; {errors}")
+        if not only or name in only:
+            with contextmanager(make_ways)() as (ways, beside):
+                rows.append({**compare(name, setup, command, ways, reps), **beside})
     return rows
 
 
@@ -294,39 +324,48 @@ def main() -> None:
         device = run("losetup", "--find", "--show", "--direct-io=on", target).strip()
         try:
             set_queue(device)
-            measured = sweep(partial(measure, device))
-            fitted = RESULTS / "reality-profile.toml"
-            fitted.write_text(profile(measured, MEBIBYTES))
             directory = Path(folder) / "mount"
             directory.mkdir()
+            fitted = RESULTS / "reality-profile.toml"
             with network():
                 lead = remote_lead(Path(folder))
-                remote = Remote(str(fitted), lead, Path(folder))
-                try:
-                    ways: Ways = {
-                        "disk": partial(on_disk, device, directory),
-                        "model": partial(on_model, fitted, directory),
-                        "remote": partial(on_disk, remote.device, directory),
-                        "guest": partial(in_guest, fitted, directory),
-                    }
-                    rows = compare(ways, programs(directory), arguments.reps, arguments.only)
-                finally:
-                    remote.end()
-                remote = Remote(SLOW_DEVICE, lead, Path(folder))
-                try:
-                    ways = {
-                        "model": partial(on_model, SLOW_DEVICE, directory),
-                        "remote": partial(on_disk, remote.device, directory),
-                    }
-                    shorter = programs(directory, SLOW_PART)
-                    slow_rows = compare(ways, shorter, min(arguments.reps, SLOW_REPS_MAX), arguments.only)
-                finally:
-                    remote.end()
-            # How far the disk has drifted meanwhile.
-            again = sweep(partial(measure, device))
+
+                def on_all() -> Iterator[tuple[Ways, dict[str, Any]]]:
+                    measured = sweep(partial(measure, device))
+                    fitted.write_text(profile(measured, MEBIBYTES))
+                    remote = Remote(str(fitted), lead, Path(folder))
+                    try:
+                        yield (
+                            {
+                                "disk": partial(on_disk, device, directory),
+                                "model": partial(on_model, fitted, directory),
+                                "remote": partial(on_disk, remote.device, directory),
+                                "guest": partial(in_guest, fitted, directory),
+                            },
+                            {"sweep": measured},
+                        )
+                    finally:
+                        remote.end()
+
+                def on_slow() -> Iterator[tuple[Ways, dict[str, Any]]]:
+                    remote = Remote(SLOW_DEVICE, lead, Path(folder))
+                    try:
+                        yield (
+                            {
+                                "model": partial(on_model, SLOW_DEVICE, directory),
+                                "remote": partial(on_disk, remote.device, directory),
+                            },
+                            {},
+                        )
+                    finally:
+                        remote.end()
+
+                rows = rows_of(on_all, programs(directory), arguments.reps, arguments.only)
+                slow_reps = min(arguments.reps, SLOW_REPS_MAX)
+                slow_rows = rows_of(on_slow, programs(directory, SLOW_PART), slow_reps, arguments.only)
         finally:
             run("losetup", "--detach", device)
-    result = {"schema": SCHEMA, "repetitions": arguments.reps, "sweep": measured, "sweep_afterwards": again}
+    result = {"schema": SCHEMA, "repetitions": arguments.reps}
     slow = {"device": SLOW_DEVICE, "part": SLOW_PART, "rows": slow_rows}
     keep("reality", {**result, "remote_lead": lead, "rows": rows, "slow_device": slow})
 

@@ -219,7 +219,11 @@ pub fn own_failure(outcome: &ServerOutcome) -> Option<Failure> {
     let first = statistics.first_store_error.as_deref().unwrap_or("no reason was given");
     let store = (statistics.store_errors > 0)
         .then(|| format!("the store failed {} requests of the device: {first}", statistics.store_errors));
-    server_failure(outcome).or(store).map(Failure::host)
+    // Its bytes are in memory, so nothing but the budget is to be exceeded.
+    let help = "give a larger --ram-budget; `chronodisk serve --attach fuse --store overflow:FILE --run 'SH'` keeps what \
+                memory has no room for in a file";
+    let store = store.map(|failed| Failure::host(failed).help(help));
+    server_failure(outcome).map(Failure::host).or(store)
 }
 
 /// A server of a fresh device.
