@@ -263,10 +263,16 @@ def cold(result: Result) -> Iterator[Figure]:
             yield Figure(f"{what}, over the time at once", f"{row['over_at_once']:.2f}")
 
 
+def requests_of(row: Result, way: str) -> str:
+    """Return the mean of a program's requests, if it was measured."""
+    return f"; requests of {row['request_us'][way]:.0f} us" if "request_us" in row else ""
+
+
 def reality(result: Result) -> Iterator[Figure]:
     """Programs on a disk and on its model."""
     names = {"model": "natively on the model", "remote": "on a remote model", "guest": "in a guest on the model"}
-    sweeps = [row["sweep"]["times"] for row in result["rows"]]
+    # Older results have one sweep for all programs, and no times of their requests.
+    sweeps = [row.get("sweep", result.get("sweep"))["times"] for row in result["rows"]]
     fastest_us = min(column["mean_us"][0] for times in sweeps for column in times.values())
     way_us = float(result["remote_lead"].removesuffix("us"))
     is_too_far = way_us > fastest_us
@@ -278,14 +284,14 @@ def reality(result: Result) -> Iterator[Figure]:
         disk = row["median_s"]["disk"]
         low, high = (percent(share) for share in row["disk_interval"])
         yield Figure(
-            f"{row['program']} on the disk, and the 95 % interval of its median; the mean of its requests",
-            f"{disk:.2f} s ({low} to {high}); {row['request_us']['disk']:.0f} us",
+            f"{row['program']} on the disk, and the 95 % interval of its median",
+            f"{disk:.2f} s ({low} to {high}){requests_of(row, 'disk')}",
         )
         for way, name in names.items():
             low, high = (percent(share) for share in row["error_of_pairs_interval"][way])
             shown = f"{percent(row['error'][way])} ({low} to {high})"
             if way == "model":
-                shown += f"; {row['request_us'][way]:.0f} us"
+                shown += requests_of(row, way)
             # A figure that should not be believed says so.
             if way == "remote" and is_too_far:
                 shown += "; the way to the server and back takes longer than the disk"

@@ -42,9 +42,10 @@ from common.disk_sweep import Point, profile, sweep
 
 SCHEMA = "chronodisk.experiment.reality/2"
 MEBIBYTES = 1536
-#: The sweep is of a part that has room for what each of the programs uses: writes all over the disk are a quarter
-#: slower here.
-REGION_MIB = 128
+#: Where the sweep reads and writes. What a program reads again comes from the page cache, so the disk reads what it has
+#: not read of late: such reads are a third slower here than reads of few blocks again and again. But programs write the
+#: same few blocks again, such as those of a journal, and writes all over the disk are a quarter slower.
+READ_REGION_MIB, WRITE_REGION_MIB = MEBIBYTES, 128
 SWEEP_SECONDS = 1
 PROGRAMS = Path(__file__).parent.parent / "spe" / "programs.py"
 # Not discarded: what is discarded of the disk's file is a hole, which reads without the disk.
@@ -70,6 +71,19 @@ def run(*words: str | Path) -> str:
     return done.stdout
 
 
+def run_program(command: str) -> None:
+    """Run shell commands; if this script is to end, so are all of their processes, which keep a file system busy."""
+    process = subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        status = process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if status != 0:
+        raise subprocess.CalledProcessError(status, command)
+
+
 def fio(device: str, *options: str) -> dict[str, Any]:
     """Return what fio says of reads or writes."""
     job = ["--name=sweep", f"--filename={device}", "--direct=1", "--ioengine=libaio", "--time_based", "--norandommap"]
@@ -92,7 +106,8 @@ def account(device: str) -> tuple[int, int]:
 def measure(device: str, word: str, size_kib: int, depth: int) -> Point:
     """Return what requests of the device took."""
     before = account(device)
-    found = fio(device, f"--rw={word}", f"--bs={size_kib}k", f"--iodepth={depth}", f"--size={REGION_MIB}m")
+    region_mib = WRITE_REGION_MIB if "write" in word else READ_REGION_MIB
+    found = fio(device, f"--rw={word}", f"--bs={size_kib}k", f"--iodepth={depth}", f"--size={region_mib}m")
     requests, milliseconds = (after - then for then, after in zip(before, account(device), strict=True))
     mean_us = 1e3 * milliseconds / requests
     rate = float(found["iops"])
@@ -142,13 +157,13 @@ def on_disk(device: str, directory: Path, setup: str, command: str) -> Took:
     run("mkfs.ext4", *MKFS, "-F", device)
     try:
         run("mount", device, directory)
-        run("sh", "-c", setup)
+        run_program(setup)
         run("umount", directory)
         Path("/proc/sys/vm/drop_caches").write_text("3")
         run("mount", device, directory)
         before = account(device)
         began = time.monotonic()
-        run("sh", "-c", command)
+        run_program(command)
         seconds = time.monotonic() - began
         requests, milliseconds = (after - then for then, after in zip(before, account(device), strict=True))
         return Took(seconds, 1e3 * milliseconds / max(requests, 1))

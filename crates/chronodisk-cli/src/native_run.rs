@@ -149,8 +149,8 @@ impl Interruption {
         Ok(Interruption { requests, signals, asked })
     }
 
-    /// Takes a step before or after CMD. If a signal asks for the end, and the step goes on for a second more, `break_off`
-    /// is called beside it.
+    /// Takes a step before or after CMD. If a signal asks for the end, and the step goes on for a second more,
+    /// `break_off` is called beside it.
     pub fn step<T>(&self, break_off: impl FnOnce() + Send, step: impl FnOnce() -> T) -> T {
         // Without it, nobody waits for signals.
         let Ok((done, tell_done)) = UnixStream::pair() else { return step() };

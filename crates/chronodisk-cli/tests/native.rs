@@ -121,8 +121,8 @@ fn what_a_program_mounts_below_its_file_system_goes_with_it() {
     native.verify();
 }
 
-/// As on a disk that nobody else has open: its last user writes the page cache when he closes it, and the kernel empties
-/// it.
+/// As on a disk that nobody else has open: its last user writes the page cache when he closes it, and the kernel
+/// empties it.
 #[test]
 fn what_a_program_leaves_in_the_page_cache_is_written_when_it_closes_the_device() {
     let Some(native) = Native::new() else { return };

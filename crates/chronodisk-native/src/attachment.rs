@@ -134,8 +134,8 @@ impl Attachment {
         self.attacher.request(Request::Flush)
     }
 
-    /// Leaves the device to others: when the last of them closes it, the kernel writes its page cache and empties it, as
-    /// that of any disk. Otherwise Chronodisk itself has it open all the time.
+    /// Leaves the device to others: when the last of them closes it, the kernel writes its page cache and empties it,
+    /// as that of any disk. Otherwise Chronodisk itself has it open all the time.
     ///
     /// # Errors
     /// What the system says.

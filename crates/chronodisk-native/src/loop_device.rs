@@ -161,8 +161,8 @@ impl LoopDevice {
     }
 
     /// Closes it, so that others are its only users: when the last of them closes it, the kernel writes its page cache
-    /// and empties it, as that of any disk. It stays attached, also if all processes of this program are killed at once;
-    /// [`end_leftovers`] detaches it then.
+    /// and empties it, as that of any disk. It stays attached, also if all processes of this program are killed at
+    /// once; [`end_leftovers`] detaches it then.
     pub fn leave(&mut self) -> Result<(), NativeError> {
         if let Some(file) = &self.file {
             self.set_flags(file, 0)?;
