@@ -312,7 +312,7 @@ fn the_next_start_detaches_what_is_left_when_all_are_killed_at_once(native: &Nat
     let word = format!("native-ending-{}-all", std::process::id());
     let mut command = start(native, &word, Kind::Mount, "none");
     let give_up = Instant::now() + Duration::from_secs(60);
-    while with_word(&word).len() < 2 || our_loop_devices().len() <= before {
+    while parts(command.id(), &word).all.len() < 4 {
         assert!(Instant::now() < give_up, "the program does not begin");
         sleep(Duration::from_millis(20));
     }
