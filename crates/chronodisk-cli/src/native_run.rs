@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_engine::{Engine, MonotonicClock};
@@ -24,6 +22,7 @@ use chronodisk_report::{NativeResult, Phase, PhaseName};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::{self, Device};
 use crate::ending_signals::ending_signals;
@@ -90,7 +89,7 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
 
 /// How long CMD may take to end after it was asked to.
 const ENDING_MAX: Duration = Duration::from_secs(5);
-/// How long a step before or after CMD may go on.
+/// How long a step before or after CMD may take to end.
 const STEP_ENDING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl DeviceArguments {

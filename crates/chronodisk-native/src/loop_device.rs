@@ -22,8 +22,9 @@ pub(crate) struct LoopDevice {
     label: String,
 }
 
-/// What the label of each begins with; the number of the process that serves it follows.
-const LABEL: &str = "chronodisk.";
+/// What the label of each begins with; the namespace of process numbers (its inode) and the number of the process that
+/// serves it follow.
+const LABEL: &str = "chronodisk";
 
 const CONTROL: &str = "/dev/loop-control";
 
@@ -109,7 +110,7 @@ impl LoopDevice {
         read_only: bool,
         server: u32,
     ) -> Result<Self, NativeError> {
-        let label = format!("{LABEL}{server}");
+        let label = label_of(server);
         let control = OpenOptions::new().read(true).write(true).open(CONTROL).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => NativeError::HostLacks {
                 what: format!("this host has no loop devices: {CONTROL} is missing"),
@@ -227,7 +228,7 @@ impl Drop for LoopDevice {
 
 /// Detaches what this process serves, or has served, at this path, if it is still there.
 pub(crate) fn detach_from(path: &Path, server: u32) {
-    detach(path, &format!("{LABEL}{server}"));
+    detach(path, &label_of(server));
 }
 
 fn detach(path: &Path, label: &str) {
@@ -249,7 +250,10 @@ pub(crate) fn end_leftovers() {
         let backing = std::fs::read_to_string(entry.path().join("loop/backing_file"));
         if backing.is_ok_and(|file| file.trim_end() == "/")
             && let Ok(file) = open_to_ask(&Path::new("/dev").join(entry.file_name()))
-            && let Some(server) = state(&file).ok().and_then(|info| server_of(info.label()))
+            && let Some((namespace, server)) = state(&file).ok().and_then(|info| server_of(info.label()))
+            // Of others in a container, the numbers say nothing here.
+            && namespace == own_namespace()
+            && namespace != 0
             && !Path::new("/proc").join(server.to_string()).exists()
         {
             clear(&file);
@@ -257,8 +261,20 @@ pub(crate) fn end_leftovers() {
     }
 }
 
-fn server_of(label: &[u8]) -> Option<u32> {
-    std::str::from_utf8(label).ok()?.strip_prefix(LABEL)?.parse().ok()
+fn label_of(server: u32) -> String {
+    format!("{LABEL}.{}.{server}", own_namespace())
+}
+
+/// The namespace, and the process in it.
+fn server_of(label: &[u8]) -> Option<(u64, u32)> {
+    let mut words = std::str::from_utf8(label).ok()?.split('.');
+    let found = (words.next()? == LABEL).then_some((words.next()?.parse().ok()?, words.next()?.parse().ok()?));
+    found.filter(|_| words.next().is_none())
+}
+
+/// Zero without `/proc`, where it is not seen which processes live.
+fn own_namespace() -> u64 {
+    rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino)
 }
 
 /// Opens what has this label; somebody may have detached it, and others may have the number now.
@@ -324,8 +340,10 @@ mod tests {
     #[test]
     fn a_label_names_the_process_that_serves() {
         let served = |label: &str| server_of(LoopInfo::labelled(label).label());
-        assert_eq!(served("chronodisk.4294967295"), Some(u32::MAX));
-        for other in ["", "chronodisk.", "chronodisk.x", "chronodisk.4294967296", "/home/disk", &"c".repeat(100)] {
+        assert_eq!(served(&label_of(u32::MAX)), Some((own_namespace(), u32::MAX)));
+        let others =
+            ["", "chronodisk.", "chronodisk.1", "chronodisk.1.x", "chronodisk.1.2.3", "chronodisk.1.4294967296"];
+        for other in others.into_iter().chain(["/home/disk", &"c".repeat(100)]) {
             assert_eq!(served(other), None, "{other}");
         }
     }
