@@ -114,6 +114,16 @@ fn the_device_has_the_capacity_the_queue_and_the_speed_that_were_asked_for() {
 }
 
 #[test]
+fn a_device_that_is_served_read_only_can_be_read_and_not_written() {
+    let Some(native) = Native::new() else { return };
+    let script = "dd if=$device of=/dev/null bs=64k count=16 && ! dd if=/dev/zero of=$device bs=4k count=1";
+    let flags = ["serve", "-d", "null", "--capacity", "16MiB", "--attach", "fuse", "--read-only", "--run", script];
+    let output = native.run(&flags);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    native.verify();
+}
+
+#[test]
 fn what_a_program_mounts_below_its_file_system_goes_with_it() {
     let Some(native) = Native::new() else { return };
     let script = "set -e; mkdir /mnt/a /mnt/b; mount --bind /mnt/a /mnt/b; mount -t tmpfs none /mnt/a; : >/mnt/b/file";

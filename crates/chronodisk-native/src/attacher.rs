@@ -201,7 +201,8 @@ fn told(error: NativeError) -> Reply {
 fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettings), NativeError> {
     // The mount is the file itself.
     let way = format!("/proc/self/fd/{}", mounted.as_raw_fd());
-    let backing = rustix::fs::open(way, OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
+    let access = if spec.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let backing = rustix::fs::open(way, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
         .doing("opening the emulated device's file")?;
     // The kernel asks for its size now.
     rustix::fs::fstat(&backing).doing("looking at the emulated device's file")?;
