@@ -264,15 +264,14 @@ def cold(result: Result) -> Iterator[Figure]:
 
 
 def requests_of(row: Result, way: str) -> str:
-    """Return the mean of a program's requests, if it was measured."""
-    return f"; requests of {row['request_us'][way]:.0f} us" if "request_us" in row else ""
+    """Return the mean of a program's requests."""
+    return f"; requests of {row['request_us'][way]:.0f} us"
 
 
 def reality(result: Result) -> Iterator[Figure]:
     """Programs on a disk and on its model."""
     names = {"model": "natively on the model", "remote": "on a remote model", "guest": "in a guest on the model"}
-    # Older results have one sweep for all programs, and no times of their requests.
-    sweeps = [row.get("sweep", result.get("sweep"))["times"] for row in result["rows"]]
+    sweeps = [row["sweep"]["times"] for row in result["rows"]]
     fastest_us = min(column["mean_us"][0] for times in sweeps for column in times.values())
     way_us = float(result["remote_lead"].removesuffix("us"))
     is_too_far = way_us > fastest_us
