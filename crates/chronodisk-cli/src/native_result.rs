@@ -153,7 +153,7 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
 }
 
 /// The part of `window` in which some request was due and not completed yet.
-fn time_late(records: &[RequestRecord], window: &Range<Nanos>) -> Nanos {
+pub fn time_late(records: &[RequestRecord], window: &Range<Nanos>) -> Nanos {
     let late = records.iter().filter(|record| record.is_completed() && record.due < record.completed);
     let clamp = |instant: Nanos| instant.clamp(window.start, window.end);
     let mut stretches: Vec<(Nanos, Nanos)> = late.map(|record| (clamp(record.due), clamp(record.completed))).collect();

@@ -96,6 +96,37 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     assert!(half["measured_s"]["median"].as_f64().unwrap() >= 0.1 && none["measured_s"].is_null(), "{json:#}");
 }
 
+/// Write-back checks, maps and submits while its first requests are in flight; a program that reads by itself needs no
+/// help.
+#[test]
+fn what_kernel_threads_compute_for_a_program_is_seen() {
+    if !observes("what_kernel_threads_compute_for_a_program_is_seen") {
+        return;
+    }
+    let mounted = tempfile::tempdir().unwrap();
+    let helped = |script: &str| {
+        let output = chronodisk(&["whatif", "--json", "--device", DEVICE, "--capacity", "512MiB", "--mount"])
+            .arg(mounted.path())
+            .args(["--speedup", "4", "--reps", "1", "--", "sh", "-c", script])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let first = &json["results"][0];
+        (first["helped_s"].as_f64().unwrap() / first["device_busy_s"].as_f64().unwrap(), json)
+    };
+    let folder = mounted.path().display();
+    let write = format!(
+        "for f in $(seq 500); do head -c 20000 /dev/zero > {folder}/$f; done; sync -f {folder}; test -f {folder}/500"
+    );
+    let (share, json) = helped(&write);
+    assert!(share > 0.0 && share <= 1.0, "{json:#}");
+    assert!(json["late_s"]["median"].as_f64().is_some(), "{json:#}");
+    let read = "exec dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=100 iflag=direct status=none";
+    let (share_of_reads, json) = helped(read);
+    assert!(share_of_reads < share, "{share_of_reads} and {share}: {json:#}");
+}
+
 #[test]
 fn calibration_has_a_row_for_each_kind_of_request() {
     let output =

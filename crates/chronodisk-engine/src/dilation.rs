@@ -21,6 +21,10 @@
 //! The band around them has the unpaid debt below, above what it would be if every sleep had been in full, and a margin
 //! for the time in which the device was busy beside something else.
 //!
+//! Threads of the kernel that work for the program, such as write-back's, can't be frozen. What they compute while the
+//! program waits counts as if the program computed, but ends no wait of the program's. While the program is frozen, it
+//! counts for the upper end of the band only: whether the program waits for it later is not known.
+//!
 //! While the program is frozen, virtual time stands still; while the device is busy, debt falls then, below zero if
 //! need be. So it is while whoever freezes it has the processors of all threads that would run. Such a credit is given
 //! back at the next wait or when the device has nothing to do any more.
@@ -130,6 +134,10 @@ pub enum Event {
     Preempted,
     /// A thread that is runnable has a processor again, or waits for one that somebody else has.
     Resumed,
+    /// A thread of the kernel that works for the program runs or waits for a processor only.
+    Helped,
+    /// None does any more.
+    Unhelped,
 }
 
 /// What a prediction is made with.
@@ -221,6 +229,8 @@ pub struct Prediction {
     pub freezes: u64,
     /// Real time in which who freezes and thaws had the processors of all threads that were runnable.
     pub preempted: Nanos,
+    /// Real time for which threads of the kernel computed for the program while it waited and the device was busy.
+    pub helped: Nanos,
     /// Requests that completed.
     pub requests: u64,
     /// Waits that no completion ended while the device was busy.
@@ -290,6 +300,13 @@ impl Account {
             self.full_debt += time * (i128::from(NANO) - inverse);
             self.full_time += time * i128::from(NANO);
         }
+    }
+
+    /// The program waits, and a thread of the kernel computes for it. A credit comes back here, as in any wait.
+    fn help(&mut self, time: i128, busy: Option<i128>) {
+        self.by_debt -= self.debt.min(0);
+        self.debt = self.debt.max(0);
+        self.run(time, busy);
     }
 
     /// The program stands still, and not by itself.
@@ -399,6 +416,7 @@ pub struct Dilation {
     ticks_since: Option<Nanos>,
     frozen: bool,
     preempted: bool,
+    helped: bool,
     /// What is left of the time in which a thawed program goes on.
     thawing: Nanos,
     in_flight: HashMap<u64, InFlight>,
@@ -431,6 +449,7 @@ impl Dilation {
             ticks_since: None,
             frozen: false,
             preempted: false,
+            helped: false,
             thawing: Nanos::ZERO,
             in_flight: HashMap::with_capacity(1024),
             in_flight_by_direction: [0; 2],
@@ -484,6 +503,8 @@ impl Dilation {
             }
             Event::Preempted => self.preempted = true,
             Event::Resumed => self.preempted = false,
+            Event::Helped => self.helped = true,
+            Event::Unhelped => self.helped = false,
             Event::Runnable(_) | Event::Blocked | Event::Frozen | Event::Thawed => {}
         }
     }
@@ -509,14 +530,18 @@ impl Dilation {
         if self.frozen {
             self.prediction.frozen += passed;
         }
-        if busy.is_some() && (self.runnable || self.frozen || self.in_flight.len() > 1) {
+        let helped = self.helped && !self.runnable;
+        if busy.is_some() && (self.runnable || self.frozen || helped || self.in_flight.len() > 1) {
             self.overlapped += passed;
+        }
+        if busy.is_some() && helped {
+            self.prediction.helped += passed;
         }
         let preempted = self.runnable && self.preempted;
         if preempted {
             self.prediction.preempted += passed;
         }
-        let counts = self.runnable && !preempted || (!stands && !self.runnable && busy.is_none());
+        let counts = self.runnable && !preempted || (!stands && !self.runnable && busy.is_none()) || helped;
         self.ceiling.pass(self.now, time, counts);
         self.now = at;
         match (self.runnable, stands) {
@@ -529,9 +554,17 @@ impl Dilation {
                 }
             }
             (false, false) => {
-                self.account.wait(time, busy);
+                if helped {
+                    self.account.help(time, busy);
+                } else {
+                    self.account.wait(time, busy);
+                }
                 if let Some((full, busy_time)) = &mut self.waiting {
-                    full.wait_in_full(time, busy);
+                    if helped {
+                        full.help(time, busy);
+                    } else {
+                        full.wait_in_full(time, busy);
+                    }
                     *busy_time += if busy.is_some() { passed } else { Nanos::ZERO };
                 }
             }

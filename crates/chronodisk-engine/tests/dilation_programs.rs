@@ -170,6 +170,44 @@ fn four_threads_are_within_a_fifth() {
     }
 }
 
+/// A file system's write-back computes before each request, and waits for the last one of each batch. The program
+/// computes beside it, waits for its end, and computes again.
+fn written_back(stream: &mut RandomStream, requests: usize, compute: f64, batch: usize) -> Vec<Vec<Step>> {
+    let program = vec![Step::Compute(exponential(stream, 1e3 * MICRO)), Step::Join(1), Step::Compute(500.0 * MICRO)];
+    let mut writes = Vec::new();
+    for request in 0..requests {
+        writes.extend([Step::Compute(exponential(stream, compute)), Step::Start(4_096.0)]);
+        if (request + 1) % batch == 0 {
+            writes.push(Step::Await(request));
+        }
+    }
+    vec![program, writes]
+}
+
+#[test]
+fn the_band_holds_what_threads_of_the_kernel_compute_for_the_program() {
+    let world = World { kernel_from: 1, ..World::default() };
+    for latency in [300.0, 1e3, 1e4] {
+        for (channels, batch) in [(1, 1), (1, 32), (64, 1), (64, 8), (64, 256)] {
+            for share in [0.02, 0.1, 0.5] {
+                for speedup in [2.0, 4.0] {
+                    let device = parallel(latency, channels, 0);
+                    let program = written_back(&mut stream("write-back"), 256, latency * share * MICRO, batch);
+                    let truth_ns = truth(world, &program, device, speedup);
+                    let (_, prediction) = followed(world, &program, device, options(speedup, true));
+                    let [by_debt, by_request, low, high] =
+                        [prediction.by_debt, prediction.by_request, prediction.low, prediction.high]
+                            .map(|time| error(time, truth_ns));
+                    let what =
+                        format!("{latency} us, {channels} channels, batches of {batch}, {share}, {speedup} times");
+                    println!("{what}: {by_debt:.1} and {by_request:.1} %, band {low:.1} to {high:.1} %");
+                    assert!(low <= 0.01 && high >= -0.01, "{what}: {low} to {high} %");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_band_holds_the_truth_for_most_programs() {
     const PROGRAMS: u64 = 200;

@@ -1,5 +1,5 @@
 //! What the kernel says of a program and of its device, by BPF: when requests begin and end, and when threads of the
-//! program's cgroup become runnable and block.
+//! program's cgroup, and those of the kernel that write for it, become runnable and block.
 //!
 //! The programs are `observer/observer.bpf.c`. This module loads them and reads their events; [`tracker`] makes
 //! something of these.
@@ -22,10 +22,12 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("observer/observer.bpf.o");
 /// The programs and their tracepoints, in the order in which they are attached. Completions come first: a request that
 /// is issued and completes while the programs are being attached would otherwise stay in flight for ever, and the next
 /// one at its address would be taken for it.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("on_complete", "block_rq_complete"),
     ("on_requeue", "block_rq_requeue"),
     ("on_issue", "block_rq_issue"),
+    ("on_bio", "block_bio_queue"),
+    ("after_work", "workqueue_execute_end"),
     ("on_switch", "sched_switch"),
     ("on_waking", "sched_waking"),
     ("on_new", "sched_wakeup_new"),
@@ -167,6 +169,10 @@ pub(crate) enum Seen {
     Preempted,
     /// It has left that processor.
     Resumed,
+    /// A thread of the kernel that gave the device something to do is runnable.
+    Helps,
+    /// It blocked, or has done its piece of work.
+    Rests,
 }
 
 /// `struct event` of the observer.
@@ -204,6 +210,8 @@ impl Record {
             4 => Seen::Blocked,
             5 => Seen::Preempted,
             6 => Seen::Resumed,
+            7 => Seen::Helps,
+            8 => Seen::Rests,
             _ => return None,
         };
         Some(Record { at_ns, seen })
@@ -235,6 +243,8 @@ mod tests {
         assert_eq!(seen(4, 0), Some((5, Seen::Blocked)));
         assert_eq!(seen(5, 0), Some((5, Seen::Preempted)));
         assert_eq!(seen(6, 0), Some((5, Seen::Resumed)));
+        assert_eq!(seen(7, 0), Some((5, Seen::Helps)));
+        assert_eq!(seen(8, 0), Some((5, Seen::Rests)));
         assert_eq!(seen(9, 0), None);
         assert_eq!(Record::parse(&bytes(4, 0)[..20]), None);
     }

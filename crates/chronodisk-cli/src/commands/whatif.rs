@@ -18,6 +18,7 @@ use self::factors::{Factor, Factors};
 use self::result::{Observed, Spread, WhatIf, expect_believable};
 use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
+use crate::native_result::time_late;
 use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, failure, own_failure};
 use crate::{output, quantity};
 
@@ -327,7 +328,7 @@ impl Runs<'_> {
             }
             Subject::Disk(disk) => self.on_disk(launch, disk, predictions).map(|ran| (ran, None)),
         };
-        let (ran, without_request_s) = match ran {
+        let (ran, emulated) = match ran {
             Ok(ran) => ran,
             Err(_) if self.interruption.came() => return Err(Stop::Asked(self.interruption.status())),
             Err(failure) => return Err(failure.into()),
@@ -345,16 +346,16 @@ impl Runs<'_> {
             output::note(format_args!("no prediction: the command ended with status {status}"));
             return Err(Stop::Command(status));
         }
-        Ok(Finished { elapsed: until.saturating_sub(from), without_request_s, observation })
+        Ok(Finished { elapsed: until.saturating_sub(from), emulated, observation })
     }
 
-    /// The run, and for how long its device had no request, in seconds.
+    /// The run, and what its device did meanwhile.
     fn emulated(
         &self,
         run: NativeRun<'_>,
         seed: u64,
         predictions: Vec<DilationOptions>,
-    ) -> Result<(Ran, Option<f64>), Failure> {
+    ) -> Result<(Ran, Option<EmulatedTime>), Failure> {
         let mut server = run.server(seed)?;
         let done = run.on_device(&mut server, predictions);
         let outcome = server.stop();
@@ -362,8 +363,10 @@ impl Runs<'_> {
         if ran.failure.is_none() {
             ran.failure = own_failure(&outcome);
         }
+        let late_s = time_late(&outcome.records, &window).as_secs_f64();
         let summary = Summary::of(&outcome.records, window);
-        Ok((ran, Some(summary.window_ns.as_secs_f64() * (1.0 - summary.utilisation))))
+        let without_request_s = summary.window_ns.as_secs_f64() * (1.0 - summary.utilisation);
+        Ok((ran, Some(EmulatedTime { without_request_s, late_s })))
     }
 
     fn on_disk(&self, launch: Launch<'_>, disk: &Disk, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
@@ -391,9 +394,18 @@ impl Runs<'_> {
 /// A run of the command that ended well.
 struct Finished {
     elapsed: std::time::Duration,
-    /// For how long the emulated device had no request.
-    without_request_s: Option<f64>,
+    /// `None` on a disk of this host.
+    emulated: Option<EmulatedTime>,
     observation: Option<chronodisk_native::Observation>,
+}
+
+/// What an emulated device did while the command ran.
+#[derive(Clone, Copy)]
+struct EmulatedTime {
+    /// For how long it had no request.
+    without_request_s: f64,
+    /// For how long some request was due and not completed yet: so much of the run may be the host's and not the device's.
+    late_s: f64,
 }
 
 impl Finished {
@@ -427,16 +439,18 @@ impl WhatIf {
 
     fn undisturbed(&mut self, ran: &Finished) {
         self.elapsed_s.add(ran.seconds());
-        if let Some(seconds) = ran.without_request_s {
-            self.without_request_s.get_or_insert_with(Spread::default).add(seconds);
+        if let Some(emulated) = ran.emulated {
+            self.without_request_s.get_or_insert_with(Spread::default).add(emulated.without_request_s);
+            self.late_s.get_or_insert_with(Spread::default).add(emulated.late_s);
         }
     }
 
     fn measured(&mut self, index: usize, ran: &Finished) {
         let result = &mut self.results[index];
         result.measured_s.get_or_insert_with(Spread::default).add(ran.seconds());
-        if let Some(seconds) = ran.without_request_s {
-            result.measured_without_request_s.get_or_insert_with(Spread::default).add(seconds);
+        if let Some(emulated) = ran.emulated {
+            result.measured_without_request_s.get_or_insert_with(Spread::default).add(emulated.without_request_s);
+            result.measured_late_s.get_or_insert_with(Spread::default).add(emulated.late_s);
         }
     }
 }

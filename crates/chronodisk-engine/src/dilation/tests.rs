@@ -182,6 +182,33 @@ fn a_sleep_beside_a_buffered_writer_counts_in_full() {
 }
 
 #[test]
+fn what_a_thread_of_the_kernel_computes_counts_in_full_but_ends_no_sleep() {
+    let write = |id| Event::Issued { id, direction: Direction::Write };
+    // Write-back computes for 400 us beside its first request, and ends with a request that takes 1 ms.
+    let helped = [(0, Event::Helped), (0, write(1)), (400, write(2)), (400, Event::Unhelped)];
+    let waits = [(1_000, completed(1)), (1_400, completed(2))];
+    let events = [&[(0, RUNS), (0, Event::Blocked)], &helped[..], &waits].concat();
+    // On a device that does both at once it is 400 us and a quarter of 1 ms.
+    let woken = after(options(4.0), &[&events[..], &[(1_400, RUNS)]].concat(), 1_400);
+    assert_eq!((both(woken), woken.helped), ([micros(400), micros(650)], micros(400)));
+    // Had only the device been seen, it would have been a quarter of all.
+    let unseen = [&events[..2], &[helped[1], helped[2]], &waits, &[(1_400, RUNS)]].concat();
+    assert_eq!(after(options(4.0), &unseen, 1_400).by_debt, micros(350));
+    // A sleep beside it is one sleep.
+    let slept = [(1_400, Event::Slept { since: Nanos::ZERO }), (1_400, Event::Runnable(Wake::Other))];
+    let slept = after(options(4.0), &[&events[..], &slept].concat(), 1_400);
+    assert_eq!((both(slept), slept.other_waits), ([micros(1_400); 2], 1));
+}
+
+#[test]
+fn a_thread_of_the_kernel_counts_for_the_upper_end_while_the_program_is_frozen() {
+    let events = [(0, RUNS), (0, issued(1)), (200, Event::Frozen), (200, Event::Blocked), (200, Event::Helped)];
+    let prediction = after(options(TWICE), &events, 400);
+    assert_eq!(both(prediction), [micros(200); 2]);
+    assert!(prediction.high >= micros(400), "{prediction:?}");
+}
+
+#[test]
 fn a_socket_that_answers_while_a_request_is_in_flight_leaves_its_debt() {
     // 400 us for the answer, 600 of the request's 1 ms after it: on the faster device 100 us after it.
     let events = [
@@ -376,6 +403,8 @@ fn history() -> impl Strategy<Value = Vec<(u64, Event)>> {
         1 => Just(Event::Frozen),
         1 => Just(Event::Thawed),
         1 => Just(Event::Preempted),
+        1 => Just(Event::Helped),
+        1 => Just(Event::Unhelped),
         1 => Just(Event::Resumed),
         1 => Just(Event::Ticked),
         1 => (0u64..5_000_000).prop_map(|nanos| Event::Slept { since: Nanos::from_nanos(nanos) }),

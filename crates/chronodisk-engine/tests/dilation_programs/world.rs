@@ -19,6 +19,8 @@ pub enum Step {
     /// Waits for the thread's read-ahead of this number, counted from 0.
     Await(usize),
     Sleep(f64),
+    /// Waits until the thread of this number has ended.
+    Join(usize),
 }
 
 /// A device: each request takes `latency` on one of the channels, then the bytes cross the one bus, in order.
@@ -39,12 +41,14 @@ pub struct World {
     /// From the wish to freeze until the program stands, and from that to thaw until it runs.
     pub freeze_delay: f64,
     pub thaw_delay: f64,
+    /// From this thread on they are the kernel's: they work for the program, and are never frozen.
+    pub kernel_from: usize,
 }
 
 impl Default for World {
     /// As measured on a machine of 2026 with cgroup v2.
     fn default() -> Self {
-        World { processors: 2.0, freeze_delay: 4_000.0, thaw_delay: 15_000.0 }
+        World { processors: 2.0, freeze_delay: 4_000.0, thaw_delay: 15_000.0, kernel_from: usize::MAX }
     }
 }
 
@@ -84,6 +88,8 @@ enum State {
     Polls(u64, f64, f64, f64),
     /// Until, and since.
     Sleeps(f64, f64),
+    /// For the end of a thread, since when.
+    Joins(usize, f64),
     Ended,
 }
 
@@ -92,6 +98,7 @@ struct Thread<'a> {
     next: usize,
     started: Vec<u64>,
     state: State,
+    is_kernels: bool,
 }
 
 /// The program alone on a device of this speed: how long it takes, in nanoseconds.
@@ -118,15 +125,19 @@ struct Run<'a> {
     /// What the supervisor has under way, and when it takes effect.
     under_way: Option<(f64, bool)>,
     told_runnable: bool,
+    told_helped: bool,
 }
 
 impl<'a> Run<'a> {
     fn new(world: World, program: &'a [Vec<Step>], device: Device, speed: f64, dilation: Option<Dilation>) -> Run<'a> {
-        let thread = |steps: &'a Vec<Step>| Thread { steps, next: 0, started: Vec::new(), state: State::Runs(0.0) };
+        let thread = |(index, steps): (usize, &'a Vec<Step>)| {
+            let is_kernels = index >= world.kernel_from;
+            Thread { steps, next: 0, started: Vec::new(), state: State::Runs(0.0), is_kernels }
+        };
         let channels_free = vec![0.0; device.channels];
         Run {
             world,
-            threads: program.iter().map(thread).collect(),
+            threads: program.iter().enumerate().map(thread).collect(),
             serving: Serving { device, speed, channels_free, bus_free: 0.0, requests: 0 },
             in_flight: HashMap::new(),
             last_id: 0,
@@ -135,6 +146,7 @@ impl<'a> Run<'a> {
             frozen: false,
             under_way: None,
             told_runnable: false,
+            told_helped: false,
         }
     }
 
@@ -145,13 +157,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn runnable(&self) -> usize {
-        self.threads.iter().filter(|thread| matches!(thread.state, State::Runs(_))).count()
+    fn runnable(&self, kernels: bool) -> usize {
+        let runs = |thread: &&Thread<'_>| thread.is_kernels == kernels && matches!(thread.state, State::Runs(_));
+        self.threads.iter().filter(runs).count()
     }
 
     /// Tells whether something runs, if that is new.
     fn tell_runnable(&mut self, wake: Wake) {
-        let runs = self.runnable() > 0 && !self.frozen;
+        let helped = self.runnable(true) > 0;
+        if helped != self.told_helped {
+            self.told_helped = helped;
+            self.tell(if helped { Event::Helped } else { Event::Unhelped });
+        }
+        let runs = self.runnable(false) > 0 && !self.frozen;
         if runs != self.told_runnable {
             self.told_runnable = runs;
             self.tell(if runs { Event::Runnable(wake) } else { Event::Blocked });
@@ -191,18 +209,25 @@ impl<'a> Run<'a> {
                     _ => continue,
                 },
                 Step::Sleep(time) => State::Sleeps(self.now + time, self.now),
+                Step::Join(number) if self.threads[number].state == State::Ended => continue,
+                Step::Join(number) => State::Joins(number, self.now),
             };
             self.threads[index].state = state;
             return;
         }
     }
 
+    /// What a thread that runs has of a processor.
     fn share(&self) -> f64 {
-        match self.runnable() {
+        let program = if self.frozen { 0 } else { self.runnable(false) };
+        match program + self.runnable(true) {
             0 => 0.0,
-            _ if self.frozen => 0.0,
             count => (self.world.processors / count as f64).min(1.0),
         }
+    }
+
+    fn may_run(&self, thread: &Thread<'_>) -> bool {
+        thread.is_kernels || !self.frozen
     }
 
     fn follow_through(mut self) -> (f64, Option<Prediction>) {
@@ -211,7 +236,7 @@ impl<'a> Run<'a> {
             let share = self.share();
             let look_again = self.supervise();
             let ends = self.threads.iter().filter_map(|thread| match thread.state {
-                State::Runs(left) if share > 0.0 => Some(self.now + left / share),
+                State::Runs(left) if share > 0.0 && self.may_run(thread) => Some(self.now + left / share),
                 State::Sleeps(until, _) => Some(until),
                 State::Polls(_, _, _, tick_at) => Some(tick_at),
                 _ => None,
@@ -258,7 +283,9 @@ impl<'a> Run<'a> {
         let passed = until - self.now;
         self.now = until;
         for thread in &mut self.threads {
-            if let State::Runs(left) = &mut thread.state {
+            if let State::Runs(left) = &mut thread.state
+                && (thread.is_kernels || !self.frozen)
+            {
                 *left -= passed * share;
             }
         }
@@ -316,11 +343,19 @@ impl<'a> Run<'a> {
                 _ => {}
             }
         }
-        if !self.frozen {
-            for index in 0..self.threads.len() {
-                if matches!(self.threads[index].state, State::Runs(left) if left <= INSTANT) {
-                    self.go_on(index);
-                }
+        for index in 0..self.threads.len() {
+            let thread = &self.threads[index];
+            if self.may_run(thread) && matches!(thread.state, State::Runs(left) if left <= INSTANT) {
+                self.go_on(index);
+            }
+        }
+        for index in 0..self.threads.len() {
+            if let State::Joins(number, since) = self.threads[index].state
+                && self.threads[number].state == State::Ended
+            {
+                self.threads[index].state = State::Runs(0.0);
+                self.tell_runnable(Wake::Completion);
+                self.tell(Event::Woken { since: Nanos::from_nanos(since.round() as u64) });
             }
         }
         self.tell_runnable(Wake::Completion);

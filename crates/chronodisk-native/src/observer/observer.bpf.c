@@ -1,5 +1,5 @@
 // What the observer sees in the kernel: requests of one block device, and the threads of one cgroup as they become
-// runnable and block. Each event goes to user space through a ring buffer, whose order is that of the reservations;
+// runnable and block, and so threads of the kernel that write for them. Each event goes to user space through a ring buffer, whose order is that of the reservations;
 // `tracker.rs` counts.
 //
 // The object beside this file is made from it by
@@ -47,6 +47,8 @@ struct request_queue { struct gendisk *disk; } KERNEL;
 struct pt_regs___x86 { u64 orig_ax; } KERNEL;
 enum bpf_func_id___since_5_15 { BPF_FUNC_task_pt_regs___since_5_15 = 175 };
 struct request { struct request_queue *q; u32 cmd_flags; u32 __data_len; } KERNEL;
+struct block_device { struct gendisk *bd_disk; } KERNEL;
+struct bio { struct block_device *bi_bdev; } KERNEL;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -57,7 +59,7 @@ const volatile u32 disk_minor = 0;
 // The process that serves the device, whose threads complete requests in system calls of their own.
 const volatile u32 server = 0;
 
-enum kind { ISSUED = 1, COMPLETED = 2, RUNNABLE = 3, BLOCKED = 4, PREEMPTED = 5, RESUMED = 6 };
+enum kind { ISSUED = 1, COMPLETED = 2, RUNNABLE = 3, BLOCKED = 4, PREEMPTED = 5, RESUMED = 6, HELPS = 7, RESTS = 8 };
 
 // Bits of a request, in its event and in the map of those in flight.
 enum { WRITES = 1, BY_OTHERS = 2, REQUEUED = 4 };
@@ -114,6 +116,16 @@ struct {
     __type(key, u32);
     __type(value, struct thread);
 } threads SEC(".maps");
+
+// Threads of the kernel that work for the program, such as write-back's and a journal's, with whether they are
+// runnable. One is known once it gives the disk something to do: a worker until its piece of work is done, another one
+// for ever.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1 << 12);
+    __type(key, u32);
+    __type(value, u32);
+} helpers SEC(".maps");
 
 // What a processor is doing, to tell what a wake-up comes from.
 struct processor {
@@ -201,9 +213,12 @@ static __always_inline bool is_ours(struct task_struct *task) {
     return task->cgroups->dfl_cgrp->kn->id == cgroup_id;
 }
 
-static __always_inline bool is_on_disk(struct request *request) {
-    struct gendisk *disk = request->q->disk;
+static __always_inline bool is_the_disk(struct gendisk *disk) {
     return disk && disk->major == disk_major && disk->first_minor == disk_minor;
+}
+
+static __always_inline bool is_on_disk(struct request *request) {
+    return is_the_disk(request->q->disk);
 }
 
 SEC("tp_btf/block_rq_issue")
@@ -372,6 +387,42 @@ static __always_inline enum cause cause(void) {
     return is_ours(current) ? PROGRAM : OTHER;
 }
 
+static __always_inline void helps(struct task_struct *task) {
+    u32 id = task->pid;
+    u32 *is_runnable = bpf_map_lookup_elem(&helpers, &id);
+    if (is_runnable && !__sync_lock_test_and_set(is_runnable, 1))
+        send(HELPS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline void rests(struct task_struct *task, bool for_ever) {
+    u32 id = task->pid;
+    u32 *is_runnable = bpf_map_lookup_elem(&helpers, &id);
+    if (!is_runnable)
+        return;
+    if (__sync_lock_test_and_set(is_runnable, 0))
+        send(RESTS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
+    if (for_ever)
+        bpf_map_delete_elem(&helpers, &id);
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio, struct bio *bio) {
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (!(current->flags & PF_KTHREAD) || !is_the_disk(bio->bi_bdev->bd_disk))
+        return 0;
+    u32 id = current->pid, runs = 1;
+    // An idle processor's thread may be interrupted by what issues a request.
+    if (id && !bpf_map_update_elem(&helpers, &id, &runs, BPF_NOEXIST))
+        send(HELPS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
+    return 0;
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int BPF_PROG(after_work) {
+    rests(bpf_get_current_task_btf(), 1);
+    return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_struct *to, u32 state) {
     u32 watcher = supervisor();
@@ -392,6 +443,10 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
         resumed(to->pid);
         runnable(to, STARTED);
     }
+    if ((from->flags & PF_KTHREAD) && state != 0 && !preempted)
+        rests(from, state & TASK_DEAD);
+    if (to->flags & PF_KTHREAD)
+        helps(to);
     return 0;
 }
 
@@ -400,6 +455,8 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task) {
     if (!is_ours(task)) {
+        if (task->flags & PF_KTHREAD)
+            helps(task);
         u32 watcher = supervisor();
         struct processor *here = processor();
         if (watcher && task->pid == watcher && here)

@@ -29,6 +29,8 @@ pub(crate) struct Tracker {
     preempted: u64,
     /// All of them are so.
     is_preempted: bool,
+    /// Threads of the kernel that work for the program, and run or wait for a processor only.
+    helping: u64,
     /// Requests of others in flight.
     others: HashSet<u64>,
     /// Requests that have ended unseen.
@@ -47,6 +49,7 @@ impl Tracker {
             runnable: 0,
             preempted: 0,
             is_preempted: false,
+            helping: 0,
             others: HashSet::new(),
             ended_unseen: HashSet::new(),
             is_frozen: false,
@@ -95,6 +98,16 @@ impl Tracker {
             Seen::Resumed => {
                 self.preempted = self.preempted.saturating_sub(1);
                 self.look_at_preemption(at);
+            }
+            Seen::Helps => {
+                self.helping += 1;
+                self.event(at, Event::Helped);
+            }
+            Seen::Rests => {
+                self.helping = self.helping.saturating_sub(1);
+                if self.helping == 0 {
+                    self.event(at, Event::Unhelped);
+                }
             }
         }
     }
@@ -273,6 +286,27 @@ mod tests {
         ];
         // 1 ms of the device are 500 us, of which 400 pass beside the computation.
         assert_eq!(play(&records, 1_000).0.by_debt, micros(500));
+    }
+
+    #[test]
+    fn threads_of_the_kernel_that_write_for_the_program_compute_beside_their_requests() {
+        let write = |id| Seen::Issued { id, writes: true, by_others: false };
+        let records = [
+            at(0, runs(Cause::Started, 0)),
+            at(0, Seen::Blocked),
+            at(0, Seen::Helps),
+            at(0, write(1)),
+            at(100, Seen::Helps),
+            at(500, Seen::Rests),
+            at(700, Seen::Rests),
+            at(700, write(2)),
+            at(1_700, Seen::Completed { id: 1 }),
+            at(1_700, Seen::Completed { id: 2 }),
+            at(1_700, runs(Cause::KernelThread, 0)),
+        ];
+        let (prediction, _) = play(&records, 1_700);
+        // A device that does one at a time is busy for 1.7 ms; one that does both at once takes 1 ms for the second.
+        assert_eq!((prediction.by_debt, prediction.by_request), (micros(850), micros(1_200)));
     }
 
     #[test]

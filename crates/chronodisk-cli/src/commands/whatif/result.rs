@@ -35,6 +35,8 @@ pub struct WhatIf {
     /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the
     /// faster device.
     pub without_request_s: Option<Spread>,
+    /// Of these, the time in which some request was due and not completed yet, because the host was late.
+    pub late_s: Option<Spread>,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
     /// Load of the host (1 min) at the beginning and the end.
@@ -68,6 +70,8 @@ pub struct WhatIfResult {
     pub measured_s: Option<Spread>,
     /// Of that, the time in which the device had no request.
     pub measured_without_request_s: Option<Spread>,
+    /// Of that, the time in which some request was due and not completed yet.
+    pub measured_late_s: Option<Spread>,
     /// Predicted median less the measured one, as a share of the latter.
     error: Option<f64>,
     /// By how much the time without requests is shorter on the faster device, as a share of the measured run time.
@@ -98,6 +102,8 @@ struct Figures {
     frozen_s: f64,
     /// For how long the thread that freezes and thaws had the processors of all threads that would have run.
     preempted_s: f64,
+    /// For how long threads of the kernel computed for CMD while it waited and the device was busy.
+    helped_s: f64,
     /// Debt that was left when the device became idle.
     unpaid_s: f64,
     /// Run time of the observed run, as the host's clock had it.
@@ -130,6 +136,7 @@ impl Figures {
             freezes: median(|run| run.freezes),
             frozen_s: median(|run| run.frozen_s),
             preempted_s: median(|run| run.preempted_s),
+            helped_s: median(|run| run.helped_s),
             unpaid_s: median(|run| run.unpaid_s),
             observed_s: median(|run| run.observed_s),
             device_busy_s: median(|run| run.device_busy_s),
@@ -240,6 +247,7 @@ impl WhatIf {
             device_speed: speed.factor(),
             elapsed_s: Spread::default(),
             without_request_s: None,
+            late_s: None,
             limit_s: None,
             load: [load(), None],
             results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
@@ -266,6 +274,7 @@ impl WhatIf {
             freezes: prediction.freezes as f64,
             frozen_s: seconds(prediction.frozen),
             preempted_s: seconds(prediction.preempted),
+            helped_s: seconds(prediction.helped),
             unpaid_s: seconds(prediction.unpaid),
             observed_s: *elapsed_s,
             device_busy_s: seconds(prediction.busy),
@@ -289,6 +298,10 @@ impl WhatIf {
         }
         let warnings: Vec<String> = self.results.iter().flat_map(WhatIfResult::warnings).collect();
         self.warnings.extend(warnings);
+        if let Some(share) = late_share(&self.elapsed_s, self.late_s.as_ref()) {
+            self.warnings
+                .push(format!("the undisturbed runs are too long by up to {:.1} %: {LATE_SINCE}", share * 100.0));
+        }
         if self.elapsed_s.width() > SPREAD_MAX {
             self.warnings.push(format!(
                 "the undisturbed runs differ by {:.0} %: this host is busy, or the program does not repeat",
@@ -339,6 +352,9 @@ const BAND_MAX: f64 = 0.2;
 /// An error larger than this is worth a reason, if there is one.
 const ERROR_NOTED: f64 = 0.03;
 
+/// The share of a run in which the device was late from which on that is said.
+const LATE_NOTED: f64 = 0.02;
+
 impl WhatIfResult {
     fn new(factors: Factors) -> Self {
         WhatIfResult {
@@ -349,6 +365,7 @@ impl WhatIfResult {
             by_request_s: Spread::default(),
             measured_s: None,
             measured_without_request_s: None,
+            measured_late_s: None,
             error: None,
             error_without_request: None,
             suspends: false,
@@ -441,6 +458,10 @@ impl WhatIfResult {
                 self.medians.low_s, self.medians.high_s
             ));
         }
+        if let Some(share) = self.measured_s.as_ref().and_then(|runs| late_share(runs, self.measured_late_s.as_ref())) {
+            warnings
+                .push(format!("{name}: what was measured is too long by up to {:.1} %: {LATE_SINCE}", share * 100.0));
+        }
         if let Some(part) = self.part_of_program() {
             let change = if part > 0.0 { "less" } else { "more" };
             warnings.push(format!(
@@ -463,6 +484,15 @@ impl std::fmt::Display for FactorText {
             FactorText::Word(word) => f.write_str(word),
         }
     }
+}
+
+/// What a share of a run is in which its device was late.
+const LATE_SINCE: &str = "for so much of it the emulated device was late, since this host did not serve it in time";
+
+/// The share of these runs in which their device was late, if it is worth saying.
+fn late_share(runs: &Spread, late: Option<&Spread>) -> Option<f64> {
+    let share = late?.median / runs.median;
+    (share > LATE_NOTED).then_some(share)
 }
 
 fn range(spread: &Spread) -> String {
@@ -523,6 +553,23 @@ mod tests {
         assert_eq!(json["limit_s"], serde_json::Value::Null);
         assert!(result.render().contains("error +25.00 %"), "{}", result.render());
         assert!(result.warnings.is_empty(), "{:?}", result.warnings);
+    }
+
+    #[test]
+    fn runs_whose_device_was_late_say_so() {
+        let with = |late: f64, measured_late: f64| {
+            let mut result = result([500, 500, 500]);
+            result.late_s.get_or_insert_with(Spread::default).add(late);
+            result.results[0].measured_s.get_or_insert_with(Spread::default).add(0.5);
+            result.results[0].measured_late_s.get_or_insert_with(Spread::default).add(measured_late);
+            result.finish();
+            result.warnings
+        };
+        assert_eq!(with(0.02, 0.01), Vec::<String>::new());
+        let warnings = with(0.1, 0.02);
+        assert_eq!(warnings.len(), 2);
+        assert!(warnings[0].contains("R = 2: what was measured is too long by up to 4.0 %"), "{}", warnings[0]);
+        assert!(warnings[1].contains("the undisturbed runs are too long by up to 10.0 %"), "{}", warnings[1]);
     }
 
     #[test]
