@@ -254,6 +254,17 @@ def depths(result: Result) -> Iterator[Figure]:
         yield Figure(what, f"{percent(row['error'])} ({band[0]} to {band[1]})")
 
 
+def write_back(result: Result) -> Iterator[Figure]:
+    """Programs whose writes the kernel's threads write back."""
+    for row in result["rows"]:
+        measured = row["measured_s"]["median"]
+        band = [percent(row[end] / measured - 1) for end in ("low_s", "high_s")]
+        how = "" if row["throttled"] else ", write-back not throttled"
+        what = f"{row['program']} on {row['file_system']}{how}: prediction for R = {row['speedup']:g}, and the band"
+        took = f"{row['elapsed_s']['median']:.3f} s, {measured:.3f} s on the faster device"
+        yield Figure(what, f"{percent(row['error'])} ({band[0]} to {band[1]}); {took}")
+
+
 def cold(result: Result) -> Iterator[Figure]:
     """Memory that is read again after a wait."""
     ways = {"spin": "spinning", "sleep": "sleeping"}
@@ -551,6 +562,7 @@ SECTIONS: list[tuple[str, str, Callable[[Result], Iterator[Figure]]]] = [
     ("spe-beside", "What if: a computation beside a reader", beside),
     ("spe-cold", "What if: the host's own effect of waits on computing, without a device", cold),
     ("spe-depths", "What if: several requests in flight", depths),
+    ("spe-write-back", "What if: writes that the kernel's threads write back", write_back),
     ("reality", "Programs on this machine's disk and on a model of it", reality),
     ("shadow", "Service times of this machine's disk and of a model of it (David, figures 6 and 7)", shadow),
     ("memulator-table5", "Memulator, table 5: zero-latency access", memulator),

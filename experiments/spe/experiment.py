@@ -13,7 +13,8 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
   them, beside the profile's.
 - What the paper has not: a computing thread beside a reader, with freezing and without; synchronous reads of 4 KiB;
-  SQLite, each transaction on the disk; several requests in flight on two solid-state drives; requests per second
+  SQLite, each transaction on the disk; several requests in flight on two solid-state drives; programs whose writes the
+  kernel's threads write back, with the kernel's throttling of these and without; requests per second
   through `mount`, beside nbdfuse over `serve`; and, without any device, by how much memory that was just read is slower
   after a wait, which no prediction can know.
 
@@ -50,7 +51,7 @@ BOOTS = {
     "figure-4-7-paper": (["--device", str(PROFILE), "--device-speed", SPEED], RATIO),
 }
 FIGURES = ("figure-3-5", *BOOTS, "figure-6", "figure-8")
-PARTS = (*FIGURES, "table-2", "beside", "synchronous", "sqlite", "depths", "rate", "cold")
+PARTS = (*FIGURES, "table-2", "beside", "synchronous", "sqlite", "depths", "write-back", "rate", "cold")
 MEGABYTE = 1_000_000
 READ = "exec cat /mnt/file > /dev/null"
 #: 400 requests of a web server with one worker and its client, over a socket.
@@ -263,6 +264,26 @@ def depths(reps: int) -> list[dict[str, Any]]:
     return rows
 
 
+def write_back(reps: int) -> list[dict[str, Any]]:
+    """Leave writing to the kernel's threads, on three file systems and a device of 10 ms."""
+    programs = {
+        "cp": ("4", "cp -r /usr/include/linux /usr/include/c++ /mnt; sync"),
+        "dd": ("2", "dd if=/dev/zero of=/mnt/file bs=1M count=20 conv=fsync status=none"),
+    }
+    device = ["--device", "constant-10ms", "--capacity", "2GB", "--validate", "--reps", str(reps)]
+    unthrottled = "echo 0 > /sys/block/$(basename $CHRONODISK_DEVICE)/queue/wbt_lat_usec"
+    rows = []
+    for file_system in ("ext4", "xfs", "btrfs"):
+        for name, (speedup, command) in programs.items():
+            for throttled in (True, False):
+                note(f"write-back: {name} on {file_system}, {'' if throttled else 'not '}throttled")
+                on = ["--fs", file_system, "--setup", "true" if throttled else unthrottled, "--speedup", speedup]
+                result = chronodisk("whatif", *device, *on, "--", "sh", "-c", command)
+                about = {"file_system": file_system, "program": name, "throttled": throttled}
+                rows.append({**about, "helped_s": result["results"][0]["helped_s"], **row(result)})
+    return rows
+
+
 def rate(reps: int) -> list[dict[str, Any]]:
     """Compare requests per second through `mount` with those through the NBD server, nbdfuse and a loop device."""
     rows = []
@@ -351,6 +372,7 @@ def main() -> None:
         "synchronous": lambda: synchronous(arguments.reps),
         "sqlite": lambda: sqlite(arguments.reps),
         "depths": lambda: depths(arguments.reps),
+        "write-back": lambda: write_back(arguments.reps),
         "rate": lambda: rate(arguments.reps),
         "cold": lambda: cold(arguments.reps),
     }

@@ -404,7 +404,7 @@ struct Finished {
 struct EmulatedTime {
     /// For how long it had no request.
     without_request_s: f64,
-    /// For how long some request was due and not completed yet: so much of the run may be the host's and not the device's.
+    /// For how long some request was due and not completed yet: so much of the run may be the host's doing.
     late_s: f64,
 }
 

@@ -163,7 +163,9 @@ s32 in_flight = 0;
 s32 running = 0;
 
 // Of <linux/sched.h>.
+#define PF_WQ_WORKER 0x00000020
 #define PF_KTHREAD 0x00200000
+#define PF_NO_SETAFFINITY 0x04000000
 #define TASK_DEAD 0x80
 
 // A wake-up this soon after a completion, on the same processor and in the same thread, comes from it: the callbacks
@@ -410,9 +412,11 @@ int BPF_PROG(on_bio, struct bio *bio) {
     struct task_struct *current = bpf_get_current_task_btf();
     if (!(current->flags & PF_KTHREAD) || !is_the_disk(bio->bi_bdev->bd_disk))
         return 0;
+    // An idle processor's thread, and the one that each processor has for its interrupts, may be where a completion
+    // issues the next request. They work for everybody.
+    bool is_processors = (current->flags & PF_NO_SETAFFINITY) && !(current->flags & PF_WQ_WORKER);
     u32 id = current->pid, runs = 1;
-    // An idle processor's thread may be interrupted by what issues a request.
-    if (id && !bpf_map_update_elem(&helpers, &id, &runs, BPF_NOEXIST))
+    if (id && !is_processors && !bpf_map_update_elem(&helpers, &id, &runs, BPF_NOEXIST))
         send(HELPS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
     return 0;
 }
