@@ -289,6 +289,7 @@ impl NativeRun<'_> {
             attachment.leave().map_err(failure)?;
         }
         let mut ran = self.launch.command(attachment.path(), Some(attachment), predictions)?;
+        let throttles_write_back = attachment.throttles_write_back();
         if is_raw && let Err(error) = interruption.step(break_off, || attachment.take()) {
             ran.failure.get_or_insert(failure(error));
         }
@@ -306,7 +307,7 @@ impl NativeRun<'_> {
             }
             phases.push(PhaseName::Unmount, begin, server.now());
         }
-        Ok(Done { ran, window: from..until, phases: phases.phases, native })
+        Ok(Done { ran, window: from..until, phases: phases.phases, native, throttles_write_back })
     }
 
     /// Makes and mounts the file system, cold.
@@ -444,6 +445,8 @@ pub struct Done {
     pub window: Range<Nanos>,
     pub phases: Vec<Phase>,
     pub native: NativeResult,
+    /// Whether the kernel throttled write-back to the device.
+    pub throttles_write_back: bool,
 }
 
 /// A mounted file system, unmounted at the latest when this is dropped.

@@ -114,6 +114,13 @@ impl Attachment {
         self.awake.is_some()
     }
 
+    /// Whether the kernel throttles write-back to it, which changes with the kernel, the scheduler and who set it last.
+    pub fn throttles_write_back(&self) -> bool {
+        let name = self.path.file_name().unwrap_or_default();
+        let target_us = std::fs::read_to_string(Path::new("/sys/block").join(name).join("queue/wbt_lat_usec"));
+        target_us.is_ok_and(|text| text.trim().parse().is_ok_and(|target_us: u64| target_us > 0))
+    }
+
     /// Readable when the process that keeps the block device has ended, which it does not do by itself.
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {

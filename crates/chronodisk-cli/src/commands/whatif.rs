@@ -5,13 +5,14 @@ mod factors;
 mod result;
 
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, CommandScope, Disk};
 use chronodisk_report::{EndedBy, Summary, plot_curves};
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{Nanos, Op, RequestRecord};
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::factors::{Factor, Factors};
@@ -359,14 +360,15 @@ impl Runs<'_> {
         let mut server = run.server(seed)?;
         let done = run.on_device(&mut server, predictions);
         let outcome = server.stop();
-        let Done { mut ran, window, .. } = done?;
+        let Done { mut ran, window, throttles_write_back, .. } = done?;
         if ran.failure.is_none() {
             ran.failure = own_failure(&outcome);
         }
         let late_s = time_late(&outcome.records, &window).as_secs_f64();
+        let throttled_writes = throttles_write_back && writes_at_once(&outcome.records, &window) >= THROTTLED_WRITES;
         let summary = Summary::of(&outcome.records, window);
         let without_request_s = summary.window_ns.as_secs_f64() * (1.0 - summary.utilisation);
-        Ok((ran, Some(EmulatedTime { without_request_s, late_s })))
+        Ok((ran, Some(EmulatedTime { without_request_s, late_s, throttled_writes })))
     }
 
     fn on_disk(&self, launch: Launch<'_>, disk: &Disk, predictions: Vec<DilationOptions>) -> Result<Ran, Failure> {
@@ -406,6 +408,27 @@ struct EmulatedTime {
     without_request_s: f64,
     /// For how long some request was due and not completed yet: so much of the run may be the host's doing.
     late_s: f64,
+    /// Whether several writes were in flight, and the kernel throttled them.
+    throttled_writes: bool,
+}
+
+/// From how many writes at a time on the kernel's throttling of write-back is worth a warning: a program that waits for
+/// each of its writes has one.
+const THROTTLED_WRITES: f64 = 2.0;
+
+/// How many of the writes that arrived in this window were in flight, on average while there was one.
+fn writes_at_once(records: &[RequestRecord], window: &Range<Nanos>) -> f64 {
+    let is_write = |record: &&RequestRecord| record.op == Op::Write && record.is_completed();
+    let in_window = records.iter().filter(is_write).filter(|record| window.contains(&record.arrival));
+    let mut stays: Vec<(Nanos, Nanos)> = in_window.map(|record| (record.arrival, record.completed)).collect();
+    stays.sort_unstable();
+    let (mut until, mut busy, mut all) = (Nanos::ZERO, 0.0, 0.0);
+    for (arrival, completed) in stays {
+        all += completed.saturating_sub(arrival).as_secs_f64();
+        busy += completed.saturating_sub(arrival.max(until)).as_secs_f64();
+        until = until.max(completed);
+    }
+    if busy > 0.0 { all / busy } else { 0.0 }
 }
 
 impl Finished {
@@ -442,6 +465,7 @@ impl WhatIf {
         if let Some(emulated) = ran.emulated {
             self.without_request_s.get_or_insert_with(Spread::default).add(emulated.without_request_s);
             self.late_s.get_or_insert_with(Spread::default).add(emulated.late_s);
+            self.throttled_writes |= emulated.throttled_writes;
         }
     }
 

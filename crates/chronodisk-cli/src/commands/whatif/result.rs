@@ -37,6 +37,9 @@ pub struct WhatIf {
     pub without_request_s: Option<Spread>,
     /// Of these, the time in which some request was due and not completed yet, because the host was late.
     pub late_s: Option<Spread>,
+    /// Whether several writes were in flight in one of these runs, and the kernel throttled write-back, which goes by
+    /// time and not by the device's speed.
+    pub throttled_writes: bool,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
     /// Load of the host (1 min) at the beginning and the end.
@@ -248,6 +251,7 @@ impl WhatIf {
             elapsed_s: Spread::default(),
             without_request_s: None,
             late_s: None,
+            throttled_writes: false,
             limit_s: None,
             load: [load(), None],
             results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
@@ -301,6 +305,14 @@ impl WhatIf {
         if let Some(share) = late_share(&self.elapsed_s, self.late_s.as_ref()) {
             self.warnings
                 .push(format!("the undisturbed runs are too long by up to {:.1} %: {LATE_SINCE}", share * 100.0));
+        }
+        if self.throttled_writes {
+            self.warnings.push(
+                "the kernel throttled write-back, which goes by time and not by the device's speed: a faster device can \
+                 gain more or less than predicted. To see by how much, add to --setup \
+                 'echo 0 > /sys/block/$(basename $CHRONODISK_DEVICE)/queue/wbt_lat_usec'"
+                    .to_owned(),
+            );
         }
         if self.elapsed_s.width() > SPREAD_MAX {
             self.warnings.push(format!(
