@@ -259,8 +259,9 @@ def write_back(result: Result) -> Iterator[Figure]:
     for row in result["rows"]:
         measured = row["measured_s"]["median"]
         band = [percent(row[end] / measured - 1) for end in ("low_s", "high_s")]
-        how = "" if row["throttled"] else ", write-back not throttled"
-        what = f"{row['program']} on {row['file_system']}{how}: prediction for R = {row['speedup']:g}, and the band"
+        how = "throttled, by time and not by speed" if row["throttled"] else "not throttled"
+        where = f"{row['program']} on {row['file_system']}, write-back {how}"
+        what = f"{where}: prediction for R = {row['speedup']:g}, and the band"
         took = f"{row['elapsed_s']['median']:.3f} s, {measured:.3f} s on the faster device"
         yield Figure(what, f"{percent(row['error'])} ({band[0]} to {band[1]}); {took}")
 
