@@ -445,7 +445,7 @@ pub struct Done {
     pub window: Range<Nanos>,
     pub phases: Vec<Phase>,
     pub native: NativeResult,
-    /// Whether the kernel throttled write-back to the device.
+    /// Whether the kernel throttles write-back to the device.
     pub throttles_write_back: bool,
 }
 

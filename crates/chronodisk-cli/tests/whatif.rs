@@ -122,7 +122,7 @@ fn what_kernel_threads_compute_for_a_program_is_seen() {
     let (share, json) = helped(&write);
     assert!(share > 0.0 && share <= 1.0, "{json:#}");
     assert!(json["late_s"]["median"].as_f64().is_some(), "{json:#}");
-    let warns = |json: &Value| json["warnings"].to_string().contains("throttled write-back");
+    let warns = |json: &Value| json["warnings"].to_string().contains("throttles write-back");
     assert_eq!(Value::from(warns(&json)), json["throttled_writes"], "{json:#}");
     let read = "exec dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=100 iflag=direct status=none";
     let (share_of_reads, json) = helped(read);

@@ -214,6 +214,6 @@ fn make(mounted: BorrowedFd<'_>, spec: &Spec) -> Result<(LoopDevice, QueueSettin
             source: io::ErrorKind::InvalidData.into(),
         });
     }
-    let settings = Queue::of_loop(device.number()).set(&spec.queue)?;
+    let settings = Queue::of(device.path()).set(&spec.queue)?;
     Ok((device, settings))
 }

@@ -17,7 +17,7 @@ use rustix::mount::{
 use crate::attacher::{Attacher, Request, Spec};
 use crate::awake::Awake;
 use crate::error::{Doing, NativeError};
-use crate::queue::{QueueSettings, Wanted};
+use crate::queue::{Queue, QueueSettings, Wanted};
 
 /// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an
 /// error of the device's timing.
@@ -114,11 +114,10 @@ impl Attachment {
         self.awake.is_some()
     }
 
-    /// Whether the kernel throttles write-back to it, which changes with the kernel, the scheduler and who set it last.
+    /// Whether the kernel throttles write-back to it now: a program may have changed that.
+    #[must_use]
     pub fn throttles_write_back(&self) -> bool {
-        let name = self.path.file_name().unwrap_or_default();
-        let target_us = std::fs::read_to_string(Path::new("/sys/block").join(name).join("queue/wbt_lat_usec"));
-        target_us.is_ok_and(|text| text.trim().parse().is_ok_and(|target_us: u64| target_us > 0))
+        Queue::of(&self.path).throttles_write_back()
     }
 
     /// Readable when the process that keeps the block device has ended, which it does not do by itself.

@@ -18,7 +18,6 @@ pub(crate) struct LoopDevice {
     /// `None` while it is left to others.
     file: Option<File>,
     path: PathBuf,
-    number: u32,
     label: String,
 }
 
@@ -147,7 +146,7 @@ impl LoopDevice {
             match ioctl(file.as_fd(), LOOP_CONFIGURE, &raw mut config) {
                 Ok(_) => {
                     expect_direct(&file, &path)?;
-                    let device = LoopDevice { file: Some(file), path, number: number as u32, label };
+                    let device = LoopDevice { file: Some(file), path, label };
                     return Ok(device);
                 }
                 // Somebody was faster.
@@ -190,11 +189,6 @@ impl LoopDevice {
     /// Its node, such as `/dev/loop0`.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Its name in `/sys/block`.
-    pub fn number(&self) -> u32 {
-        self.number
     }
 
     /// Its size as the kernel has it.

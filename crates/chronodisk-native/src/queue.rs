@@ -1,7 +1,7 @@
 //! Settings of a block device's queue, in `/sys/block/NAME/queue`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,12 +37,18 @@ pub(crate) struct Wanted {
     pub discard: bool,
 }
 
-/// The queue of the loop device with this number.
+/// The queue of a block device.
 pub(crate) struct Queue(PathBuf);
 
 impl Queue {
-    pub fn of_loop(number: u32) -> Self {
-        Queue(PathBuf::from(format!("/sys/block/loop{number}/queue")))
+    /// That of the device with this node.
+    pub fn of(node: &Path) -> Self {
+        Queue(Path::new("/sys/block").join(node.file_name().unwrap_or_default()).join("queue"))
+    }
+
+    /// Whether write-back is throttled (`block/blk-wbt.c` of the kernel): without a target for latencies it is not.
+    pub fn throttles_write_back(&self) -> bool {
+        self.number("wbt_lat_usec").is_ok_and(|target_us| target_us > 0)
     }
 
     /// Sets all, since a loop device keeps what an earlier user set.

@@ -5,14 +5,13 @@ mod factors;
 mod result;
 
 use std::ffi::OsString;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
 use chronodisk_native::{self as native, CommandScope, Disk};
 use chronodisk_report::{EndedBy, Summary, plot_curves};
-use chronodisk_sim::{Nanos, Op, RequestRecord};
+use chronodisk_sim::Nanos;
 use clap::{Args, Subcommand, ValueEnum};
 
 use self::factors::{Factor, Factors};
@@ -365,8 +364,8 @@ impl Runs<'_> {
             ran.failure = own_failure(&outcome);
         }
         let late_s = time_late(&outcome.records, &window).as_secs_f64();
-        let throttled_writes = throttles_write_back && writes_at_once(&outcome.records, &window) >= THROTTLED_WRITES;
         let summary = Summary::of(&outcome.records, window);
+        let throttled_writes = throttles_write_back && has_several_writes(&summary);
         let without_request_s = summary.window_ns.as_secs_f64() * (1.0 - summary.utilisation);
         Ok((ran, Some(EmulatedTime { without_request_s, late_s, throttled_writes })))
     }
@@ -401,6 +400,13 @@ struct Finished {
     observation: Option<chronodisk_native::Observation>,
 }
 
+/// Whether most requests were writes, and two or more were in flight on average while there was one. A program that
+/// waits for each of its writes is not throttled.
+fn has_several_writes(summary: &Summary) -> bool {
+    let writes = summary.by_op.get("write").map_or(0, |op| op.requests);
+    writes * 2 > summary.requests && summary.mean_queue_depth >= 2.0 * summary.utilisation
+}
+
 /// What an emulated device did while the command ran.
 #[derive(Clone, Copy)]
 struct EmulatedTime {
@@ -408,27 +414,8 @@ struct EmulatedTime {
     without_request_s: f64,
     /// For how long some request was due and not completed yet: so much of the run may be the host's doing.
     late_s: f64,
-    /// Whether several writes were in flight, and the kernel throttled them.
+    /// Whether several writes were in flight on a device whose write-back the kernel throttles.
     throttled_writes: bool,
-}
-
-/// From how many writes at a time on the kernel's throttling of write-back is worth a warning: a program that waits for
-/// each of its writes has one.
-const THROTTLED_WRITES: f64 = 2.0;
-
-/// How many of the writes that arrived in this window were in flight, on average while there was one.
-fn writes_at_once(records: &[RequestRecord], window: &Range<Nanos>) -> f64 {
-    let is_write = |record: &&RequestRecord| record.op == Op::Write && record.is_completed();
-    let in_window = records.iter().filter(is_write).filter(|record| window.contains(&record.arrival));
-    let mut stays: Vec<(Nanos, Nanos)> = in_window.map(|record| (record.arrival, record.completed)).collect();
-    stays.sort_unstable();
-    let (mut until, mut busy, mut all) = (Nanos::ZERO, 0.0, 0.0);
-    for (arrival, completed) in stays {
-        all += completed.saturating_sub(arrival).as_secs_f64();
-        busy += completed.saturating_sub(arrival.max(until)).as_secs_f64();
-        until = until.max(completed);
-    }
-    if busy > 0.0 { all / busy } else { 0.0 }
 }
 
 impl Finished {

@@ -1,6 +1,6 @@
-// What the observer sees in the kernel: requests of one block device, and the threads of one cgroup as they become
-// runnable and block, and so threads of the kernel that write for them. Each event goes to user space through a ring buffer, whose order is that of the reservations;
-// `tracker.rs` counts.
+// What the observer sees in the kernel: requests of one block device, and the threads of one cgroup, and those of the
+// kernel that write for it, as they become runnable and block. Each event goes to user space through a ring buffer,
+// whose order is that of the reservations; `tracker.rs` counts.
 //
 // The object beside this file is made from it by
 //   clang -O2 -g -target bpf -mcpu=v3 -fdebug-compilation-dir=. -c observer.bpf.c -o observer.bpf.o
@@ -389,6 +389,11 @@ static __always_inline enum cause cause(void) {
     return is_ours(current) ? PROGRAM : OTHER;
 }
 
+// An idle processor has a thread, too, which works for nobody.
+static __always_inline bool is_kernels(struct task_struct *task) {
+    return (task->flags & PF_KTHREAD) && task->pid;
+}
+
 static __always_inline void helps(struct task_struct *task) {
     u32 id = task->pid;
     u32 *is_runnable = bpf_map_lookup_elem(&helpers, &id);
@@ -396,27 +401,27 @@ static __always_inline void helps(struct task_struct *task) {
         send(HELPS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline void rests(struct task_struct *task, bool for_ever) {
+static __always_inline void rests(struct task_struct *task, bool is_done) {
     u32 id = task->pid;
     u32 *is_runnable = bpf_map_lookup_elem(&helpers, &id);
     if (!is_runnable)
         return;
     if (__sync_lock_test_and_set(is_runnable, 0))
         send(RESTS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
-    if (for_ever)
+    if (is_done)
         bpf_map_delete_elem(&helpers, &id);
 }
 
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio, struct bio *bio) {
     struct task_struct *current = bpf_get_current_task_btf();
-    if (!(current->flags & PF_KTHREAD) || !is_the_disk(bio->bi_bdev->bd_disk))
+    if (!is_kernels(current) || !is_the_disk(bio->bi_bdev->bd_disk))
         return 0;
-    // An idle processor's thread, and the one that each processor has for its interrupts, may be where a completion
-    // issues the next request. They work for everybody.
+    // A completion may issue the next request in the thread that each processor has for its interrupts, which works for
+    // everybody.
     bool is_processors = (current->flags & PF_NO_SETAFFINITY) && !(current->flags & PF_WQ_WORKER);
     u32 id = current->pid, runs = 1;
-    if (id && !is_processors && !bpf_map_update_elem(&helpers, &id, &runs, BPF_NOEXIST))
+    if (!is_processors && !bpf_map_update_elem(&helpers, &id, &runs, BPF_NOEXIST))
         send(HELPS, 0, bpf_ktime_get_ns(), 0, 0, BPF_RB_NO_WAKEUP);
     return 0;
 }
@@ -447,9 +452,9 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
         resumed(to->pid);
         runnable(to, STARTED);
     }
-    if ((from->flags & PF_KTHREAD) && state != 0 && !preempted)
+    if (is_kernels(from) && state != 0 && !preempted)
         rests(from, state & TASK_DEAD);
-    if (to->flags & PF_KTHREAD)
+    if (is_kernels(to))
         helps(to);
     return 0;
 }
@@ -459,7 +464,7 @@ int BPF_PROG(on_switch, bool preempted, struct task_struct *from, struct task_st
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *task) {
     if (!is_ours(task)) {
-        if (task->flags & PF_KTHREAD)
+        if (is_kernels(task))
             helps(task);
         u32 watcher = supervisor();
         struct processor *here = processor();

@@ -37,8 +37,8 @@ pub struct WhatIf {
     pub without_request_s: Option<Spread>,
     /// Of these, the time in which some request was due and not completed yet, because the host was late.
     pub late_s: Option<Spread>,
-    /// Whether several writes were in flight in one of these runs, and the kernel throttled write-back, which goes by
-    /// time and not by the device's speed.
+    /// Whether several writes were in flight in one of these runs on a device whose write-back the kernel throttles,
+    /// which goes by time and not by the device's speed.
     pub throttled_writes: bool,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
@@ -308,8 +308,8 @@ impl WhatIf {
         }
         if self.throttled_writes {
             self.warnings.push(
-                "the kernel throttled write-back, which goes by time and not by the device's speed: a faster device can \
-                 gain more or less than predicted. To see by how much, add to --setup \
+                "several writes were in flight, and the kernel throttles write-back by time and not by the device's \
+                 speed: a faster device can gain more or less than predicted. To see by how much, add to --setup \
                  'echo 0 > /sys/block/$(basename $CHRONODISK_DEVICE)/queue/wbt_lat_usec'"
                     .to_owned(),
             );
