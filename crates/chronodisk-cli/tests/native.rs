@@ -114,6 +114,19 @@ fn the_device_has_the_capacity_the_queue_and_the_speed_that_were_asked_for() {
 }
 
 #[test]
+fn a_program_that_needs_all_processors_gets_them_while_its_requests_take_their_time() {
+    let Some(native) = Native::new() else { return };
+    let script = "for number in $(seq $(($(nproc) * 2))); do while :; do :; done & done
+        dd if=$CHRONODISK_DEVICE of=/dev/null bs=4k count=400 iflag=direct; status=$?; kill $(jobs -p); exit $status";
+    let result = native.mount(&["-d", "constant-1ms", "--capacity", "16MiB", "--fs", "none"], script);
+    let server = &result["reps"][0]["server"];
+    let of = |figure: &str| server[figure].as_u64().unwrap();
+    // A millisecond each; the last part of it is spun through on any host, and twice the time between two looks.
+    let spun_ns = of("spinning_ns") - of("stolen_ns");
+    assert!(spun_ns < 400 * 600_000, "{server}");
+}
+
+#[test]
 fn a_device_that_is_served_read_only_can_be_read_and_not_written() {
     let Some(native) = Native::new() else { return };
     let script = "dd if=$device of=/dev/null bs=64k count=16 && ! dd if=/dev/zero of=$device bs=4k count=1";

@@ -2,8 +2,10 @@
 //! don't fall asleep. Everything here is asked for and may be refused.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -230,6 +232,42 @@ impl KeepAwakeShared {
     }
 }
 
+/// Tells whether processors of this host are idle.
+#[derive(Debug)]
+pub struct IdleProcessors {
+    load: File,
+    /// Those that this process may fill.
+    processors: usize,
+}
+
+/// Three averages, and how many threads are runnable (proc_loadavg(5)).
+const LOAD: &str = "/proc/loadavg";
+
+impl IdleProcessors {
+    /// Of this host.
+    ///
+    /// # Errors
+    /// Without `/proc`.
+    pub fn watch() -> io::Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(IdleProcessors { load: File::open(LOAD)?, processors })
+    }
+
+    /// Whether, besides the calling thread's, some processor has nothing to run. It takes about two microseconds.
+    #[must_use]
+    pub fn has_another(&self) -> bool {
+        let mut text = [0; 128];
+        let read = self.load.read_at(&mut text, 0).unwrap_or(0);
+        runnable(&text[..read]).is_some_and(|runnable| runnable < self.processors)
+    }
+}
+
+/// How many threads are runnable, the calling one among them, by the text of [`LOAD`].
+fn runnable(load: &[u8]) -> Option<usize> {
+    let field = std::str::from_utf8(load).ok()?.split(' ').nth(3)?;
+    field.split('/').next()?.parse().ok()
+}
+
 /// Turns of some 40 ns that a thread which keeps its CPU awake takes at a time.
 const SPINS: u32 = 200;
 
@@ -291,6 +329,24 @@ fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runnable_threads_are_read_from_the_load() {
+        assert_eq!(runnable(b"0.64 2.39 2.56 3/123 4711\n"), Some(3));
+        for other in [&b""[..], b"0.64 2.39 2.56", b"0.64 2.39 2.56 x/123 4711", b"\xff\xff"] {
+            assert_eq!(runnable(other), None);
+        }
+    }
+
+    #[test]
+    fn no_processor_is_idle_where_there_is_but_one_or_all_are_taken() {
+        let mut idle = IdleProcessors::watch().unwrap();
+        idle.processors = 1;
+        assert!(!idle.has_another(), "this thread runs");
+        // More than can be runnable.
+        idle.processors = usize::MAX;
+        assert!(idle.has_another());
+    }
 
     #[test]
     fn a_thread_can_be_pinned_to_a_cpu_that_it_may_use() {

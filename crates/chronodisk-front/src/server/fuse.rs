@@ -57,7 +57,7 @@ impl Server {
         let set = fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK);
         set.map_err(io::Error::from).map_err(failed("setting its flags"))?;
         // Those that are real-time threads change when they are woken.
-        self.shared.no_fifo.store(true, Ordering::Relaxed);
+        self.shared.attached.store(true, Ordering::Relaxed);
         self.shared.peers().values().for_each(|peer| peer.nudge());
         let memory_locked = real_host::lock_touched_memory().is_ok();
         let transport = self.shared.core().clock.add_transport("FUSE", self.shared.options.timing);

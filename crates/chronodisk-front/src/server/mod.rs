@@ -43,7 +43,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use chronodisk_device::{DeviceModel, probed};
-use chronodisk_engine::real_host::{self, KeepAwake};
+use chronodisk_engine::real_host::{self, IdleProcessors, KeepAwake};
 use chronodisk_engine::{
     DeviceIndex, Engine, EngineStatistics, InheritingGuard, InheritingMutex, MonotonicClock, PaceStatistics, RealClock,
     RealOptions, RealStatistics,
@@ -224,7 +224,8 @@ impl Server {
             peers: InheritingMutex::new(BTreeMap::new()),
             next_connection: AtomicU32::new(1),
             connection_count: AtomicUsize::new(0),
-            no_fifo: AtomicBool::new(false),
+            attached: AtomicBool::new(false),
+            idle_processors: IdleProcessors::watch().ok(),
             stopping: AtomicBool::new(false),
             stop: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             rehearsal: Rehearsal::default(),
@@ -458,8 +459,10 @@ struct Shared {
     peers: InheritingMutex<BTreeMap<u32, Arc<dyn Peer>>>,
     next_connection: AtomicU32,
     connection_count: AtomicUsize,
-    /// Threads stay ordinary ones.
-    no_fifo: AtomicBool,
+    /// This host's kernel has the device.
+    attached: AtomicBool,
+    /// Without it threads sleep as if no processor was ever idle.
+    idle_processors: Option<IdleProcessors>,
     stopping: AtomicBool,
     stop: OwnedFd,
     rehearsal: Rehearsal,
@@ -541,10 +544,15 @@ impl Shared {
         self.wake_at.store(wake_at.map_or(u64::MAX, Nanos::as_nanos), Ordering::Release);
     }
 
-    /// Whether no thread may be a real-time thread: the kernel's workers, which bring a client's requests, are ordinary
-    /// ones and would starve.
-    fn avoids_fifo(&self) -> bool {
-        self.no_fifo.load(Ordering::Relaxed)
+    /// Whether this host's kernel has the device. No thread may be a real-time thread then: the kernel's workers, which
+    /// bring the requests, are ordinary ones and would starve.
+    fn is_attached(&self) -> bool {
+        self.attached.load(Ordering::Relaxed)
+    }
+
+    /// Whether, besides the calling thread's, some processor has nothing to run.
+    fn has_idle_processor(&self) -> bool {
+        self.idle_processors.as_ref().is_some_and(IdleProcessors::has_another)
     }
 
     fn is_stopping(&self) -> bool {
