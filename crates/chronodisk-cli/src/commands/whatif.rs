@@ -440,8 +440,10 @@ impl WhatIf {
     fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
         let observation =
             ran.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())?;
+        let without_request_s = ran.emulated.map(|emulated| emulated.without_request_s);
         for (offset, prediction) in observation.predictions.iter().enumerate() {
-            self.add(first + offset, &Observed { prediction, observation, elapsed_s: ran.seconds() });
+            let observed = Observed { prediction, observation, elapsed_s: ran.seconds(), without_request_s };
+            self.add(first + offset, &observed);
         }
         self.warnings.extend(expect_believable(observation));
         Ok(())

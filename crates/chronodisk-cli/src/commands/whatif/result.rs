@@ -111,6 +111,8 @@ struct Figures {
     unpaid_s: f64,
     /// Run time of the observed run, as the host's clock had it.
     observed_s: f64,
+    /// Of that, the time in which the emulated device had no request.
+    observed_without_request_s: Option<f64>,
     /// For how long the device had requests of CMD's.
     device_busy_s: f64,
     /// Requests of CMD's.
@@ -142,6 +144,10 @@ impl Figures {
             helped_s: median(|run| run.helped_s),
             unpaid_s: median(|run| run.unpaid_s),
             observed_s: median(|run| run.observed_s),
+            observed_without_request_s: {
+                let known: Option<Vec<f64>> = runs.iter().map(|run| run.observed_without_request_s).collect();
+                known.map(|known| Spread::of(known.into_iter()).median)
+            },
             device_busy_s: median(|run| run.device_busy_s),
             requests: median(|run| run.requests),
             other_requests: median(|run| run.other_requests),
@@ -153,18 +159,55 @@ impl Figures {
     }
 }
 
-/// What of the observed runs is the program's. Being observed takes some microseconds at each request and each switch
-/// between threads, which an undisturbed run does not take, on any device. It is taken off evenly. Of a program that
-/// was frozen nobody knows how much it is.
-fn own_share(runs: &[Figures], elapsed_s: f64) -> f64 {
-    let is_comparable = |run: &Figures| run.frozen_s <= UNFROZEN_SHARE * run.observed_s && run.observed_s > 0.0;
-    if runs.is_empty() || !runs.iter().all(is_comparable) {
-        return 1.0;
+/// How what an observed run says becomes what an undisturbed one would have said.
+///
+/// Being observed takes some microseconds at each request and each switch between threads, which an undisturbed run does
+/// not take, on any device. Runs vary, too, and in both ways: to take off only would make predictions of noisy programs
+/// too short. Of a program that was frozen nobody knows how much it is.
+#[derive(Clone, Copy, Debug)]
+enum Correction {
+    /// The program was frozen.
+    Nothing,
+    /// It is a share of all time: of a disk of this host it is not known when it had no request.
+    Evenly(f64),
+    /// What an observed run took longer without requests is computing, which no device shortens. The rest is a share of
+    /// the time with requests.
+    InParts { without_request_s: f64, with_request: f64 },
+}
+
+impl Correction {
+    /// Undisturbed runs took so long, and so long of that there was no request.
+    fn of(runs: &[Figures], elapsed_s: f64, without_request_s: Option<f64>) -> Correction {
+        let is_comparable = |run: &Figures| run.frozen_s <= UNFROZEN_SHARE * run.observed_s && run.observed_s > 0.0;
+        if runs.is_empty() || !runs.iter().all(is_comparable) {
+            return Correction::Nothing;
+        }
+        let median = |figure: fn(&Figures) -> f64| Spread::of(runs.iter().map(figure)).median;
+        // What the supervisor took is not in the prediction.
+        let own_s = median(|run| run.observed_s - run.preempted_s);
+        let observed = runs.iter().map(|run| run.observed_without_request_s).collect::<Option<Vec<f64>>>();
+        if let (Some(undisturbed_s), Some(observed)) = (without_request_s, observed) {
+            let observed_s = Spread::of(observed.into_iter()).median;
+            if own_s > observed_s {
+                return Correction::InParts {
+                    without_request_s: observed_s - undisturbed_s,
+                    with_request: (elapsed_s - undisturbed_s) / (own_s - observed_s),
+                };
+            }
+        }
+        Correction::Evenly(elapsed_s / own_s)
     }
-    // What the supervisor took is not in the prediction.
-    let own_s = Spread::of(runs.iter().map(|run| run.observed_s - run.preempted_s)).median;
-    // Equal runs vary in both ways: to take off only would make predictions of noisy programs too short.
-    elapsed_s / own_s
+
+    /// Of a prediction by this run.
+    fn apply(self, predicted_s: f64, run: &Figures) -> f64 {
+        match (self, run.observed_without_request_s) {
+            (Correction::Evenly(factor), _) => predicted_s * factor,
+            (Correction::InParts { without_request_s, with_request }, Some(observed_s)) => {
+                ((predicted_s - observed_s) * with_request + observed_s - without_request_s).max(0.0)
+            }
+            (Correction::Nothing | Correction::InParts { .. }, _) => predicted_s,
+        }
+    }
 }
 
 /// A factor: one of these.
@@ -203,9 +246,9 @@ impl Spread {
         spread
     }
 
-    /// Multiplies all values.
-    fn scale(&mut self, factor: f64) {
-        *self = Spread::of(std::mem::take(&mut self.values).into_iter().map(|value| value * factor));
+    /// Corrects the values of these runs.
+    fn correct(&mut self, correction: Correction, runs: &[Figures]) {
+        *self = Spread::of(self.values.iter().zip(runs).map(|(value, run)| correction.apply(*value, run)));
     }
 
     pub fn add(&mut self, value: f64) {
@@ -227,6 +270,8 @@ pub struct Observed<'a> {
     pub prediction: &'a Prediction,
     pub observation: &'a Observation,
     pub elapsed_s: f64,
+    /// Of that, the time in which the emulated device had no request.
+    pub without_request_s: Option<f64>,
 }
 
 /// Why the figures of a run should not be believed.
@@ -264,7 +309,7 @@ impl WhatIf {
 
     /// Adds an observed run.
     pub fn add(&mut self, index: usize, observed: &Observed<'_>) {
-        let Observed { prediction, observation, elapsed_s } = observed;
+        let Observed { prediction, observation, elapsed_s, without_request_s } = observed;
         let result = &mut self.results[index];
         result.predicted_s.add(prediction.by_debt.as_secs_f64());
         result.by_request_s.add(prediction.by_request.as_secs_f64());
@@ -281,6 +326,7 @@ impl WhatIf {
             helped_s: seconds(prediction.helped),
             unpaid_s: seconds(prediction.unpaid),
             observed_s: *elapsed_s,
+            observed_without_request_s: *without_request_s,
             device_busy_s: seconds(prediction.busy),
             requests: prediction.requests as f64,
             other_requests: observation.other_requests as f64,
@@ -390,13 +436,13 @@ impl WhatIfResult {
 
     /// All runs are there; undisturbed ones took so long, and so long of that there was no request.
     fn finish(&mut self, elapsed_s: f64, without_request_s: Option<&Spread>) {
-        let factor = own_share(&self.runs, elapsed_s);
+        let correction = Correction::of(&self.runs, elapsed_s, without_request_s.map(|spread| spread.median));
         for spread in [&mut self.predicted_s, &mut self.by_request_s] {
-            spread.scale(factor);
+            spread.correct(correction, &self.runs);
         }
         for run in &mut self.runs {
-            run.low_s *= factor;
-            run.high_s *= factor;
+            run.low_s = correction.apply(run.low_s, run);
+            run.high_s = correction.apply(run.high_s, run);
         }
         self.medians = Figures::medians(&self.runs);
         let Some(measured) = &self.measured_s else { return };
@@ -545,7 +591,15 @@ mod tests {
             let prediction = Prediction { by_debt, low: by_debt, high: by_debt, requests: 7, ..Prediction::default() };
             result.elapsed_s.add(1.0);
             let observation = observation(prediction);
-            result.add(0, &Observed { prediction: &prediction, observation: &observation, elapsed_s: 1.0 });
+            result.add(
+                0,
+                &Observed {
+                    prediction: &prediction,
+                    observation: &observation,
+                    elapsed_s: 1.0,
+                    without_request_s: None,
+                },
+            );
         }
         result
     }
@@ -622,6 +676,30 @@ mod tests {
         result.results[0].runs.iter_mut().for_each(|run| (run.observed_s, run.frozen_s) = (1.25, 0.25));
         result.finish();
         assert_eq!(result.results[0].predicted_s.median, 0.5);
+    }
+
+    #[test]
+    fn what_observing_takes_between_requests_no_device_shortens() {
+        // As it is, 1 s, of which 0.4 s are computing; on a device twice as fast 0.7 s. Observed, the program computes
+        // for 0.1 s more, and its requests take 0.06 s more.
+        let mut result = result([830, 830, 830]);
+        result.without_request_s.get_or_insert_with(Spread::default).add(0.4);
+        for run in &mut result.results[0].runs {
+            (run.observed_s, run.observed_without_request_s) = (1.16, Some(0.5));
+        }
+        result.finish();
+        let close = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}");
+        let first = &result.results[0];
+        close(first.predicted_s.median, 0.7);
+        close(first.medians.low_s, 0.7);
+        // Never a time below zero.
+        let mut result = self::result([1, 1, 1]);
+        result.without_request_s.get_or_insert_with(Spread::default).add(0.1);
+        for run in &mut result.results[0].runs {
+            (run.observed_s, run.observed_without_request_s) = (1.5, Some(0.5));
+        }
+        result.finish();
+        close(result.results[0].medians.low_s, 0.0);
     }
 
     #[test]
