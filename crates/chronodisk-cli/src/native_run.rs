@@ -209,6 +209,23 @@ pub struct Ran {
     pub asked_to_end: bool,
     /// What was observed, if anything was to be.
     pub observation: Option<Observation>,
+    /// For how long its device's requests waited and were served, all of them together, if the kernel accounts for that.
+    pub request_time: Option<Duration>,
+}
+
+impl Ran {
+    /// A run that began at this instant, and of which nothing else is known.
+    fn began(from: Duration) -> Ran {
+        Ran {
+            status: status::OWN_FAILURE,
+            from,
+            until: from,
+            failure: None,
+            asked_to_end: false,
+            observation: None,
+            request_time: None,
+        }
+    }
 }
 
 /// Why a run whose command has ended is a failure of Chronodisk's own, if the server knows of one. A command that got
@@ -359,25 +376,18 @@ impl Launch<'_> {
             true => None,
             false => Some(self.scope.watch(device, predictions).map_err(failure)?),
         };
+        let request_time = native::request_time(device);
         let started = Program::start(self.scope, self.command, device, self.stdout_to_stderr);
         let mut program = match started.map_err(failure)? {
             Start::Runs(program) => program,
             Start::Refused { status, reason } => {
                 output::note(format_args!("{}: {reason}", self.command[0].to_string_lossy()));
                 let now = monotonic();
-                let observation = None;
-                return Ok(Ran { status, from: now, until: now, failure: None, asked_to_end: false, observation });
+                return Ok(Ran { status, ..Ran::began(now) });
             }
         };
         crate::failure::command_began();
-        let mut ran = Ran {
-            status: status::OWN_FAILURE,
-            from: program.began(),
-            until: program.began(),
-            failure: None,
-            asked_to_end: false,
-            observation: None,
-        };
+        let mut ran = Ran::began(program.began());
         let watching = watch.map(|watch| watch.begin(program.began())).transpose();
         let watching = watching.unwrap_or_else(|error| {
             ran.failure = Some(failure(error));
@@ -416,6 +426,8 @@ impl Launch<'_> {
         if ran.until == ran.from {
             ran.until = monotonic();
         }
+        let until = native::request_time(device);
+        ran.request_time = request_time.zip(until).and_then(|(from, until)| until.checked_sub(from));
         match watching.map(|watching| watching.end(ran.until)).transpose() {
             Ok(observation) => ran.observation = observation,
             Err(error) => ran.failure = ran.failure.or(Some(failure(error))),

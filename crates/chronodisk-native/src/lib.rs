@@ -47,7 +47,7 @@ pub use disk::Disk;
 pub use error::NativeError;
 pub use file_system::{make, mount, run_setup, unmount};
 pub use program::{Ended, Program, Start};
-pub use queue::QueueSettings;
+pub use queue::{QueueSettings, request_time};
 pub use record::{Recorded, Recording, RecordingSummary, record};
 pub use scope::CommandScope;
 pub use watch::{Observation, Watch, Watching};

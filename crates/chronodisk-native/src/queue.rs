@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::fs::{major, minor, stat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, NativeError};
@@ -24,6 +26,16 @@ pub struct QueueSettings {
     pub logical_block_bytes: u64,
     /// Whether it can discard.
     pub discard: bool,
+}
+
+/// For how long requests of this block device have waited and been served so far, all of them together, as its kernel
+/// accounts for them in whole milliseconds: the eleventh number of its `stat` (`Documentation/block/stat.rst`). `None`
+/// where the kernel does not tell. From 2^32 ms on it begins at zero again.
+#[must_use]
+pub fn request_time(node: &Path) -> Option<Duration> {
+    let number = stat(node).ok()?.st_rdev;
+    let text = fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", major(number), minor(number))).ok()?;
+    text.split_whitespace().nth(10)?.parse().ok().map(Duration::from_millis)
 }
 
 /// What is wanted of a queue.

@@ -334,7 +334,7 @@ impl Runs<'_> {
             Err(failure) => return Err(failure.into()),
         };
         self.done += 1;
-        let Ran { status, from, until, failure, asked_to_end, observation } = ran;
+        let Ran { status, from, until, failure, asked_to_end, observation, request_time } = ran;
         if let Some(failure) = failure {
             return Err(Stop::Failure(failure.after_start()));
         }
@@ -346,7 +346,8 @@ impl Runs<'_> {
             output::note(format_args!("no prediction: the command ended with status {status}"));
             return Err(Stop::Command(status));
         }
-        Ok(Finished { elapsed: until.saturating_sub(from), emulated, observation })
+        let request_time_s = request_time.map(|time| time.as_secs_f64());
+        Ok(Finished { elapsed: until.saturating_sub(from), emulated, observation, request_time_s })
     }
 
     /// The run, and what its device did meanwhile.
@@ -398,6 +399,8 @@ struct Finished {
     /// `None` on a disk of this host.
     emulated: Option<EmulatedTime>,
     observation: Option<chronodisk_native::Observation>,
+    /// By the kernel's account of the device.
+    request_time_s: Option<f64>,
 }
 
 /// Whether most requests were writes, and two or more were in flight on average while there was one. A program that
@@ -440,9 +443,14 @@ impl WhatIf {
     fn observed(&mut self, first: usize, ran: &Finished) -> Result<(), Failure> {
         let observation =
             ran.observation.as_ref().ok_or_else(|| Failure::host("the command was not observed").after_start())?;
-        let without_request_s = ran.emulated.map(|emulated| emulated.without_request_s);
         for (offset, prediction) in observation.predictions.iter().enumerate() {
-            let observed = Observed { prediction, observation, elapsed_s: ran.seconds(), without_request_s };
+            let observed = Observed {
+                prediction,
+                observation,
+                elapsed_s: ran.seconds(),
+                without_request_s: ran.emulated.map(|emulated| emulated.without_request_s),
+                request_time_s: ran.request_time_s,
+            };
             self.add(first + offset, &observed);
         }
         self.warnings.extend(expect_believable(observation));
@@ -451,6 +459,9 @@ impl WhatIf {
 
     fn undisturbed(&mut self, ran: &Finished) {
         self.elapsed_s.add(ran.seconds());
+        if let Some(request_time_s) = ran.request_time_s {
+            self.request_time_s.get_or_insert_with(Spread::default).add(request_time_s);
+        }
         if let Some(emulated) = ran.emulated {
             self.without_request_s.get_or_insert_with(Spread::default).add(emulated.without_request_s);
             self.late_s.get_or_insert_with(Spread::default).add(emulated.late_s);

@@ -32,6 +32,8 @@ pub struct WhatIf {
     device_speed: f64,
     /// Run time of the undisturbed runs.
     pub elapsed_s: Spread,
+    /// What their requests took, all of them together, by the kernel's account.
+    pub request_time_s: Option<Spread>,
     /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the
     /// faster device.
     pub without_request_s: Option<Spread>,
@@ -113,6 +115,8 @@ struct Figures {
     observed_s: f64,
     /// Of that, the time in which the emulated device had no request.
     observed_without_request_s: Option<f64>,
+    /// What requests took in it, all of them together, by the kernel's account.
+    observed_request_time_s: Option<f64>,
     /// For how long the device had requests of CMD's.
     device_busy_s: f64,
     /// Requests of CMD's.
@@ -133,6 +137,16 @@ struct Figures {
 const UNFROZEN_SHARE: f64 = 0.01;
 
 impl Figures {
+    /// Run time of the observed run without what the supervisor took, which is not in the prediction.
+    fn own_s(&self) -> f64 {
+        self.observed_s - self.preempted_s
+    }
+
+    /// Of that, the time in which the device had no request of CMD's.
+    fn without_request_s(&self) -> f64 {
+        self.own_s() - self.device_busy_s
+    }
+
     fn medians(runs: &[Figures]) -> Figures {
         let median = |figure: fn(&Figures) -> f64| Spread::of(runs.iter().map(figure)).median;
         Figures {
@@ -144,10 +158,8 @@ impl Figures {
             helped_s: median(|run| run.helped_s),
             unpaid_s: median(|run| run.unpaid_s),
             observed_s: median(|run| run.observed_s),
-            observed_without_request_s: {
-                let known: Option<Vec<f64>> = runs.iter().map(|run| run.observed_without_request_s).collect();
-                known.map(|known| Spread::of(known.into_iter()).median)
-            },
+            observed_without_request_s: median_of_all(runs, |run| run.observed_without_request_s),
+            observed_request_time_s: median_of_all(runs, |run| run.observed_request_time_s),
             device_busy_s: median(|run| run.device_busy_s),
             requests: median(|run| run.requests),
             other_requests: median(|run| run.other_requests),
@@ -159,6 +171,12 @@ impl Figures {
     }
 }
 
+/// Median of a figure that all runs have.
+fn median_of_all(runs: &[Figures], figure: fn(&Figures) -> Option<f64>) -> Option<f64> {
+    let known: Option<Vec<f64>> = runs.iter().map(figure).collect();
+    known.map(|known| Spread::of(known.into_iter()).median)
+}
+
 /// How what an observed run says becomes what an undisturbed one would have said.
 ///
 /// Being observed takes some microseconds at each request and each switch between threads, which an undisturbed run does
@@ -168,44 +186,58 @@ impl Figures {
 enum Correction {
     /// The program was frozen.
     Nothing,
-    /// It is a share of all time: of a disk of this host it is not known when it had no request.
+    /// It is a share of all time: of a disk of this host it is not known when an undisturbed run had no request.
     Evenly(f64),
     /// What an observed run took longer without requests is computing, which no device shortens. The rest is a share of
     /// the time with requests.
     InParts { without_request_s: f64, with_request: f64 },
 }
 
+/// What is known of undisturbed runs, medians in seconds.
+struct Undisturbed {
+    /// Run time.
+    elapsed_s: f64,
+    /// For how long the emulated device had no request.
+    without_request_s: Option<f64>,
+    /// What requests took, all of them together, by the kernel's account.
+    request_time_s: Option<f64>,
+}
+
 impl Correction {
-    /// Undisturbed runs took so long, and so long of that there was no request.
-    fn of(runs: &[Figures], elapsed_s: f64, without_request_s: Option<f64>) -> Correction {
+    fn of(runs: &[Figures], undisturbed: &Undisturbed) -> Correction {
         let is_comparable = |run: &Figures| run.frozen_s <= UNFROZEN_SHARE * run.observed_s && run.observed_s > 0.0;
         if runs.is_empty() || !runs.iter().all(is_comparable) {
             return Correction::Nothing;
         }
         let median = |figure: fn(&Figures) -> f64| Spread::of(runs.iter().map(figure)).median;
-        // What the supervisor took is not in the prediction.
-        let own_s = median(|run| run.observed_s - run.preempted_s);
-        let observed = runs.iter().map(|run| run.observed_without_request_s).collect::<Option<Vec<f64>>>();
-        if let (Some(undisturbed_s), Some(observed)) = (without_request_s, observed) {
-            let observed_s = Spread::of(observed.into_iter()).median;
-            if own_s > observed_s {
-                return Correction::InParts {
-                    without_request_s: observed_s - undisturbed_s,
-                    with_request: (elapsed_s - undisturbed_s) / (own_s - observed_s),
-                };
-            }
+        let own_s = median(Figures::own_s);
+        let waits_s = undisturbed.without_request_s.zip(median_of_all(runs, |run| run.observed_without_request_s));
+        let requests_s = undisturbed.request_time_s.zip(median_of_all(runs, |run| run.observed_request_time_s));
+        let (Some(waits_s), Some(requests_s)) = (waits_s, requests_s) else {
+            return Correction::Evenly(undisturbed.elapsed_s / own_s);
+        };
+        // For the kernel, and so for the prediction, a request begins before the emulated device has it and ends after.
+        // What observing takes there is in the time with requests. It is what requests took longer, but no more than
+        // all of the time between: requests that overlap make the sum uncertain.
+        let kernel_s = median(|run| run.device_busy_s);
+        let (device_s, observed_device_s) = (undisturbed.elapsed_s - waits_s.0, own_s - waits_s.1);
+        let hidden_s = (requests_s.1 - requests_s.0).clamp(0.0, (kernel_s - observed_device_s).max(0.0));
+        let undisturbed_kernel_s = (kernel_s - hidden_s + device_s - observed_device_s).max(0.0);
+        Correction::InParts {
+            without_request_s: (own_s - kernel_s) - (undisturbed.elapsed_s - undisturbed_kernel_s),
+            with_request: if kernel_s > 0.0 { undisturbed_kernel_s / kernel_s } else { 1.0 },
         }
-        Correction::Evenly(elapsed_s / own_s)
     }
 
     /// Of a prediction by this run.
     fn apply(self, predicted_s: f64, run: &Figures) -> f64 {
-        match (self, run.observed_without_request_s) {
-            (Correction::Evenly(factor), _) => predicted_s * factor,
-            (Correction::InParts { without_request_s, with_request }, Some(observed_s)) => {
-                ((predicted_s - observed_s) * with_request + observed_s - without_request_s).max(0.0)
+        match self {
+            Correction::Nothing => predicted_s,
+            Correction::Evenly(factor) => predicted_s * factor,
+            Correction::InParts { without_request_s, with_request } => {
+                let computing_s = run.without_request_s();
+                ((predicted_s - computing_s) * with_request + computing_s - without_request_s).max(0.0)
             }
-            (Correction::Nothing | Correction::InParts { .. }, _) => predicted_s,
         }
     }
 }
@@ -272,6 +304,8 @@ pub struct Observed<'a> {
     pub elapsed_s: f64,
     /// Of that, the time in which the emulated device had no request.
     pub without_request_s: Option<f64>,
+    /// What requests took, all of them together, by the kernel's account.
+    pub request_time_s: Option<f64>,
 }
 
 /// Why the figures of a run should not be believed.
@@ -294,6 +328,7 @@ impl WhatIf {
             device: device.to_owned(),
             device_speed: speed.factor(),
             elapsed_s: Spread::default(),
+            request_time_s: None,
             without_request_s: None,
             late_s: None,
             throttled_writes: false,
@@ -309,7 +344,7 @@ impl WhatIf {
 
     /// Adds an observed run.
     pub fn add(&mut self, index: usize, observed: &Observed<'_>) {
-        let Observed { prediction, observation, elapsed_s, without_request_s } = observed;
+        let Observed { prediction, observation, elapsed_s, without_request_s, request_time_s } = observed;
         let result = &mut self.results[index];
         result.predicted_s.add(prediction.by_debt.as_secs_f64());
         result.by_request_s.add(prediction.by_request.as_secs_f64());
@@ -327,6 +362,7 @@ impl WhatIf {
             unpaid_s: seconds(prediction.unpaid),
             observed_s: *elapsed_s,
             observed_without_request_s: *without_request_s,
+            observed_request_time_s: *request_time_s,
             device_busy_s: seconds(prediction.busy),
             requests: prediction.requests as f64,
             other_requests: observation.other_requests as f64,
@@ -340,8 +376,14 @@ impl WhatIf {
     /// All runs are there.
     pub fn finish(&mut self) {
         self.load[1] = load();
+        let median = |spread: &Option<Spread>| spread.as_ref().map(|spread| spread.median);
+        let undisturbed = Undisturbed {
+            elapsed_s: self.elapsed_s.median,
+            without_request_s: median(&self.without_request_s),
+            request_time_s: median(&self.request_time_s),
+        };
         for result in &mut self.results {
-            result.finish(self.elapsed_s.median, self.without_request_s.as_ref());
+            result.finish(&undisturbed);
             if matches!(result.speedup, Some(FactorText::Word(_))) {
                 self.limit_s = Some(result.predicted_s.median);
             }
@@ -434,9 +476,9 @@ impl WhatIfResult {
         }
     }
 
-    /// All runs are there; undisturbed ones took so long, and so long of that there was no request.
-    fn finish(&mut self, elapsed_s: f64, without_request_s: Option<&Spread>) {
-        let correction = Correction::of(&self.runs, elapsed_s, without_request_s.map(|spread| spread.median));
+    /// All runs are there.
+    fn finish(&mut self, undisturbed: &Undisturbed) {
+        let correction = Correction::of(&self.runs, undisturbed);
         for spread in [&mut self.predicted_s, &mut self.by_request_s] {
             spread.correct(correction, &self.runs);
         }
@@ -447,9 +489,8 @@ impl WhatIfResult {
         self.medians = Figures::medians(&self.runs);
         let Some(measured) = &self.measured_s else { return };
         self.error = Some(self.predicted_s.median / measured.median - 1.0);
-        let pair = without_request_s.zip(self.measured_without_request_s.as_ref());
-        self.error_without_request =
-            pair.map(|(as_it_is, on_twin)| (as_it_is.median - on_twin.median) / measured.median);
+        let pair = undisturbed.without_request_s.zip(self.measured_without_request_s.as_ref());
+        self.error_without_request = pair.map(|(as_it_is_s, on_twin)| (as_it_is_s - on_twin.median) / measured.median);
     }
 
     fn name(&self) -> String {
@@ -598,6 +639,7 @@ mod tests {
                     observation: &observation,
                     elapsed_s: 1.0,
                     without_request_s: None,
+                    request_time_s: None,
                 },
             );
         }
@@ -680,26 +722,31 @@ mod tests {
 
     #[test]
     fn what_observing_takes_between_requests_no_device_shortens() {
-        // As it is, 1 s, of which 0.4 s are computing; on a device twice as fast 0.7 s. Observed, the program computes
-        // for 0.1 s more, and its requests take 0.06 s more.
-        let mut result = result([830, 830, 830]);
-        result.without_request_s.get_or_insert_with(Spread::default).add(0.4);
-        for run in &mut result.results[0].runs {
-            (run.observed_s, run.observed_without_request_s) = (1.16, Some(0.5));
-        }
-        result.finish();
+        // As it is, 1 s, of which the device has a request for 0.55 s and the kernel for 0.6 s. On a device twice as
+        // fast 0.7 s. Observed, the program computes for 0.1 s more.
+        let predicted = |observed_s, kernel_s, request_time_s: Option<f64>, predicted_ms| {
+            let mut result = result([predicted_ms; 3]);
+            result.without_request_s.get_or_insert_with(Spread::default).add(0.45);
+            result.request_time_s.get_or_insert_with(Spread::default).add(0.6);
+            for run in &mut result.results[0].runs {
+                (run.observed_s, run.device_busy_s) = (observed_s, kernel_s);
+                run.observed_without_request_s = Some(observed_s - 0.55);
+                run.observed_request_time_s = request_time_s;
+            }
+            result.finish();
+            assert_eq!(result.results[0].predicted_s.median, result.results[0].medians.low_s);
+            result.results[0].predicted_s.median
+        };
         let close = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}");
-        let first = &result.results[0];
-        close(first.predicted_s.median, 0.7);
-        close(first.medians.low_s, 0.7);
+        close(predicted(1.1, 0.6, Some(0.6), 800), 0.7);
+        // Also for 0.06 s more between what the kernel and what the device take for a request's beginning and end.
+        close(predicted(1.16, 0.66, Some(0.66), 830), 0.7);
+        // Requests overlapped more than in the undisturbed runs. The device has had them no longer.
+        close(predicted(1.1, 0.55, Some(0.8), 825), 0.725);
         // Never a time below zero.
-        let mut result = self::result([1, 1, 1]);
-        result.without_request_s.get_or_insert_with(Spread::default).add(0.1);
-        for run in &mut result.results[0].runs {
-            (run.observed_s, run.observed_without_request_s) = (1.5, Some(0.5));
-        }
-        result.finish();
-        close(result.results[0].medians.low_s, 0.0);
+        close(predicted(1.6, 0.6, Some(0.6), 100), 0.0);
+        // A disk of this host.
+        close(predicted(1.25, 0.6, None, 800), 0.64);
     }
 
     #[test]
