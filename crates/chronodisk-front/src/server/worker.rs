@@ -88,6 +88,9 @@ const SPIN_THROUGH_MAX: Nanos = Nanos::from_millis(5);
 /// How often it is looked whether a processor still is. At two of these looks none must be: whoever brought the
 /// request may be running still.
 const IDLE_LOOK: Nanos = Nanos::from_micros(50);
+/// How long it sleeps before it looks again. At 200 µs reads of 1 ms beside two computing programs on two processors ended
+/// 5 % later.
+const CROWDED_SLEEP: Nanos = Nanos::from_millis(1);
 /// A call that returns faster than this has not slept.
 pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
 
@@ -278,6 +281,7 @@ impl Worker {
                 self.spin(descriptors, SPIN_THROUGH_MAX)
             }
             Wait::Sleep { until } => {
+                let until = if self.spins_through(now) { until.min(now.saturating_add(CROWDED_SLEEP)) } else { until };
                 self.prepare_for_time(now);
                 if !self.shared.core().pacer_sleeps(self.connection, until) {
                     self.wake_at = None;
@@ -294,8 +298,13 @@ impl Worker {
 
     /// Whether to spin although there is time to sleep: nobody needs the processor, and a program of this host waits.
     fn may_spin_through(&self, now: Nanos) -> bool {
+        self.spins_through(now) && (!self.crowded || self.shared.has_idle_processor())
+    }
+
+    /// Whether that is worth it.
+    fn spins_through(&self, now: Nanos) -> bool {
         let is_short = self.wake_at.is_some_and(|wake_at| wake_at <= now.saturating_add(SPIN_THROUGH_MAX));
-        is_short && self.shared.is_attached() && (!self.crowded || self.shared.has_idle_processor())
+        is_short && self.shared.is_attached()
     }
 
     /// Whether to look for the client's next request before sleeping, and until when: not if
