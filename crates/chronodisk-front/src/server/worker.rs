@@ -88,8 +88,8 @@ const SPIN_THROUGH_MAX: Nanos = Nanos::from_millis(5);
 /// How often it is looked whether a processor still is. At two of these looks none must be: whoever brought the
 /// request may be running still.
 const IDLE_LOOK: Nanos = Nanos::from_micros(50);
-/// How long it sleeps before it looks again. At 200 µs reads of 1 ms beside two computing programs on two processors ended
-/// 5 % later.
+/// How long it sleeps before it looks again. At 200 µs reads of 1 ms beside two computing programs on two processors
+/// ended 5 % later.
 const CROWDED_SLEEP: Nanos = Nanos::from_millis(1);
 /// A call that returns faster than this has not slept.
 pub(super) const ASLEEP_MIN: Nanos = Nanos::from_micros(3);
@@ -413,8 +413,8 @@ impl Worker {
         }
     }
 
-    /// Looks at the clock, and at the descriptors as long as that can't make it miss the instant. The instant is at most
-    /// `length_max` away. While it is further away than the pace's margin, a processor has to be idle.
+    /// Looks at the clock, and at the descriptors as long as that can't make it miss the instant. The instant is at
+    /// most `length_max` away. While it is further away than the pace's margin, a processor has to be idle.
     fn spin(&mut self, descriptors: &[(BorrowedFd<'_>, PollFlags)], length_max: Nanos) -> Woken {
         let shared = self.shared.clone();
         let mut waits = poll_set(&shared.stop, descriptors);

@@ -179,8 +179,8 @@ fn median_of_all(runs: &[Figures], figure: fn(&Figures) -> Option<f64>) -> Optio
 
 /// How what an observed run says becomes what an undisturbed one would have said.
 ///
-/// Being observed takes some microseconds at each request and each switch between threads, which an undisturbed run does
-/// not take, on any device. Runs vary, too, and in both ways: to take off only would make predictions of noisy programs
+/// Being observed takes some microseconds at each request and each switch between threads, which an undisturbed run
+/// does not take, on any device. Runs vary, too, and in both ways: to take off only would make predictions of noisy programs
 /// too short. Of a program that was frozen nobody knows how much it is.
 #[derive(Clone, Copy, Debug)]
 enum Correction {
