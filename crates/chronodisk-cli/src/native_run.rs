@@ -209,7 +209,7 @@ pub struct Ran {
     pub asked_to_end: bool,
     /// What was observed, if anything was to be.
     pub observation: Option<Observation>,
-    /// For how long its device's requests waited and were served, all of them together, if the kernel accounts for that.
+    /// What its device's requests took, all of them together, if the kernel accounts for that.
     pub request_time: Option<Duration>,
 }
 

@@ -32,8 +32,6 @@ pub struct WhatIf {
     device_speed: f64,
     /// Run time of the undisturbed runs.
     pub elapsed_s: Spread,
-    /// What their requests took, all of them together, by the kernel's account.
-    pub request_time_s: Option<Spread>,
     /// Of these, the time in which the emulated device had no request. A prediction takes it to be the same on the
     /// faster device.
     pub without_request_s: Option<Spread>,
@@ -42,6 +40,8 @@ pub struct WhatIf {
     /// Whether several writes were in flight in one of these runs on a device whose write-back the kernel throttles,
     /// which goes by time and not by the device's speed.
     pub throttled_writes: bool,
+    /// What requests took in the undisturbed runs, all of them together, by the kernel's account.
+    pub request_time_s: Option<Spread>,
     /// Run time if requests took no time; of the runs for R = inf.
     limit_s: Option<f64>,
     /// Load of the host (1 min) at the beginning and the end.
@@ -180,8 +180,8 @@ fn median_of_all(runs: &[Figures], figure: fn(&Figures) -> Option<f64>) -> Optio
 /// How what an observed run says becomes what an undisturbed one would have said.
 ///
 /// Being observed takes some microseconds at each request and each switch between threads, which an undisturbed run
-/// does not take, on any device. Runs vary, too, and in both ways: to take off only would make predictions of noisy programs
-/// too short. Of a program that was frozen nobody knows how much it is.
+/// does not take, on any device. Runs vary, too, and in both ways: to take off only would make predictions of noisy
+/// programs too short. Of a program that was frozen nobody knows how much it is.
 #[derive(Clone, Copy, Debug)]
 enum Correction {
     /// The program was frozen.
@@ -328,10 +328,10 @@ impl WhatIf {
             device: device.to_owned(),
             device_speed: speed.factor(),
             elapsed_s: Spread::default(),
-            request_time_s: None,
             without_request_s: None,
             late_s: None,
             throttled_writes: false,
+            request_time_s: None,
             limit_s: None,
             load: [load(), None],
             results: factors.iter().map(|factors| WhatIfResult::new(*factors)).collect(),
