@@ -1,4 +1,4 @@
-//! Settings of a block device's queue, in `/sys/block/NAME/queue`.
+//! Settings of a block device's queue, in `/sys/block/NAME/queue`, and the kernel's account of its requests.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -82,8 +82,8 @@ const HEIRS: usize = 4;
 ///
 /// The client's program runs on this host, and what it computes after a wait took longer where all processors had
 /// idled: SQLite between its requests 77 ms of a second longer after waits of 0.5 ms, half of which this thread slept,
-/// than after waits of 0.25 ms, which it span through; 21 ms longer if it span through both, 38 ms if it slept in both.
-/// At 5 and 2.5 ms there was no difference to be seen.
+/// than after waits of 0.25 ms, which it spun through; 21 ms longer if it spun through both, 38 ms if it slept in both.
+/// At 5 and 2.5 ms it was 0.5 % of the run time longer.
 const SPIN_THROUGH_MAX: Nanos = Nanos::from_millis(5);
 /// How often it is looked whether a processor still is. At two of these looks none must be: whoever brought the
 /// request may be running still.
