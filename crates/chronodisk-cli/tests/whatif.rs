@@ -87,9 +87,16 @@ fn a_synchronous_reader_is_predicted_and_its_requests_are_counted() {
     let seconds = |value: &Value| value["median"].as_f64().unwrap();
     let observed = half["observed_s"].as_f64().unwrap();
     assert!(busy >= 0.05 && observed >= busy, "{json:#}");
-    // What observing took is taken off evenly. What it waited for counts half, or not at all; the rest in full.
-    let own_share = seconds(&json["elapsed_s"]) / observed;
-    let saved = observed - seconds(&half["predicted_s"]) / own_share;
+    // Without what was taken off for being observed, what it waited for counts half, or not at all; the rest in full.
+    let own = observed - half["preempted_s"].as_f64().unwrap();
+    let elapsed = seconds(&json["elapsed_s"]);
+    let device = elapsed - seconds(&json["without_request_s"]);
+    let observed_device = own - half["observed_without_request_s"].as_f64().unwrap();
+    let longer = half["observed_request_time_s"].as_f64().unwrap() - seconds(&json["request_time_s"]);
+    let hidden = longer.clamp(0.0, (busy - observed_device).max(0.0));
+    let undisturbed_busy = (busy - hidden + device - observed_device).max(0.0);
+    let computing = elapsed - undisturbed_busy;
+    let saved = busy - (seconds(&half["predicted_s"]) - computing) * busy / undisturbed_busy;
     assert!(saved > 0.4 * busy && saved <= 0.5001 * busy, "{saved} of {busy}: {json:#}");
     assert!(seconds(&none["predicted_s"]) < seconds(&half["predicted_s"]), "{json:#}");
     assert_eq!(json["limit_s"], none["predicted_s"]["median"]);

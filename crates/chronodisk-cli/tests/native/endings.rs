@@ -234,7 +234,7 @@ fn one_ending(native: &Native, kind: Kind, round: u64, before: usize) -> (Durati
     let Parts { helpers, all } = parts(command.id(), &word);
     let (who, target) = all[(round + round / 4) as usize % all.len()];
     let stops = round % 2 == 1;
-    let mut frozen = Duration::ZERO;
+    let (mut frozen, mut killed_at) = (Duration::ZERO, Instant::now());
     if stops {
         send(libc::SIGSTOP, target);
         if let Some(cgroup) = cgroup_of(command.id()) {
@@ -243,12 +243,32 @@ fn one_ending(native: &Native, kind: Kind, round: u64, before: usize) -> (Durati
         // Who is stopped does nothing, also at its end.
         let goes_on = if who == "command" { None } else { Some(target) };
         goes_on.into_iter().for_each(|target| send(libc::SIGCONT, target));
+        killed_at = Instant::now();
         send(libc::SIGKILL, command.id());
     } else {
         send(libc::SIGKILL, target);
+        // The attacher of a run that has just ended is missed by nobody: the next run has its own.
+        if who == "attacher" && has_another_attacher(&mut command, target, &word) {
+            killed_at = Instant::now();
+            send(libc::SIGKILL, command.id());
+        }
     }
     let what = format!("round {round} of {kind:?}, {who}, stopped: {stops}");
-    (expect_nothing_left(&word, &mut command, &helpers, before, &what), frozen)
+    expect_nothing_left(&word, &mut command, &helpers, before, &what);
+    (killed_at.elapsed(), frozen)
+}
+
+/// Whether the command goes on, with another attacher than this one.
+fn has_another_attacher(command: &mut Child, killed: u32, word: &str) -> bool {
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end && command.try_wait().unwrap().is_none() {
+        let Parts { all, .. } = parts(command.id(), word);
+        if all.iter().any(|&(name, process)| name == "attacher" && process != killed) {
+            return true;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    false
 }
 
 /// SIGTERM to the command ends its program, too, and what was measured is kept.
