@@ -6,8 +6,9 @@ the same program on the same model at R times the speed. Undisturbed, predicted 
 
 - Figure 3: how much the undisturbed run times of a file's read vary. Figure 5: predicted beside measured, R = 1.98.
 - Figures 4 and 7: a Debian image that boots in a virtual machine, its bytes on the paper's device and on a disk of
-  7,200 rpm: how much the undisturbed boots vary, and predicted beside measured. A repetition takes a minute or two, so
-  each is kept when it has ended, and `--merge` measures only those that are missing.
+  7,200 rpm: how much the undisturbed boots vary, and predicted beside measured. Each repetition ends with a boot from
+  the host's memory, without Chronodisk, which shows how much of the variation is the host's. A repetition takes a
+  minute or two, so each is kept when it has ended, and `--merge` measures only those that are missing.
 - Figure 6: files of four sizes at R = 1, 2 and 5, beside a plain division by R.
 - Figure 8: a web job (files read at random and sent through a socket), with the device's share and the limit.
 - Table 2: the times of single requests from issue to completion, as the kernel accounts for them, and as a program sees
@@ -121,12 +122,15 @@ def boots(part: str, reps: int, merge: bool) -> None:
         if before["image"] != image:
             sys.exit(f"{kept.name} is of another image; measure it anew without --merge")
         done = before["runs"]
+        if not all("from_memory_s" in one for one in done):
+            sys.exit(f"{kept.name} has no boots from memory; measure it anew without --merge")
     for number in range(len(done) + 1, reps + 1):
         note(f"{part}: boot {number} of {reps}")
         done.append(boot.repetition(device, speedup, number))
         # Of a profile that is a file, its name: the path is this machine's.
         named = [Path(word).name for word in device[1:]]
         result = {"part": part, "device": " ".join(named), "image": image, "rows": boot.rows(done)}
+        result["from_memory_s"] = boot.spread([one["from_memory_s"] for one in done])
         keep(name, {"schema": SCHEMA, **result, "repetitions": len(done), "runs": done})
 
 
