@@ -287,7 +287,12 @@ def requests_of(row: Result, way: str) -> str:
 
 def reality(result: Result) -> Iterator[Figure]:
     """Programs on a disk and on its model."""
-    names = {"model": "natively on the model", "remote": "on a remote model", "guest": "in a guest on the model"}
+    names = {
+        "asleep": "on the disk, processors may sleep",
+        "model": "natively on the model",
+        "remote": "on a remote model",
+        "guest": "in a guest on the model",
+    }
     sweeps = [row["sweep"]["times"] for row in result["rows"]]
     fastest_us = min(column["mean_us"][0] for times in sweeps for column in times.values())
     way_us = float(result["remote_lead"].removesuffix("us"))
@@ -300,18 +305,18 @@ def reality(result: Result) -> Iterator[Figure]:
         disk = row["median_s"]["disk"]
         low, high = (percent(share) for share in row["disk_interval"])
         yield Figure(
-            f"{row['program']} on the disk, and the 95 % interval of its median",
+            f"{row['program']} on the disk, processors awake, and the 95 % interval of its median",
             f"{disk:.2f} s ({low} to {high}){requests_of(row, 'disk')}",
         )
         for way, name in names.items():
             low, high = (percent(share) for share in row["error_of_pairs_interval"][way])
             shown = f"{percent(row['error'][way])} ({low} to {high})"
-            if way == "model":
+            if way in ("asleep", "model"):
                 shown += requests_of(row, way)
             # A figure that should not be believed says so.
             if way == "remote" and is_too_far:
                 shown += "; the way to the server and back takes longer than the disk"
-            yield Figure(f"{row['program']} {name}, against the disk", shown)
+            yield Figure(f"{row['program']} {name}, against the disk, processors awake", shown)
     if not (slow := result.get("slow_device")):
         return
     for row in slow["rows"]:

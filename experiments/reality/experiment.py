@@ -4,7 +4,9 @@ The disk is a loop device over a file of it, past the page cache. Before each pr
 table profile is fitted to the sweep (see `common/disk_sweep.py`): within a quarter of an hour the disk's times change
 by up to a third. Then the program runs in turn
 
-- on the disk;
+- on the disk, with idle processors that are kept from sleeping (`/dev/cpu_dma_latency`), as they are while the disk is
+  swept: `chronodisk mount` keeps them awake, so both sides have the same host;
+- on the disk, with processors that may sleep: what waking them costs;
 - on the model, by `chronodisk mount`: the same mkfs, the same mount options, the same settings of the loop device;
 - on the model in another network namespace: `chronodisk serve` there, nbdfuse and a loop device here. What a request
   takes on that way is measured with a device of 1 ms, and given to the server as `--completion-lead`;
@@ -40,7 +42,7 @@ from typing import Any
 from common.command import RESULTS, chronodisk, chronodisk_with_output, executable, keep, note
 from common.disk_sweep import Point, profile, sweep
 
-SCHEMA = "chronodisk.experiment.reality/2"
+SCHEMA = "chronodisk.experiment.reality/3"
 MEBIBYTES = 1536
 #: Where the sweep reads and writes. What a program reads again comes from the page cache, so the disk reads what it has
 #: not read of late: such reads are a third slower here than reads of few blocks again and again. But programs write the
@@ -54,6 +56,7 @@ READ_AHEAD_KIB = 128
 REQUEST_KIB = 512
 #: Where the remote server is: a network namespace of its own behind a pair of virtual interfaces.
 NAMESPACE = "chronodisk-reality"
+AWAKE = Path("/dev/cpu_dma_latency")
 #: Has no volatile cache, as the settings of the queue have it; Memulator's own disk.
 SLOW_DEVICE = "cheetah-x15"
 #: What part of their work the programs do there.
@@ -191,6 +194,24 @@ def in_guest(fitted: Path, directory: Path, setup: str, command: str) -> Took:
     output = chronodisk_with_output("run", "--device", str(fitted), *options, "--", "sh", "-c", script)[1]
     begin, end = next(line for line in output.splitlines() if line.startswith("TOOK ")).split()[1:]
     return Took(float(end) - float(begin), None)
+
+
+@contextmanager
+def processors_awake() -> Iterator[None]:
+    """Keep idle processors from sleeping, as `chronodisk mount` does. The kernel forgets it with the file's end."""
+    if not AWAKE.exists():
+        note(f"no {AWAKE} here: idle processors may sleep on all sides")
+        yield
+        return
+    with AWAKE.open("wb", buffering=0) as wish:
+        wish.write((0).to_bytes(4, sys.byteorder))
+        yield
+
+
+def awake(measure_in: Callable[[str, str], Took], setup: str, command: str) -> Took:
+    """Run a program in some way while processors are kept awake."""
+    with processors_awake():
+        return measure_in(setup, command)
 
 
 class Remote:
@@ -343,18 +364,21 @@ def main() -> None:
             directory.mkdir()
             fitted = RESULTS / "reality-profile.toml"
             with network():
-                lead = remote_lead(Path(folder))
+                with processors_awake():
+                    lead = remote_lead(Path(folder))
 
                 def on_all() -> Iterator[tuple[Ways, dict[str, Any]]]:
-                    measured = sweep(partial(measure, device))
+                    with processors_awake():
+                        measured = sweep(partial(measure, device))
                     fitted.write_text(profile(measured, MEBIBYTES))
                     remote = Remote(str(fitted), lead, Path(folder))
                     try:
                         yield (
                             {
-                                "disk": partial(on_disk, device, directory),
+                                "disk": partial(awake, partial(on_disk, device, directory)),
+                                "asleep": partial(on_disk, device, directory),
                                 "model": partial(on_model, fitted, directory),
-                                "remote": partial(on_disk, remote.device, directory),
+                                "remote": partial(awake, partial(on_disk, remote.device, directory)),
                                 "guest": partial(in_guest, fitted, directory),
                             },
                             {"sweep": measured},
@@ -368,7 +392,7 @@ def main() -> None:
                         yield (
                             {
                                 "model": partial(on_model, SLOW_DEVICE, directory),
-                                "remote": partial(on_disk, remote.device, directory),
+                                "remote": partial(awake, partial(on_disk, remote.device, directory)),
                             },
                             {},
                         )

@@ -63,8 +63,9 @@ def plot_sweep(measured: dict[str, Any]) -> Figure:
     left.set_xlabel("size (KiB)")
     left.set_ylabel("mean service time (µs)")
     left.legend(frameon=False)
-    for direction, rates in measured["requests_per_second_by_depth"].items():
-        right.semilogx([int(depth) for depth in rates], list(rates.values()), marker="o", base=2, label=direction)
+    for direction, by_size in measured["by_depth"].items():
+        rates = {int(depth): point["requests_per_second"] for depth, point in by_size["4"].items()}
+        right.semilogx(list(rates), list(rates.values()), marker="o", base=2, label=direction)
     right.legend(frameon=False)
     right.set_xlabel("random requests of 4 KiB at once")
     right.set_ylabel("requests/s")

@@ -13,7 +13,9 @@
 //!   and how many times the throughput of a single one they have together, `read` and `write`. A request that is the
 //!   n-th in service when it begins takes n / gain(n) times its time, so that a closed loop of n requests has the gain
 //!   that was measured. Between two rows the gain is interpolated linearly; with one request it is 1. The last row's
-//!   number of requests is that of the channels.
+//!   number of requests is that of the channels. Large requests gain less, because one of them alone comes nearer to
+//!   the device's rate. So rows may name the size of the requests that were measured: the gain of a size between two is
+//!   interpolated linearly, and a smaller or larger one has that of the nearest.
 //! - A flush, a discard and a write-zeroes have fixed costs, 1 ns where the profile names none.
 //!
 //! Not modelled: any state of the medium, and that a request which begins slows those that are in service already.
@@ -53,7 +55,8 @@ impl Service for Table {
         *last_end = Some(request.end());
         self.sequential += u64::from(sequential);
         let alone = columns.time(&costs.sizes, request.len_bytes(), sequential);
-        start.saturating_add(columns.shared(alone, others, &costs.depths))
+        let is_read = request.op == Op::Read;
+        start.saturating_add(costs.gains.shared(alone, others, request.len_bytes(), is_read))
     }
 
     fn probe(&self, sink: &mut dyn Probe) {
@@ -66,8 +69,7 @@ impl Service for Table {
 struct Costs {
     /// Sizes of the rows in bytes, growing.
     sizes: Vec<u64>,
-    /// Requests in service of the rows of gains, growing from 1; empty if requests don't slow each other down.
-    depths: Vec<u32>,
+    gains: Gains,
     read: Columns,
     write: Columns,
     flush: Nanos,
@@ -80,35 +82,71 @@ struct Costs {
 struct Columns {
     random: Vec<Nanos>,
     sequential: Vec<Nanos>,
-    /// Throughput in thousandths of that of one request at a time, one per depth.
-    gains: Vec<u64>,
 }
 
-impl Columns {
+/// How many times the throughput of one request at a time several have; empty if requests don't slow each other down.
+#[derive(Debug, Default)]
+struct Gains {
+    /// Sizes of requests in bytes, growing; a single one where the rows name none.
+    sizes: Vec<u64>,
+    /// Of each size.
+    by_size: Vec<Depths>,
+}
+
+/// The gains of requests of one size, one per row.
+#[derive(Debug, Default)]
+struct Depths {
+    /// Requests in service, growing from 1.
+    requests: Vec<u32>,
+    /// Thousandths.
+    read: Vec<u64>,
+    write: Vec<u64>,
+}
+
+impl Gains {
     /// What takes `alone` without company, begun when so many others were in service.
-    fn shared(&self, alone: Nanos, others: u32, depths: &[u32]) -> Nanos {
-        if others == 0 || depths.is_empty() {
+    fn shared(&self, alone: Nanos, others: u32, bytes: u64, is_read: bool) -> Nanos {
+        if others == 0 || self.sizes.is_empty() {
             return alone;
         }
         let requests = u64::from(others) + 1;
-        let gain = u128::from(self.gain(depths, requests));
+        let gain = u128::from(self.gain(bytes, requests, is_read));
         let nanos = (u128::from(alone.as_nanos()) * u128::from(requests) * 1_000 + gain / 2) / gain;
         Nanos::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The gain of so many requests, in thousandths; that of the last row beyond it.
-    fn gain(&self, depths: &[u32], requests: u64) -> u64 {
-        let above = depths.partition_point(|&depth| u64::from(depth) < requests).min(depths.len() - 1);
-        let (depth, gain) = (u64::from(depths[above]), self.gains[above]);
-        if above == 0 || depth <= requests {
-            return gain;
+    /// The gain of so many requests of this size, in thousandths.
+    fn gain(&self, bytes: u64, requests: u64, is_read: bool) -> u64 {
+        let of = |index: usize| self.by_size[index].gain(requests, is_read);
+        let above = self.sizes.partition_point(|&size| size < bytes).min(self.sizes.len() - 1);
+        if above == 0 || self.sizes[above] <= bytes {
+            return of(above);
         }
-        let (depth_below, gain_below) = (u64::from(depths[above - 1]), self.gains[above - 1]);
-        let share = i128::from(requests - depth_below) * (i128::from(gain) - i128::from(gain_below));
-        let more = share / i128::from(depth - depth_below);
-        u64::try_from(i128::from(gain_below) + more).expect("between two gains")
+        between((self.sizes[above - 1], of(above - 1)), (self.sizes[above], of(above)), bytes)
     }
+}
 
+impl Depths {
+    /// The gain of so many requests, in thousandths; that of the last row beyond it.
+    fn gain(&self, requests: u64, is_read: bool) -> u64 {
+        let gains = if is_read { &self.read } else { &self.write };
+        let depths = &self.requests;
+        let above = depths.partition_point(|&depth| u64::from(depth) < requests).min(depths.len() - 1);
+        if above == 0 || u64::from(depths[above]) <= requests {
+            return gains[above];
+        }
+        between((depths[above - 1].into(), gains[above - 1]), (depths[above].into(), gains[above]), requests)
+    }
+}
+
+/// The second value at a first one between those of two points.
+fn between(below: (u64, u64), above: (u64, u64), at: u64) -> u64 {
+    let share = i128::from(at - below.0) * (i128::from(above.1) - i128::from(below.1));
+    let more = share / i128::from(above.0 - below.0);
+    u64::try_from(i128::from(below.1) + more).expect("between two gains")
+}
+
+impl Columns {
     fn time(&self, sizes: &[u64], bytes: u64, sequential: bool) -> Nanos {
         let first = if sequential { &self.sequential } else { &self.random };
         let largest = sizes[sizes.len() - 1];
@@ -147,7 +185,7 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
     };
     let mut costs = Costs {
         sizes: Vec::new(),
-        depths: Vec::new(),
+        gains: Gains::default(),
         read: Columns::default(),
         write: Columns::default(),
         flush: faster(fields.quantity_or("flush", Nanos::from_nanos(1))?),
@@ -166,8 +204,9 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
         costs.write.sequential.push(faster(row.positive("sequential-write")?));
         row.finish()?;
     }
-    parse_depths(fields, &mut costs)?;
-    let channels = match (given_channels, costs.depths.last()) {
+    costs.gains = parse_depths(fields)?;
+    let deepest = costs.gains.by_size.last().and_then(|depths| depths.requests.last());
+    let channels = match (given_channels, deepest) {
         (Some(channels), None) => channels,
         (None, Some(&deepest)) => deepest,
         (Some(_), Some(_)) => {
@@ -182,27 +221,54 @@ pub(crate) fn parse(fields: &mut Fields<'_>) -> Result<Blueprint, ProfileError> 
 }
 
 /// The gains of `[[depth]]`, if there are any.
-fn parse_depths(fields: &mut Fields<'_>, costs: &mut Costs) -> Result<(), ProfileError> {
+fn parse_depths(fields: &mut Fields<'_>) -> Result<Gains, ProfileError> {
+    let mut gains = Gains::default();
+    let mut are_sized = None;
     for mut row in fields.tables_or_none("depth", MAX_ROWS)? {
         let requests = row.count("requests", 1..=MAX_CHANNELS)?;
-        if costs.depths.is_empty() && requests > 1 {
-            costs.depths.push(1);
-            costs.read.gains.push(1_000);
-            costs.write.gains.push(1_000);
+        let Bytes(size) = row.quantity_or("size", Bytes(0))?;
+        if *are_sized.get_or_insert(row.has("size")) != row.has("size") {
+            return Err(row.error_at("size", "expected in each [[depth]], or in none"));
         }
-        if costs.depths.last().is_some_and(|&last| last >= requests) {
+        let last = gains.sizes.last().copied();
+        if last.is_some_and(|last| size < last) {
+            return Err(row.error_at("size", "expected no less than in the depth before"));
+        }
+        if last != Some(size) {
+            is_as_deep_as_the_first(&gains).map_err(|said| row.error_at("size", said))?;
+            gains.sizes.push(size);
+            gains.by_size.push(Depths::default());
+        }
+        let depths = gains.by_size.last_mut().expect("just made sure");
+        if depths.requests.is_empty() && requests > 1 {
+            depths.add(1, [1_000; 2]);
+        }
+        if depths.requests.last().is_some_and(|&last| last >= requests) {
             return Err(row.error_at("requests", "expected more requests than in the depth before"));
         }
-        let gains = [row.factor_thousandths("read")?, row.factor_thousandths("write")?];
-        if requests == 1 && gains != [1_000; 2] {
+        let gained = [row.factor_thousandths("read")?, row.factor_thousandths("write")?];
+        if requests == 1 && gained != [1_000; 2] {
             return Err(row.error_at("requests", "expected 1 for read and write: a single request has no gain"));
         }
-        costs.depths.push(requests);
-        costs.read.gains.push(gains[0]);
-        costs.write.gains.push(gains[1]);
+        depths.add(requests, gained);
         row.finish()?;
     }
-    Ok(())
+    is_as_deep_as_the_first(&gains).map_err(|said| fields.error_at("depth", said))?;
+    Ok(gains)
+}
+
+/// Since the last number of requests is that of the channels, of which a device has one number.
+fn is_as_deep_as_the_first(gains: &Gains) -> Result<(), &'static str> {
+    let ends = [gains.by_size.first(), gains.by_size.last()].map(|depths| depths.and_then(|one| one.requests.last()));
+    if ends[0] == ends[1] { Ok(()) } else { Err("expected the rows of each size to end with the same requests") }
+}
+
+impl Depths {
+    fn add(&mut self, requests: u32, [read, write]: [u64; 2]) {
+        self.requests.push(requests);
+        self.read.push(read);
+        self.write.push(write);
+    }
 }
 
 /// More sizes than anyone measures.
@@ -301,8 +367,55 @@ write = 1
         close(rate(8, Op::Write), 5_000.0);
     }
 
+    /// 4 KiB gain as above; 512 KiB nothing.
+    const SIZED: &str = r#"
+[[depth]]
+requests = 8
+size = "512 KiB"
+read = 1
+write = 1
+"#;
+
+    fn sized() -> String {
+        SHARED
+            .replace("requests = 4", "requests = 4\nsize = \"4 KiB\"")
+            .replace("requests = 8", "requests = 8\nsize = \"4 KiB\"")
+            + SIZED
+    }
+
+    #[test]
+    fn large_requests_have_a_gain_of_their_own() {
+        let built = || parsed(&sized()).unwrap().build(&BuildOptions::default()).unwrap();
+        contract::check("sized", contract::cases(256), &|_| built());
+        let rate = |depth, sectors| {
+            let outcome = closed_loop(built().as_mut(), depth, 4_000, |id| {
+                Request::new(id, Op::Read, id * 7_919 % 1_000 * 2_048, sectors)
+            });
+            4_000.0 / outcome.last.as_secs_f64()
+        };
+        let close = |gain: f64, expected: f64| assert!((gain / expected - 1.0).abs() < 0.01, "{gain} for {expected}");
+        close(rate(8, 8) / rate(1, 8), 3.0);
+        close(rate(4, 8) / rate(1, 8), 2.0);
+        close(rate(8, 1_024) / rate(1, 1_024), 1.0);
+        // Half way between the sizes, and beyond both.
+        close(rate(8, 516) / rate(1, 516), 2.0);
+        close(rate(8, 1) / rate(1, 1), 3.0);
+        close(rate(8, 2_048) / rate(1, 2_048), 1.0);
+    }
+
     #[test]
     fn depths_that_make_no_sense_are_refused() {
+        for (from, to, said) in [
+            ("size = \"512 KiB\"\nread", "read", "in each [[depth]], or in none"),
+            ("size = \"512 KiB\"\nread", "size = \"1 KiB\"\nread", "no less than in the depth before"),
+            ("requests = 8\nsize = \"512 KiB\"", "requests = 4\nsize = \"512 KiB\"", "end with the same requests"),
+            ("requests = 8\nsize = \"4 KiB\"", "requests = 9\nsize = \"4 KiB\"", "end with the same requests"),
+        ] {
+            let text = sized().replace(from, to);
+            assert_ne!(text, sized(), "{from}");
+            let error = parsed(&text).expect_err("it is refused").to_string();
+            assert!(error.contains(said), "{error}");
+        }
         let refused = |from: &str, to: &str, said: &str| {
             let error = parsed(&SHARED.replace(from, to)).expect_err("it is refused").to_string();
             assert!(error.contains(said), "{error}");
