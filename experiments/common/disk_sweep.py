@@ -54,7 +54,7 @@ def gain(measured: dict[str, Any], direction: str, size_kib: int, outstanding: i
     One at a time, it does requests_per_second / outstanding: the host's own work between requests leaves it idle. More
     at once than were seen gain nothing.
     """
-    seen = list(measured["by_depth"][direction][str(size_kib)].values())
+    seen: list[dict[str, float]] = list(measured["by_depth"][direction][str(size_kib)].values())
     alone = seen[0]["requests_per_second"] / min(seen[0]["outstanding"], 1.0)
     deeper = sorted((point["outstanding"], point["requests_per_second"] / alone) for point in seen[1:])
     points = [(1.0, 1.0), *deeper]
