@@ -311,6 +311,14 @@ fn nobody_waits_for_what_a_slow_device_has_been_given(native: &Native, before: u
         let mut command = native.command(&[&flags[..], &["--", "sh", "-c", &script]].concat());
         let mark = native.path(&word);
         command.env("MARK", &mark).env("WORD", &word).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        // Begun by nohup, this test ignores SIGHUP, and so does a command that it begins, rightly.
+        // SAFETY: signal is async-signal-safe, and nothing else is called.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         let mut command = command.spawn().unwrap();
         let give_up = Instant::now() + Duration::from_secs(60);
         while !mark.exists() {
