@@ -4,7 +4,7 @@
 //!
 //! The input begins with what is combined, by exclusive or, with the superblock and each node; a list of records
 //! follows, see [`squash::Twin::play`]. The lowest bits of the first byte change nothing else: if it is odd, files are
-//! made up by their names, and some are kept unless the next bit is there, too.
+//! made up by their names, and some are kept unless the next bit is there, too. With the third bit there is a log tree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -29,16 +29,21 @@ const ROOT_TREE: u64 = NODES[0];
 const CHECKSUM_TREE: u64 = ROOT_TREE + SECTOR_BYTES as u64;
 const FREE_SPACE_TREE: u64 = CHECKSUM_TREE + SECTOR_BYTES as u64;
 const FILES: u64 = FREE_SPACE_TREE + SECTOR_BYTES as u64;
+const LOG_ROOTS: u64 = FILES + SECTOR_BYTES as u64;
+const LOG: u64 = LOG_ROOTS + SECTOR_BYTES as u64;
+const LOG_OWNER: u64 = -6i64 as u64;
 
 fuzz_target!(|input: &[u8]| {
     let mut rest = input;
     let choice = input.first().map_or(0, |byte| byte & 3);
     let by_name = choice & 1 == 1;
+    let has_log = input.first().is_some_and(|byte| byte & 4 != 0);
     let mut twin = squash::Twin::by_choice(choice);
     let chunk_items = [SYSTEM, NODES, DATA].map(|chunk| ((256, 228, chunk[0]), chunk_item(chunk)));
     let root_items = [(5, FILES), (7, CHECKSUM_TREE), (10, FREE_SPACE_TREE)];
     let root_items = &root_items[usize::from(!by_name)..];
-    let root_items: Vec<_> = root_items.iter().map(|&(tree, logical)| ((tree, 132, 0), root_item(logical))).collect();
+    let root_item_of = |&(tree, logical): &(u64, u64)| ((tree, 132, 0), root_item(logical, GENERATION));
+    let root_items: Vec<_> = root_items.iter().map(root_item_of).collect();
     let checksum_items = [((-10i64 as u64, 128, DATA[0]), vec![0x11; 256])];
     let free = (NODES[2] - 3 * SECTOR_BYTES as u64, FREE_SPACE_TREE + SECTOR_BYTES as u64);
     let free_items = [((free.1, 199, free.0), vec![]), ((DATA[0], 200, DATA[2]), vec![0xF0; 128])];
@@ -61,9 +66,23 @@ fuzz_target!(|input: &[u8]| {
     ];
     for &(logical, owner, items) in &trees[..trees.len() - usize::from(!by_name)] {
         // Nodes lie where their addresses say.
-        twin.change(3, logical, &signed(leaf(logical, owner, items), &mut rest));
+        twin.change(3, logical, &signed(leaf(logical, owner, GENERATION, items), &mut rest));
     }
-    twin.change(3, SUPERBLOCK_AT, &signed(superblock(), &mut rest));
+    if has_log {
+        let log_roots = [((LOG_OWNER, 132, 5), root_item(LOG, GENERATION + 1))];
+        let log_items = [
+            ((256, 84, 9), entry(260, "b.db")),
+            ((259, 12, 257), name("folder")),
+            ((259, 108, 65536), extent(DATA[0] + (160 << 10), 16 << 10)),
+            ((260, 1, 0), inode(32 << 10)),
+            ((260, 13, 7), [&257u64.to_le_bytes()[..], &name("file")].concat()),
+            ((260, 108, 0), extent(DATA[0] + (192 << 10), 32 << 10)),
+        ];
+        for (logical, items) in [(LOG, &log_items[..]), (LOG_ROOTS, &log_roots[..])] {
+            twin.change(3, logical, &signed(leaf(logical, LOG_OWNER, GENERATION + 1, items), &mut rest));
+        }
+    }
+    twin.change(3, SUPERBLOCK_AT, &signed(superblock(has_log), &mut rest));
     twin.play(rest);
     twin.check();
 });
@@ -82,7 +101,7 @@ fn put(bytes: &mut [u8], at: usize, part: &[u8]) {
     bytes[at..at + part.len()].copy_from_slice(part);
 }
 
-fn superblock() -> Vec<u8> {
+fn superblock(has_log: bool) -> Vec<u8> {
     let mut sector = vec![0; SECTOR_BYTES];
     put(&mut sector, 32, &UUID);
     put(&mut sector, 64, b"_BHRfS_M");
@@ -92,6 +111,7 @@ fn superblock() -> Vec<u8> {
         (72, GENERATION),
         (80, ROOT_TREE),
         (88, CHUNK_TREE),
+        (96, if has_log { LOG_ROOTS } else { 0 }),
         (112, squash::CAPACITY_BYTES),
         (136, 1),
         (164, GENERATION),
@@ -114,11 +134,11 @@ fn key((object, kind, offset): Key) -> Vec<u8> {
     [&object.to_le_bytes()[..], &[kind], &offset.to_le_bytes()].concat()
 }
 
-fn leaf(logical: u64, owner: u64, items: &[(Key, Vec<u8>)]) -> Vec<u8> {
+fn leaf(logical: u64, owner: u64, generation: u64, items: &[(Key, Vec<u8>)]) -> Vec<u8> {
     const HEADER_BYTES: usize = 101;
     let mut node = vec![0; SECTOR_BYTES];
     put(&mut node, 32, &UUID);
-    for (at, number) in [(48, logical), (80, GENERATION), (88, owner)] {
+    for (at, number) in [(48, logical), (80, generation), (88, owner)] {
         put(&mut node, at, &number.to_le_bytes());
     }
     put(&mut node, 96, &(items.len() as u32).to_le_bytes());
@@ -144,6 +164,12 @@ fn name(name: &str) -> Vec<u8> {
     [&1u64.to_le_bytes()[..], &(name.len() as u16).to_le_bytes(), name.as_bytes()].concat()
 }
 
+/// A name in a folder, of this inode.
+fn entry(inode: u64, name: &str) -> Vec<u8> {
+    let head = [&key((inode, 1, 0))[..], &GENERATION.to_le_bytes(), &[0, 0], &(name.len() as u16).to_le_bytes(), &[1]];
+    [&head.concat(), name.as_bytes()].concat()
+}
+
 fn extent(logical: u64, len_bytes: u64) -> Vec<u8> {
     let mut item = vec![0; 53];
     item[20] = 1;
@@ -157,9 +183,9 @@ fn inode(len_bytes: u64) -> Vec<u8> {
     [GENERATION, GENERATION, len_bytes].map(u64::to_le_bytes).concat()
 }
 
-fn root_item(logical: u64) -> Vec<u8> {
+fn root_item(logical: u64, generation: u64) -> Vec<u8> {
     let mut item = vec![0; 239];
-    put(&mut item, 160, &GENERATION.to_le_bytes());
+    put(&mut item, 160, &generation.to_le_bytes());
     put(&mut item, 176, &logical.to_le_bytes());
     item
 }

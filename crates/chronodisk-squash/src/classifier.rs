@@ -149,8 +149,10 @@ pub(crate) trait Classifier: Debug + Send {
     /// known, so that all that waits must be kept.
     fn keep_committed(&self, blocks: &mut Blocks) -> Result<bool, StoreError>;
 
-    /// Nothing is on its way any more: drops what a clean file system does not need.
-    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError>;
+    /// Decides what can be decided now that nothing more is written. What a clean file system does not need is dropped
+    /// only if what is on the device says that it was unmounted. Else returns how many blocks hold contents that may be
+    /// of files which are to be kept, if there are such files: all that still waits must be kept then.
+    fn close(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError>;
 
     /// Sentences about how well the file system is followed.
     fn doubts(&self) -> Vec<&'static str>;

@@ -230,12 +230,20 @@ impl Part {
         }
     }
 
-    /// Nothing is on its way any more: drops what a clean file system does not need.
+    /// Nothing more is written: drops what a clean file system does not need. If it was not unmounted, contents that no
+    /// file has yet may be of one that is to be kept, so they are.
     pub(crate) fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
-        match &mut self.known {
-            Known::Understood(classifier) => classifier.close(blocks),
-            Known::Nothing | Known::NotUnderstood => Ok(()),
-        }
+        let Known::Understood(classifier) = &mut self.known else { return Ok(()) };
+        let undecided_units = classifier.close(blocks)?;
+        self.notice_doubts();
+        let Some(units) = undecided_units else { return Ok(()) };
+        blocks.spill(self.start, self.end)?;
+        let undecided = match units * UNIT_BYTES {
+            0 => String::new(),
+            bytes => format!(", and so are {bytes} bytes that no file has yet"),
+        };
+        self.notice(format!("the file system was not unmounted: files to be kept are kept as synchronised{undecided}"));
+        Ok(())
     }
 
     /// From now on everything is kept.

@@ -32,6 +32,12 @@ impl Classifier for Btrfs {
         Ok(standing(self.read_layout(blocks)?))
     }
 
+    /// What no commit had decided on when the image was closed still is not.
+    fn opened(&mut self, _blocks: &mut Blocks) -> Result<(), StoreError> {
+        (self.watched, self.in_use) = (true, self.undecided_units() > 0);
+        Ok(())
+    }
+
     fn judge(&self, unit: VolumeUnit, bytes: &[u8]) -> Vec<Judged> {
         judge_runs(unit, bytes, |at, _, bytes| self.verdict(at, bytes))
     }
@@ -65,7 +71,7 @@ impl Classifier for Btrfs {
         Ok(false)
     }
 
-    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+    fn close(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
         self.settle_rest(blocks)
     }
 

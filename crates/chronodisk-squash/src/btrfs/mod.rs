@@ -11,7 +11,8 @@
 //! checksum tree has it, and read there from then on.
 //!
 //! What a running kernel writes while a commit's superblock is on its way belongs to the next commit. So what waits
-//! is dropped only at the second superblock after it was written.
+//! is dropped only at the second superblock after it was written. What was synchronised since the last commit is in a
+//! [log]. The [rest] is decided when the store is closed, as far as that is known.
 //!
 //! Not understood, and so kept whole: other checksums than CRC-32C, sectors of other sizes than 4 KiB, striped
 //! chunks, several devices that don't each have all nodes, zones, verity, and features that are not known here.
@@ -20,7 +21,9 @@
 
 mod chunks;
 mod classify;
+mod log;
 mod names;
+mod rest;
 mod sums;
 mod superblock;
 mod tree;
@@ -34,7 +37,7 @@ pub(crate) use self::classify::KIND;
 use self::names::Names;
 use self::sums::Sums;
 use self::superblock::{LEN_BYTES, PLACES_BYTES, Root, Superblock};
-use self::tree::{CHECKSUM_BYTES, NodeCache, Trees, class_of, generation_of, has_encoded_extent, is_node, logical_of};
+use self::tree::{NodeCache, Trees, class_of, has_encoded_extent, is_node, logical_of};
 use super::UNIT_BYTES;
 use super::blocks::Blocks;
 use super::checksum::forge;
@@ -84,6 +87,10 @@ pub(crate) struct Btrfs {
     nodes_since_sweep: u64,
     /// Another program writes where btrfs never does, so nothing is believed until the next commit.
     doubted: bool,
+    /// A kernel may have the file system mounted: it made a commit, or the image was opened.
+    watched: bool,
+    /// Something may have been written for the next commit, so the last one was not that of an unmount.
+    in_use: bool,
     pub(crate) commits: u64,
 }
 
@@ -116,6 +123,8 @@ impl Btrfs {
             unsettled: true,
             nodes_since_sweep: 0,
             doubted: false,
+            watched: false,
+            in_use: false,
             commits: 0,
         }))
     }
@@ -223,6 +232,7 @@ impl Btrfs {
     fn note_judged(&mut self, unit: VolumeUnit, bytes: &[u8], judged: &[Judged]) {
         for &(from, to, verdict) in judged {
             let (first, last) = (from - self.start, to - self.start);
+            self.in_use |= self.watched && (first..last).any(|block| !self.is_fixed(block));
             match verdict {
                 Verdict::Drop => {
                     self.no_longer_waits(first, last);
@@ -315,7 +325,7 @@ impl Btrfs {
             return Ok(Ok(()));
         }
         self.commits += 1;
-        self.doubted = false;
+        (self.doubted, self.watched, self.in_use) = (false, true, false);
         self.cache.clear();
         self.checksum_root = None;
         self.settle(blocks)
@@ -330,7 +340,7 @@ impl Btrfs {
             return Ok(Ok(()));
         }
         let older = std::mem::take(&mut self.older);
-        self.older = self.settle_blocks(&older, blocks)?;
+        self.older = self.settle_blocks(&older, None, blocks)?;
         for (first, last, ()) in std::mem::take(&mut self.fresh).all() {
             self.older.set(first, last, ());
         }
@@ -339,18 +349,6 @@ impl Btrfs {
             self.drop_free_nodes(blocks)?;
         }
         Ok(Ok(()))
-    }
-
-    /// Nothing is on its way any more.
-    fn settle_rest(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
-        if self.chunks.is_none() || self.unsettled || self.doubted {
-            return Ok(());
-        }
-        for set in [std::mem::take(&mut self.older), std::mem::take(&mut self.fresh)] {
-            let rest = self.settle_blocks(&set, blocks)?;
-            rest.all().for_each(|(first, last, ())| self.older.set(first, last, ()));
-        }
-        self.drop_free_nodes(blocks)
     }
 
     /// Reads where the chunks and the space cache are. All that is stored is settled if that was not possible before.
@@ -416,27 +414,24 @@ impl Btrfs {
                 return Ok(false);
             }
         }
-        let on_device = |first: u64, last: u64| {
-            let len_bytes = (last - first) * UNIT_BYTES;
-            let starts = chunks.copies(first * UNIT_BYTES, len_bytes).map(|at| at / UNIT_BYTES);
-            starts.map(move |at| (at, at + last - first)).collect::<Vec<_>>()
-        };
         no_longer_made_up.into_iter().for_each(|(first, last)| names.forget(first, last));
         for (first, last) in freed {
             names.forget(first, last);
             // A later transaction may have begun to use them again.
-            for (from, to) in on_device(first, last) {
+            for (from, to) in on_device(chunks, first, last) {
                 self.older.remove(from, to);
                 self.fresh.set(from, to, ());
             }
         }
-        for (first, last) in new {
-            for (from, to) in on_device(first, last) {
-                let squashed = blocks.generated_pieces(self.start + from, self.start + to);
-                names.late_units += squashed.into_iter().map(|(from, to)| to - from).sum::<u64>();
-            }
-        }
+        names.late_units += self.squashed_units(&new, chunks, blocks);
         Ok(true)
+    }
+
+    /// How many of logical blocks were squashed, in all copies.
+    fn squashed_units(&self, logical: &[(u64, u64)], chunks: &Chunks, blocks: &Blocks) -> u64 {
+        let places = logical.iter().flat_map(|&(first, last)| on_device(chunks, first, last));
+        let squashed = places.flat_map(|(from, to)| blocks.generated_pieces(self.start + from, self.start + to));
+        squashed.map(|(from, to)| to - from).sum()
     }
 
     fn read_chunks(&mut self, blocks: &mut Blocks) -> Result<Option<Result<Arc<Chunks>, String>>, StoreError> {
@@ -476,26 +471,27 @@ impl Btrfs {
             }
         }
         if self.keeps_by_names() {
-            // What was written since the last commits may be of files whose names they don't have yet; and so may all
-            // be if there is a log.
+            // What was written since the last commits may be of files whose names they don't have yet.
             for waiting in [&self.fresh, &self.older] {
                 waiting.all().for_each(|(first, last, ())| stored.remove(first, last));
             }
-            if self.superblock.has_log {
-                stored.all().for_each(|(first, last, ())| self.fresh.set(first, last, ()));
-                return Ok(());
-            }
-            let rest = self.settle_blocks(&stored, blocks)?;
-            rest.all().for_each(|(first, last, ())| self.older.set(first, last, ()));
+            let others = self.others(blocks)?;
+            self.fresh_again(&stored, &others, blocks)?;
             return Ok(());
         }
         self.fresh.clear();
-        self.older = self.settle_blocks(&stored, blocks)?;
+        self.older = self.settle_blocks(&stored, None, blocks)?;
         Ok(())
     }
 
-    /// Settles what is stored of some blocks by what the chunks say. Returns those of which they say nothing.
-    fn settle_blocks(&mut self, set: &RunMap<()>, blocks: &mut Blocks) -> Result<RunMap<()>, StoreError> {
+    /// Settles what is stored of some blocks by what the chunks say. Of contents that are not kept only those of
+    /// `others`, by logical block, are dropped if these are given. Returns blocks that are not settled.
+    fn settle_blocks(
+        &mut self,
+        set: &RunMap<()>,
+        others: Option<&RunMap<()>>,
+        blocks: &mut Blocks,
+    ) -> Result<RunMap<()>, StoreError> {
         let mut rest = RunMap::default();
         let mut bytes = [0; UNIT_BYTES as usize];
         // The node that the last header began: where it ends, and its class.
@@ -528,7 +524,9 @@ impl Btrfs {
                         }
                     } else if let Some(class) = self.kept_content(inside, logical) {
                         blocks.settle(unit, unit + 1, class)?;
-                    } else if self.sums.is_full() {
+                    } else if self.sums.is_full()
+                        || others.is_some_and(|others| others.at(logical, logical + 1).0.is_none())
+                    {
                         rest.set(inside, inside + 1, ());
                     } else {
                         blocks.squash(unit, unit + 1);
@@ -656,55 +654,6 @@ impl Btrfs {
         Ok(sums)
     }
 
-    /// Drops nodes that the last commit calls free. What a later transaction wrote may be in use already.
-    fn drop_free_nodes(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
-        self.nodes_since_sweep = 0;
-        let Some(chunks) = self.chunks.clone().filter(|_| self.superblock.free_space_valid) else { return Ok(()) };
-        let mut trees = self.trees(&chunks, blocks);
-        let mut free = RunMap::<()>::default();
-        if let Some(root) = trees.free_space_root()? {
-            for (start, end) in chunks.node_ranges() {
-                let mut found = Vec::new();
-                let mut visit = |logical: u64, len_bytes: u64| {
-                    let last = logical.saturating_add(len_bytes).min(end);
-                    found.push((logical.max(start), last));
-                };
-                if trees.free_ranges(root, start, end, UNIT_BYTES, &mut visit)? {
-                    for (from, to) in found.into_iter().filter(|(from, to)| from < to) {
-                        let places = chunks.copies(from, to - from);
-                        places.for_each(|at| free.set(at.div_ceil(UNIT_BYTES), (at + (to - from)) / UNIT_BYTES, ()));
-                    }
-                }
-            }
-        }
-        for (first, last, ()) in free.all() {
-            self.drop_old_nodes(first, last, blocks)?;
-        }
-        Ok(())
-    }
-
-    /// Drops whole nodes between two blocks that no later transaction wrote.
-    fn drop_old_nodes(&mut self, first: u64, last: u64, blocks: &mut Blocks) -> Result<(), StoreError> {
-        let node_units = self.node_units();
-        let mut node = vec![0; self.superblock.node_bytes as usize];
-        let mut next = 0;
-        for (from, to) in blocks.stored_pieces(self.start + first, self.start + last) {
-            let windows = (from - self.start) / node_units..(to - self.start).div_ceil(node_units);
-            for window in windows.map(|window| window * node_units) {
-                if window < first.max(next) || window + node_units > last {
-                    continue;
-                }
-                next = window + node_units;
-                blocks.read(self.start_bytes + window * UNIT_BYTES, &mut node)?;
-                let whole = crc32c::crc32c(&node[CHECKSUM_BYTES..]).to_le_bytes() == node[..4];
-                if whole && is_node(&node, &self.superblock) && generation_of(&node) <= self.superblock.generation {
-                    blocks.squash(self.start + window, self.start + next);
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// What should be said about how it is followed.
     fn sentence_of_doubt(&self) -> Option<&'static str> {
         if self.compressed {
@@ -733,6 +682,13 @@ impl Btrfs {
         let names = self.names.as_ref().map_or(0, |names| names.entries());
         self.chunks.as_deref().map_or(0, Chunks::entries) + self.sums.entries() + names + sets as u64
     }
+}
+
+/// Where logical blocks lie, in all copies: the first block and the one behind the last.
+fn on_device(chunks: &Chunks, first: u64, last: u64) -> Vec<(u64, u64)> {
+    let len_bytes = (last - first) * UNIT_BYTES;
+    let starts = chunks.copies(first * UNIT_BYTES, len_bytes).map(|at| at / UNIT_BYTES);
+    starts.map(|at| (at, at + last - first)).collect()
 }
 
 /// Whether bytes begin like compressed contents: a frame of zstd (RFC 8878, section 3.1.1), a stream of zlib with a

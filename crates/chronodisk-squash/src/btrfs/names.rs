@@ -19,16 +19,16 @@ use crate::name_index::Rules;
 use crate::names::{PATH_MAX_BYTES, Treatment};
 use crate::runs::RunMap;
 
-const TYPE_INODE_ITEM: u8 = 1;
-const TYPE_INODE_REF: u8 = 12;
-const TYPE_INODE_EXTREF: u8 = 13;
-const TYPE_EXTENT_DATA: u8 = 108;
+pub(super) const TYPE_INODE_ITEM: u8 = 1;
+pub(super) const TYPE_INODE_REF: u8 = 12;
+pub(super) const TYPE_INODE_EXTREF: u8 = 13;
+pub(super) const TYPE_EXTENT_DATA: u8 = 108;
 const TYPE_ROOT_ITEM: u8 = 132;
 const TYPE_ROOT_BACKREF: u8 = 144;
 const TREE_OF_FILES: u64 = 5;
 /// Subvolumes and snapshots have numbers in here, and the files of each tree begin there, its root with the first.
-const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
-const ROOT_FOLDER: u64 = *OWN.start();
+pub(super) const OWN: std::ops::RangeInclusive<u64> = 256..=1 << 48;
+pub(super) const ROOT_FOLDER: u64 = *OWN.start();
 /// What is deeper has no path that Linux would take.
 const DEPTH_MAX: usize = 2048;
 
@@ -50,11 +50,14 @@ pub(crate) struct Names {
     pub(crate) late_units: u64,
 }
 
-/// A tree of files, or a file in it: numbers of both.
-type Folder = (u64, u64);
+/// A tree of files, and a folder or a file in it: numbers of both.
+pub(super) type Folder = (u64, u64);
 
-/// What a walk found: numbers of inodes, or ranges of logical bytes.
-type Found<T> = Result<Option<T>, StoreError>;
+/// A folder's inode, and a name in it.
+pub(super) type Name = (u64, Vec<u8>);
+
+/// What a walk found; `None` if not all could be read.
+pub(super) type Found<T> = Result<Option<T>, StoreError>;
 
 impl Names {
     pub(crate) fn new(rules: Rules, seed: u64) -> Self {
@@ -128,7 +131,9 @@ impl Names {
             let Some(inodes) = self.new_inodes(root, trees)? else { return Ok(None) };
             for inode in inodes {
                 let file = (tree, inode);
-                let Some(treatment) = self.treatment(file, root, &mut paths, trees)? else { return Ok(None) };
+                let Some(names) = names_of(inode, root, trees)? else { return Ok(None) };
+                let treatment = treatment(&self.rules, (tree, root), &names, &mut paths, trees)?;
+                let Some(treatment) = treatment else { return Ok(None) };
                 // What matched once does so until it is free.
                 let Some(treatment) = treatment else { continue };
                 let Some(extents) = extents(inode, root, trees)? else { return Ok(None) };
@@ -145,10 +150,20 @@ impl Names {
             }
         }
         self.generation = generation;
+        Ok(Some(self.keep(kept)))
+    }
+
+    /// Logical blocks are kept from now on. Returns those that were not before.
+    pub(super) fn keep(&mut self, mut kept: RunMap<()>) -> Vec<(u64, u64)> {
         self.kept.all().for_each(|(first, last, ())| kept.remove(first, last));
         let new: Vec<_> = kept.all().map(|(first, last, ())| (first, last)).collect();
         new.iter().for_each(|&(first, last)| self.kept.set(first, last, ()));
-        Ok(Some(new))
+        new
+    }
+
+    /// Which names have which treatment.
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// The trees of files that changed.
@@ -156,8 +171,8 @@ impl Names {
         let mut roots = Vec::new();
         let (from, to) = (Key::new(TREE_OF_FILES, TYPE_ROOT_ITEM, 0), Key::new(*OWN.end(), u8::MAX, u64::MAX));
         let whole = trees.walk_new(trees.superblock.tree_root, self.generation, from, to, &mut |key, item| {
-            let of_files = key.object == TREE_OF_FILES || OWN.contains(&key.object);
-            if let (TYPE_ROOT_ITEM, true, Some(root)) = (key.kind, of_files, Root::of_item(item)) {
+            let found = (key.kind, is_tree_of_files(key.object), Root::of_item(item));
+            if let (TYPE_ROOT_ITEM, true, Some(root)) = found {
                 roots.push((key.object, root));
             }
         })?;
@@ -194,79 +209,91 @@ impl Names {
             }
         }
     }
+}
 
-    /// What becomes of a file by its names.
-    fn treatment(
-        &self,
-        file: Folder,
-        root: Root,
-        paths: &mut Paths,
-        trees: &mut Trees<'_>,
-    ) -> Found<Option<Treatment>> {
-        let Some(names) = names_of(file.1, root, trees)? else { return Ok(None) };
-        for (parent, name) in names {
-            let mut path = match self.rules.are_by_path() {
-                false => Vec::new(),
-                true => match paths.path((file.0, parent), root, trees)? {
-                    Some(path) => path,
-                    None => return Ok(None),
-                },
-            };
-            path.extend_from_slice(&name);
-            let treatment = self.rules.treatment_of(&path);
-            if treatment.is_some() {
-                return Ok(Some(treatment));
-            }
+/// Whether a tree of this number holds files.
+pub(super) fn is_tree_of_files(tree: u64) -> bool {
+    tree == TREE_OF_FILES || OWN.contains(&tree)
+}
+
+/// What becomes of a file with these names in a tree: the first one that has a treatment decides.
+pub(super) fn treatment(
+    rules: &Rules,
+    (tree, root): (u64, Root),
+    names: &[Name],
+    paths: &mut Paths,
+    trees: &mut Trees<'_>,
+) -> Found<Option<Treatment>> {
+    for (parent, name) in names {
+        let mut path = match rules.are_by_path() {
+            false => Vec::new(),
+            true => match paths.path((tree, *parent), root, trees)? {
+                Some(path) => path,
+                None => return Ok(None),
+            },
+        };
+        path.extend_from_slice(name);
+        let treatment = rules.treatment_of(&path);
+        if treatment.is_some() {
+            return Ok(Some(treatment));
         }
-        Ok(Some(None))
     }
+    Ok(Some(None))
 }
 
 /// The names of an inode, with the folders that have them.
-fn names_of(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<(u64, Vec<u8>)>> {
+pub(super) fn names_of(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Name>> {
     let mut names = Vec::new();
     let (from, to) = (Key::new(inode, TYPE_INODE_REF, 0), Key::new(inode, TYPE_INODE_EXTREF, u64::MAX));
-    let whole = trees.walk(root, from, to, &mut |key, item| {
-        // Several names in one folder are one behind the other: an index and a length; before these the folder, if
-        // the key does not have it.
-        let head = if key.kind == TYPE_INODE_REF { 10 } else { 18 };
-        let mut rest = item;
-        while let Some((start, later)) = rest.split_at_checked(head) {
-            let len = usize::from(u16::from_le_bytes([start[head - 2], start[head - 1]]));
-            let Some((name, later)) = later.split_at_checked(len) else { break };
-            let folder = if key.kind == TYPE_INODE_REF { key.offset } else { u64_at(start, 0) };
-            names.push((folder, name.to_vec()));
-            rest = later;
-        }
-    })?;
+    let whole = trees.walk(root, from, to, &mut |key, item| names.extend(names_in(key, item)))?;
     Ok(whole.then_some(names))
 }
 
+/// The names that an `INODE_REF` or `INODE_EXTREF` has, with the folders that have them.
+pub(super) fn names_in(key: Key, item: &[u8]) -> Vec<Name> {
+    // Several names in one folder are one behind the other: an index and a length; before these the folder, if the key
+    // does not have it.
+    let head = if key.kind == TYPE_INODE_REF { 10 } else { 18 };
+    let (mut names, mut rest) = (Vec::new(), item);
+    while let Some((start, later)) = rest.split_at_checked(head) {
+        let len = usize::from(u16::from_le_bytes([start[head - 2], start[head - 1]]));
+        let Some((name, later)) = later.split_at_checked(len) else { break };
+        let folder = if key.kind == TYPE_INODE_REF { key.offset } else { u64_at(start, 0) };
+        names.push((folder, name.to_vec()));
+        rest = later;
+    }
+    names
+}
+
 /// Logical blocks in a row that hold contents of a file.
-struct Extent {
-    first: u64,
-    end: u64,
+pub(super) struct Extent {
+    pub(super) first: u64,
+    pub(super) end: u64,
     /// Where the first one lies in the file; nothing of encoded contents.
     offset_bytes: Option<u64>,
 }
 
+impl Extent {
+    /// The blocks that an `EXTENT_DATA` names; none of a hole, and of contents within the inode.
+    pub(super) fn of(key: Key, item: &[u8]) -> Option<Self> {
+        if item.len() < EXTENT_DATA_BYTES || item[20] == 0 || u64_at(item, 21) == 0 {
+            return None;
+        }
+        let is_encoded = item[16..20] != [0; 4];
+        // Any part of an encoded extent needs all of it.
+        let (skip, len) = if is_encoded { (0, u64_at(item, 29)) } else { (u64_at(item, 37), u64_at(item, 45)) };
+        let start = u64_at(item, 21).checked_add(skip)?;
+        let end = start.checked_add(len)?.div_ceil(UNIT_BYTES);
+        let offset_bytes = (!is_encoded && key.offset <= FILE_MAX_BYTES).then_some(key.offset);
+        Some(Extent { first: start / UNIT_BYTES, end, offset_bytes })
+    }
+}
+
 /// Where the contents of a file lie. `None` if not all could be read.
-fn extents(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Extent>> {
+pub(super) fn extents(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<Vec<Extent>> {
     let mut extents = Vec::new();
     let (from, to) = (Key::new(inode, TYPE_EXTENT_DATA, 0), Key::new(inode, TYPE_EXTENT_DATA, u64::MAX));
-    let whole = trees.walk(root, from, to, &mut |key, item| {
-        if item.len() < EXTENT_DATA_BYTES || item[20] == 0 || u64_at(item, 21) == 0 {
-            // Within the inode, or a hole.
-            return;
-        }
-        let (disk, skip, len) = (u64_at(item, 21), u64_at(item, 37), u64_at(item, 45));
-        let is_plain = item[16..20] == [0; 4] && key.offset <= FILE_MAX_BYTES;
-        let end = disk.checked_add(skip).and_then(|start| start.checked_add(len)).map(|end| end.div_ceil(UNIT_BYTES));
-        if let Some(end) = end {
-            let offset_bytes = is_plain.then_some(key.offset);
-            extents.push(Extent { first: (disk + skip) / UNIT_BYTES, end, offset_bytes });
-        }
-    })?;
+    let whole = trees.walk(root, from, to, &mut |key, item| extents.extend(Extent::of(key, item)))?;
     Ok(whole.then_some(extents))
 }
 
@@ -285,11 +312,20 @@ fn generation_and_len(inode: u64, root: Root, trees: &mut Trees<'_>) -> Found<(u
 /// Paths of folders from the root of the file system on, each with a slash behind it but for the root's, which is
 /// empty.
 #[derive(Default)]
-struct Paths {
+pub(super) struct Paths {
     known: HashMap<Folder, Vec<u8>>,
+    /// Names that are newer than those in the trees.
+    newer: HashMap<Folder, Vec<Name>>,
+    /// Some folder that was asked for has no name.
+    pub(super) hangs: bool,
 }
 
 impl Paths {
+    /// Paths by names that are newer than those in the trees, where there are any.
+    pub(super) fn with_newer(newer: HashMap<Folder, Vec<Name>>) -> Self {
+        Paths { newer, ..Paths::default() }
+    }
+
     /// The path of a folder in a tree with this root. `None` if not all could be read.
     fn path(&mut self, folder: Folder, root: Root, trees: &mut Trees<'_>) -> Found<Vec<u8>> {
         let (mut at, mut root) = (folder, root);
@@ -305,11 +341,18 @@ impl Paths {
                 let Some(parent) = subvolume_parent(at.0, trees)? else { return Ok(None) };
                 parent
             } else {
-                let Some(names) = names_of(at.1, root, trees)? else { return Ok(None) };
+                let names = match self.newer.get(&at) {
+                    Some(names) => Some(names.clone()),
+                    None => names_of(at.1, root, trees)?,
+                };
+                let Some(names) = names else { return Ok(None) };
                 names.into_iter().next().map(|(parent, name)| ((at.0, parent), root, name))
             };
             // A folder that has just lost its name has no path.
-            let Some((folder, parent_root, name)) = parent else { break Vec::new() };
+            let Some((folder, parent_root, name)) = parent else {
+                self.hangs = true;
+                break Vec::new();
+            };
             above.push((at, name));
             (at, root) = (folder, parent_root);
         };

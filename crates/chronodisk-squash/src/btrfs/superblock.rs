@@ -66,8 +66,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) tree_root: Root,
     pub(crate) chunk_root: Root,
-    /// There is a log of what was synchronised since the last transaction.
-    pub(crate) has_log: bool,
+    /// The root of the tree of logs, which hold what was synchronised since the last transaction.
+    pub(crate) log_root: Option<Root>,
     /// Keys and chunks that map the chunk tree.
     pub(crate) system_chunks: Vec<u8>,
     /// Free space is noted in a tree, not in files of the root tree (the space cache, version 1).
@@ -116,7 +116,11 @@ impl Superblock {
             generation,
             tree_root: Root { logical: u64_at(bytes, 80), generation, level: bytes[198] },
             chunk_root: Root { logical: u64_at(bytes, 88), generation: u64_at(bytes, 164), level: bytes[199] },
-            has_log: u64_at(bytes, 96) != 0,
+            log_root: match u64_at(bytes, 96) {
+                0 => None,
+                // Logs are of the transaction that was going on.
+                logical => Some(Root { logical, generation: generation.saturating_add(1), level: bytes[200] }),
+            },
             system_chunks: bytes[SYSTEM_CHUNKS_AT..][..system_bytes.min(SYSTEM_CHUNKS_MAX)].to_vec(),
             free_space_tree: compat_ro & COMPAT_RO_FREE_SPACE_TREE != 0,
             free_space_valid: compat_ro & COMPAT_RO_FREE_SPACE_TREE_VALID != 0,

@@ -5,6 +5,7 @@ use chronodisk_store::StoreError;
 use super::{Ext4, News};
 use crate::UNIT_BYTES;
 use crate::blocks::Blocks;
+use crate::class::Class;
 use crate::classifier::{Classifier, Counts, Judged, Memory, Old, Refusal, Standing, Verdict, Write, judge_runs};
 use crate::kinds::{BEGINNING_BYTES, Found, Kind, Site, touches};
 use crate::runs::RunMap;
@@ -107,10 +108,21 @@ impl Classifier for Ext4 {
         Ok(self.is_followed())
     }
 
-    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
+    /// A kernel takes the mark of a clean file system away before it writes anything else, and a recovery sets it.
+    fn close(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
         let (start, end) = self.bounds();
-        let doubtful = self.is_clean() && blocks.has_unclassified(start, end);
-        if doubtful { self.rescan(Occasion::Rest, blocks) } else { Ok(()) }
+        if !self.is_clean() {
+            if !self.keeps_by_names() {
+                return Ok(None);
+            }
+            blocks.spill(start, end)?;
+            let undecided = blocks.pieces_of(start, end, Class::Unclassified);
+            return Ok(Some(undecided.into_iter().map(|(from, to)| to - from).sum()));
+        }
+        if blocks.has_unclassified(start, end) {
+            self.rescan(Occasion::Rest, blocks)?;
+        }
+        Ok(None)
     }
 
     fn doubts(&self) -> Vec<&'static str> {

@@ -100,7 +100,7 @@ impl Checkpoint {
         }))
     }
 
-    /// The file system was unmounted after it, or a tool wrote it: nothing newer is to be recovered.
+    /// The file system was unmounted with it, or a tool wrote it. It may have been mounted again since.
     pub(super) fn is_clean(&self) -> bool {
         self.flags & FLAG_UNMOUNTED != 0
     }

@@ -95,8 +95,10 @@ impl Classifier for F2fs {
         Ok(false)
     }
 
-    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
-        self.scan(true, blocks)
+    /// Names are not read, so no file is to be kept by its name.
+    fn close(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
+        self.scan(true, blocks)?;
+        Ok(None)
     }
 
     fn doubts(&self) -> Vec<&'static str> {

@@ -11,8 +11,8 @@
 //!
 //! At a checkpoint the nodes are read that were written since the one before. All of them are read when the store is
 //! closed, and at a flush after a tool wrote. If what they name then are as many blocks as the checkpoint counts, and
-//! nothing is to be recovered, all other blocks are free and dropped. Contents that are overwritten in place take space
-//! until then.
+//! it is that of an unmount, after which no node was written, all other blocks are free and dropped. Contents that are
+//! overwritten in place take space until then.
 //!
 //! Not understood, and so kept whole: several devices, zones, encryption, verity, compression, and features that are
 //! not known here. Names of files are not read: if something goes by names, everything is kept.
@@ -229,25 +229,37 @@ impl F2fs {
             && claims.blocks_in_use == checkpoint.blocks_in_use
             && claims.nodes_in_use == checkpoint.nodes_in_use;
         let drops_unused = at_rest && counted && checkpoint.is_clean();
+        let version = checkpoint.version as u32;
         self.scans += 1;
         if drops_unused {
-            self.drop_unused(&claims, blocks);
+            self.drop_unused(&claims, version, blocks)?;
         }
         Ok(())
     }
 
-    /// Drops what is stored of the main area and no node names.
-    fn drop_unused(&self, claims: &Claims, blocks: &mut Blocks) {
+    /// Drops what is stored of the main area and no node names, unless nodes were written after the checkpoint of this
+    /// version: the mark of an unmount stays in it until the next one, and a recovery finds what was synchronised
+    /// since.
+    fn drop_unused(&self, claims: &Claims, version: u32, blocks: &mut Blocks) -> Result<(), StoreError> {
         let (start, superblock) = (self.start(), &self.superblock);
+        let mut unused = Vec::new();
+        let mut bytes = [0; UNIT_BYTES as usize];
         for (from, to) in blocks.stored_pieces(start + superblock.main, start + superblock.main_end) {
             for unit in from.up_to(to) {
                 let (block, next) = (unit - start, unit - start + 1);
                 let used = claims.nodes.at(block, next).0.is_some() || claims.uses.at(block, next).0.is_some();
-                if !used && !blocks.is_noted(unit) {
-                    blocks.squash(unit, unit + 1);
+                if used || blocks.is_noted(unit) {
+                    continue;
                 }
+                blocks.read(unit.offset_bytes(), &mut bytes)?;
+                if Node::of(&bytes, superblock).is_some_and(|node| node.version() == version) {
+                    return Ok(());
+                }
+                unused.push(unit);
             }
         }
+        unused.into_iter().for_each(|unit| blocks.squash(unit, unit + 1));
+        Ok(())
     }
 
     /// Whether nothing is known of blocks that wait and a tool may have written.

@@ -67,6 +67,11 @@ impl<'a> Node<'a> {
         u32_at(self.0, FOOTER_AT + 4)
     }
 
+    /// The version of the checkpoint after which it was written, without the checksum above it.
+    pub(super) fn version(self) -> u32 {
+        u32_at(self.0, FOOTER_AT + 12)
+    }
+
     fn place(self) -> u32 {
         u32_at(self.0, FOOTER_AT + 8) >> PLACE_SHIFT
     }

@@ -77,8 +77,9 @@ impl Classifier for Xfs {
         self.keep_unnamed(blocks)
     }
 
-    fn close(&mut self, blocks: &mut Blocks) -> Result<(), StoreError> {
-        self.decide_all(self.end(), blocks)
+    fn close(&mut self, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
+        let undecided_units = self.decide_all(self.end(), blocks)?;
+        Ok(undecided_units.filter(|_| self.keeps_by_names()))
     }
 
     fn doubts(&self) -> Vec<&'static str> {

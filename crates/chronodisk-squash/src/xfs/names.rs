@@ -349,9 +349,19 @@ impl Xfs {
         })
     }
 
-    /// Nothing is on its way any more: if the log says that all is at its place, everything is decided.
-    pub(super) fn decide_all(&mut self, end: VolumeUnit, blocks: &mut Blocks) -> Result<(), StoreError> {
-        self.with(|xfs, names| if xfs.log_is_clean(blocks)? { xfs.read_all(names, end, true, blocks) } else { Ok(()) })
+    /// Nothing more is written: if the log says that all is at its place, everything is decided. Else only contents of
+    /// committed files that are not kept are dropped, and the others are counted, in units.
+    pub(super) fn decide_all(&mut self, end: VolumeUnit, blocks: &mut Blocks) -> Result<Option<u64>, StoreError> {
+        let mut undecided_units = None;
+        self.with(|xfs, names| {
+            if xfs.log_is_clean(blocks)? {
+                return xfs.read_all(names, end, true, blocks);
+            }
+            names.squash_unwanted(blocks);
+            undecided_units = Some(names.undecided.all().map(|(from, to, ())| to - from).sum());
+            Ok(())
+        })?;
+        Ok(undecided_units)
     }
 
     /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the

@@ -193,3 +193,39 @@ fn what_e2image_refuses_is_compared_as_far_as_e2fsck_tells() {
     assert!(metadata_of(&image).unwrap_err().contains("Corrupt extent header"));
     compare_files(&image, &twin, "equally damaged");
 }
+
+#[test]
+fn contents_that_no_file_has_stay_kept_until_an_unmount() {
+    if !e2fsprogs_are_here() {
+        return;
+    }
+    let image = ext4_image::make(&["-t", "ext4", "-b", "4096", "-O", "^metadata_csum"], 64 << 20);
+    let names = vec![NameRule { names: "*.db".parse().unwrap(), treatment: Treatment::Keep }];
+    let options = SquashOptions { names, ..SquashOptions::default() };
+    let mut store = replay_with(&options, pieces_of(&image.path), image.capacity_bytes, Order::Ascending, 1);
+    // `s_feature_incompat` says that the journal must be recovered, which a kernel writes when it mounts.
+    let mark = |store: &mut SquashStore, needs_recovery: bool| {
+        let mut features = [0; 512];
+        store.read(1024, &mut features).unwrap();
+        features[0x60] = features[0x60] & !4 | if needs_recovery { 4 } else { 0 };
+        store.write(1024, &features).unwrap();
+        store.flush().unwrap();
+    };
+    let (at, contents) = (60 << 20, vec![0x9D; 256 << 10]);
+    store.close().unwrap();
+    mark(&mut store, true);
+    store.write(at, &contents).unwrap();
+    store.close().unwrap();
+    let read = |store: &mut SquashStore| {
+        let mut bytes = vec![0; contents.len()];
+        store.read(at, &mut bytes).unwrap();
+        bytes
+    };
+    assert!(read(&mut store) == contents, "a kernel died");
+    assert_eq!(store.squash_statistics().waiting_bytes, 0, "they are kept, not waiting");
+    let told = |store: &SquashStore| store.notices().iter().any(|notice| notice.contains(" 262144 bytes that no file"));
+    assert!(told(&store), "{:?}", store.notices());
+    mark(&mut store, false);
+    store.close().unwrap();
+    assert!(read(&mut store) != contents, "it was unmounted");
+}

@@ -3,6 +3,7 @@
 
 mod btrfs;
 mod btrfs_image;
+mod btrfs_log;
 mod btrfsprogs;
 mod e2fsprogs;
 mod export;
