@@ -51,8 +51,8 @@ fn is_beyond_loopback(address: &Address) -> bool {
 
 /// Descriptors of the process itself: standard streams, listeners, signals, the log, the store, helpers, metrics.
 const DESCRIPTORS_BASE: u64 = 64;
-/// Descriptors of a connection: its socket and its event.
-const DESCRIPTORS_PER_CONNECTION: u64 = 2;
+/// Descriptors of a connection: its socket, its event, and one to cut it by.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
 /// Raises the limit of open files to what the connections need, as far as the host permits.
 pub fn ensure_descriptors(connections: u32) -> Result<(), Failure> {
