@@ -4,11 +4,15 @@
 //! nothing of a request is ever used but its method and path.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use chronodisk_engine::listen::{Connections, Listener, Place, Share};
+use chronodisk_engine::{HostClock, MonotonicClock};
 
 /// A page that is rendered anew for everybody who asks.
 pub struct Page {
@@ -33,14 +37,16 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// How long a client has for asking and for taking the answer, each.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most clients at a time; further ones are closed at once.
-const CLIENTS_MAX: usize = 8;
+/// Most clients at a time. One that has not asked yet makes room for the next.
+const CLIENTS: Share = Share { most: 64, per_peer: 48 };
+/// How often the server looks for its own end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl PageServer {
     /// Serves `page` at `HOST:PORT`; port 0 lets the host choose one.
     pub fn start(address: impl ToSocketAddrs, page: Page) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        let address = listener.local_addr()?;
+        let listener = Listener::tcp(&address.to_socket_addrs()?.collect::<Vec<_>>())?;
+        let address = listener.tcp_address()?.ok_or(io::ErrorKind::AddrNotAvailable)?;
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = stopping.clone();
         let thread =
@@ -57,52 +63,42 @@ impl PageServer {
 impl Drop for PageServer {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::SeqCst);
-        let mut address = self.address;
-        if address.ip().is_unspecified() {
-            let loopback = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
-            address.set_ip(loopback);
-        }
-        // A connection wakes who waits for one.
-        let woken = TcpStream::connect_timeout(&address, PATIENCE).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn accept(listener: &TcpListener, page: &Page, stopping: &AtomicBool) {
-    let clients = AtomicUsize::new(0);
+fn accept(listener: &Listener, page: &Page, stopping: &AtomicBool) {
+    let (clock, clients) = (MonotonicClock::new(), Connections::new(CLIENTS));
     std::thread::scope(|scope| {
-        loop {
-            let accepted = listener.accept();
-            if stopping.load(Ordering::SeqCst) {
-                return;
-            }
-            let Ok((socket, _)) = accepted else {
-                // Without descriptors for more there is nothing to do but to wait for some.
-                std::thread::sleep(Duration::from_millis(10));
-                continue;
+        while !stopping.load(Ordering::SeqCst) {
+            let accepted = listener.wait(LOOK_EVERY).and_then(|()| listener.accept());
+            let (socket, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => {
+                    // Without descriptors for more there is nothing to do but to wait for some.
+                    std::thread::sleep(Duration::from_millis(10));
+                    continue;
+                }
             };
-            if clients.load(Ordering::SeqCst) >= CLIENTS_MAX {
-                continue;
-            }
-            clients.fetch_add(1, Ordering::SeqCst);
-            let clients = &clients;
-            let answering = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || {
+            let Ok(place) = clients.enter(&socket, peer, clock.now()) else { continue };
+            // One that can't be answered is closed.
+            let _ = std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || {
+                let socket = TcpStream::from(OwnedFd::from(socket));
                 // A client that hangs up is no matter.
-                let _ = answer(&socket, page);
+                let _ = answer(&socket, &place, page);
                 // Before the client sees the end of its answer: it may come again at once.
-                clients.fetch_sub(1, Ordering::SeqCst);
+                drop(place);
                 drop(socket);
             });
-            if answering.is_err() {
-                clients.fetch_sub(1, Ordering::SeqCst);
-            }
         }
+        clients.cut();
     });
 }
 
-fn answer(mut socket: &TcpStream, page: &Page) -> io::Result<()> {
+fn answer(mut socket: &TcpStream, place: &Place, page: &Page) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
     let (status, with_body) = loop {
@@ -123,6 +119,8 @@ fn answer(mut socket: &TcpStream, page: &Page) -> io::Result<()> {
             Err(error) => return Err(error),
         }
     };
+    // A whole request is answered, whoever comes meanwhile.
+    place.hold();
     let (content_type, body) = match status {
         Status::Fine => (page.content_type, (page.render)()),
         other => ("text/plain; charset=utf-8", format!("{}\n", other.line())),
@@ -223,15 +221,23 @@ mod tests {
             socket.read_to_string(&mut answer).unwrap();
             answer
         };
-        let silent: Vec<TcpStream> =
-            (0..CLIENTS_MAX - 1).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        // Some of them with a part of a request.
+        let silent: Vec<TcpStream> = (0..300)
+            .map(|index| {
+                let mut socket = TcpStream::connect(server.address()).unwrap();
+                if index % 2 == 0 {
+                    socket.write_all(b"GET /metr").unwrap();
+                }
+                socket
+            })
+            .collect();
         let answer = ask("GET /metrics HTTP/1.1\r\n\r\n");
         assert!(
             answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6000\r\n"),
             "{answer}"
         );
         assert!(answer.ends_with("\r\n\r\nhello\n") || answer.ends_with("hello\n"));
-        // The only place that is left is free again when the answer has ended.
+        // A place is free again when the answer has ended.
         for _ in 0..100 {
             assert!(ask("DELETE /metrics HTTP/1.1\r\n\r\n").contains("Allow: GET, HEAD\r\n"));
         }

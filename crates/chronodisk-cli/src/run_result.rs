@@ -355,6 +355,10 @@ pub fn server_warnings(outcome: &ServerOutcome) -> Vec<String> {
             statistics.stalled
         ));
     }
+    if statistics.connections_evicted > 0 {
+        warnings
+            .push(format!("{} idle connections were closed to make room for others", statistics.connections_evicted));
+    }
     if statistics.connections_refused > 0 {
         warnings.push(format!("{} connections were too many", statistics.connections_refused));
     }

@@ -1,9 +1,13 @@
-//! The files of a run's stores: what they say before the run, and what is left of them if it never begins.
+//! The files of stores: what they say before a run, and what is left of them if it never begins.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use chronodisk_guest::{DeviceOptions, StoreChoice};
+use chronodisk_store::image_files::names_beside;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::failure::Failure;
 use crate::squash::SquashArguments;
@@ -29,38 +33,68 @@ pub fn refuse_contradictions(
     Ok(())
 }
 
-/// Files of stores that did not exist before a run.
-pub struct NewFiles(Vec<PathBuf>);
+/// Files of stores that did not exist before a command, removed again if nobody ever used a device: an unfinished one
+/// would be in the way of the next start.
+pub struct NewFiles(Vec<NewStore>);
+
+struct NewStore {
+    path: PathBuf,
+    /// Names beside it that were free, which files of its image may have.
+    beside: Vec<PathBuf>,
+}
+
+/// How long the end of the process that has a store is waited for.
+const RELEASE_MAX: Duration = Duration::from_secs(1);
 
 impl NewFiles {
-    /// Looks which do not exist.
+    /// Looks which of a run's stores do not exist.
     pub fn of(devices: &[DeviceOptions]) -> Self {
-        let names = devices.iter().filter_map(path_of).filter(|path| fs::symlink_metadata(path).is_err());
-        let mut new: Vec<PathBuf> = names.map(Path::to_owned).collect();
-        new.dedup();
-        // An image's maps and checksums are beside it.
-        let beside: Vec<PathBuf> = new
-            .iter()
-            .flat_map(|path| {
-                let of_devices = (0..devices.len()).map(|index| format!(".{index}.map"));
-                of_devices.chain([".map".to_owned(), ".sums".to_owned()]).map(|end| {
-                    let mut name = path.clone().into_os_string();
-                    name.push(end);
-                    PathBuf::from(name)
-                })
-            })
-            .filter(|path| fs::symlink_metadata(path).is_err())
-            .collect();
-        new.extend(beside);
-        NewFiles(new)
+        let mut paths: Vec<&Path> = devices.iter().filter_map(path_of).collect();
+        paths.dedup();
+        NewFiles(paths.into_iter().filter_map(NewStore::at).collect())
     }
 
-    /// Removes what a run has made that came to nothing before its command began, so that the next begins as this one.
+    /// Looks whether one store's file exists.
+    pub fn of_store(path: Option<&Path>) -> Self {
+        NewFiles(path.into_iter().filter_map(NewStore::at).collect())
+    }
+
+    /// Removes what was made meanwhile. A store that somebody else has made there holds its lock, and stays.
     pub fn remove(&self) {
-        for path in &self.0 {
-            let _ = fs::remove_file(path);
+        self.0.iter().for_each(NewStore::remove);
+    }
+
+    /// Devices may have been used: the files stay.
+    pub fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl NewStore {
+    /// A store that does not exist yet.
+    fn at(path: &Path) -> Option<Self> {
+        let beside = is_missing(path).then(|| names_beside(path).filter(|path| is_missing(path)).collect());
+        beside.map(|beside| NewStore { path: path.to_owned(), beside })
+    }
+
+    fn remove(&self) {
+        // Without the store's own file, files beside it are somebody else's.
+        let Ok(file) = File::open(&self.path) else { return };
+        let give_up = Instant::now() + RELEASE_MAX;
+        while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if Instant::now() > give_up {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if file.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            self.beside.iter().chain([&self.path]).for_each(|path| drop(fs::remove_file(path)));
         }
     }
+}
+
+fn is_missing(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 #[cfg(test)]
@@ -84,9 +118,18 @@ mod tests {
         };
         fs::write(folder.path().join("old"), "kept").unwrap();
         let new = NewFiles::of(&[device("old"), device("new")]);
-        for name in ["new", "new.map", "new.sums", "new.0.map", "new.other", "old.map"] {
+        let names = ["new.map", "new.sums", "new.0.map", "new.other", "old.map"];
+        for name in names {
             fs::write(folder.path().join(name), "").unwrap();
         }
+        // Somebody else's, as there is no store.
+        new.remove();
+        assert!(names.iter().all(|name| folder.path().join(name).exists()));
+        let other = File::create(folder.path().join("new")).unwrap();
+        flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+        new.remove();
+        assert!(names.iter().all(|name| folder.path().join(name).exists()), "another one has made it, and uses it");
+        drop(other);
         new.remove();
         let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

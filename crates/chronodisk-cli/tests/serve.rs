@@ -8,6 +8,8 @@ mod encrypted;
 mod ends;
 #[path = "serve/limits.rs"]
 mod limits;
+#[path = "serve/listeners.rs"]
+mod listeners;
 #[path = "serve/long.rs"]
 mod long;
 #[path = "serve/metrics.rs"]

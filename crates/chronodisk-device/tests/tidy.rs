@@ -89,6 +89,36 @@ fn all_sources_have_short_lines_and_files() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
+/// The module that makes all listeners, so that each connection has a place among a bounded number.
+const LISTENING: &str = "chronodisk-engine/src/listen";
+
+#[test]
+fn listeners_are_made_in_one_module_and_each_is_attacked() {
+    let tests = fs::read_to_string(crate_root("cli").join("tests/serve/listeners.rs")).unwrap();
+    let (mut elsewhere, mut untested) = (Vec::new(), Vec::new());
+    for name in crates() {
+        for path in sources(&crate_root(&name).join("src")) {
+            let shown = path.display().to_string();
+            if shown.contains(LISTENING) {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let code = || text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let binds = ["TcpListener::bind", "UnixListener::bind", "net::listen(", "libc::listen("];
+            if code().any(|line| binds.iter().any(|bind| line.contains(bind))) {
+                elsewhere.push(shown.clone());
+            }
+            let makes = code().any(|line| line.contains("Listener::tcp(") || line.contains("Listener::unix("));
+            let source = shown.rsplit_once("/../").map_or(&*shown, |(_, source)| source);
+            if makes && !tests.contains(&format!("\"{source}\"")) {
+                untested.push(shown);
+            }
+        }
+    }
+    assert!(elsewhere.is_empty(), "{LISTENING} makes listeners: {elsewhere:?}");
+    assert!(untested.is_empty(), "listeners without a case in tests/serve/listeners.rs: {untested:?}");
+}
+
 #[test]
 fn dependencies_point_down_the_table_of_the_architecture() {
     let text = fs::read_to_string(crate_root("device").join("../../ARCHITECTURE.md")).unwrap();

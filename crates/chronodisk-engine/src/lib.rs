@@ -18,7 +18,7 @@
 //! connection say, [`remote`] the side that asks, and [`emulator`] the one that answers.
 //!
 //! What is deliberately absent: bytes (the front end moves them through a store and tells the
-//! engine when that is done). Only [`remote`] and [`emulator`] know of sockets and threads.
+//! engine when that is done). Only [`listen`], [`remote`] and [`emulator`] know of sockets and threads.
 #![deny(unsafe_code)]
 
 pub mod dilation;
@@ -27,6 +27,7 @@ mod engine;
 mod fault;
 mod guest;
 mod host;
+pub mod listen;
 mod log;
 mod port;
 pub mod protocol;

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use chronodisk_device::{BuildOptions, DeviceInfo, DeviceModel, LATEST_ARRIVAL, Profile};
 use chronodisk_engine::emulator::{
-    DeviceMaker, Devices, EmulatorServer, MadeDevice, MemoryPool, ServeOptions, ServeStatistics, Share, StorePlace,
+    DeviceMaker, Devices, EmulatorServer, MadeDevice, MemoryPool, ServeOptions, ServeStatistics, StorePlace,
 };
+use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::{
     Answer, Clear, Command, Decoder, ErrorCode, RANGE_BYTES_MAX, REQUEST_BYTES_MAX, Reset, SessionId, VERSION,
 };

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use chronodisk_engine::emulator::{EmulatorServer, ServeOptions, ServeStatistics, Share};
+use chronodisk_engine::emulator::{EmulatorServer, ServeOptions, ServeStatistics};
+use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::{Answer, Command, Decoder, ErrorCode, Reset, SessionId, VERSION, Welcome};
 use chronodisk_engine::remote::{self, Credentials, Patience, RemoteModel};
 use chronodisk_engine::sim::{Issue, closed_loop, closed_loop_streaming_at};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use chronodisk_device::{BuildOptions, DeviceModel, Profile};
+use chronodisk_engine::listen::Share;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, Tracked, verify};
 use chronodisk_front::nbd::mock::{RequestBytes, client_flags, option_request};
 use chronodisk_front::nbd::wire::{command, option};
@@ -238,17 +239,23 @@ fn stopping_answers_what_is_outstanding() {
 
 #[test]
 fn connections_beyond_the_limit_are_closed_and_the_others_served() {
-    let served = serve_with("null", ServerOptions { connections_max: 2, realtime: false, ..ServerOptions::default() });
+    let served = serve_with(
+        "null",
+        ServerOptions { connections: Share { most: 2, per_peer: 2 }, realtime: false, ..ServerOptions::default() },
+    );
     let (mut first, mut second) = (served.connect(), served.connect());
+    // One that has asked for something keeps its place.
+    first.write(0, &[1; 512]);
+    second.write(0, &[1; 512]);
     let Address::Unix(path) = &served.address else { unreachable!() };
     for _ in 0..20 {
         let mut refused = UnixStream::connect(path).unwrap();
         assert_eq!(refused.read(&mut [0]).unwrap(), 0);
     }
-    first.write(0, &[1; 512]);
-    assert_eq!(second.read(0, 512), [1; 512]);
+    first.write(0, &[2; 512]);
+    assert_eq!(second.read(0, 512), [2; 512]);
     drop(first);
-    served.until(|served| served.statistics().engine.completions == 2);
+    served.until(|served| served.statistics().engine.completions == 4);
     // Its place is free again, as soon as its thread has ended.
     served.until(|_| {
         let mut socket = UnixStream::connect(path).unwrap();
@@ -286,7 +293,11 @@ fn a_thousand_connections_and_none_is_left() {
         return;
     }
     let before = (threads(), files());
-    let options = ServerOptions { connections_max: 1_200, realtime: false, ..ServerOptions::default() };
+    let options = ServerOptions {
+        connections: Share { most: 1_200, per_peer: 1_200 },
+        realtime: false,
+        ..ServerOptions::default()
+    };
     let served = serve_with("constant-1ms", options);
     let mut clients: Vec<Client> = (0..1_000).map(|_| served.connect()).collect();
     // A third leaves with a request under way, a third in the middle of one, a third stays.

@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::ExitCode;
 
 use chronodisk_device::{BuildOptions, Profile, Speed, probed};
@@ -459,10 +458,7 @@ impl Joint {
         });
         let options = squash_options(&devices[0].store, together, seed)?;
         let capacities_bytes: Vec<u64> = ports.iter().map(capacity_bytes).collect();
-        let stores = match path.exists() {
-            true => SquashStore::open_joint(path, &capacities_bytes, &options)?,
-            false => SquashStore::create_joint(path, &capacities_bytes, &options)?,
-        };
+        let stores = SquashStore::open_or_create_joint(path, &capacities_bytes, &options)?;
         Ok(Joint::Image(stores.into()))
     }
 }
@@ -500,18 +496,14 @@ fn open_here(
 ) -> Result<Box<dyn Store>, Box<dyn std::error::Error>> {
     Ok(match choice {
         StoreChoice::Ram { budget_bytes } => Box::new(RamStore::new(capacity_bytes, *budget_bytes)),
-        StoreChoice::File { path } if Path::new(path).exists() => {
-            Box::new(FileStore::open(path, capacity_bytes, durability)?)
-        }
-        StoreChoice::File { path } => Box::new(FileStore::create(path, capacity_bytes, durability)?),
+        StoreChoice::File { path } => Box::new(FileStore::open_or_create(path, capacity_bytes, durability)?),
         StoreChoice::Squashed { image, budget_bytes, .. } => {
             let options = squash_options(choice, durability, seed)?;
             Box::new(match (image, joint) {
                 (_, Joint::Image(stores)) => stores.pop_front().ok_or("more devices than the image has")?,
                 (None, Joint::Memory(memory)) => SquashStore::in_joint_memory(capacity_bytes, memory, &options),
                 (None, Joint::Nothing) => SquashStore::in_memory(capacity_bytes, *budget_bytes, &options),
-                (Some(path), _) if path.exists() => SquashStore::open(path, capacity_bytes, &options)?,
-                (Some(path), _) => SquashStore::create(path, capacity_bytes, &options)?,
+                (Some(path), _) => SquashStore::open_or_create(path, capacity_bytes, &options)?,
             })
         }
     })

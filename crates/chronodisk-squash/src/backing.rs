@@ -8,15 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chronodisk_store::StoreError;
 use chronodisk_store::host::Host;
+use chronodisk_store::image_files::map_path;
 
 use super::arena::Arena;
 use super::block::{Block, slots_of};
 use super::header::Header;
 use super::joint::{Others, claim_all};
 use super::map_log::{Entry, MapLog};
+use super::new_image::NewImage;
 use super::places::Places;
 use super::runs::RunMap;
-use super::slot_file::{SlotFile, map_path, used_places};
+use super::slot_file::{SlotFile, used_places};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS};
 
 /// Keeps one device's bytes at places, counted in slots.
@@ -56,14 +58,16 @@ pub(crate) fn create(
     header: &mut Header,
     power_cut: bool,
 ) -> Result<Vec<Backing>, StoreError> {
-    let mut file = SlotFile::create(host, path, header, power_cut)?;
+    let (mut new, file) = NewImage::begin(host, path, power_cut)?;
+    let mut file = SlotFile::begin(&mut new, file, header, power_cut)?;
     let count = header.capacities_bytes.len();
-    let log = |index| {
-        let mut log = MapLog::create(host, &map_path(path, count, index), header.identity)?;
+    let mut log = |index| {
+        let mut log = MapLog::begin(new.file(&map_path(path, count, index))?, header.identity)?;
         if power_cut { log.sync().map(|()| log) } else { Ok(log) }
     };
-    let logs: Vec<MapLog> = (0..count).map(log).collect::<Result<_, StoreError>>()?;
+    let logs: Vec<MapLog> = (0..count).map(&mut log).collect::<Result<_, StoreError>>()?;
     file.write_header(header)?;
+    new.finish();
     let pool = Pool::new(Medium::File(file), RunMap::default());
     let backing = |log| pool.backing(count > 1, RunMap::default(), Some((log, Released::default())));
     Ok(logs.into_iter().map(backing).collect())

@@ -3,6 +3,8 @@
 //! `docs/squashed-images.md` describes the format. Versions 1 and 2 have neither commits nor checksums of blocks; they
 //! are read, and `image upgrade` makes them version 3.
 
+use chronodisk_store::image_files::IMAGE_DEVICES_MAX;
+
 use super::content::{Content, ContentKind};
 use super::map_log::{u32_at, u64_at};
 use super::{SquashMode, UNIT_BYTES};
@@ -11,7 +13,7 @@ use crate::crc32c;
 /// The header takes the first block; places count from its end.
 pub(crate) const HEADER_BYTES: u64 = UNIT_BYTES;
 /// Most devices that have an image together.
-pub(crate) const DEVICES_MAX: usize = 64;
+pub(crate) const DEVICES_MAX: usize = IMAGE_DEVICES_MAX;
 
 const MAGIC: &[u8; 8] = b"CDSQUASH";
 /// Of an image of one device, of one of several, and of either with checksums and commits.

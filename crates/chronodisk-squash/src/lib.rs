@@ -37,6 +37,7 @@ mod map_log;
 mod meter;
 mod name_index;
 mod names;
+mod new_image;
 mod notes;
 mod part;
 mod places;

@@ -4,15 +4,17 @@
 //! the log has grown well beyond what it says, a new one with the next generation takes its place
 //! in one step.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use chronodisk_store::host::{Host, OpenMode};
+use chronodisk_store::image_files::append_name;
 use chronodisk_store::{FileOperation, StoreError, StoreFile};
 
 use super::block::Block;
 use super::class::Class;
 use super::header::Commit;
+use super::new_image::has_header_only;
 use super::runs::RunMap;
 use super::slot_file::PLACES_MAX;
 use super::{UNIT_BYTES, UNIT_SLOTS, image_error};
@@ -62,19 +64,17 @@ pub(crate) struct MapLog {
 }
 
 impl MapLog {
-    /// A new, empty log.
-    pub(crate) fn create(host: &Arc<dyn Host>, path: &Path, identity: u64) -> Result<Self, StoreError> {
-        MapLog::create_with(host, path, identity, 1, std::iter::empty())
+    /// Makes an empty file an empty log.
+    pub(crate) fn begin(file: StoreFile, identity: u64) -> Result<Self, StoreError> {
+        MapLog::begin_with(file, identity, 1, std::iter::empty())
     }
 
-    fn create_with(
-        host: &Arc<dyn Host>,
-        path: &Path,
+    fn begin_with(
+        file: StoreFile,
         identity: u64,
         generation: u64,
         entries: impl Iterator<Item = Entry>,
     ) -> Result<Self, StoreError> {
-        let file = StoreFile::open(host, path, OpenMode::Replace)?;
         let mut header = [0; HEADER_BYTES as usize];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -86,6 +86,11 @@ impl MapLog {
         let mut log = MapLog::at_start(file, identity, generation);
         log.append(entries)?;
         Ok(log)
+    }
+
+    /// Whether a file is a log without a record, or is about to become one.
+    pub(crate) fn is_empty(file: &StoreFile) -> Result<bool, StoreError> {
+        has_header_only(file, HEADER_BYTES, MAGIC)
     }
 
     fn at_start(file: StoreFile, identity: u64, generation: u64) -> Self {
@@ -221,7 +226,8 @@ impl MapLog {
         let beside = append_name(&path, ".new");
         let entries = map.all().map(|(start, end, block)| Entry { start, end, block: Some(block) });
         let host = Arc::clone(self.file.host());
-        let written = MapLog::create_with(&host, &beside, self.identity, self.generation + 1, entries)
+        let written = StoreFile::create_again(&host, &beside)
+            .and_then(|file| MapLog::begin_with(file, self.identity, self.generation + 1, entries))
             .and_then(|log| if power_cut { log.file.sync().map(|()| log) } else { Ok(log) })
             .and_then(|mut log| log.file.rename(&path).map(|()| log));
         match written {
@@ -243,7 +249,8 @@ impl MapLog {
         map: &RunMap<Block>,
     ) -> Result<Self, StoreError> {
         let entries = map.all().map(|(start, end, block)| Entry { start, end, block: Some(block) });
-        let mut log = MapLog::create_with(host, &append_name(path, ".new"), identity, after + 1, entries)?;
+        let file = StoreFile::create_again(host, &append_name(path, ".new"))?;
+        let mut log = MapLog::begin_with(file, identity, after + 1, entries)?;
         log.file.sync()?;
         log.file.rename(path)?;
         log.file.sync_folder()?;
@@ -416,13 +423,6 @@ fn decode(bytes: &[u8], units: u64) -> Option<Entry> {
         _ => return None,
     };
     Some(Entry { start, end, block })
-}
-
-/// `path` with something appended to its last part.
-pub(crate) fn append_name(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use chronodisk_store::host::{Allocation, Host, OpenMode};
+use chronodisk_store::image_files::{map_path, sums_path, taken_beside};
 use chronodisk_store::{FileOperation, StoreError, StoreFile};
 
 use super::block::{Block, slots_of};
 use super::header::{self, Commit, HEADER_BYTES, Header};
-use super::map_log::append_name;
+use super::new_image::NewImage;
 use super::places::Places;
 use super::runs::RunMap;
 use super::sums::{Sums, sum_of};
@@ -36,41 +37,19 @@ pub(crate) struct SlotFile {
 }
 
 impl SlotFile {
-    /// Takes a name for an image, which nobody has or a file that [never became one](Self::is_unfinished). The image is
-    /// one when its header is [written](Self::write_header).
-    pub(crate) fn create(
-        host: &Arc<dyn Host>,
-        path: &Path,
+    /// Begins an image in a file that was made for it, with an identity of its own. The image is one when its header is
+    /// [written](Self::write_header).
+    pub(crate) fn begin(
+        new: &mut NewImage<'_>,
+        file: StoreFile,
         header: &mut Header,
         power_cut: bool,
     ) -> Result<Self, StoreError> {
-        let file = match StoreFile::open(host, path, OpenMode::CreateNew) {
-            Ok(file) => file,
-            Err(error) => match StoreFile::open(host, path, OpenMode::ReadWrite) {
-                Ok(file) if SlotFile::is_unfinished(&file)? => file,
-                _ => return Err(error),
-            },
-        };
-        file.lock(true)?;
         let capacity_bytes = header.capacities_bytes.iter().fold(0, |sum: u64, bytes| sum.wrapping_add(*bytes));
         header.identity = file.identity()? ^ capacity_bytes.rotate_left(32) ^ header.content.seed;
-        let sums = Sums::create(host, &sums_path(path), header.identity)?;
+        let sums = Sums::begin(new.file(&sums_path(file.path()))?, header.identity)?;
         let commits = vec![(Commit { generation: 1, sequence: 0 }, 0); header.capacities_bytes.len()];
         Ok(SlotFile { file, sums: Some(sums), power_cut, places: Places::new(PLACES_MAX), commits, unpunched: 0 })
-    }
-
-    /// Whether a file is what a start leaves that was killed before it wrote the header.
-    fn is_unfinished(file: &StoreFile) -> Result<bool, StoreError> {
-        let len_bytes = file.size()?.len_bytes;
-        let mut magic = [0; 8];
-        let there = len_bytes.min(magic.len() as u64) as usize;
-        file.read(0, &mut magic[..there])?;
-        Ok(len_bytes <= HEADER_BYTES && magic == [0; 8])
-    }
-
-    /// Whether there is a file of this name that never became an image.
-    pub(crate) fn is_unfinished_at(host: &Arc<dyn Host>, path: &Path) -> Result<bool, StoreError> {
-        SlotFile::is_unfinished(&StoreFile::open(host, path, OpenMode::Read)?)
     }
 
     /// Makes the file an image, when all other files of it are there.
@@ -90,7 +69,7 @@ impl SlotFile {
         writable: bool,
         power_cut: bool,
     ) -> Result<(Self, Header), StoreError> {
-        let (mut file, header) = SlotFile::open_without_sums(host, path, writable, power_cut)?;
+        let (mut file, header) = SlotFile::open_parts(host, path, writable, power_cut, true)?;
         if header.version < header::VERSION {
             if writable {
                 let reason = format!(
@@ -114,13 +93,25 @@ impl SlotFile {
         writable: bool,
         power_cut: bool,
     ) -> Result<(Self, Header), StoreError> {
-        let file = StoreFile::open(host, path, if writable { OpenMode::ReadWrite } else { OpenMode::Read })?;
+        SlotFile::open_parts(host, path, writable, power_cut, false)
+    }
+
+    /// Opens a file of which all others of the image are there; the checksums need be only with `needs_sums`.
+    pub(crate) fn open_parts(
+        host: &Arc<dyn Host>,
+        path: &Path,
+        writable: bool,
+        power_cut: bool,
+        needs_sums: bool,
+    ) -> Result<(Self, Header), StoreError> {
+        let file = open_image(host, path, if writable { OpenMode::ReadWrite } else { OpenMode::Read })?;
         file.lock(writable)?;
         let mut bytes = [0; HEADER_BYTES as usize];
         if file.read(0, &mut bytes).is_err() {
             return Err(image_error(path, "this is no squashed image".to_owned()));
         }
         let header = header::decode(&bytes).map_err(|reason| image_error(path, reason))?;
+        check_whole(host, path, header.capacities_bytes.len(), needs_sums && header.version == header::VERSION)?;
         // Without a believable commit any map is believed, unless the image is of the version that has commits.
         let commits = (0..header.capacities_bytes.len()).map(|device| match header::last_commit(&bytes, device) {
             Some(commit) => Ok(commit),
@@ -361,20 +352,32 @@ fn offset_of(place: u64) -> u64 {
     HEADER_BYTES + place * SLOT_BYTES
 }
 
-/// The file of an image's checksums.
-pub(crate) fn sums_path(image: &Path) -> std::path::PathBuf {
-    append_name(image, ".sums")
-}
-
-/// All files of an image of so many devices.
-pub(crate) fn files_of(image: &Path, devices: usize) -> Vec<std::path::PathBuf> {
+/// An error if some files of an image of so many devices are missing, checksums only if it `needs_sums`.
+fn check_whole(host: &Arc<dyn Host>, image: &Path, devices: usize, needs_sums: bool) -> Result<(), StoreError> {
     let maps = (0..devices).map(|index| map_path(image, devices, index));
-    [image.to_owned(), sums_path(image)].into_iter().chain(maps).collect()
+    let sums = needs_sums.then(|| sums_path(image));
+    let (mut missing, mut there) = (Vec::new(), vec![image.to_owned()]);
+    for path in sums.into_iter().chain(maps) {
+        match StoreFile::exists(host, &path)? {
+            true => there.push(path),
+            false => missing.push(path),
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(StoreError::Incomplete { image: image.to_owned(), missing, there }),
+    }
 }
 
-/// The map of one of so many devices.
-pub(crate) fn map_path(image: &Path, devices: usize, index: usize) -> std::path::PathBuf {
-    if devices == 1 { append_name(image, ".map") } else { append_name(image, &format!(".{index}.map")) }
+/// Opens the file of an image. Where it is missing, files of the image that are there are named.
+pub(crate) fn open_image(host: &Arc<dyn Host>, path: &Path, how: OpenMode) -> Result<StoreFile, StoreError> {
+    if !StoreFile::exists(host, path)? {
+        let there = taken_beside(host, path)?;
+        if !there.is_empty() {
+            return Err(StoreError::Incomplete { image: path.to_owned(), missing: vec![path.to_owned()], there });
+        }
+    }
+    StoreFile::open(host, path, how)
 }
 
 /// The places that a map names, in ascending order.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use chronodisk_store::host::{Host, OpenMode, RealHost};
+use chronodisk_store::host::{Host, RealHost};
 use chronodisk_store::{
-    Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, check_extent, check_range,
+    Component, CpuClock, Durability, Extent, Footprint, Store, StoreError, StoreFile, check_extent, check_range,
 };
 
 use super::backing::{self, Backing};
@@ -22,10 +22,11 @@ use super::kinds::holds_file_system;
 use super::location::{Location, locations_of};
 use super::meter::Worker;
 use super::names::NameRule;
+use super::new_image::is_unfinished_at;
 use super::notes::{MARKS_MAX, Notes};
 use super::part::Part;
 use super::runs::RunMap;
-use super::slot_file::{SlotFile, files_of};
+use super::slot_file::SlotFile;
 use super::statistics::SquashStatistics;
 use super::table::{Division, DivisionKind};
 use super::units::DeviceUnit;
@@ -112,25 +113,6 @@ fn new_header(capacities_bytes: Vec<u64>, options: &SquashOptions) -> Header {
     Header { version: VERSION, capacities_bytes, content, mode: options.mode, identity: 0 }
 }
 
-/// Makes an image of `count` devices; if that fails, the files that were not there before are gone.
-fn whole_or_nothing<T>(
-    host: &Arc<dyn Host>,
-    path: &Path,
-    count: usize,
-    create: impl FnOnce() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    // What was there before is another image, or something else, and stays.
-    let is_new = match host.open(path, OpenMode::Read) {
-        Ok(_) => SlotFile::is_unfinished_at(host, path)?,
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    };
-    create().inspect_err(|error| {
-        if is_new && !matches!(error, StoreError::InUse { .. }) {
-            files_of(path, count).iter().for_each(|file| drop(host.remove(file)));
-        }
-    })
-}
-
 /// The store of the one device of an image.
 fn only(stores: Vec<SquashStore>) -> SquashStore {
     stores.into_iter().next().expect("an image of one device")
@@ -173,7 +155,7 @@ impl SquashStore {
     /// A new image.
     ///
     /// # Errors
-    /// [`StoreError::Io`], also if the file exists.
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Incomplete`] if some other file of an image is there.
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, options: &SquashOptions) -> Result<Self, StoreError> {
         SquashStore::create_joint(path, &[capacity_bytes], options).map(only)
     }
@@ -195,13 +177,38 @@ impl SquashStore {
             return Err(image_error(path, reason));
         }
         let mut header = new_header(capacities_bytes.to_vec(), options);
-        let backings = whole_or_nothing(&options.host, path, count, || {
-            backing::create(&options.host, path, &mut header, options.durability.power_cut)
-        })?;
+        let backings = backing::create(&options.host, path, &mut header, options.durability.power_cut)?;
         let store = |(backing, &capacity_bytes)| {
             SquashStore::new(capacity_bytes, header.mode, RunMap::default(), backing, header.content, options)
         };
         Ok(backings.into_iter().zip(capacities_bytes).map(store).collect())
+    }
+
+    /// Opens an image, or makes it if there is none.
+    ///
+    /// # Errors
+    /// As [`SquashStore::open`] and [`SquashStore::create`].
+    pub fn open_or_create(
+        path: impl AsRef<Path>,
+        capacity_bytes: u64,
+        options: &SquashOptions,
+    ) -> Result<Self, StoreError> {
+        SquashStore::open_or_create_joint(path, &[capacity_bytes], options).map(only)
+    }
+
+    /// Opens an image of devices of these capacities, or makes it if there is none.
+    ///
+    /// # Errors
+    /// As [`SquashStore::open_joint`] and [`SquashStore::create_joint`].
+    pub fn open_or_create_joint(
+        path: impl AsRef<Path>,
+        capacities_bytes: &[u64],
+        options: &SquashOptions,
+    ) -> Result<Vec<Self>, StoreError> {
+        match StoreFile::exists(&options.host, path.as_ref())? {
+            true => SquashStore::open_joint(path, capacities_bytes, options),
+            false => SquashStore::create_joint(path, capacities_bytes, options),
+        }
     }
 
     /// Opens an image of a device of `capacity_bytes`. What a start left behind that was killed before there was an
@@ -223,7 +230,7 @@ impl SquashStore {
         options: &SquashOptions,
     ) -> Result<Vec<Self>, StoreError> {
         let path = path.as_ref();
-        if SlotFile::is_unfinished_at(&options.host, path)? {
+        if is_unfinished_at(&options.host, path)? {
             return SquashStore::create_joint(path, capacities_bytes, options);
         }
         let (file, header) = SlotFile::open(&options.host, path, true, options.durability.power_cut)?;

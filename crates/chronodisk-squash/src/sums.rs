@@ -15,6 +15,7 @@ use chronodisk_store::{StoreError, StoreFile};
 
 use super::image_error;
 use super::map_log::{u32_at, u64_at};
+use super::new_image::has_header_only;
 use crate::crc32c;
 
 /// The file of checksums, with those in memory that were used last.
@@ -46,9 +47,8 @@ pub(crate) fn sum_of(unit: u64, stored: &[u8]) -> u32 {
 }
 
 impl Sums {
-    /// An empty file, in place of one that may be there.
-    pub(crate) fn create(host: &Arc<dyn Host>, path: &Path, identity: u64) -> Result<Self, StoreError> {
-        let file = StoreFile::open(host, path, OpenMode::Replace)?;
+    /// Makes an empty file one of checksums.
+    pub(crate) fn begin(file: StoreFile, identity: u64) -> Result<Self, StoreError> {
         let mut header = [0; HEADER_BYTES as usize];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -57,6 +57,11 @@ impl Sums {
         header[24..28].copy_from_slice(&checksum.to_le_bytes());
         file.write(0, &header)?;
         Ok(Sums { file, len_bytes: HEADER_BYTES, chunks: HashMap::new(), dirty: BTreeMap::new() })
+    }
+
+    /// Whether a file is one of checksums and has none, or is about to become one.
+    pub(crate) fn is_empty(file: &StoreFile) -> Result<bool, StoreError> {
+        has_header_only(file, HEADER_BYTES, MAGIC)
     }
 
     pub(crate) fn open(host: &Arc<dyn Host>, path: &Path, writable: bool, identity: u64) -> Result<Self, StoreError> {

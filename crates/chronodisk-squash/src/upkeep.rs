@@ -5,14 +5,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use chronodisk_store::StoreError;
 use chronodisk_store::host::Host;
+use chronodisk_store::image_files::{append_name, map_path, sums_path};
+use chronodisk_store::{StoreError, StoreFile};
 
 use super::block::{Block, slots_of};
 use super::header::{Commit, Header, VERSION};
-use super::map_log::{MapLog, append_name};
+use super::map_log::MapLog;
 use super::runs::RunMap;
-use super::slot_file::{SlotFile, map_path, sums_path};
+use super::slot_file::SlotFile;
 use super::sums::{Sums, sum_of};
 use super::{Class, UNIT_BYTES, image_error};
 
@@ -45,10 +46,11 @@ pub struct DeviceExamination {
 }
 
 impl Examination {
-    /// Whether everything that was committed is there.
+    /// Whether everything that was committed is there, and its checksums, if the image's version has them.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.devices.iter().all(|device| device.map_error.is_none() && device.damaged.is_empty())
+        let has_sums = self.version < VERSION || self.unchecked.is_none();
+        has_sums && self.devices.iter().all(|device| device.map_error.is_none() && device.damaged.is_empty())
     }
 }
 
@@ -80,7 +82,7 @@ pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Resu
     }
     let (salvaged, unchecked) = salvage(host, path, &mut file, &header)?;
     let found = examine_devices(&mut file, &header, &salvaged, unchecked, progress)?;
-    if found.is_sound() && found.unchecked.is_none() {
+    if found.is_sound() {
         return Ok(found);
     }
     let (commits, mut maps): (Vec<Commit>, Vec<RunMap<Block>>) =
@@ -107,7 +109,7 @@ pub fn repair(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Resu
 /// # Errors
 /// As [`examine`]; nothing is changed then.
 pub fn upgrade(host: &Arc<dyn Host>, path: &Path, progress: Progress<'_>) -> Result<bool, StoreError> {
-    let (mut file, mut header) = SlotFile::open_without_sums(host, path, true, true)?;
+    let (mut file, mut header) = SlotFile::open_parts(host, path, true, true, true)?;
     if header.version == VERSION {
         return Ok(false);
     }
@@ -259,7 +261,8 @@ fn write_sums(
 ) -> Result<(), StoreError> {
     let total: u64 = maps.iter().flat_map(|map| map.all().map(|(start, end, _)| end - start)).sum();
     let final_path = sums_path(path);
-    let mut sums = Sums::create(host, &append_name(&final_path, ".new"), header.identity)?;
+    let new = StoreFile::create_again(host, &append_name(&final_path, ".new"))?;
+    let mut sums = Sums::begin(new, header.identity)?;
     let mut done = 0;
     for (start, end, block) in maps.iter().flat_map(RunMap::all) {
         for unit in start..end {

@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::image_files::sums_path;
 
 /// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,16 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Some files of an image are there and others are not, so that nothing is opened or created.
+    #[error("{}", incomplete(image, missing, there))]
+    Incomplete {
+        /// The image.
+        image: PathBuf,
+        /// Files of it that are not there.
+        missing: Vec<PathBuf>,
+        /// Files of it that are there.
+        there: Vec<PathBuf>,
+    },
     /// Something in an image that is in use is not what was written.
     #[error("{what} is damaged")]
     Damaged {
@@ -79,6 +91,26 @@ pub enum StoreError {
         /// What the host said.
         source: io::Error,
     },
+}
+
+fn incomplete(image: &Path, missing: &[PathBuf], there: &[PathBuf]) -> String {
+    let image = image.display();
+    let list = |paths: &[PathBuf]| {
+        let names = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        format!("{names} {}", if paths.len() == 1 { "is" } else { "are" })
+    };
+    let mut text = format!(
+        "{image}: the image is incomplete: {} missing, but {} there; put the missing files back (is their disk \
+         mounted?), or move the others away to begin anew",
+        list(missing),
+        list(there)
+    );
+    if let [only] = missing
+        && *only == sums_path(Path::new(&image.to_string()))
+    {
+        text.push_str(&format!("; if the checksums are lost, `chronodisk image repair {image}` makes new ones"));
+    }
+    text
 }
 
 /// What was done to a file when the host failed.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::host::{Allocation, Host, OpenMode, RealHost, SeekTo};
+use crate::image_files::refuse_parts_beside;
 use crate::store_file::{Cached, StoreFile};
 use crate::{Durability, Extent, FileOperation, Store, StoreError, check_extent, check_range, len_of};
 
@@ -29,7 +30,7 @@ impl FileStore {
     /// Makes a new file of `capacity_bytes`, all hole. A creation that fails leaves no file behind.
     ///
     /// # Errors
-    /// [`StoreError::Io`], also if the file exists.
+    /// [`StoreError::Io`], also if the file exists; [`StoreError::Incomplete`].
     pub fn create(path: impl AsRef<Path>, capacity_bytes: u64, durability: Durability) -> Result<Self, StoreError> {
         FileStore::create_on(&real_host(), path, capacity_bytes, durability)
     }
@@ -45,8 +46,16 @@ impl FileStore {
         durability: Durability,
     ) -> Result<Self, StoreError> {
         let path = path.as_ref();
+        refuse_parts_beside(host, path)?;
         let file = StoreFile::open(host, path, OpenMode::CreateNew)?;
-        let made = file.lock(true).and_then(|()| make(&file, capacity_bytes, durability));
+        let made = file.lock(true).and_then(|()| {
+            // Before the lock another start may have made it a device's, or removed it again.
+            let is_ours = file.size()?.len_bytes == 0 && file.has_its_name()?;
+            if !is_ours {
+                return Err(StoreError::InUse { path: path.to_owned() });
+            }
+            make(&file, capacity_bytes, durability)
+        });
         if let Err(error) = made {
             // It would be in the way of the next attempt, unless somebody already uses it.
             if !matches!(error, StoreError::InUse { .. }) {
@@ -55,6 +64,22 @@ impl FileStore {
             return Err(error);
         }
         Ok(FileStore::from_parts(file, capacity_bytes, durability))
+    }
+
+    /// Opens a file, or makes it if there is none.
+    ///
+    /// # Errors
+    /// As [`FileStore::open`] and [`FileStore::create`].
+    pub fn open_or_create(
+        path: impl AsRef<Path>,
+        capacity_bytes: u64,
+        durability: Durability,
+    ) -> Result<Self, StoreError> {
+        let (host, path) = (real_host(), path.as_ref());
+        match StoreFile::exists(&host, path)? {
+            true => FileStore::open_on(&host, path, capacity_bytes, durability),
+            false => FileStore::create_on(&host, path, capacity_bytes, durability),
+        }
     }
 
     /// Opens a file that must have exactly `capacity_bytes`. An empty one is what a creation leaves that was killed:
@@ -81,6 +106,7 @@ impl FileStore {
         file.lock(true)?;
         let actual_bytes = file.size()?.len_bytes;
         if actual_bytes == 0 {
+            refuse_parts_beside(host, path)?;
             make(&file, capacity_bytes, durability)?;
         } else if actual_bytes != capacity_bytes {
             return Err(StoreError::WrongSize { path: path.to_owned(), actual_bytes, expected_bytes: capacity_bytes });

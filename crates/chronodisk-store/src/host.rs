@@ -20,6 +20,12 @@ pub trait Host: Debug + Send + Sync {
     /// What the host says.
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>>;
 
+    /// Whether a name is taken, also by a link that leads nowhere.
+    ///
+    /// # Errors
+    /// What the host says.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
     /// Gives a file another name, in place of the file that had it.
     ///
     /// # Errors
@@ -48,8 +54,6 @@ pub enum OpenMode {
     ReadWrite,
     /// A new file, for reading and writing; an error if there is one.
     CreateNew,
-    /// An empty file, for reading and writing, in place of one that may be there.
-    Replace,
 }
 
 /// An open file.
@@ -154,16 +158,16 @@ impl Host for RealHost {
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>> {
         let mut options = OpenOptions::new();
         options.read(true).write(how != OpenMode::Read);
-        match how {
-            OpenMode::Read | OpenMode::ReadWrite => {}
-            OpenMode::CreateNew => {
-                options.create_new(true);
-            }
-            OpenMode::Replace => {
-                options.create(true).truncate(true);
-            }
-        }
+        options.create_new(how == OpenMode::CreateNew);
         Ok(Box::new(options.open(path)?))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

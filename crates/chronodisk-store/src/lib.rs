@@ -30,6 +30,7 @@ mod footprint;
 mod forward;
 mod frames;
 pub mod host;
+pub mod image_files;
 mod loading;
 pub mod overflow;
 mod preload;

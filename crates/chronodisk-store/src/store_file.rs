@@ -28,7 +28,7 @@ impl StoreFile {
     pub fn open(host: &Arc<dyn Host>, path: &Path, how: OpenMode) -> Result<Self, StoreError> {
         let operation = match how {
             OpenMode::Read | OpenMode::ReadWrite => FileOperation::Open,
-            OpenMode::CreateNew | OpenMode::Replace => FileOperation::Create,
+            OpenMode::CreateNew => FileOperation::Create,
         };
         let file = host.open(path, how).map_err(|source| io_error(path, operation, 0, 0, source))?;
         Ok(StoreFile {
@@ -37,6 +37,37 @@ impl StoreFile {
             path: path.to_owned(),
             sync_failed: Arc::new(AtomicBool::new(false)),
         })
+    }
+
+    /// Whether a name is taken.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn exists(host: &Arc<dyn Host>, path: &Path) -> Result<bool, StoreError> {
+        host.exists(path).map_err(|source| io_error(path, FileOperation::Stat, 0, 0, source))
+    }
+
+    /// Makes a new file in place of one that a killed process left under a name of its own use.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn create_again(host: &Arc<dyn Host>, path: &Path) -> Result<Self, StoreError> {
+        if StoreFile::exists(host, path)? {
+            host.remove(path).map_err(|source| io_error(path, FileOperation::Create, 0, 0, source))?;
+        }
+        StoreFile::open(host, path, OpenMode::CreateNew)
+    }
+
+    /// Whether its name is still this file's.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn has_its_name(&self) -> Result<bool, StoreError> {
+        match StoreFile::open(&self.host, &self.path, OpenMode::Read) {
+            Ok(named) => Ok(named.identity()? == self.identity()?),
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Path of the file.

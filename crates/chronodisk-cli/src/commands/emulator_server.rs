@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use chronodisk_engine::emulator::{Devices, EmulatorServer, MemoryPool, ServeOptions, Share, StorePlace, is_local};
+use chronodisk_engine::emulator::{Devices, EmulatorServer, MemoryPool, ServeOptions, StorePlace, is_local};
+use chronodisk_engine::listen::Share;
 use chronodisk_engine::protocol::Token;
 use chronodisk_front::nbd::tls::{VerifyPeer, server_config};
 use chronodisk_sim::Nanos;

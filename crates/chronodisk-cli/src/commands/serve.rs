@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::{DeviceInfo, Speed};
+use chronodisk_engine::listen::Share;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
 use chronodisk_front::fuse::FuseFile;
@@ -127,9 +128,15 @@ pub struct Arguments {
     #[arg(long)]
     lock_memory: bool,
 
-    /// Limits the number of clients connected at a time
+    /// Limits the number of clients connected at a time. One that never asked for anything, or is silent for 10
+    /// minutes, makes room for another
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: u32,
+
+    /// Limits the number of clients at one address, or of one user at a local socket (default: three quarters of
+    /// --connections)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections_per_address: Option<u32>,
 
     /// Limits the memory for data of NBD clients' requests, at least 64MiB in all. Further requests wait
     #[arg(long, value_name = "SIZE", value_parser = client_memory, default_value = "1GiB")]
@@ -416,7 +423,7 @@ fn server_options(arguments: &Arguments) -> Result<ServerOptions, Failure> {
         // The kernel's threads of a loop device need the CPU on which a thread with priority would wait.
         realtime: !arguments.no_realtime && arguments.attach.is_none(),
         cpu: arguments.cpu,
-        connections_max: arguments.connections as usize,
+        connections: connections(arguments),
         client_bytes_max: arguments.client_memory,
         ..ServerOptions::default()
     })
@@ -566,4 +573,10 @@ fn keep(
         output::note(format_args!("result: {}", directory.display()));
     }
     shown
+}
+
+fn connections(arguments: &Arguments) -> Share {
+    let share = Share::of(arguments.connections as usize);
+    let per_peer = arguments.connections_per_address.map_or(share.per_peer, |most| most as usize);
+    Share { per_peer, ..share }
 }

@@ -15,7 +15,7 @@ fn memory_bytes(server: &Serving, name: &str) -> u64 {
 #[test]
 fn idle_clients_take_little_memory_and_give_back_what_they_took() {
     let place = TestFolder::new();
-    let server = place.serve(&["--device", "null"]);
+    let server = place.serve(&["--device", "null", "--connections-per-address", "256"]);
     let begun = memory_bytes(&server, "VmRSS");
     let mut clients: Vec<Client> = (0..256).map(|_| place.connect()).collect();
     let idle = memory_bytes(&server, "VmRSS") - begun;
@@ -110,11 +110,11 @@ fn too_few_descriptors_are_named_with_the_limit_and_the_remedy() {
         let output = limited(limit, "256");
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{limit}: {errors}");
-        let named = format!("the limit of open files (RLIMIT_NOFILE) is {limit}; a server for 256 clients needs 576");
-        assert!(errors.contains(&named) && errors.contains("ulimit -n 576"), "{limit}: {errors}");
+        let named = format!("the limit of open files (RLIMIT_NOFILE) is {limit}; a server for 256 clients needs 832");
+        assert!(errors.contains(&named) && errors.contains("ulimit -n 832"), "{limit}: {errors}");
     }
     let output = limited(100, "256");
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("enough for 18 of --connections 256"), "{}", text(&output.stderr));
-    assert!(!text(&limited(100, "18").stderr).contains("RLIMIT_NOFILE"));
+    assert!(text(&output.stderr).contains("enough for 12 of --connections 256"), "{}", text(&output.stderr));
+    assert!(!text(&limited(100, "12").stderr).contains("RLIMIT_NOFILE"));
 }

@@ -8,18 +8,19 @@ use std::time::Instant;
 use super::limits::PriorityLimit;
 use super::server::{Kept, Shared, lock};
 use super::session::SessionEnd;
-use super::socket::{Peer, Socket, Stream};
+use super::socket::Stream;
+use crate::listen::{Peer, Place, Socket};
 use crate::protocol::{
     Answer, BODY_BYTES_MAX, Command, Decoder, ErrorCode, Frame, GREETING_BYTES_MAX, Nonce, SessionId, VERSION, Welcome,
 };
 
 /// Serves a client until it is gone, or its session has ended.
-pub(super) fn serve(shared: &Shared, number: u64, socket: Socket, peer: Peer) -> io::Result<()> {
+pub(super) fn serve(shared: &Shared, place: &Place, socket: Socket, peer: Peer) -> io::Result<()> {
     let options = &shared.options;
     let deadline = Instant::now() + options.greeting;
     let mut connection = Connection {
         shared,
-        number,
+        place,
         stream: Stream::new(socket, options.tls.as_ref(), deadline)?,
         decoder: Decoder::default(),
     };
@@ -46,7 +47,7 @@ pub(super) fn serve(shared: &Shared, number: u64, socket: Socket, peer: Peer) ->
 
 struct Connection<'a> {
     shared: &'a Shared,
-    number: u64,
+    place: &'a Place,
     stream: Stream,
     decoder: Decoder,
 }
@@ -146,7 +147,7 @@ impl Connection<'_> {
 
     /// The client has a device: it has all the time that it likes, and its place.
     fn settle(&mut self) -> io::Result<()> {
-        self.shared.at_work(self.number);
+        self.place.hold();
         self.stream.lift_deadline()
     }
 

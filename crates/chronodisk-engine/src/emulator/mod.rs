@@ -9,20 +9,18 @@
 //! [`Session`] is one device and its bytes, sans-I/O: commands in, answers out. [`EmulatorServer`] puts it behind
 //! sockets: a session outlives its connection for a while, so that a client whose connection broke can go on.
 //!
-//! Clients may be hostile. `limits` has what they share (memory, processor time), `room` who is let in and who makes
-//! room, `socket` the deadlines of a connection and TLS, and the protocol its bounds and the token.
+//! Clients may be hostile. `limits` has what they share (memory, processor time), [`listen`](crate::listen) who is let
+//! in and who makes room, `socket` the deadlines of a connection and TLS, and the protocol its bounds and the token.
 
 mod connection;
 mod limits;
 mod pace;
-mod room;
 mod server;
 mod session;
 mod socket;
 mod store;
 
 pub use limits::{Held, MemoryPool, Workshop};
-pub use room::Share;
 pub use server::{EmulatorServer, ServeOptions, ServeStatistics};
 pub use session::{DeviceMaker, Devices, MadeDevice, Session, SessionEnd};
 pub use socket::is_local;

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ServerConfig;
 
 use super::connection;
 use super::limits::Workshop;
-use super::room::{Admission, Guest, Share, admit};
 use super::session::{CALL_LIMIT, DeviceMaker, Session, SessionEnd};
-use super::socket::{Listener, Peer, Socket};
+use super::socket;
+use crate::host::{HostClock, MonotonicClock};
+use crate::listen::{Admission, Connections, Guest, Listener, Peer, Share, Socket, admit};
 use crate::protocol::{Answer, ErrorCode, SessionId, Token};
 
 /// What a server allows.
@@ -85,18 +85,10 @@ pub(super) struct Shared {
     pub options: ServeOptions,
     pub shop: Arc<Workshop>,
     sessions: Mutex<BTreeMap<SessionId, Arc<Kept>>>,
-    connections: Mutex<BTreeMap<u64, Connected>>,
+    connections: Arc<Connections>,
+    clock: MonotonicClock,
     statistics: Mutex<ServeStatistics>,
     store_failure: Mutex<Option<String>>,
-}
-
-/// A connection, whatever has become of it.
-struct Connected {
-    peer: Peer,
-    socket: Socket,
-    since: Instant,
-    /// Whether it has a session with a device.
-    at_work: bool,
 }
 
 /// A session and the connection that it has, if it has one.
@@ -131,13 +123,14 @@ impl EmulatorServer {
         let shared = Shared {
             maker,
             shop: Workshop::new(options.call),
-            options,
             sessions: Mutex::default(),
-            connections: Mutex::default(),
+            connections: Connections::new(options.connections),
+            clock: MonotonicClock::new(),
             statistics: Mutex::default(),
             store_failure: Mutex::default(),
+            options,
         };
-        Ok(EmulatorServer { listener: Listener::bind(address)?, shared: Arc::new(shared) })
+        Ok(EmulatorServer { listener: socket::bind(address)?, shared: Arc::new(shared) })
     }
 
     /// Where it listens, with the port that the host chose.
@@ -145,7 +138,7 @@ impl EmulatorServer {
     /// # Errors
     /// What the host says.
     pub fn address(&self) -> io::Result<String> {
-        self.listener.address()
+        socket::address_of(&self.listener)
     }
 
     /// Serves until `stop` is set; returns what was served.
@@ -154,18 +147,10 @@ impl EmulatorServer {
     /// If no client can be accepted any more.
     pub fn serve(&self, stop: &AtomicBool) -> io::Result<ServeStatistics> {
         let mut refused = Refused::default();
-        for number in 0.. {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()) };
-            let mut waits = [PollFd::new(&self.listener, PollFlags::IN)];
-            match poll(&mut waits, Some(&wait)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        while !stop.load(Ordering::Relaxed) {
+            self.listener.wait(LOOK_EVERY)?;
             match self.listener.accept() {
-                Ok((socket, peer)) => refused.extend(self.shared.clone().accepted(number, socket, peer)),
+                Ok((socket, peer)) => refused.extend(self.shared.clone().accepted(socket, peer)),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 // The client gave up meanwhile, or this process has too much open for the moment.
                 Err(_) => thread::sleep(LOOK_EVERY),
@@ -174,13 +159,23 @@ impl EmulatorServer {
             self.shared.drop_abandoned();
         }
         self.shared.stop();
-        Ok(*lock(&self.shared.statistics))
+        let mut statistics = *lock(&self.shared.statistics);
+        statistics.evictions += self.shared.connections.evictions();
+        Ok(statistics)
     }
 
     /// Why the bytes of a device could not be made safe, if that has happened.
     #[must_use]
     pub fn store_failure(&self) -> Option<String> {
         lock(&self.shared.store_failure).clone()
+    }
+}
+
+impl Drop for EmulatorServer {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = &self.listener {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -210,62 +205,27 @@ impl Refused {
 /// Connections.
 impl Shared {
     /// Lets a client in; returns the socket of one that was refused.
-    fn accepted(self: Arc<Self>, number: u64, mut socket: Socket, peer: Peer) -> Option<Socket> {
-        if let Err(reason) = self.admit_connection(peer) {
-            lock(&self.statistics).refusals += 1;
-            // With TLS nothing can be said yet.
-            if self.options.tls.is_none() {
-                let mut bytes = Vec::new();
-                Answer::error(ErrorCode::Busy, reason).encode(0, &mut bytes);
-                socket.say_at_once(&bytes);
-            }
-            return Some(socket);
-        }
-        let handle = socket.try_clone().ok()?;
-        let connected = Connected { peer, socket: handle, since: Instant::now(), at_work: false };
-        lock(&self.connections).insert(number, connected);
-        let shared = self.clone();
-        let spawned = thread::Builder::new().name("emulator session".into()).spawn(move || {
-            // A client that went away is no error of the server's.
-            let _ = connection::serve(&shared, number, socket, peer);
-            lock(&shared.connections).remove(&number);
-        });
-        if spawned.is_err() {
-            lock(&self.connections).remove(&number);
-        }
-        None
-    }
-
-    fn admit_connection(&self, peer: Peer) -> Result<(), String> {
-        let mut connections = lock(&self.connections);
-        let guest = |(number, connected): (&u64, &Connected)| Guest {
-            key: *number,
-            peer: connected.peer,
-            spare: (!connected.at_work).then_some((0, connected.since)),
-        };
-        let guests: Vec<Guest<u64>> = connections.iter().map(guest).collect();
-        match admit(&guests, self.options.connections, peer) {
-            Admission::Welcome => Ok(()),
-            Admission::Instead(number) => {
-                if let Some(connected) = connections.remove(&number) {
-                    connected.socket.cut();
+    fn accepted(self: Arc<Self>, mut socket: Socket, peer: Peer) -> Option<Socket> {
+        let entered = self.connections.enter(&socket, peer, self.clock.now());
+        let place = match entered {
+            Ok(place) => place,
+            Err(reason) => {
+                lock(&self.statistics).refusals += 1;
+                // With TLS nothing can be said yet.
+                if self.options.tls.is_none() {
+                    let mut bytes = Vec::new();
+                    Answer::error(ErrorCode::Busy, reason).encode(0, &mut bytes);
+                    socket.say_at_once(&bytes);
                 }
-                lock(&self.statistics).evictions += 1;
-                Ok(())
+                return Some(socket);
             }
-            Admission::Full => Err(format!("it has {} connections, the most that it may", guests.len())),
-            Admission::PeerFull => {
-                let most = self.options.connections.per_peer;
-                Err(format!("{peer} has {most} connections, the most that one address may"))
-            }
-        }
-    }
-
-    /// The connection has a session with a device, and does not make room for others any more.
-    pub fn at_work(&self, number: u64) {
-        if let Some(connected) = lock(&self.connections).get_mut(&number) {
-            connected.at_work = true;
-        }
+        };
+        let shared = self.clone();
+        let _ = thread::Builder::new().name("emulator session".into()).spawn(move || {
+            // A client that went away is no error of the server's.
+            let _ = connection::serve(&shared, &place, socket, peer);
+        });
+        None
     }
 
     pub fn count_refusal(&self) {
@@ -312,7 +272,7 @@ impl Shared {
             peer: kept.peer,
             spare: lock(&kept.state).spare(self.options.idle),
         };
-        let guests: Vec<Guest<SessionId>> = sessions.iter().map(guest).collect();
+        let guests: Vec<Guest<SessionId, Instant>> = sessions.iter().map(guest).collect();
         match admit(&guests, self.options.sessions, peer) {
             Admission::Welcome => Ok(None),
             Admission::Instead(id) => Ok(Some(id)),
@@ -377,9 +337,7 @@ impl Shared {
     /// Ends everything. A session that is in the middle of something is waited for a while.
     fn stop(&self) {
         self.shop.stop();
-        for connected in lock(&self.connections).values() {
-            connected.socket.cut();
-        }
+        self.connections.cut();
         let deadline = Instant::now() + FAREWELL;
         for (_, kept) in std::mem::take(&mut *lock(&self.sessions)) {
             loop {

@@ -63,10 +63,7 @@ fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result
         let _ = std::fs::remove_file(&path);
         return Ok(file);
     }
-    match path.exists() {
-        true => FileStore::open(path, capacity_bytes, durability),
-        false => FileStore::create(path, capacity_bytes, durability),
-    }
+    FileStore::open_or_create(path, capacity_bytes, durability)
 }
 
 /// Passes operations on to the store inside, by a shared or an exclusive reference.

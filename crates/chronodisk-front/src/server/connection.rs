@@ -14,6 +14,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use chronodisk_engine::listen::Place;
 use chronodisk_engine::{Departure, Found, InheritingGuard, RealId, Transfer, TransportIndex};
 use chronodisk_sim::{Nanos, Request, Status};
 use chronodisk_store::{Store, StoreError};
@@ -139,6 +140,15 @@ pub(super) struct Link {
     pub socket: OwnedFd,
     /// Wakes the connection's thread.
     pub event: OwnedFd,
+    /// Its place among the connections, if it came by a listener.
+    pub place: Option<Place>,
+}
+
+impl Link {
+    /// The client has greeted: others make room before it.
+    pub fn greeted(&self) {
+        self.place.iter().for_each(Place::greeted);
+    }
 }
 
 /// What a protocol reaches besides its own state.
@@ -179,12 +189,12 @@ pub(super) fn serve_connection<P: Protocol>(
     shared: &Arc<Shared>,
     connection: u32,
     transport: TransportIndex,
-    socket: OwnedFd,
+    (socket, place): (OwnedFd, Option<Place>),
     protocol: P,
 ) {
     let Ok(event) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
     let state = State { protocol, moving: 0, moving_bytes: 0, listening: true, broken: false };
-    let peer = Arc::new(Connection { link: Link { socket, event }, state: Guarded::new(state) });
+    let peer = Arc::new(Connection { link: Link { socket, event, place }, state: Guarded::new(state) });
     shared.peers().insert(connection, peer.clone());
     // Stopping raises the flag first and looks for peers then.
     if shared.is_stopping() {
@@ -217,7 +227,7 @@ impl<P: Protocol> Connection<P> {
         // When the first bytes came of a request whose last ones did not.
         let mut begun = None;
         loop {
-            let is_midway = self.take_requests(worker, &mut begun, &mut slow);
+            let is_midway = self.take_requests(worker, seen.at, &mut begun, &mut slow);
             worker.turn(&**self, seen);
             // Not before the clock knows them.
             slow.drain(..).for_each(|slow| self.have_moved(&shared, slow));
@@ -274,10 +284,16 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Takes what the client asked for, and moves its bytes, unless that means to wait for the
+    /// Takes what the client asked for until `at`, and moves its bytes, unless that means to wait for the
     /// host's disk; then it is told as slow. The first request began to come at `begun`, which it
     /// takes. Tells whether a part of another one is there.
-    fn take_requests(&self, worker: &mut Worker, begun: &mut Option<Seen>, slow: &mut Vec<Slow<P::Payload>>) -> bool {
+    fn take_requests(
+        &self,
+        worker: &mut Worker,
+        at: Nanos,
+        begun: &mut Option<Seen>,
+        slow: &mut Vec<Slow<P::Payload>>,
+    ) -> bool {
         let shared = worker.shared.clone();
         let mut state = self.state();
         let state = &mut *state;
@@ -293,6 +309,7 @@ impl<P: Protocol> Connection<P> {
             && (state.moving == 0 || !shared.client_memory.is_exceeded())
             && let Some(incoming) = state.protocol.next_request(&self.link, &shared)
         {
+            self.link.place.iter().for_each(|place| place.asked(at));
             let (slot, request, work, seen) = match incoming {
                 Incoming::Moved { slot, request, bytes } => {
                     worker.arrived(named(slot, request), bytes, begun.take());

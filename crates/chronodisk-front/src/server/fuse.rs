@@ -110,7 +110,7 @@ fn serve(shared: &Arc<Shared>, connection: u32, transport: TransportIndex, descr
         farewell: None,
         broken: false,
     };
-    serve_connection(shared, connection, transport, descriptor, protocol);
+    serve_connection(shared, connection, transport, (descriptor, None), protocol);
 }
 
 impl Protocol for FuseConnection {

@@ -2,17 +2,15 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use chronodisk_engine::listen::{Listener, Place, Socket};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay};
 
 use super::Shared;
 use super::nbd::RECEIVE_TIMEOUT;
@@ -109,65 +107,18 @@ impl ListenError {
     }
 }
 
-/// A socket that accepts.
-pub(super) enum Listener {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
 /// Listens there; the second value is the address with the port that the host chose.
 pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError> {
     let failed = |action| move |source| ListenError::new(address, action, source);
     match address {
-        Address::Unix(path) => {
-            remove_stale(path);
-            let listener = UnixListener::bind(path).map_err(failed("listening"))?;
-            listener.set_nonblocking(true).map_err(failed("listening"))?;
-            Ok((Listener::Unix(listener), address.clone()))
-        }
+        Address::Unix(path) => Ok((Listener::unix(path).map_err(failed("listening"))?, address.clone())),
         Address::Tcp { host, port } => {
             let resolved: Vec<SocketAddr> =
                 (host.as_str(), *port).to_socket_addrs().map_err(failed("finding the host"))?.collect();
-            let listener = TcpListener::bind(&*resolved).map_err(failed("listening"))?;
-            listener.set_nonblocking(true).map_err(failed("listening"))?;
-            let port = listener.local_addr().map_err(failed("listening"))?.port();
-            Ok((Listener::Tcp(listener), Address::Tcp { host: host.clone(), port }))
-        }
-    }
-}
-
-/// Removes a socket that a server left behind; one that somebody listens on stays.
-fn remove_stale(path: &Path) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-impl Listener {
-    fn accept(&self) -> io::Result<OwnedFd> {
-        match self {
-            Listener::Unix(listener) => {
-                let socket = listener.accept()?.0;
-                socket.set_nonblocking(false)?;
-                Ok(socket.into())
-            }
-            Listener::Tcp(listener) => {
-                let socket = listener.accept()?.0;
-                socket.set_nonblocking(false)?;
-                // A reply must not wait for another one to share a packet with.
-                set_tcp_nodelay(&socket, true)?;
-                Ok(socket.into())
-            }
-        }
-    }
-}
-
-impl AsFd for Listener {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        match self {
-            Listener::Unix(listener) => listener.as_fd(),
-            Listener::Tcp(listener) => listener.as_fd(),
+            let listener = Listener::tcp(&resolved).map_err(failed("listening"))?;
+            let bound = listener.tcp_address().map_err(failed("listening"))?;
+            let port = bound.map_or(*port, |bound| bound.port());
+            Ok((listener, Address::Tcp { host: host.clone(), port }))
         }
     }
 }
@@ -178,7 +129,7 @@ pub(super) const STACK_BYTES: usize = 256 << 10;
 /// Accepts connections and gives each a thread, until the server stops and all threads have ended.
 pub(super) fn accept<F>(shared: &Arc<Shared>, listener: &Listener, serve: F)
 where
-    F: Fn(&Arc<Shared>, u32, OwnedFd) + Send + Sync + Clone,
+    F: Fn(&Arc<Shared>, u32, Socket, Place) + Send + Sync + Clone,
 {
     std::thread::scope(|scope| {
         while !shared.is_stopping() {
@@ -189,25 +140,25 @@ where
             if poll(&mut waits, None).is_err() || waits[1].revents().is_empty() {
                 continue;
             }
-            let Ok(socket) = listener.accept() else {
+            let Ok((socket, peer)) = listener.accept() else {
                 // Without descriptors for more there is nothing to do but to wait for some.
                 std::thread::sleep(std::time::Duration::from_millis(10));
                 continue;
             };
-            if shared.connection_count.fetch_add(1, Ordering::Relaxed) >= shared.options.connections_max {
-                shared.connection_count.fetch_sub(1, Ordering::Relaxed);
+            let Ok(place) = shared.connections.enter(&socket, peer, shared.now()) else {
                 shared.totals().connections_refused += 1;
                 continue;
-            }
+            };
+            shared.connection_count.fetch_add(1, Ordering::Relaxed);
             shared.totals().connections += 1;
             // A client must see what was sent to it, and a thread that waits must see a second connection.
-            let _ = set_socket_timeout(&socket, Timeout::Recv, Some(RECEIVE_TIMEOUT));
+            let _ = socket.set_timeouts(Some(RECEIVE_TIMEOUT), None);
             let connection = shared.new_connection();
             let serve = serve.clone();
             let thread = std::thread::Builder::new().name(format!("client-{connection}")).stack_size(STACK_BYTES);
             let spawned = thread.spawn_scoped(scope, move || {
                 let counted = Counted(shared);
-                serve(shared, connection, socket);
+                serve(shared, connection, socket, place);
                 drop(counted);
             });
             if spawned.is_err() {

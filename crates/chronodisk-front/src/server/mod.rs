@@ -43,6 +43,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use chronodisk_device::{DeviceModel, probed};
+use chronodisk_engine::listen::{Connections, Share};
 use chronodisk_engine::real_host::{self, IdleProcessors, KeepAwake};
 use chronodisk_engine::{
     DeviceIndex, Engine, EngineStatistics, InheritingGuard, InheritingMutex, MonotonicClock, PaceStatistics, RealClock,
@@ -85,8 +86,9 @@ pub struct ServerOptions {
     pub realtime: bool,
     /// CPU to which the threads are bound.
     pub cpu: Option<usize>,
-    /// Most connections at a time; further ones are closed at once.
-    pub connections_max: usize,
+    /// Most connections at a time, in all and of one address. Further ones are closed at once, unless one that is idle
+    /// makes room.
+    pub connections: Share,
     /// How long a client has for negotiation; one that takes longer is disconnected. While clients wait for memory, one
     /// that holds some and neither sends the rest of its request nor takes its replies is disconnected after this time.
     pub handshake_max: Nanos,
@@ -102,7 +104,7 @@ impl Default for ServerOptions {
             timing: RealOptions::default(),
             realtime: true,
             cpu: None,
-            connections_max: 256,
+            connections: Share::of(256),
             handshake_max: Nanos::from_secs(10),
             client_bytes_max: 1 << 30,
             helpers_max: 16,
@@ -125,6 +127,8 @@ pub struct ServerStatistics {
     pub connections: u64,
     /// Connections that were refused because there were too many.
     pub connections_refused: u64,
+    /// Idle connections that made room for others.
+    pub connections_evicted: u64,
     /// Connections that ended because the client took too long for negotiation.
     pub handshakes_given_up: u64,
     /// Connections that ended because the client held memory for which others waited, and did nothing.
@@ -223,6 +227,7 @@ impl Server {
             wake_at: AtomicU64::new(u64::MAX),
             peers: InheritingMutex::new(BTreeMap::new()),
             next_connection: AtomicU32::new(1),
+            connections: Connections::new(options.connections),
             connection_count: AtomicUsize::new(0),
             attached: AtomicBool::new(false),
             idle_processors: IdleProcessors::watch().ok(),
@@ -270,8 +275,8 @@ impl Server {
         let transport = self.shared.core().clock.add_transport(&bound.to_string(), self.shared.options.timing);
         let (shared, offer) = (self.shared.clone(), self.offer.clone());
         let accept = move || {
-            listen::accept(&shared, &listener, |shared, connection, socket| {
-                nbd::serve(shared, connection, transport, socket, offer.clone())
+            listen::accept(&shared, &listener, |shared, connection, socket, place| {
+                nbd::serve(shared, connection, transport, (socket, place), offer.clone())
             });
         };
         let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
@@ -295,8 +300,8 @@ impl Server {
         let transport = self.shared.core().clock.add_transport(&name, self.shared.options.timing);
         let shared = self.shared.clone();
         let accept = move || {
-            listen::accept(&shared, &listener, |shared, connection, socket| {
-                vhost::serve(shared, connection, transport, socket, &config)
+            listen::accept(&shared, &listener, |shared, connection, socket, place| {
+                vhost::serve(shared, connection, transport, (socket, place), &config)
             });
         };
         let acceptor = std::thread::Builder::new().name("accept".into()).spawn(accept);
@@ -458,6 +463,7 @@ struct Shared {
     wake_at: AtomicU64,
     peers: InheritingMutex<BTreeMap<u32, Arc<dyn Peer>>>,
     next_connection: AtomicU32,
+    connections: Arc<Connections>,
     connection_count: AtomicUsize,
     /// This host's kernel has the device.
     attached: AtomicBool,
@@ -594,6 +600,7 @@ impl Shared {
             realtime: totals.realtime,
             connections: totals.connections,
             connections_refused: totals.connections_refused,
+            connections_evicted: self.connections.evictions(),
             handshakes_given_up: totals.handshakes_given_up,
             stalled: totals.stalled,
             violations: totals.violations,

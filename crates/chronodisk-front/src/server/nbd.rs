@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use chronodisk_engine::listen::{Place, Socket};
 use chronodisk_engine::{Departure, Found, TransportIndex};
 use chronodisk_sim::{Nanos, RequestId, Status};
 use chronodisk_store::{Store, StoreError};
@@ -64,7 +65,7 @@ pub(super) fn serve(
     shared: &Arc<Shared>,
     connection: u32,
     transport: TransportIndex,
-    socket: OwnedFd,
+    (socket, place): (Socket, Place),
     offer: Arc<ServerOffer>,
 ) {
     let now = shared.now();
@@ -79,7 +80,7 @@ pub(super) fn serve(
         stuck: false,
         broken: false,
     };
-    serve_connection(shared, connection, transport, socket, protocol);
+    serve_connection(shared, connection, transport, (socket.into(), Some(place)), protocol);
 }
 
 impl Protocol for NbdConnection {
@@ -87,12 +88,13 @@ impl Protocol for NbdConnection {
     const HELPER: &'static str = "a helper of an NBD connection";
     type Payload = Detached;
 
-    fn next_request(&mut self, _link: &Link, shared: &Shared) -> Option<Incoming> {
+    fn next_request(&mut self, link: &Link, shared: &Shared) -> Option<Incoming> {
         loop {
             let request = match self.session.next_event()? {
                 Event::Request(request) => request,
                 Event::Negotiated { .. } => {
                     self.negotiated = true;
+                    link.greeted();
                     continue;
                 }
                 Event::Closing(Reason::Violation(violation)) => {

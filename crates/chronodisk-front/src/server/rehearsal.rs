@@ -1,10 +1,10 @@
 //! Sending a reply once before it is due, to nobody.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, OnceLock};
 
+use chronodisk_engine::listen::tcp_pair;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 /// Ways to nobody, of the kinds on which replies leave; made when they are first wanted.
@@ -56,12 +56,7 @@ impl Stage {
         let ends = match way {
             Way::Local => socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?,
             Way::Tcp => {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-                let from = TcpStream::connect(listener.local_addr()?)?;
-                let (to, peer) = listener.accept()?;
-                if peer != from.local_addr()? {
-                    return Err(io::Error::other("somebody else came"));
-                }
+                let (from, to) = tcp_pair()?;
                 from.set_nodelay(true)?;
                 (from.into(), to.into())
             }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use chronodisk_engine::listen::{Place, Socket};
 use chronodisk_engine::{Departure, TransportIndex};
 use chronodisk_sim::{Nanos, RequestId, Status};
 use rustix::event::PollFlags;
@@ -36,10 +37,11 @@ pub(super) fn serve(
     shared: &Arc<Shared>,
     connection: u32,
     transport: TransportIndex,
-    socket: OwnedFd,
+    (socket, place): (Socket, Place),
     config: &BlkConfig,
 ) {
     // To be waited for while another thread has the session's lock.
+    let socket = OwnedFd::from(socket);
     let Ok(waited) = socket.try_clone() else { return };
     let store = Box::new(SharedStore(shared.clone()));
     let clock = Box::new(shared.host.clone());
@@ -48,7 +50,7 @@ pub(super) fn serve(
         Err(error) => return shared.note_violation(&error),
     };
     let protocol = VhostConnection { session, arrivals: Arrivals::default(), latest: 0, broken: false };
-    serve_connection(shared, connection, transport, waited, protocol);
+    serve_connection(shared, connection, transport, (waited, Some(place)), protocol);
 }
 
 impl Protocol for VhostConnection {
@@ -100,6 +102,9 @@ impl Protocol for VhostConnection {
             return None;
         }
         let kick = self.session.kick_fd().cloned();
+        if kick.is_some() {
+            io.link.greeted();
+        }
         (!self.broken).then_some(Wants { socket: PollFlags::IN, other: kick, impatient: false })
     }
 

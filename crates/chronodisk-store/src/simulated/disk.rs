@@ -199,19 +199,15 @@ impl Disk {
     }
 
     pub(super) fn creates(&self, path: &Path, how: OpenMode) -> bool {
-        matches!(how, OpenMode::CreateNew | OpenMode::Replace) && !self.names.contains_key(path)
+        how == OpenMode::CreateNew && !self.names.contains_key(path)
     }
 
     pub(super) fn open(&mut self, path: &Path, how: OpenMode) -> io::Result<(usize, u64)> {
         let inode = match (self.names.get(path).copied(), how) {
             (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
-            (Some(inode), OpenMode::Replace) => {
-                self.set_len(inode, 0);
-                inode
-            }
             (Some(inode), OpenMode::Read | OpenMode::ReadWrite) => inode,
             (None, OpenMode::Read | OpenMode::ReadWrite) => return Err(io::ErrorKind::NotFound.into()),
-            (None, OpenMode::CreateNew | OpenMode::Replace) => {
+            (None, OpenMode::CreateNew) => {
                 if self.free_pages() == 0 {
                     return Err(plan::no_space());
                 }
@@ -224,6 +220,10 @@ impl Disk {
         self.next_description += 1;
         self.descriptions.insert(self.next_description, 1);
         Ok((inode, self.next_description))
+    }
+
+    pub(super) fn exists(&self, path: &Path) -> bool {
+        self.names.contains_key(path)
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {

@@ -22,6 +22,7 @@
 //!   from the cache at once and read as what the disk has, and the next synchronisation succeeds.
 //! * *Short transfers and interruptions.* A read or a write transfers less than asked for, whole sectors; a call that
 //!   can be interrupted fails with `EINTR` and has no effect.
+//! * *Names.* Asking whether a name is taken fails in a dead process only.
 //! * *Locks* belong to a descriptor and its duplicates, and end with the last of them.
 //!
 //! Not modelled: a disk that returns other bytes than it was given, sectors that are torn, writes of other programs.
@@ -129,6 +130,11 @@ impl Host for SimulatedHost {
         let generation = disk.generation;
         drop(disk);
         Ok(Box::new(SimulatedFile { host: self.clone(), inode, description, generation }))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let disk = self.disk();
+        if disk.dead { Err(plan::dead()) } else { Ok(disk.exists(path)) }
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -1,17 +1,15 @@
 //! What is checked before anything is served, and undone if serving never begins.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::net::ToSocketAddrs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use chronodisk_front::server::Address;
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Arguments, TlsChoice};
 use crate::failure::Failure;
 use crate::output;
+use crate::run_stores::NewFiles;
 
 /// Refuses options with which somebody could reach the device who should not.
 pub fn check_exposure(arguments: &Arguments) -> Result<(), Failure> {
@@ -53,8 +51,8 @@ fn is_beyond_loopback(address: &Address) -> bool {
 
 /// Descriptors of the process itself: standard streams, listeners, signals, the log, the store, helpers, metrics.
 const DESCRIPTORS_BASE: u64 = 64;
-/// Descriptors of a connection: its socket and its event.
-const DESCRIPTORS_PER_CONNECTION: u64 = 2;
+/// Descriptors of a connection: its socket, its event, and one to cut it by.
+const DESCRIPTORS_PER_CONNECTION: u64 = 3;
 
 /// Raises the limit of open files to what the connections need, as far as the host permits.
 pub fn ensure_descriptors(connections: u32) -> Result<(), Failure> {
@@ -85,48 +83,29 @@ pub fn ensure_descriptors(connections: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Files of the store that were not there before, removed again if serving never begins: an unfinished one would be
-/// in the way of the next start.
-pub struct NewStore(Vec<PathBuf>);
+/// Files of the store that were not there before, removed again if serving never begins.
+pub struct NewStore(NewFiles);
 
 impl NewStore {
     /// Looks before the store is opened.
     pub fn of(arguments: &Arguments) -> Self {
         let store = arguments.store.to_string_lossy();
         if store == "ram" || arguments.shadow.is_some() {
-            return NewStore(Vec::new());
+            return NewStore(NewFiles::of_store(None));
         }
-        let path = store.strip_prefix("overflow:").map_or_else(|| PathBuf::from(&arguments.store), PathBuf::from);
-        let beside = [".map", ".sums"].map(|end| {
-            let mut name = path.clone().into_os_string();
-            name.push(end);
-            PathBuf::from(name)
-        });
-        NewStore([path].into_iter().chain(beside).filter(|path| is_missing(path)).collect())
+        let path = store.strip_prefix("overflow:").map_or(Path::new(&arguments.store), Path::new);
+        NewStore(NewFiles::of_store(Some(path)))
     }
 
     /// Clients may have written: the files stay.
     pub fn keep(mut self) {
-        self.0.clear();
+        self.0.keep();
     }
-}
-
-fn is_missing(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 impl Drop for NewStore {
     fn drop(&mut self) {
-        for path in &self.0 {
-            // Another server that has made it meanwhile holds its lock.
-            let free = fs::File::open(path).is_ok_and(|file| {
-                file.metadata().is_ok_and(|metadata| metadata.is_file())
-                    && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            });
-            if free {
-                let _ = fs::remove_file(path);
-            }
-        }
+        self.0.remove();
     }
 }
 

@@ -27,7 +27,7 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64, volatile_cache: bool) ->
         return open_squashed(arguments, capacity_bytes, &options).map(|store| (store, None));
     }
     if let Some(path) = overflow {
-        let file = open_file(Path::new(path), capacity_bytes, durability)?;
+        let file = FileStore::open_or_create(path, capacity_bytes, durability)?;
         let budget_bytes = arguments.ram_budget.unwrap_or(host_memory_bytes() / 2);
         let mut store = OverflowStore::new(file, budget_bytes);
         if let Some(run) = &arguments.preload {
@@ -51,7 +51,7 @@ pub fn open(arguments: &Arguments, capacity_bytes: u64, volatile_cache: bool) ->
             "--ram-budget needs --store ram or --store overflow:FILE; other files have no memory limit",
         ));
     }
-    let file = open_file(Path::new(&arguments.store), capacity_bytes, durability)?;
+    let file = FileStore::open_or_create(&arguments.store, capacity_bytes, durability)?;
     Ok((Box::new(file), None))
 }
 
@@ -79,17 +79,7 @@ fn open_squashed(
         ));
     }
     let path = Path::new(&arguments.store);
-    Ok(Box::new(match path.exists() {
-        true => SquashStore::open(path, capacity_bytes, options)?,
-        false => SquashStore::create(path, capacity_bytes, options)?,
-    }))
-}
-
-fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result<FileStore, Failure> {
-    Ok(match path.exists() {
-        true => FileStore::open(path, capacity_bytes, durability)?,
-        false => FileStore::create(path, capacity_bytes, durability)?,
-    })
+    Ok(Box::new(SquashStore::open_or_create(path, capacity_bytes, options)?))
 }
 
 /// What the requests of an earlier run used, in their order.

@@ -4,7 +4,6 @@
 //! its share, somebody who can be spared makes room: of the lowest rank, of the peer that has most, who came first.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use super::socket::Peer;
 
@@ -27,16 +26,19 @@ impl Share {
 
 /// Somebody who is there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Guest<K> {
+pub struct Guest<K, T> {
+    /// Which one it is.
     pub key: K,
+    /// Whose it is.
     pub peer: Peer,
     /// Who can be spared, and since when; the smaller rank first.
-    pub spare: Option<(u8, Instant)>,
+    pub spare: Option<(u8, T)>,
 }
 
 /// What becomes of somebody who wants in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admission<K> {
+pub enum Admission<K> {
+    /// There is room.
     Welcome,
     /// Once this one is gone.
     Instead(K),
@@ -47,7 +49,7 @@ pub(super) enum Admission<K> {
 }
 
 /// Whether there is room for one more of `peer`.
-pub(super) fn admit<K: Copy>(guests: &[Guest<K>], share: Share, peer: Peer) -> Admission<K> {
+pub fn admit<K: Copy, T: Copy + Ord>(guests: &[Guest<K, T>], share: Share, peer: Peer) -> Admission<K> {
     let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
     for guest in guests {
         *counts.entry(guest.peer).or_default() += 1;
@@ -75,13 +77,9 @@ pub(super) fn admit<K: Copy>(guests: &[Guest<K>], share: Share, peer: Peer) -> A
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    fn guest(key: u32, uid: u32, spare: Option<(u8, u64)>) -> Guest<u32> {
-        let epoch = Instant::now();
-        let spare = spare.map(|(rank, seconds)| (rank, epoch + Duration::from_secs(seconds)));
+    fn guest(key: u32, uid: u32, spare: Option<(u8, u64)>) -> Guest<u32, u64> {
         Guest { key, peer: Peer::User(uid), spare }
     }
 

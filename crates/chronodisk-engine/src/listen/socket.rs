@@ -1,0 +1,212 @@
+//! Listeners and the sockets that they accept: TCP, or in the file system.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+
+/// Where clients connect. Accepting never blocks.
+#[derive(Debug)]
+pub enum Listener {
+    /// A TCP port.
+    Tcp(TcpListener),
+    /// A socket in the file system, and its name.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Listens at the first of these addresses at which that is possible.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn tcp(addresses: &[SocketAddr]) -> io::Result<Self> {
+        let listener = TcpListener::bind(addresses)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener::Tcp(listener))
+    }
+
+    /// Listens at a name of the file system. A socket of that name at which nobody listens is what a killed server
+    /// left, and is replaced.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn unix(path: &Path) -> io::Result<Self> {
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+        if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Listener::Unix(listener, path.to_owned()))
+    }
+
+    /// The address, with the port that the host chose; `None` in the file system.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn tcp_address(&self) -> io::Result<Option<SocketAddr>> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr().map(Some),
+            Listener::Unix(..) => Ok(None),
+        }
+    }
+
+    /// Waits for a client, at most for so long.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn wait(&self, limit: Duration) -> io::Result<()> {
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
+        match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&limit)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A client that waits to be let in.
+    ///
+    /// # Errors
+    /// What the host says, [`ErrorKind::WouldBlock`] if there is none.
+    pub fn accept(&self) -> io::Result<(Socket, Peer)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, address) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                // An answer must not wait for another one to share a packet with.
+                stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
+                Ok((Socket::Tcp(stream), Peer::of_address(address.ip())))
+            }
+            Listener::Unix(listener, _) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(false)?;
+                let peer = sockopt::socket_peercred(&stream)?;
+                Ok((Socket::Unix(stream), Peer::User(peer.uid.as_raw())))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+/// A host that is gone is noticed after a minute, though it never said so.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    Ok(())
+}
+
+/// Both ends of a TCP connection of this process with itself.
+///
+/// # Errors
+/// What the host says.
+pub fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let from = TcpStream::connect(listener.local_addr()?)?;
+    let (to, peer) = listener.accept()?;
+    if peer != from.local_addr()? {
+        return Err(io::Error::other("somebody else came"));
+    }
+    Ok((from, to))
+}
+
+/// Who a client is, as far as shares are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// An address; of IPv6 the network of 64 bits, of which one host can have all addresses.
+    Address(IpAddr),
+    /// A user of this machine.
+    User(u32),
+}
+
+impl Peer {
+    fn of_address(address: IpAddr) -> Peer {
+        Peer::Address(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+            address => address,
+        })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Address(address) => address.fmt(f),
+            Peer::User(uid) => write!(f, "user {uid}"),
+        }
+    }
+}
+
+/// A connection of bytes.
+#[derive(Debug)]
+pub enum Socket {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// In the file system.
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Another descriptor of the same connection.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(stream) => Socket::Tcp(stream.try_clone()?),
+            Socket::Unix(stream) => Socket::Unix(stream.try_clone()?),
+        })
+    }
+
+    /// Cuts it; who reads or writes on a clone of it notices.
+    pub fn cut(&self) {
+        let _ = match self {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// Says something if that takes no time.
+    pub fn say_at_once(&mut self, bytes: &[u8]) {
+        let _ = match self {
+            Socket::Tcp(stream) => stream.set_nonblocking(true).and_then(|()| stream.write_all(bytes)),
+            Socket::Unix(stream) => stream.set_nonblocking(true).and_then(|()| stream.write_all(bytes)),
+        };
+    }
+
+    /// The longest that reading and writing may take.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+            Socket::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
+        }
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        match socket {
+            Socket::Tcp(stream) => stream.into(),
+            Socket::Unix(stream) => stream.into(),
+        }
+    }
+}
