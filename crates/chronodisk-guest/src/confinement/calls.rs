@@ -20,7 +20,7 @@ const OF_OTHER_VERSIONS: &str = "\
     read write readv writev pread64 pwrite64 preadv pwritev close close_range lseek dup dup2 dup3 pipe pipe2 \
     open openat access faccessat faccessat2 stat lstat fstat newfstatat statx statfs fstatfs readlink readlinkat \
     getdents getdents64 getcwd fsync fdatasync \
-    mmap munmap mremap mprotect madvise brk mincore msync memfd_create fallocate \
+    mmap munmap mremap mprotect madvise brk mincore msync mseal map_shadow_stack memfd_create fallocate \
     clone fork vfork execve execveat exit exit_group wait4 waitid set_tid_address set_robust_list rseq \
     getpid getppid gettid getpgrp getpgid getsid getuid geteuid getgid getegid getresuid getresgid getgroups \
     futex sched_yield membarrier getcpu sched_getaffinity sched_setaffinity prlimit64 getrlimit setrlimit getrusage \

@@ -35,13 +35,18 @@ impl Refusals {
     /// Takes over the listener of the process that begins with `kernel`'s number, which sent it through the other end
     /// of `from`; `None` if that could not make one.
     pub fn listen(from: &UnixStream, kernel: u32) -> io::Result<Option<Self>> {
+        Self::listen_to(from, kernel, HEARD_MAX)
+    }
+
+    /// The same for at most so many calls.
+    pub(super) fn listen_to(from: &UnixStream, kernel: u32, heard_max: u64) -> io::Result<Option<Self>> {
         let Some(listener) = receive(from)? else { return Ok(None) };
         let counts = Counts::default();
         let (ends, alive) = io::pipe()?;
         let heard = Arc::clone(&counts);
         let thread = std::thread::Builder::new()
             .name("refusals".into())
-            .spawn(move || Listener { listener, session: kernel, counts: heard }.serve(&ends))?;
+            .spawn(move || Listener { listener, session: kernel, counts: heard, heard_max }.serve(&ends))?;
         Ok(Some(Refusals { counts, alive: Some(alive), thread: Some(thread) }))
     }
 
@@ -104,6 +109,7 @@ struct Listener {
     /// The guest's kernel leads a session, from which its processes can't part.
     session: u32,
     counts: Counts,
+    heard_max: u64,
 }
 
 /// The kernel's structures, which may be longer than those that this was compiled with.
@@ -116,7 +122,7 @@ union Room<T: Copy> {
 impl Listener {
     fn serve(self, ends: &io::PipeReader) {
         let mut heard = 0;
-        while heard < HEARD_MAX {
+        while heard < self.heard_max {
             let mut waits = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
             match poll(&mut waits, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}

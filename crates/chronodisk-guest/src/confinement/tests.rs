@@ -160,6 +160,33 @@ fn without_a_listener_only_signals_need_landlock() {
 }
 
 #[test]
+fn a_flood_of_refused_calls_is_no_work_for_the_launcher() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "for call in 1 2 3 4 5 6 7 8 9; do mkdir /tmp/never-made; done; true"]).stderr(Stdio::null());
+    let confinement = confine(&mut command, Needs::default()).unwrap();
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let refusals = Refusals::listen_to(&confinement.listener, child.id(), 4).unwrap().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(refusals.counts().values().sum::<u64>(), 4);
+    assert!(!fs::exists("/tmp/never-made").unwrap());
+}
+
+#[test]
+fn a_guest_of_root_has_shared_objects_of_its_own() {
+    if own_user() != 0 {
+        println!("SKIPPED: only root may make a namespace");
+        return;
+    }
+    let mut command = Command::new("readlink");
+    command.arg("/proc/self/ns/ipc");
+    confine(&mut command, Needs::default()).unwrap();
+    let theirs = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(theirs.starts_with("ipc:"), "{theirs}");
+    assert_ne!(theirs.trim(), fs::read_link("/proc/self/ns/ipc").unwrap().to_str().unwrap());
+}
+
+#[test]
 fn refused_calls_are_answered_when_the_launcher_has_gone() {
     let mut command = Command::new("sh");
     command.args(["-c", "mkdir /tmp/never-made; true"]).stderr(Stdio::null());
