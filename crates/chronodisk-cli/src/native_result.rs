@@ -145,6 +145,7 @@ pub fn native_repetition(result: &mut RunResult, rep: NativeRep<'_>) {
         summaries_by_device: Vec::new(),
         verdict: None,
         dropped_files: DroppedFiles::default(),
+        refused_calls: None,
     });
     let rep = result.reps.last_mut().expect("it was just added");
     rep.verdict = Some(Verdict::of_served(rep));

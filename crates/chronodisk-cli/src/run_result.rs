@@ -18,7 +18,6 @@ use chronodisk_report::{
 };
 use chronodisk_sim::{Nanos, RequestRecord};
 use chronodisk_trace::calls::Plan;
-use serde_json::Value;
 
 use crate::device::Device;
 use crate::options::CommandOptions;
@@ -116,6 +115,7 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
         summaries_by_device: summaries_by_device(&outcome.records, options.devices.len(), begun..ended),
         verdict: None,
         dropped_files: DroppedFiles { count: outcome.dropped.count, first: outcome.dropped.first.clone() },
+        refused_calls: outcome.refused_calls.clone(),
     });
     let rep = result.reps.last_mut().expect("it was just added");
     let seen = Seen {
@@ -129,8 +129,7 @@ pub fn repetition(result: &mut RunResult, index: u32, options: &RunOptions, outc
     }
     let rep = result.reps.last().expect("it was just added");
     let too_fast = too_fast_for_real_time(rep).filter(|_| result.clock.driver == "real");
-    let not_confined = (!outcome.confined && !host_writes(result)).then(|| NOT_CONFINED.to_owned());
-    for warning in warnings(outcome).into_iter().chain(too_fast).chain(not_confined) {
+    for warning in warnings(outcome).into_iter().chain(too_fast) {
         result.warnings.push(format!("repetition {index}: {warning}"));
     }
 }
@@ -208,6 +207,7 @@ pub fn served(served: &Served<'_>) -> RunResult {
         summaries_by_device: Vec::new(),
         verdict: None,
         dropped_files: DroppedFiles::default(),
+        refused_calls: None,
     };
     rep.verdict = served.shadow.is_none().then(|| Verdict::of_served(&rep));
     let name = directory.file_name().unwrap_or(directory.as_os_str());
@@ -422,14 +422,6 @@ fn too_fast_for_real_time(rep: &RepResult) -> Option<String> {
              use the device through `chronodisk serve`"
         )
     })
-}
-
-/// On a host whose kernel is older than 5.13, or has Landlock off.
-const NOT_CONFINED: &str = "this host's kernel has no Landlock, so root in the guest could have written to your files";
-
-/// Whether the guest was to write to the host's tree.
-fn host_writes(result: &RunResult) -> bool {
-    result.options.get("host_writes").and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// Why a repetition whose command has ended is a failure of Chronodisk's own, if it is.

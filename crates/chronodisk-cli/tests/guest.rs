@@ -25,5 +25,7 @@ mod guest {
     mod twins;
     mod user;
     mod verdict;
+    #[path = "../../../chronodisk-guest/tests/hostile/victims.rs"]
+    mod victims;
     mod xfs_log;
 }

@@ -1,6 +1,8 @@
 /* The host's tree, of which what the guest moves is counted, and the guest's memory. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +15,8 @@ static int (*real_open)(const char *, int, ...);
 static int (*real_open64)(const char *, int, ...);
 static int (*real_mkstemp64)(char *);
 static int (*real_unlink)(const char *);
+static int (*real_mkdir)(const char *, mode_t);
+static int (*real_openpty)(int *, int *, char *, const struct termios *, const struct winsize *);
 static ssize_t (*real_pread64)(int, void *, size_t, off64_t);
 static ssize_t (*real_pwrite64)(int, const void *, size_t, off64_t);
 
@@ -55,10 +59,20 @@ static int memory_file(void)
 	return (int)syscall(SYS_memfd_create, "chronodisk-guest-memory", MFD_CLOEXEC);
 }
 
+/* The host lets the guest's kernel open no file for writing. Its standard input is /dev/null for writing, too. */
+static int is_null_device(const char *path, int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY && strcmp(path, "/dev/null") == 0;
+}
+
 /* User Mode Linux asks for a file without a name where the host can make one... */
 static int open_as(int (*real)(const char *, int, ...), const char *path, int flags, mode_t mode)
 {
-	return (flags & O_TMPFILE) == O_TMPFILE && is_guest_kernel() ? memory_file() : real(path, flags, mode);
+	if (!is_guest_kernel())
+		return real(path, flags, mode);
+	if ((flags & O_TMPFILE) == O_TMPFILE)
+		return memory_file();
+	return is_null_device(path, flags) ? fcntl(STDIN_FILENO, F_DUPFD, 0) : real(path, flags, mode);
 }
 
 static mode_t mode_among(int flags, va_list rest)
@@ -107,6 +121,27 @@ int unlink(const char *path)
 	return real_unlink(path);
 }
 
+/* The folder of the kernel's own files is one where none can be made; see uml_dir in the launcher. */
+#define KERNEL_FOLDER "/proc/self/"
+
+int mkdir(const char *path, mode_t mode)
+{
+	size_t len_bytes = sizeof KERNEL_FOLDER - 1;
+	if (!is_guest_kernel() || strncmp(path, KERNEL_FOLDER, len_bytes) != 0)
+		return real_mkdir(path, mode);
+	errno = path[len_bytes] ? ENOENT : EEXIST;
+	return -1;
+}
+
+/* The kernel makes a pseudo-terminal to see how the host's behave. It has no other use for one. */
+int openpty(int *primary, int *secondary, char *name, const struct termios *settings, const struct winsize *size)
+{
+	if (!is_guest_kernel())
+		return real_openpty(primary, secondary, name, settings, size);
+	errno = ENOENT;
+	return -1;
+}
+
 /* What the guest's kernel draws from its host to seed its own generator: the run's, so that runs
  * repeat. The sequence is SplitMix64 (Steele, Lea, Flood 2014). */
 ssize_t getrandom(void *buffer, size_t len_bytes, unsigned flags)
@@ -134,6 +169,8 @@ void start_files(void)
 	real_open64 = next_symbol("open64");
 	real_mkstemp64 = next_symbol("mkstemp64");
 	real_unlink = next_symbol("unlink");
+	real_mkdir = next_symbol("mkdir");
+	real_openpty = next_symbol("openpty");
 	real_pread64 = next_symbol("pread64");
 	real_pwrite64 = next_symbol("pwrite64");
 }

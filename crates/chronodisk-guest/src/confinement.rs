@@ -1,169 +1,148 @@
-//! Keeps the guest's kernel process from changing the host's files.
+//! Confines the guest's kernel process to the calls that a guest needs of the host.
 //!
 //! Root in the guest can mount the host's tree writable, and can load a module of its own into the kernel, which is a
-//! process of the user's on the host. So what the guest's writes may reach is not the guest's kernel's to decide but
-//! the host's. Three of its means work together, and none of them needs a privilege:
+//! process of the user's on the host; the kernel may be a program of the user's own. So the host
+//! decides on its calls. Four means of the host work together; all but the last need no privilege:
 //!
-//! - *Landlock* (Linux 5.13, with truncation from 6.2, and signals to other processes from 6.12): no file is opened for
-//!   writing, made, removed or renamed, but for `/dev/null`; nothing is mounted; no other process is traced.
-//! - A *filter of system calls* (seccomp): what Landlock leaves, changes of a file's owner, mode, times and attributes;
-//!   connections to other programs' sockets; io_uring, which would go around the filter.
+//! - A *filter of system calls* (seccomp) lists what a guest's kernel may call, with which arguments. Every other call
+//!   is refused. The launcher hears of refused calls and counts them.
+//! - *Landlock* (Linux 5.13) keeps it from writing files, from tracing processes that are not its own (with 6.12 also
+//!   from sending them signals). Rights of later versions of Landlock are used where the host has them.
 //! - *Capabilities*, which only root has, are dropped, but for reading every file.
+//! - A *namespace* of its own for shared memory, semaphores and queues, where the launcher may make one.
+//!
+//! There is no namespace of processes: the kernel would be its first process, for which signals mean other things, and
+//! its numbers would not be the host's. There is none of users, in which files of other users would have no owners.
 //!
 //! Not kept from the guest: reading all that the user may read, and the host's memory and CPU time.
 
-use std::collections::BTreeMap;
+mod calls;
+mod filter;
+mod refusals;
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-    Scope,
-};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
-};
+use landlock::{ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, Scope};
 
-/// Lets `command` begin confined, for good and with all its children; false where the host's kernel has no Landlock,
-/// and the guest's root may write to the user's files.
-///
-/// If it `writes_programs`, the guest's clock may write to the memory of the guest's programs, and of no other:
-/// Landlock keeps it from processes that are not its own.
+use self::calls::Circumstances;
+use self::filter::Program;
+pub(crate) use self::refusals::Refusals;
+use crate::descriptors;
+
+/// Access of the guest's clock to the memory of the guest's programs, besides tracing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    pub reads_programs: bool,
+    pub writes_programs: bool,
+}
+
+/// How a command will be confined.
+pub(crate) struct Confinement {
+    /// The listener for refused calls comes out of it.
+    listener: UnixStream,
+}
+
+impl Confinement {
+    /// Listens for calls that are refused to the child, which was spawned; its command must be gone.
+    pub fn listen(&self, child: u32) -> io::Result<Option<Refusals>> {
+        Refusals::listen(&self.listener, child)
+    }
+}
+
+/// Lets `command` begin confined, for good and with all its children, as the leader of a session.
 ///
 /// # Errors
 /// When the host's kernel refuses what it claims to have.
-pub(crate) fn confine(command: &mut Command, writes_programs: bool) -> io::Result<bool> {
-    let ruleset = ruleset().map_err(io::Error::other)?;
-    let filter = filter(writes_programs).map_err(io::Error::other)?;
+pub(crate) fn confine(command: &mut Command, needs: Needs) -> io::Result<Confinement> {
+    confine_with(command, needs, landlock_version())
+}
+
+/// The same with no newer Landlock than this version; 0 for none.
+fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Result<Confinement> {
+    let ruleset = if landlock > 0 { ruleset(landlock).map_err(io::Error::other)? } else { None };
+    let ruleset = ruleset.map(out_of_the_way).transpose()?;
     let has_landlock = ruleset.is_some();
+    let circumstances = Circumstances {
+        landlock_traces: has_landlock,
+        landlock_signals: has_landlock && landlock >= SIGNALS_SINCE,
+        launcher_listens: true,
+        reads_programs: needs.reads_programs,
+        writes_programs: needs.writes_programs,
+    };
+    let program = |circumstances: Circumstances| Program::new(&calls::rules(circumstances)?, circumstances.refusal());
+    let mut heard = program(circumstances)?;
+    let mut unheard = program(Circumstances { launcher_listens: false, ..circumstances })?;
+    let (listener, theirs) = UnixStream::pair()?;
+    let theirs = out_of_the_way(theirs.into())?;
     // SAFETY: only system calls that are safe between fork and exec; the data were made before.
     unsafe {
         command.pre_exec(move || {
+            // Only root may.
+            let _ = libc::unshare(libc::CLONE_NEWIPC);
+            // It may lead one already.
+            let _ = libc::setsid();
             drop_capabilities()?;
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
             if let Some(ruleset) = &ruleset {
                 restrict_self(ruleset.as_raw_fd())?;
             }
-            // Its errors hold no memory of their own.
-            seccompiler::apply_filter(&filter).map_err(|_| io::Error::last_os_error())
+            match heard.apply(true) {
+                Ok(listener) => {
+                    // If nobody takes it, it ends here, and the kernel answers by itself.
+                    let _ = refusals::send(theirs.as_raw_fd(), listener);
+                    Ok(())
+                }
+                // The host's kernel has no listeners, or somebody listens to us already.
+                Err(_) => unheard.apply(false).map(|_| ()),
+            }
         });
     }
-    Ok(has_landlock)
+    Ok(Confinement { listener })
+}
+
+/// Moves it above the numbers that a child finds its descriptors under.
+fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, descriptors::HIGHEST + 1)?)
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The newest interface that is used; of an older kernel's, what it has.
-const INTERFACE: ABI = ABI::V6;
+/// The first version of Landlock that keeps signals from other processes.
+const SIGNALS_SINCE: u32 = 6;
 
-/// Denies each change of the host's files; `None` without Landlock.
-fn ruleset() -> Result<Option<OwnedFd>, RulesetError> {
-    let ruleset = Ruleset::default()
-        .handle_access(AccessFs::from_write(INTERFACE))?
-        .handle_access(AccessNet::from_all(INTERFACE))?
-        .scope(Scope::from_all(INTERFACE))?
-        .create()?;
-    let ruleset = match PathFd::new("/dev/null") {
-        Ok(null) => ruleset.add_rule(PathBeneath::new(null, AccessFs::WriteFile))?,
-        Err(_) => ruleset,
-    };
-    Ok(ruleset.into())
+/// The version of the host's Landlock; 0 without.
+fn landlock_version() -> u32 {
+    const VERSION: libc::c_uint = 1;
+    let nothing = std::ptr::null::<libc::c_void>();
+    // SAFETY: with this flag the call takes no attributes.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, nothing, 0, VERSION) };
+    u32::try_from(version).unwrap_or(0)
+}
+
+/// Denies each change of the host's files, connections, and signals to processes outside of the guest, as far as this
+/// version of Landlock can; `None` without Landlock.
+fn ruleset(version: u32) -> Result<Option<OwnedFd>, RulesetError> {
+    let version = ABI::from(version as i32);
+    let mut ruleset = Ruleset::default().handle_access(AccessFs::from_write(version))?;
+    let (connections, scopes) = (AccessNet::from_all(version), Scope::from_all(version));
+    if !connections.is_empty() {
+        ruleset = ruleset.handle_access(connections)?;
+    }
+    if !scopes.is_empty() {
+        ruleset = ruleset.scope(scopes)?;
+    }
+    Ok(ruleset.create()?.into())
 }
 
 fn restrict_self(ruleset: RawFd) -> io::Result<()> {
     // SAFETY: a system call without pointers.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) })
-}
-
-/// Calls that the guest's kernel has no use for.
-const DENIED: [libc::c_long; 46] = [
-    libc::SYS_chmod,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    FCHMODAT2,
-    libc::SYS_chown,
-    libc::SYS_fchown,
-    libc::SYS_lchown,
-    libc::SYS_fchownat,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-    libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    SETXATTRAT,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    REMOVEXATTRAT,
-    FILE_SETATTR,
-    // Landlock knows it from Linux 6.2 on.
-    libc::SYS_truncate,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_io_uring_setup,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_fsopen,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_mount_setattr,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_shmget,
-    libc::SYS_semget,
-    libc::SYS_msgget,
-];
-
-/// `asm/unistd_64.h`; the C library's bindings don't have these yet.
-const FCHMODAT2: libc::c_long = 452;
-const SETXATTRAT: libc::c_long = 463;
-const REMOVEXATTRAT: libc::c_long = 466;
-const FILE_SETATTR: libc::c_long = 469;
-
-/// `linux/fs.h`: a file's flags, such as that it can't be changed, and its project.
-const FS_IOC_SETFLAGS: u64 = 0x4008_6602;
-const FS_IOC_FSSETXATTR: u64 = 0x401c_5820;
-/// `linux/net.h`: the bits of a socket's type that are not flags.
-const SOCKET_TYPE_MASK: u64 = 0xf;
-
-fn filter(writes_programs: bool) -> Result<BpfProgram, seccompiler::BackendError> {
-    let is_denied = |call: &libc::c_long| !(writes_programs && *call == libc::SYS_process_vm_writev);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        DENIED.into_iter().filter(is_denied).map(|call| (call, Vec::new())).collect();
-    let argument = |index, operator, value| {
-        let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?;
-        SeccompRule::new(vec![condition])
-    };
-    // Between the kernel and its helpers there are pairs of streams; a datagram could be sent to anybody's socket.
-    let unix = libc::AF_UNIX as u64;
-    let not_a_stream = SeccompCmpOp::MaskedEq(SOCKET_TYPE_MASK);
-    for call in [libc::SYS_socket, libc::SYS_socketpair] {
-        let mut denied = vec![argument(0, SeccompCmpOp::Ne, unix)?];
-        for kind in [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET] {
-            denied.push(argument(1, not_a_stream.clone(), kind as u64)?);
-        }
-        rules.insert(call, denied);
-    }
-    let attributes = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR].map(|request| argument(1, SeccompCmpOp::Eq, request));
-    rules.insert(libc::SYS_ioctl, attributes.into_iter().collect::<Result<_, _>>()?);
-    let denied = SeccompAction::Errno(libc::EPERM as u32);
-    SeccompFilter::new(rules, SeccompAction::Allow, denied, TargetArch::x86_64)?.try_into()
 }
 
 /// `linux/capability.h`: reads every file and enters every folder.
@@ -204,75 +183,4 @@ fn drop_capabilities() -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-    use std::process::Stdio;
-
-    use super::*;
-
-    /// What a confined shell does to a file of ours: whether it succeeded.
-    fn confined(script: &str, file: &std::path::Path) -> bool {
-        let mut command = Command::new("sh");
-        command.args(["-c", script, "sh"]).arg(file).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(confine(&mut command, false).unwrap(), "this kernel has no Landlock");
-        command.status().unwrap().success()
-    }
-
-    fn has_landlock() -> bool {
-        let has = ruleset().unwrap().is_some();
-        if !has {
-            println!("SKIPPED: the kernel has no Landlock");
-        }
-        has
-    }
-
-    #[test]
-    fn files_are_read_and_never_changed() {
-        if !has_landlock() {
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("file");
-        fs::write(&file, "before").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(confined("cat \"$1\" && echo > /dev/null", &file));
-        for script in [
-            "echo after > \"$1\"",
-            "echo after >> \"$1\"",
-            ": > \"$1.new\"",
-            "rm -f \"$1\"",
-            "mv \"$1\" \"$1.moved\"",
-            "ln \"$1\" \"$1.linked\"",
-            "ln -s \"$1\" \"$1.symbolic\"",
-            "mkdir \"$1.folder\"",
-            "mkfifo \"$1.pipe\"",
-            "truncate -s 0 \"$1\"",
-            "chmod 777 \"$1\"",
-            "chown 12345 \"$1\"",
-            "touch -d 1999-01-01 \"$1\"",
-            "mount -t tmpfs none \"${1%/*}\"",
-            "kill -0 $PPID",
-        ] {
-            assert!(!confined(script, &file), "{script}");
-        }
-        assert_eq!(fs::read_to_string(&file).unwrap(), "before");
-        let metadata = fs::metadata(&file).unwrap();
-        assert_eq!(metadata.permissions().mode() & 0o777, 0o644);
-        assert!(metadata.modified().unwrap().elapsed().unwrap().as_secs() < 3600);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn a_child_of_root_has_no_capability_but_to_read() {
-        let mut command = Command::new("cat");
-        command.arg("/proc/self/status");
-        confine(&mut command, false).unwrap();
-        let status = String::from_utf8(command.output().unwrap().stdout).unwrap();
-        for set in ["CapPrm", "CapEff", "CapInh"] {
-            let line = status.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).unwrap();
-            let set = u64::from_str_radix(line.trim(), 16).unwrap();
-            assert_eq!(set & !(1 << CAP_DAC_READ_SEARCH), 0, "{line}");
-        }
-    }
-}
+mod tests;

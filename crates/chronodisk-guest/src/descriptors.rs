@@ -31,7 +31,8 @@ const VHOST_FURTHER: RawFd = 40;
 pub(crate) const FEED: RawFd = VHOST_FURTHER + DEVICES_MAX as RawFd;
 /// Where the guest's system calls are recorded.
 pub(crate) const RECORDING: RawFd = FEED + 1;
-const HIGHEST: RawFd = RECORDING;
+/// The highest of these numbers.
+pub(crate) const HIGHEST: RawFd = RECORDING;
 
 /// Most devices of a guest; the guest's clock has a table of as many.
 pub const DEVICES_MAX: usize = 8;

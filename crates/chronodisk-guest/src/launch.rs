@@ -378,7 +378,7 @@ impl Run<'_> {
             {
                 on_event(RunEvent::Progress(progress));
             }
-            if let Some(status) = self.guest.child.try_wait().doing("waiting for the guest")? {
+            if let Some(status) = self.guest.ended()? {
                 return Ok(status);
             }
             if let Some(status) = self.backend.ended()? {
@@ -700,7 +700,11 @@ impl Run<'_> {
         }
         match (status.code(), self.page.lost_process()) {
             (Some(EXIT_PROCESS_LOST), Some((pid, signal))) => RunError::ProcessKilled { pid, signal },
-            _ => RunError::GuestDied { how: describe(status), console: self.guest.console_text() },
+            _ => RunError::GuestDied {
+                how: describe(status),
+                console: self.guest.console_text(),
+                refused_calls: self.guest.refused_calls().unwrap_or_default(),
+            },
         }
     }
 
@@ -738,7 +742,7 @@ impl Run<'_> {
             settled,
             dropped,
             generic_code,
-            confined: self.guest.is_confined,
+            refused_calls: self.guest.refused_calls(),
             file_system: self.file_system,
             output_failure: self.output_failure.take(),
         })

@@ -61,8 +61,8 @@ pub struct RunOutcome {
     pub dropped: DroppedFiles,
     /// Generic code that the guest's kernel held when the command had ended.
     pub generic_code: Vec<GenericCode>,
-    /// Whether the host's kernel kept the guest, its root included, from writing to the host's files.
-    pub confined: bool,
+    /// How often each system call was refused to the guest's kernel, by name; `None` if that was not heard.
+    pub refused_calls: Option<BTreeMap<String, u64>>,
 }
 
 /// Why there is no outcome.
@@ -84,6 +84,8 @@ pub enum RunError {
         how: String,
         /// The last it printed.
         console: String,
+        /// How often each system call was refused to it, by name.
+        refused_calls: BTreeMap<String, u64>,
     },
     /// Something outside of the guest has killed one of its processes.
     #[error("process {pid} of the guest was killed by signal {signal} from outside; the guest was ended")]

@@ -1,8 +1,9 @@
 //! The two processes of a run as the launcher holds them: the device's backend, and the guest's kernel.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,8 +11,9 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
+use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-use crate::confinement;
+use crate::confinement::{self, Needs, Refusals};
 use crate::control::{self, BackendReport, BackendSpec, LastWord, Readiness};
 use crate::descriptors;
 use crate::filesystem::FileSystem;
@@ -157,8 +159,8 @@ pub(crate) struct Guest {
     pub console: File,
     console_tail: Vec<u8>,
     pub started: Instant,
-    /// Whether the host's kernel keeps it from writing to the host's files.
-    pub is_confined: bool,
+    /// Hears of system calls that are refused to it.
+    refusals: Option<Refusals>,
     /// Dropped last.
     _sweeper: Sweeper,
 }
@@ -229,7 +231,8 @@ impl Guest {
             .arg(format!("chronodisk.launcher={}", std::process::id()))
             .args(["--", "guest-init"])
             .current_dir("/")
-            .stdin(Stdio::null());
+            // For reading and writing: the kernel may open no file for writing, not even this one.
+            .stdin(File::options().read(true).write(true).open("/dev/null").doing("opening /dev/null")?);
         let output = console_writer.try_clone().doing("sharing a pipe")?;
         command.stdout(output.try_clone().doing("sharing a pipe")?).stderr(output);
         let mut bequest = vec![
@@ -242,7 +245,7 @@ impl Guest {
             (own_executable().doing("finding this executable")?, descriptors::EXECUTABLE),
         ];
         bequest.extend(by_device(vhost));
-        let is_fed = feed.is_some();
+        let needs = Needs { reads_programs: feed.is_some() || recording.is_some(), writes_programs: feed.is_some() };
         if let Some(feed) = feed {
             command.env(FEED_VARIABLE, descriptors::FEED.to_string());
             bequest.push((feed, descriptors::FEED));
@@ -253,17 +256,30 @@ impl Guest {
         }
         descriptors::bequeath(&mut command, Some(cpu), bequest);
         place_by_no_chance(&mut command);
-        let is_confined = !options.host_writes
-            && confinement::confine(&mut command, is_fed).doing("keeping the guest from the host's files")?;
+        let confinement = (!options.host_writes).then(|| confinement::confine(&mut command, needs)).transpose();
+        let confinement = confinement.doing("confining the guest")?;
         let mut sweeper = Sweeper::start().doing("starting the process that clears up")?;
         let started = Instant::now();
         let child = command.spawn().doing("starting the guest's kernel")?;
         drop(command);
         sweeper.watch(child.id(), &kernel.executable).doing("telling the process that clears up")?;
+        let refusals = confinement.map(|confinement| confinement.listen(child.id())).transpose();
+        let refusals = refusals.doing("listening for refused system calls")?.flatten();
         let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
         let console = File::from(OwnedFd::from(console));
         let console_tail = Vec::new();
-        Ok(Guest { child, pidfd, line, console, console_tail, started, is_confined, _sweeper: sweeper })
+        Ok(Guest { child, pidfd, line, console, console_tail, started, refusals, _sweeper: sweeper })
+    }
+
+    /// Its exit status once it has ended. Processes that it leaves are killed first, while their group's number is
+    /// still theirs.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(Some(_))) {
+            // SAFETY: a system call without pointers; the kernel has not been waited for.
+            unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+        }
+        self.child.try_wait().doing("waiting for the guest")
     }
 
     /// Reads what there is; whether there will be more.
@@ -279,6 +295,11 @@ impl Guest {
         let excess = self.console_tail.len().saturating_sub(CONSOLE_BYTES_MAX);
         self.console_tail.drain(..excess);
         !has_ended
+    }
+
+    /// How often each system call was refused to it, by name; `None` if that was not heard.
+    pub fn refused_calls(&self) -> Option<BTreeMap<String, u64>> {
+        self.refusals.as_ref().map(Refusals::counts)
     }
 
     pub fn console_text(&self) -> String {

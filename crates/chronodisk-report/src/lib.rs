@@ -61,7 +61,7 @@ pub use judge::{Condition, Judgement, judge, render_junit, render_markdown};
 pub use labels::Labels;
 pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
 pub use plot::{PlotRun, plot_comparison};
-pub use render::{render_run_summary, render_simulation};
+pub use render::{render_refused_calls, render_run_summary, render_simulation};
 pub use schema::{
     BootstrapResult, BootstrapStatistic, ClockInfo, ComponentSample, DeviceUsed, DroppedFiles, EndedBy, GuestInfo,
     HostInfo, HostSample, KernelCost, NativeResult, Phase, PhaseName, PilotResult, RUN_SCHEMA, RepResult, ReplayResult,

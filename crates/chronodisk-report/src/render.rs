@@ -1,5 +1,7 @@
 //! Results as text for people.
 
+use std::collections::BTreeMap;
+
 use chronodisk_sim::{Nanos, Op};
 
 use crate::Simulation;
@@ -8,6 +10,13 @@ use crate::statistics::Estimate;
 use crate::summary::{Distribution, LATENESS_UNNOTICED, Summary};
 use crate::table::{Align, Table};
 use crate::verdict::{Figure, Verdict};
+
+/// System calls that the host refused to a guest's kernel, each with its count.
+#[must_use]
+pub fn render_refused_calls(counts: &BTreeMap<String, u64>) -> String {
+    let listed: Vec<String> = counts.iter().map(|(call, count)| format!("{call} {count}")).collect();
+    listed.join(", ")
+}
 
 /// The summary that follows a run.
 #[must_use]
@@ -161,6 +170,9 @@ fn render_rep(run: &RunResult, rep: &RepResult) -> String {
     if let Some(first) = &rep.dropped_files.first {
         let dropped = format!("{}, {first} first: --host-writes keeps them", rep.dropped_files.count);
         facts.row(["dropped files", &dropped]);
+    }
+    if let Some(refused) = rep.refused_calls.as_ref().filter(|refused| !refused.is_empty()) {
+        facts.row(["refused calls", &render_refused_calls(refused)]);
     }
     let late = format!(
         "{:.2} % of the requests by more than 1 % of their service time and {:.0} µs",

@@ -310,6 +310,10 @@ pub struct RepResult {
     /// Files that the guest wrote to its view of the host's tree and that were dropped with it.
     #[serde(default)]
     pub dropped_files: DroppedFiles,
+    /// System calls that the host's kernel refused to the guest's, with their counts; at most 100,000 are counted. Null
+    /// if refused calls are not reported: with `--host-writes`, and on a host whose kernel has no user notification.
+    #[serde(default)]
+    pub refused_calls: Option<BTreeMap<String, u64>>,
 }
 
 /// Files that were dropped.

@@ -54,6 +54,15 @@ warning: the host was busy
 }
 
 #[test]
+fn calls_that_were_refused_to_the_guest_have_a_line_of_their_own() {
+    let mut run = run("r", "null", &[1_000], &some_records());
+    run.reps[0].refused_calls = Some(BTreeMap::new());
+    assert!(!render_run_summary(&run).contains("refused"));
+    run.reps[0].refused_calls = Some(BTreeMap::from([("prlimit64".into(), 2), ("x32 getpid".into(), 1)]));
+    assert!(render_run_summary(&run).contains("\nrefused calls       prlimit64 2, x32 getpid 1\n"));
+}
+
+#[test]
 fn repetitions_are_told_apart_and_end_with_their_mean() {
     let text = render_run_summary(&run("r", "null", &[1_000, 1_200], &some_records()));
     assert!(text.contains("repetition 1 of 2\n") && text.contains("repetition 2 of 2\n"));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use chronodisk_device::Speed;
 use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunEvent, RunOptions, RunOutcome, Stage};
-use chronodisk_report::{EndedBy, RunResult};
+use chronodisk_report::{EndedBy, RunResult, render_refused_calls};
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
 use clap::{Args, ValueEnum};
@@ -621,8 +621,12 @@ pub fn failure(error: RunError) -> Failure {
     match error {
         RunError::HostLacks(lacks) => Failure::host(&lacks.what).help(lacks.help),
         RunError::Device(message) => Failure::usage(message),
-        RunError::GuestDied { ref console, .. } if !console.is_empty() => {
-            Failure::host(&error).help(format!("its last output:\n{console}"))
+        RunError::GuestDied { ref console, ref refused_calls, .. } => {
+            let refused = (!refused_calls.is_empty())
+                .then(|| format!("the host refused these system calls to it: {}", render_refused_calls(refused_calls)));
+            let output = (!console.is_empty()).then(|| format!("its last output:\n{console}"));
+            let help: Vec<String> = refused.into_iter().chain(output).collect();
+            if help.is_empty() { Failure::host(&error) } else { Failure::host(&error).help(help.join("\n")) }
         }
         error => Failure::host(error),
     }

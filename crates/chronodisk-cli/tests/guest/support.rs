@@ -39,12 +39,18 @@ impl Chronodisk {
         self.command(&arguments).output().unwrap()
     }
 
-    /// The same with `--json`, which must succeed; returns the result.
+    /// The same with `--json`, which must succeed; returns the result. The guest's kernel must not have been refused
+    /// a system call.
     pub fn run_json(&self, device: &str, flags: &[&str], program: &[&str]) -> Value {
         let flags = [flags, &["--json"]].concat();
         let output = self.run(device, &flags, program);
         assert!(output.status.success(), "{}", text(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for rep in result["reps"].as_array().unwrap() {
+            let refused = rep["refused_calls"].as_object().filter(|refused| !refused.is_empty());
+            assert!(refused.is_none(), "the guest's kernel made calls that are not in the list: {refused:?}");
+        }
+        result
     }
 
     /// Where a test's calibration is kept.

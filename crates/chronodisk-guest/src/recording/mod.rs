@@ -4,7 +4,7 @@
 //! a trace of that. Recording takes no virtual time. What has happened is kept even if the guest is killed.
 
 mod decode;
-mod names;
+pub(crate) mod names;
 mod unread;
 
 use std::fs::File;

@@ -342,7 +342,7 @@ const OLD: [&str; 335] = [
 /// The first number of those that all architectures share.
 const SHARED_FIRST: usize = 424;
 
-const SHARED: [&str; 43] = [
+const SHARED: [&str; 47] = [
     "pidfd_send_signal",
     "io_uring_setup",
     "io_uring_enter",
@@ -386,10 +386,20 @@ const SHARED: [&str; 43] = [
     "getxattrat",
     "listxattrat",
     "removexattrat",
+    "open_tree_attr",
+    "file_getattr",
+    "file_setattr",
+    "listns",
 ];
 
 /// The name of the call, if it has one.
 pub(crate) fn name(number: usize) -> Option<&'static str> {
     let shared = || number.checked_sub(SHARED_FIRST).and_then(|index| SHARED.get(index));
     OLD.get(number).or_else(shared).copied().filter(|name| !name.is_empty())
+}
+
+/// The number of the call of this name.
+pub(crate) fn number(name: &str) -> Option<usize> {
+    let position = |names: &[&str]| names.iter().position(|known| *known == name);
+    position(&OLD).or_else(|| position(&SHARED).map(|index| SHARED_FIRST + index))
 }

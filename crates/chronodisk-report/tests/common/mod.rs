@@ -74,6 +74,7 @@ pub fn run(run_id: &str, device: &str, run_times_ms: &[u64], records: &[RequestR
         summaries_by_device: Vec::new(),
         verdict: None,
         dropped_files: DroppedFiles::default(),
+        refused_calls: None,
     };
     RunResult {
         schema: RUN_SCHEMA.into(),

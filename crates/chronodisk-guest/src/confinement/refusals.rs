@@ -1,0 +1,234 @@
+//! The launcher hears of the calls that a guest is refused, counts them, and answers them.
+//!
+//! A thread waits for them, so that none of the launcher's work waits for a guest or the other way round. Calls that
+//! are allowed never come here. If the launcher is gone, the kernel answers with `ENOSYS`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::filter::AUDIT_ARCH_X86_64;
+use crate::recording::names;
+
+/// After so many refused calls the launcher listens no more, and the kernel answers the guest.
+const HEARD_MAX: u64 = 100_000;
+
+type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
+
+/// Listens for refused calls until it is dropped.
+pub(crate) struct Refusals {
+    counts: Counts,
+    /// The thread ends with it.
+    alive: Option<io::PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Refusals {
+    /// Takes over the listener of the process that begins with `kernel`'s number, which sent it through the other end
+    /// of `from`; `None` if that could not make one.
+    pub fn listen(from: &UnixStream, kernel: u32) -> io::Result<Option<Self>> {
+        Self::listen_to(from, kernel, HEARD_MAX)
+    }
+
+    /// The same for at most so many calls.
+    pub(super) fn listen_to(from: &UnixStream, kernel: u32, heard_max: u64) -> io::Result<Option<Self>> {
+        let Some(listener) = receive(from)? else { return Ok(None) };
+        let counts = Counts::default();
+        let (ends, alive) = io::pipe()?;
+        let heard = Arc::clone(&counts);
+        let thread = std::thread::Builder::new()
+            .name("refusals".into())
+            .spawn(move || Listener { listener, session: kernel, counts: heard, heard_max }.serve(&ends))?;
+        Ok(Some(Refusals { counts, alive: Some(alive), thread: Some(thread) }))
+    }
+
+    /// How often each call was refused, by name.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
+    }
+}
+
+impl Drop for Refusals {
+    fn drop(&mut self) {
+        self.alive = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sends a descriptor. Allocates nothing, for use between fork and exec.
+pub(super) fn send(socket: RawFd, sent: RawFd) -> io::Result<()> {
+    #[repr(C)]
+    struct Control {
+        header: libc::cmsghdr,
+        sent: [RawFd; 2],
+    }
+    let mut byte = 0u8;
+    let mut data = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: structures of zeros are valid, and all pointers are to live locals of the lengths given.
+    let result = unsafe {
+        let mut control: Control = std::mem::zeroed();
+        control.header.cmsg_level = libc::SOL_SOCKET;
+        control.header.cmsg_type = libc::SCM_RIGHTS;
+        control.header.cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+        control.sent[0] = sent;
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut data;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize;
+        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn receive(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut data = [io::IoSliceMut::new(&mut byte)];
+    recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut messages = control.drain();
+    Ok(messages.find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut sent) => sent.next(),
+        _ => None,
+    }))
+}
+
+struct Listener {
+    listener: OwnedFd,
+    /// The guest's kernel leads a session, from which its processes can't part.
+    session: u32,
+    counts: Counts,
+    heard_max: u64,
+}
+
+/// The kernel's structures, which may be longer than those that this was compiled with.
+#[repr(C, align(8))]
+union Room<T: Copy> {
+    known: T,
+    room: [u8; 512],
+}
+
+impl Listener {
+    fn serve(self, ends: &io::PipeReader) {
+        let mut heard = 0;
+        while heard < self.heard_max {
+            let mut waits = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(ends, PollFlags::IN)];
+            match poll(&mut waits, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+            let [call, end] = waits.map(|wait| wait.revents());
+            if call.contains(PollFlags::IN) {
+                heard += u64::from(self.answer());
+            } else if !end.is_empty() || !call.is_empty() {
+                // The launcher is done, or nobody is left whom the filter concerns.
+                return;
+            }
+        }
+    }
+
+    /// Answers one call; false if it has gone meanwhile.
+    fn answer(&self) -> bool {
+        // SAFETY: zeros are a valid notification, and the kernel asks for zeros.
+        let mut asked: Room<libc::seccomp_notif> = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one notification, for which there is room.
+        if unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) } < 0 {
+            return false;
+        }
+        // SAFETY: every bit pattern is a notification.
+        let asked = unsafe { asked.known };
+        let sent = self.send_signal(&asked.data);
+        // SAFETY: zeros are a valid answer.
+        let mut answer: Room<libc::seccomp_notif_resp> = unsafe { std::mem::zeroed() };
+        answer.known =
+            libc::seccomp_notif_resp { id: asked.id, val: 0, error: if sent { 0 } else { -libc::EPERM }, flags: 0 };
+        if !sent && let Ok(mut counts) = self.counts.lock() {
+            *counts.entry(name_of(&asked.data)).or_default() += 1;
+        }
+        // SAFETY: the kernel reads one answer.
+        unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) == 0 && !sent }
+    }
+
+    /// Sends the signal of such a call if it goes to a process of the guest, on a host that does not keep a guest's
+    /// signals from others by itself.
+    fn send_signal(&self, call: &libc::seccomp_data) -> bool {
+        if call.arch != AUDIT_ARCH_X86_64 {
+            return false;
+        }
+        let number = match libc::c_long::from(call.nr) {
+            libc::SYS_kill => call.args[1],
+            libc::SYS_tgkill => call.args[2],
+            _ => return false,
+        };
+        // Neither to groups nor to all processes.
+        let Some(pid) = Some(call.args[0] as i32).filter(|pid| *pid > 0).and_then(Pid::from_raw) else { return false };
+        // What is held can't become another process's number, so whoever is of the session then is the one held.
+        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        let none = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: a system call whose pointer may be null.
+        session_of(pid) == Some(self.session)
+            && unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), number as libc::c_int, none, 0) }
+                == 0
+    }
+}
+
+/// proc_pid_stat(5): the name may have anything in it, and is followed by state, parent, group and session.
+fn session_of(pid: Pid) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(3)?.parse().ok()
+}
+
+/// The bit of the numbers of x32 (`asm/unistd.h`).
+const X32: usize = 0x4000_0000;
+
+/// The call's name as a result has it.
+fn name_of(call: &libc::seccomp_data) -> String {
+    let number = call.nr as u32 as usize;
+    let name = |number| names::name(number).map_or_else(|| format!("call {number}"), str::to_owned);
+    if call.arch != AUDIT_ARCH_X86_64 {
+        format!("32-bit call {number}")
+    } else if number & X32 != 0 {
+        format!("x32 {}", name(number & !X32))
+    } else {
+        name(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_every_kind_have_names() {
+        let call = |arch, nr| name_of(&libc::seccomp_data { nr, arch, instruction_pointer: 0, args: [0; 6] });
+        assert_eq!(call(AUDIT_ARCH_X86_64, libc::SYS_prlimit64 as i32), "prlimit64");
+        assert_eq!(call(AUDIT_ARCH_X86_64, 0x4000_0000), "x32 read");
+        assert_eq!(call(AUDIT_ARCH_X86_64, 9999), "call 9999");
+        assert_eq!(call(0x4000_0003, 20), "32-bit call 20");
+    }
+
+    #[test]
+    fn a_descriptor_arrives_and_its_absence_too() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (reader, writer) = io::pipe().unwrap();
+        send(there.as_raw_fd(), writer.as_raw_fd()).unwrap();
+        drop((there, writer));
+        let received = receive(&here).unwrap().unwrap();
+        io::Write::write_all(&mut fs::File::from(received), b"x").unwrap();
+        let mut byte = [0];
+        io::Read::read_exact(&mut &reader, &mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+        assert!(receive(&here).unwrap().is_none());
+    }
+}
