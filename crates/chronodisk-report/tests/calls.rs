@@ -19,7 +19,8 @@ fn trace(records: Vec<CallRecord>) -> CallTrace {
 }
 
 fn any_record() -> impl Strategy<Value = CallRecord> {
-    let known = || proptest::option::of(0..u64::MAX);
+    // A second for all records, since their instants are within microseconds.
+    let known = || proptest::option::of(0..10_000_000_u64);
     let path = || proptest::option::of(proptest::collection::vec(1..=255u8, 0..20));
     let numbers = (1..50u32, 1..50u32, any::<[u64; 6]>(), proptest::option::of(-4095..100i64), any::<u32>());
     (numbers, path(), path(), known(), known(), proptest::option::of([0..9i32, 0..9i32])).prop_map(

@@ -1,18 +1,22 @@
 //! The words that every part of Chronodisk shares: time in integer nanoseconds, addresses,
-//! requests and completions, a deterministic event queue, seeded random streams, and the record
-//! that is logged for each request.
+//! requests and completions, a deterministic event queue, seeded random streams, the record that
+//! is logged for each request, and the limits of what is read from files.
 //!
-//! Nothing in here reads a clock, does I/O, or holds global state.
+//! Nothing in here reads a clock, opens a file, or holds global state.
 #![forbid(unsafe_code)]
 
 mod event_queue;
+mod memory;
 mod random;
 mod record;
 mod request;
+mod text;
 mod time;
 
 pub use event_queue::EventQueue;
+pub use memory::{ContentsBudget, ContentsLimit, MeteredRead, OverLimit};
 pub use random::RandomStream;
 pub use record::RequestRecord;
 pub use request::{Completion, Lba, Op, Priority, Request, RequestId, SECTOR_BYTES, Status};
+pub use text::{TextError, TextFile};
 pub use time::Nanos;

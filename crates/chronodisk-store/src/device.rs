@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 
+use crate::host::irregular;
 use crate::{FileOperation, Store, StoreError, check_range, len_of};
 
 /// A block device or a file that stands for one, as it answers by itself.
@@ -41,7 +42,12 @@ impl DeviceStore {
     pub fn open(path: impl AsRef<Path>, read_only: bool) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let failed = |operation| move |source| io_error(path, operation, 0, 0, source);
-        let is_device = std::fs::metadata(path).map_err(failed(FileOperation::Open))?.file_type().is_block_device();
+        let kind = std::fs::metadata(path).map_err(failed(FileOperation::Open))?.file_type();
+        let is_device = kind.is_block_device();
+        if let Some(kind) = irregular(kind).filter(|_| !is_device) {
+            // To open a pipe may take for ever.
+            return Err(StoreError::NotRegular { path: path.to_owned(), kind });
+        }
         // "If the block device is in use by the system (e.g., mounted), open() fails with the error EBUSY", open(2).
         let exclusive = if is_device && !read_only { OFlags::EXCL } else { OFlags::empty() };
         let open = |flags: OFlags| {

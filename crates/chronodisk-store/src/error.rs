@@ -35,7 +35,12 @@ pub enum StoreError {
         budget_bytes: u64,
     },
     /// A file was opened that does not have the size of the device.
-    #[error("{}: the file has {actual_bytes} bytes, expected {expected_bytes}", path.display())]
+    #[error(
+        "{}: the file has {actual_bytes} bytes; expected {expected_bytes}, the capacity of the device \
+         (--capacity {} gives the device the size of the file)",
+        path.display(),
+        size_option(*actual_bytes)
+    )]
     WrongSize {
         /// The file.
         path: PathBuf,
@@ -43,6 +48,24 @@ pub enum StoreError {
         actual_bytes: u64,
         /// Size of the device, in bytes.
         expected_bytes: u64,
+    },
+    /// An image in the format of another program, of another size than the device.
+    #[error("{}: an image in {format} format; expected a raw image ({advice})", path.display())]
+    ForeignFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+        /// What to type.
+        advice: String,
+    },
+    /// No regular file.
+    #[error("{}: {kind}; expected a regular file", path.display())]
+    NotRegular {
+        /// What is there instead of a file.
+        path: PathBuf,
+        /// Its kind.
+        kind: &'static str,
     },
     /// Another process holds the file.
     #[error("{}: the file is in use by another device", path.display())]
@@ -111,6 +134,15 @@ fn incomplete(image: &Path, missing: &[PathBuf], there: &[PathBuf]) -> String {
         text.push_str(&format!("; if the checksums are lost, `chronodisk image repair {image}` makes new ones"));
     }
     text
+}
+
+/// A size as `--capacity` takes it.
+fn size_option(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes > 0 && bytes.is_multiple_of(1 << 30) => format!("{}GiB", bytes >> 30),
+        bytes if bytes > 0 && bytes.is_multiple_of(1 << 20) => format!("{}MiB", bytes >> 20),
+        bytes => format!("{bytes}B"),
+    }
 }
 
 /// What was done to a file when the host failed.

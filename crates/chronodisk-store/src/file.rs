@@ -86,7 +86,8 @@ impl FileStore {
     /// it is made as long as the device.
     ///
     /// # Errors
-    /// [`StoreError::WrongSize`], [`StoreError::InUse`], [`StoreError::Io`].
+    /// [`StoreError::WrongSize`], [`StoreError::ForeignFormat`], [`StoreError::NotRegular`], [`StoreError::InUse`],
+    /// [`StoreError::Io`].
     pub fn open(path: impl AsRef<Path>, capacity_bytes: u64, durability: Durability) -> Result<Self, StoreError> {
         FileStore::open_on(&real_host(), path, capacity_bytes, durability)
     }
@@ -109,6 +110,7 @@ impl FileStore {
             refuse_parts_beside(host, path)?;
             make(&file, capacity_bytes, durability)?;
         } else if actual_bytes != capacity_bytes {
+            crate::foreign::expect_raw(path, &file)?;
             return Err(StoreError::WrongSize { path: path.to_owned(), actual_bytes, expected_bytes: capacity_bytes });
         } else if durability.power_cut {
             // Who made it may have ended before its name was safe.
@@ -339,8 +341,45 @@ mod tests {
         let error = FileStore::open(&path, CAPACITY_BYTES + 1, Durability::default()).unwrap_err();
         assert!(matches!(error, StoreError::WrongSize { actual_bytes: CAPACITY_BYTES, .. }), "{error}");
         assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
+        assert!(error.to_string().contains("(--capacity 1MiB gives"), "{error}");
         let error = FileStore::create(&path, CAPACITY_BYTES, Durability::default()).unwrap_err();
         assert!(matches!(error, StoreError::Io { operation: FileOperation::Create, .. }), "{error}");
+    }
+
+    #[test]
+    fn images_of_other_programs_are_named_unless_they_have_the_size_of_the_device() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        for (head, format, command) in [
+            (&b"QFI\xfb\0\0\0\x03"[..], "qcow2", "qemu-img convert -f qcow2 -O raw"),
+            (b"KDMV\x01\0\0\0", "vmdk", "qemu-img convert -f vmdk -O raw"),
+            (b"vhdxfile", "vhdx", "qemu-img convert -f vhdx -O raw"),
+            (b"\x1f\x8b\x08\0\0\0\0\0", "gzip", "gzip -dc"),
+        ] {
+            std::fs::write(&path, [head, &[0; 5_000][..]].concat()).unwrap();
+            let error = FileStore::open(&path, CAPACITY_BYTES, Durability::default()).unwrap_err().to_string();
+            assert!(error.contains(format) && error.contains(command), "{error}");
+            // A device whose guest wrote such a file from its first block on.
+            std::fs::File::options().write(true).open(&path).unwrap().set_len(CAPACITY_BYTES).unwrap();
+            FileStore::open(&path, CAPACITY_BYTES, Durability::default()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_by_its_kind() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for (path, kind) in [
+            (fifo.as_path(), "a pipe; expected a regular file"),
+            (directory.path(), "a directory; expected a regular file"),
+            (std::path::Path::new("/dev/zero"), "a character device; expected a regular file"),
+        ] {
+            let error = FileStore::open(path, CAPACITY_BYTES, Durability::default()).unwrap_err();
+            assert!(matches!(error, StoreError::NotRegular { .. }), "{error:?}");
+            assert_eq!(error.to_string(), format!("{}: {kind}", path.display()));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
@@ -156,6 +156,12 @@ pub struct RealHost;
 
 impl Host for RealHost {
     fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn HostFile>> {
+        if matches!(how, OpenMode::Read | OpenMode::ReadWrite)
+            && let Some(kind) = std::fs::metadata(path).ok().and_then(|metadata| irregular(metadata.file_type()))
+        {
+            // To open a pipe may take for ever, and a device has no size as a file has one.
+            return Err(io::Error::other(NotRegular(kind)));
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(how != OpenMode::Read);
         options.create_new(how == OpenMode::CreateNew);
@@ -185,6 +191,30 @@ impl Host for RealHost {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             result => result,
         }
+    }
+}
+
+/// Says that a path leads to no regular file, but to something of this kind.
+#[derive(Debug)]
+pub struct NotRegular(pub &'static str);
+
+impl std::fmt::Display for NotRegular {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; expected a regular file", self.0)
+    }
+}
+
+impl std::error::Error for NotRegular {}
+
+/// The kind of what is no regular file.
+pub(crate) fn irregular(kind: std::fs::FileType) -> Option<&'static str> {
+    match kind {
+        kind if kind.is_file() => None,
+        kind if kind.is_dir() => Some("a directory"),
+        kind if kind.is_block_device() => Some("a block device"),
+        kind if kind.is_char_device() => Some("a character device"),
+        kind if kind.is_fifo() => Some("a pipe"),
+        _ => Some("a socket"),
     }
 }
 

@@ -27,6 +27,7 @@ mod durability;
 mod error;
 mod file;
 mod footprint;
+mod foreign;
 mod forward;
 mod frames;
 pub mod host;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::host::{Allocation, FileSize, Host, HostFile, OpenMode, SeekTo};
+use crate::host::{Allocation, FileSize, Host, HostFile, NotRegular, OpenMode, SeekTo};
 use crate::{FileOperation, StoreError};
 
 /// An open file of a [`Host`], with its name: for stores that keep their bytes in files.
@@ -263,5 +263,8 @@ pub(crate) fn io_error(
     len_bytes: u64,
     source: io::Error,
 ) -> StoreError {
+    if let Some(NotRegular(kind)) = source.get_ref().and_then(|inner| inner.downcast_ref()) {
+        return StoreError::NotRegular { path: path.to_owned(), kind };
+    }
     StoreError::Io { path: path.to_owned(), operation, offset_bytes, len_bytes, source }
 }

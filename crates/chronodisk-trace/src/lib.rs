@@ -20,5 +20,7 @@ mod workload;
 pub use addresses::{Addresses, EXPONENT_MAX};
 pub use arrivals::{ArrivalProcess, ArrivalTimes};
 pub use generator::{GeneratedRequest, Generator, GeneratorOptions, Zones};
-pub use measured::{MeasuredClass, MeasuredRequest, TraceError, read_measured};
+pub use measured::{
+    MEASURED_LINE_BYTES_MAX, MEASURED_REQUESTS_MAX, MeasuredClass, MeasuredRequest, TraceError, read_measured,
+};
 pub use workload::Workload;

@@ -69,9 +69,9 @@ impl fmt::Display for TraceError {
 impl std::error::Error for TraceError {}
 
 /// Longest line in bytes.
-const MAX_LINE_BYTES: usize = 1_024;
+pub const MEASURED_LINE_BYTES_MAX: usize = 1_024;
 /// Most requests of a trace.
-const MAX_REQUESTS: usize = 50_000_000;
+pub const MEASURED_REQUESTS_MAX: usize = 50_000_000;
 /// Longest request in sectors: 1 GiB.
 const MAX_SECTORS: u64 = 1 << 21;
 /// Longest time of a field in microseconds: a day.
@@ -87,13 +87,16 @@ pub fn read_measured(mut trace: impl BufRead, file: &str) -> Result<Vec<Measured
     let mut bytes = Vec::new();
     for line in 1.. {
         bytes.clear();
-        let mut limited = std::io::Read::take(&mut trace, MAX_LINE_BYTES as u64 + 1);
+        let mut limited = std::io::Read::take(&mut trace, MEASURED_LINE_BYTES_MAX as u64 + 1);
         let read = limited.read_until(b'\n', &mut bytes);
         if read.map_err(|error| failed(0, format!("can't read the trace: {error}")))? == 0 {
             break;
         }
-        if bytes.len() > MAX_LINE_BYTES {
-            return Err(failed(line, format!("a line of more than {MAX_LINE_BYTES} bytes; expected six fields")));
+        if bytes.len() > MEASURED_LINE_BYTES_MAX {
+            return Err(failed(
+                line,
+                format!("a line of more than {MEASURED_LINE_BYTES_MAX} bytes; expected six fields"),
+            ));
         }
         let Ok(text) = std::str::from_utf8(&bytes) else {
             return Err(failed(line, "no text in UTF-8; expected six fields".to_owned()));
@@ -101,8 +104,8 @@ pub fn read_measured(mut trace: impl BufRead, file: &str) -> Result<Vec<Measured
         if text.trim().is_empty() {
             continue;
         }
-        if requests.len() >= MAX_REQUESTS {
-            return Err(failed(line, format!("more than {MAX_REQUESTS} requests")));
+        if requests.len() >= MEASURED_REQUESTS_MAX {
+            return Err(failed(line, format!("more than {MEASURED_REQUESTS_MAX} requests")));
         }
         requests.push(parse_line(text).map_err(|problem| failed(line, problem))?);
     }

@@ -41,6 +41,40 @@ fn files(header: &Header, records: &[CallRecord]) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn cpu_time_and_instants_that_no_recording_can_have_are_refused() {
+    let checked = |change: &dyn Fn(&mut CallRecord)| {
+        let mut validator = Validator::default();
+        let mut first = record(1, "read", 10, &[3], "", 1);
+        first.user_cpu = Some(Nanos::from_nanos(5));
+        validator.check(&first).unwrap();
+        let mut second = record(1, "read", 2_000, &[3], "", 1);
+        change(&mut second);
+        validator.check(&second).map_err(|error| error.to_string())
+    };
+    assert_eq!(checked(&|_| ()), Ok(()));
+    assert_eq!(checked(&|record| record.user_cpu = Some(Nanos::from_nanos(900_000_000))), Ok(()));
+    for huge in [u64::MAX, u64::MAX / 2, 10_000_000_000] {
+        let error = checked(&|record| record.user_cpu = Some(Nanos::from_nanos(huge))).unwrap_err();
+        assert!(error.contains("row 1, column 'user_cpu_ns'") && error.contains("expected at most"), "{error}");
+        let error = checked(&|record| record.kernel_cpu = Some(Nanos::from_nanos(huge))).unwrap_err();
+        assert!(error.contains("column 'kernel_cpu_ns'"), "{error}");
+    }
+    // Each claim is small, all of them are not.
+    let mut validator = Validator::default();
+    let refused = (0..20).any(|index| {
+        let mut claim = record(1, "read", 10 + index, &[3], "", 1);
+        (claim.exit, claim.user_cpu) = (Some(claim.entry), Some(Nanos::from_nanos(100_000_000)));
+        validator.check(&claim).is_err()
+    });
+    assert!(refused);
+    let error = checked(&|record| {
+        record.entry = Nanos::from_nanos(u64::MAX / 4);
+        record.exit = Some(record.entry);
+    });
+    assert!(error.unwrap_err().contains("later than a year"));
+}
+
+#[test]
 fn descriptors_follow_forks_executions_duplicates_and_renames() {
     let at = i64::from(AT_FDCWD);
     let mut rename = record(1, "rename", 70, &[], "/mnt/a", 0);

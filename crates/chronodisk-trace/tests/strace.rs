@@ -88,24 +88,44 @@ fn wrong_lines_are_refused_with_their_place() {
     refuse("", "FILE: no system call; expected output of strace -f -ttt -T -yy -o FILE");
     refuse("1795480717.290369 getpid() = 1 <0.1>\n", "FILE:1:1: no task id; expected output of strace with -f");
     refuse("12 getpid() = 1\n", "FILE:1:4: no time in seconds since 1970; expected output of strace with -ttt");
-    refuse("12 17.1 getpid() = 1\n", "FILE:1:21: no duration at the end; strace lacks -T");
-    refuse("12 17.1 getpid(\n", "FILE:1:15: the arguments of getpid have no end");
-    refuse("12 17.1 open(\"a\", 0) = -1 EWHAT (?) <0.1>\n", "FILE:1:27: unknown error 'EWHAT'");
-    refuse("99999999 17.1 getpid() = 1 <0.1>\n", "FILE:1:1: task id is 99999999");
+    refuse("12 1700000017.1 getpid() = 1\n", "FILE:1:29: no duration at the end; strace lacks -T");
+    refuse("12 1700000017.1 getpid(\n", "FILE:1:23: the arguments of getpid have no end");
+    refuse("12 1700000017.1 open(\"a\", 0) = -1 EWHAT (?) <0.1>\n", "FILE:1:35: unknown error 'EWHAT'");
+    refuse("99999999 1700000017.1 getpid() = 1 <0.1>\n", "FILE:1:1: task id is 99999999");
     let error = read(SAMPLE, Some("/data")).unwrap_err();
     assert!(error.starts_with("FILE: no call uses a file below /data"), "{error}");
     assert!(read(SAMPLE, Some("data")).unwrap_err().contains("'data' is not an absolute path"));
 }
 
 #[test]
+fn times_since_the_line_before_are_refused_and_passed_over_beside_instants() {
+    let relative = [
+        "100      0.000000 openat(AT_FDCWD, \"/m/f\", O_RDONLY) = 3 <0.000010>\n",
+        "[pid  100]     0.000100 close(3) = 0 <0.000010>\n",
+        "100 86400.000000 close(3) = 0 <0.000010>\n",
+        // An instant, and then none: two outputs in one file.
+        "7 1700000001.5 close(3) = 0 <0.1>\n7 0.2 close(3) = 0 <0.1>\n",
+    ];
+    for text in relative {
+        let error = read(text, None).unwrap_err();
+        assert!(error.contains("strace -r") && error.contains("-ttt"), "{error}");
+    }
+    let both = "7 1700000001.000000 (+     0.000000) getpid() = 7 <0.1>\n\
+        7 1700000001.250000 (+     0.250000) close(3) = 0 <0.1>\n";
+    let trace = read(both, None).unwrap();
+    assert_eq!(trace.records[1].entry, Nanos::from_millis(250));
+    assert_eq!(trace.records[1].call.name(), "close");
+}
+
+#[test]
 fn what_strace_left_out_is_counted() {
-    let text = "7 1.0 open(\"/m/abc\"..., O_RDONLY) = 3</m/abcd> <0.1>\n\
-        7 1.2 io_uring_setup(8, {flags=0}) = 4 <0.1>\n\
-        7 1.4 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 5</m/x>, 0) = 0x7f0000000000 <0.1>\n\
-        7 1.6 ???( <unfinished ...>\n\
-        7 1.7 <... ??? resumed>) = ?\n\
-        7 1.5 stat(\"rel\", 0x7f) = 0 <0.1>\n\
-        7 1.9 read(3, \"\", 10";
+    let text = "7 1700000001.0 open(\"/m/abc\"..., O_RDONLY) = 3</m/abcd> <0.1>\n\
+        7 1700000001.2 io_uring_setup(8, {flags=0}) = 4 <0.1>\n\
+        7 1700000001.4 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 5</m/x>, 0) = 0x7f0000000000 <0.1>\n\
+        7 1700000001.6 ???( <unfinished ...>\n\
+        7 1700000001.7 <... ??? resumed>) = ?\n\
+        7 1700000001.5 stat(\"rel\", 0x7f) = 0 <0.1>\n\
+        7 1700000001.9 read(3, \"\", 10";
     let trace = read(text, Some("/m")).unwrap();
     valid(&trace);
     let reasons: Vec<(&str, u64)> = trace.header.incomplete.iter().map(|(name, &count)| (&**name, count)).collect();

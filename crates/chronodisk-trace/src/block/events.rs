@@ -1,6 +1,6 @@
 //! Events of a kernel's block layer, and the requests that they make.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use chronodisk_sim::{Op, RequestRecord};
 
@@ -25,6 +25,8 @@ pub(super) struct Event<'a> {
     pub(super) volume: &'a str,
     pub(super) op: Op,
     pub(super) fua: bool,
+    /// A flush comes before it.
+    pub(super) preflush: bool,
     pub(super) lba: u64,
     pub(super) sectors: u64,
     pub(super) issuer: u32,
@@ -40,6 +42,10 @@ pub(super) struct Events {
     first: u64,
     /// Numbers of those without a completion, by device and first sector.
     open: BTreeMap<(u16, u64), VecDeque<u64>>,
+    /// Queued requests by device, where they do not begin so.
+    queued: BTreeMap<u16, u64>,
+    /// Devices to which something was issued.
+    issued: BTreeSet<u16>,
 }
 
 /// Requests that may wait for the completion of an older one; beyond that it counts as lost.
@@ -49,7 +55,14 @@ const FLUSH: u64 = u64::MAX;
 
 impl Default for Events {
     fn default() -> Self {
-        Events { begins: Kind::Issue, pending: VecDeque::new(), first: 0, open: BTreeMap::new() }
+        Events {
+            begins: Kind::Issue,
+            pending: VecDeque::new(),
+            first: 0,
+            open: BTreeMap::new(),
+            queued: BTreeMap::new(),
+            issued: BTreeSet::new(),
+        }
     }
 }
 
@@ -65,7 +78,19 @@ impl Events {
         self.pending.drain(..).flatten().for_each(&mut found);
     }
 
+    /// A request was queued, and does not begin so.
+    pub(super) fn queued(&mut self, device: u16) {
+        *self.queued.entry(device).or_default() += 1;
+    }
+
+    /// Requests that were queued on devices to which nothing was issued.
+    pub(super) fn unissued(&self) -> u64 {
+        let of_device = |(device, count): (&u16, &u64)| if self.issued.contains(device) { 0 } else { *count };
+        self.queued.iter().map(of_device).sum()
+    }
+
     pub(super) fn begin(&mut self, record: RequestRecord) {
+        self.issued.insert(record.device);
         let number = self.first + self.pending.len() as u64;
         self.open.entry(key_of(&record)).or_default().push_back(number);
         self.pending.push_back(Some(record));
@@ -121,17 +146,22 @@ fn key_of(record: &RequestRecord) -> (u16, u64) {
     (record.device, if record.op == Op::Flush { FLUSH } else { record.lba.0 })
 }
 
-/// The operation that the letters of blktrace say (`WFS`, `RA`, …), and whether it forces unit access; `None` for one
-/// that moves nothing.
-pub(super) fn op_of_letters(letters: &str) -> Option<(Op, bool)> {
-    let preflush = letters.starts_with('F');
-    let rest = letters.trim_start_matches('F');
+/// What the letters of blktrace say of a request (`WFS`, `RA`, …).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Letters {
+    /// `None`: nothing is moved, so it is a flush or nothing.
+    pub(super) op: Option<Op>,
+    pub(super) fua: bool,
+    pub(super) preflush: bool,
+}
+
+pub(super) fn letters(text: &str) -> Letters {
+    let rest = text.trim_start_matches('F');
     let op = match rest.bytes().next() {
-        Some(b'R') => Op::Read,
-        Some(b'W') => Op::Write,
-        Some(b'D') => Op::Discard,
-        _ if preflush => return Some((Op::Flush, false)),
-        _ => return None,
+        Some(b'R') => Some(Op::Read),
+        Some(b'W') => Some(Op::Write),
+        Some(b'D') => Some(Op::Discard),
+        _ => None,
     };
-    Some((op, rest[1..].contains('F')))
+    Letters { op, fua: op.is_some() && rest[1..].contains('F'), preflush: text.starts_with('F') }
 }

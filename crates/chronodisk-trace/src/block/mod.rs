@@ -34,9 +34,9 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use dependences::dependences;
-pub use reader::{FormatError, TraceReader};
+pub use reader::{FormatError, LINE_BYTES_MAX, TraceReader};
 pub use reuse::{Reuse, ReuseFigures};
-pub use sink::ReadCounts;
+pub use sink::{ReadCounts, VOLUME_NAME_BYTES_MAX, VOLUMES_MAX};
 pub use spread::Spread;
 pub use writer::{TraceWriter, WriteCounts};
 
@@ -124,6 +124,11 @@ impl Format {
             Format::DiskSim | Format::Spc | Format::Systor17 | Format::Fiu => 1,
             Format::Blkparse | Format::Blktrace => 1,
         }
+    }
+
+    /// Whether copies of it begin with the names of the columns.
+    pub(crate) const fn may_have_heading(self) -> bool {
+        matches!(self, Format::Msr | Format::Spc | Format::Alibaba | Format::Tencent | Format::Systor17)
     }
 
     /// Whether a [`TraceWriter`] makes it.

@@ -19,6 +19,7 @@ pub struct TraceReader {
     /// Line, or binary event, counted from 1.
     number: u64,
     accepted: u64,
+    had_heading: bool,
     sink: Sink,
 }
 
@@ -57,14 +58,14 @@ impl FormatError {
 }
 
 /// Longest line in bytes.
-const LINE_BYTES_MAX: usize = 1 << 16;
+pub const LINE_BYTES_MAX: usize = 1 << 16;
 
 impl TraceReader {
     /// A reader of a whole file.
     #[must_use]
     pub fn new(format: Format) -> Self {
         let decoder = formats::decoder(format);
-        TraceReader { decoder, begun: Vec::new(), number: 0, accepted: 0, sink: Sink::new(format) }
+        TraceReader { decoder, begun: Vec::new(), number: 0, accepted: 0, had_heading: false, sink: Sink::new(format) }
     }
 
     /// Passes over so many wrong lines.
@@ -139,6 +140,17 @@ impl TraceReader {
         }
         let Sink { events, state } = &mut self.sink;
         events.finish(|record| state.push(record, records));
+        state.counts.unissued = events.unissued();
+        if self.sink.state.counts.requests == 0 && self.sink.state.counts.unissued > 0 {
+            let queued = self.sink.state.counts.unissued;
+            return Err(self.error(
+                0,
+                format!(
+                    "no request was issued to a driver (D), and {queued} were queued (Q), as on a device without a \
+                     request queue (dm, md, pmem, zram); --event Q reads those"
+                ),
+            ));
+        }
         if self.sink.state.counts.requests == 0 {
             return Err(
                 self.error(0, format!("no requests; expected a trace of the format {}", self.sink.state.format))
@@ -164,18 +176,29 @@ impl TraceReader {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let text = std::str::from_utf8(line).map_err(|_| "no text in UTF-8".to_owned());
         let Decoder::Lines(decode) = &mut self.decoder else { return Ok(()) };
-        let done = text.and_then(|text| match text.trim().is_empty() {
+        let done = text.clone().and_then(|text| match text.trim().is_empty() {
             true => Ok(()),
             false => decode.line(text, &mut self.sink, records),
         });
         match done {
             Ok(()) => Ok(()),
+            Err(_) if self.is_heading(text.unwrap_or_default()) => {
+                self.sink.skip();
+                self.had_heading = true;
+                Ok(())
+            }
             Err(_) if self.sink.state.counts.bad < self.accepted => {
                 self.sink.state.counts.bad += 1;
                 Ok(())
             }
             Err(problem) => Err(self.error(self.number, problem)),
         }
+    }
+
+    /// Whether a line before all requests has the names of the columns.
+    fn is_heading(&self, line: &str) -> bool {
+        let is_first = !self.had_heading && self.sink.state.counts.requests == 0;
+        is_first && self.sink.state.format.may_have_heading() && formats::is_heading(line)
     }
 
     fn error(&self, line: u64, problem: Problem) -> FormatError {

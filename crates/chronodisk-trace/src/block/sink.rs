@@ -22,6 +22,8 @@ pub struct ReadCounts {
     pub skipped: u64,
     /// Wrong lines that were passed over.
     pub bad: u64,
+    /// Requests that were queued on a device to whose driver nothing was issued, and that are left out therefore.
+    pub unissued: u64,
 }
 
 /// Longest request in sectors: 1 GiB.
@@ -29,7 +31,9 @@ const SECTORS_MAX: u64 = 1 << 21;
 /// Sectors of the largest device: no sum overflows.
 const DEVICE_SECTORS_MAX: u64 = 1 << 55;
 /// Most volumes of a trace.
-const VOLUMES_MAX: usize = 1 << 16;
+pub const VOLUMES_MAX: usize = 1 << 16;
+/// Longest name of a volume in bytes: a file's path.
+pub const VOLUME_NAME_BYTES_MAX: usize = 4_096;
 /// An origin with a calendar is a midnight, so that requests which a trace has in another order are after it, too.
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
 /// Latest instant: 292 years.
@@ -79,6 +83,11 @@ impl Sink {
 
     /// Takes an event, and adds the records that it completes.
     pub(super) fn event(&mut self, event: Event<'_>, records: &mut Vec<RequestRecord>) -> Result<(), Problem> {
+        if event.preflush && event.op != Op::Flush && event.kind == Kind::Queue && self.events.begins == Kind::Queue {
+            // The block layer makes a flush of its own, before the write.
+            let flush = Event { op: Op::Flush, fua: false, preflush: false, lba: 0, sectors: 0, ..event };
+            self.event(flush, records)?;
+        }
         let is_flush = event.op == Op::Flush;
         let said = Said {
             at: At::Relative { ns: event.at_ns },
@@ -112,7 +121,8 @@ impl Sink {
                     }
                 }
             }
-            Kind::Queue | Kind::Issue => {}
+            Kind::Queue => self.events.queued(record.device),
+            Kind::Issue => {}
         }
         while let Some(done) = self.events.pop() {
             if let Some(record) = done {
@@ -193,6 +203,12 @@ impl SinkState {
         if let Some(&index) = self.indices.get(name) {
             self.last = index;
             return Ok(index);
+        }
+        if name.len() > VOLUME_NAME_BYTES_MAX {
+            return Err(format!(
+                "the name of a volume has {} bytes; expected at most {VOLUME_NAME_BYTES_MAX}",
+                name.len()
+            ));
         }
         let index = self.info.volumes.len();
         if index >= VOLUMES_MAX {

@@ -43,11 +43,11 @@ pub use journal::{Entry, JournalError, JournalReader, MAGIC, StopCosts, Text};
 pub use numbers::{call_name, call_number};
 pub use plan::{Action, Argument, Expected, Plan, PlanError, PlannedTask, Step, Wait, plan};
 pub use record::{
-    Call, CallError, CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX, Think, Validator,
-    think_times,
+    Call, CallError, CallRecord, CallTrace, Clock, Header, INSTANT_MAX, PATH_BYTES_MAX, StartState, TASK_MAX, Think,
+    Validator, think_times,
 };
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
-pub use strace::{StraceError, read_strace};
+pub use strace::{STRACE_LINE_BYTES_MAX, StraceError, read_strace};
 pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC, PAGE_FAULT};
 pub use watched::{Watched, watched_calls};

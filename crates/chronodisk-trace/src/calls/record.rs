@@ -349,9 +349,24 @@ impl std::error::Error for CallError {}
 pub struct Validator {
     rows: u64,
     entry: Nanos,
-    /// The instant until which each task is in its last call.
-    busy: BTreeMap<u32, Nanos>,
+    tasks: BTreeMap<u32, Checked>,
 }
+
+/// What the records of a task say until now.
+#[derive(Clone, Copy, Debug, Default)]
+struct Checked {
+    /// The instant until which it is in its last call.
+    busy: Nanos,
+    /// CPU time in all.
+    cpu: Nanos,
+}
+
+/// Latest instant of a trace: a year.
+pub const INSTANT_MAX: Nanos = Nanos::from_nanos(366 * 86_400 * 1_000_000_000);
+/// CPU time is that of the recording host; a guest's time passes up to so many times as slowly (`--cpu-speed`).
+const CPU_PER_TIME_MAX: u64 = 1_000;
+/// CPU time that a task may have besides: what it took before the first instant, and errors of measurement.
+const CPU_TOLERANCE: Nanos = Nanos::from_nanos(1_000_000_000);
 
 impl Validator {
     /// Checks the next record.
@@ -393,11 +408,28 @@ impl Validator {
             let (exit, entry) = (exit.as_nanos(), record.entry.as_nanos());
             return wrong("exit_ns", format!("{exit} is before the entry at {entry}"));
         }
-        if let Some(busy) = self.busy.get(&record.task).filter(|&&busy| record.entry < busy) {
-            let (entry, busy) = (record.entry.as_nanos(), busy.as_nanos());
+        let until = record.exit.unwrap_or(record.entry);
+        if until > INSTANT_MAX {
+            let column = if record.entry > INSTANT_MAX { "entry_ns" } else { "exit_ns" };
+            return wrong(column, format!("{} is later than a year after the beginning", until.as_nanos()));
+        }
+        let task = self.tasks.entry(record.task).or_default();
+        if record.entry < task.busy {
+            let (entry, busy) = (record.entry.as_nanos(), task.busy.as_nanos());
             return wrong("entry_ns", format!("{entry} is before the task's previous call returns at {busy}"));
         }
-        self.busy.insert(record.task, record.exit.unwrap_or(record.entry));
+        task.busy = until;
+        let most = Nanos::from_nanos(until.as_nanos().saturating_mul(CPU_PER_TIME_MAX)).saturating_add(CPU_TOLERANCE);
+        for (column, cpu) in [("user_cpu_ns", record.user_cpu), ("kernel_cpu_ns", record.kernel_cpu)] {
+            task.cpu = task.cpu.saturating_add(cpu.unwrap_or(Nanos::ZERO));
+            if task.cpu > most {
+                let (found, most, until) = (task.cpu.as_nanos(), most.as_nanos(), until.as_nanos());
+                return wrong(
+                    column,
+                    format!("the task's CPU time adds up to {found} at {until} ns; expected at most {most}"),
+                );
+            }
+        }
         self.entry = record.entry;
         self.rows += 1;
         Ok(())

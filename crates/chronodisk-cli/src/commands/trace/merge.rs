@@ -156,6 +156,7 @@ impl Requests for Merged {
             unordered: sum.unordered + of.unordered,
             skipped: sum.skipped + of.skipped,
             bad: sum.bad + of.bad,
+            unissued: sum.unissued + of.unissued,
         })
     }
 }

@@ -84,6 +84,7 @@ pub fn tell(counts: &ReadCounts) {
         (counts.unordered, "requests arrive before the one that precedes them"),
         (counts.skipped, "lines or events are no requests"),
         (counts.bad, "wrong lines were passed over"),
+        (counts.unissued, "requests of devices without a request queue (dm, md) were left out; --event Q reads those"),
     ] {
         if count > 0 {
             output::note(format_args!("{count} {what}"));

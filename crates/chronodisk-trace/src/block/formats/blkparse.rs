@@ -9,7 +9,7 @@ use std::io::Write;
 use chronodisk_sim::{Op, RequestRecord};
 
 use super::super::TraceInfo;
-use super::super::events::{Event, Kind, op_of_letters};
+use super::super::events::{Event, Kind, Letters, letters};
 use super::super::line::{Problem, decimal, number, wrong};
 use super::super::sink::Sink;
 use super::{Encoder, LineDecoder, volume_of};
@@ -30,7 +30,7 @@ impl LineDecoder for BlkparseDecoder {
             sink.skip();
             return Ok(());
         }
-        let (_cpu, _sequence, time, process, action, letters) = (next(), next(), next(), next(), next(), next());
+        let (_cpu, _sequence, time, process, action, kind_letters) = (next(), next(), next(), next(), next(), next());
         let kind = match action {
             "Q" => Kind::Queue,
             "D" => Kind::Issue,
@@ -41,35 +41,36 @@ impl LineDecoder for BlkparseDecoder {
                 return Ok(());
             }
         };
-        let Some((op, fua)) = op_of_letters(letters) else {
-            sink.skip();
-            return Ok(());
-        };
+        let said = letters(kind_letters);
         let at_ns = decimal(time, 9).ok_or_else(|| wrong(4, "time stamp", time, "seconds"))?;
         let issuer = number(process, u64::from(u32::MAX)).ok_or_else(|| wrong(5, "process", process, "a number"))?;
-        let (lba, sectors) = match op {
-            Op::Flush => (0, 0),
+        let (first, plus, count) = (next(), next(), next());
+        let (lba, sectors) = if plus == "+" {
+            let lba = number(first, 1 << 55).ok_or_else(|| wrong(8, "sector", first, "a sector's number"))?;
+            (lba, number(count, 1 << 32).ok_or_else(|| wrong(10, "sectors", count, "a number of sectors"))?)
+        } else {
+            (0, 0)
+        };
+        // Without a range it is a flush, whatever operation the kernel queued it as (FWS), or a command to the device.
+        let (op, lba) = match said.op {
+            Some(op) if sectors > 0 => (op, lba),
+            Some(Op::Discard) => {
+                sink.skip();
+                return Ok(());
+            }
+            _ if sectors == 0 && said.preflush => (Op::Flush, 0),
             _ => {
-                let (lba, plus, sectors) = (next(), next(), next());
-                if plus != "+" {
-                    // A request that passes a command to the device.
-                    sink.skip();
-                    return Ok(());
-                }
-                let most = 1 << 55;
-                let lba = number(lba, most).ok_or_else(|| wrong(8, "sector", lba, "a sector's number"))?;
-                (lba, number(sectors, 1 << 32).ok_or_else(|| wrong(10, "sectors", sectors, "a number of sectors"))?)
+                sink.skip();
+                return Ok(());
             }
         };
-        if sectors == 0 && op != Op::Flush {
-            sink.skip();
-            return Ok(());
-        }
-        sink.event(Event { kind, at_ns, volume, op, fua, lba, sectors, issuer: issuer as u32 }, records)
+        let Letters { fua, preflush, .. } = said;
+        let fua = fua && op != Op::Flush;
+        sink.event(Event { kind, at_ns, volume, op, fua, preflush, lba, sectors, issuer: issuer as u32 }, records)
     }
 }
 
-/// Writes an issue and a completion for each request, each pair beside each other: sorting by time is blkparse's.
+/// Writes the events of each request beside each other: sorting by time is blkparse's.
 #[derive(Debug, Default)]
 pub(super) struct BlkparseEncoder {
     sequence: u64,
@@ -95,7 +96,9 @@ impl Encoder for BlkparseEncoder {
             Some((major, minor)) => format!("{major:>3},{minor:<3}"),
             None => format!("259,{:<3}", record.device),
         };
-        let mut events = vec![("D", record.arrival.as_nanos())];
+        // As the kernel: tools that read traces need more than the issue.
+        let mut events: Vec<(&str, u64)> =
+            ["Q", "G", "I", "D"].map(|action| (action, record.arrival.as_nanos())).into();
         if record.is_completed() {
             events.push(("C", record.completed.as_nanos()));
         }

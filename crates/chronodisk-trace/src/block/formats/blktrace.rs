@@ -21,9 +21,11 @@ mod action {
     /// Set in addition if an event tells its control group, in the bytes that follow it.
     pub(super) const CGROUP: u32 = 1 << 8;
     pub(super) const QUEUE: u32 = 1;
+    pub(super) const GET_REQUEST: u32 = 4;
     pub(super) const REQUEUE: u32 = 6;
     pub(super) const ISSUE: u32 = 7;
     pub(super) const COMPLETE: u32 = 8;
+    pub(super) const INSERT: u32 = 12;
 }
 
 /// Of what kind it was: bits of the high half.
@@ -31,6 +33,7 @@ mod category {
     pub(super) const READ: u32 = 1 << 16;
     pub(super) const WRITE: u32 = 1 << 17;
     pub(super) const FLUSH: u32 = 1 << 18;
+    pub(super) const QUEUE: u32 = 1 << 20;
     pub(super) const ISSUE: u32 = 1 << 22;
     pub(super) const COMPLETE: u32 = 1 << 23;
     pub(super) const FS: u32 = 1 << 24;
@@ -114,7 +117,8 @@ impl BlktraceDecoder {
         // The kernel's internal form: 20 bits of minor number.
         let volume = format!("{},{}", device >> 20, device & 0xf_ffff);
         let sectors = u64::from(len_bytes).div_ceil(512);
-        let event = Event { kind, at_ns, volume: &volume, op, fua: is(category::FUA), lba, sectors, issuer: process };
+        let (fua, preflush) = (is(category::FUA) && op != Op::Flush, is(category::FLUSH));
+        let event = Event { kind, at_ns, volume: &volume, op, fua, preflush, lba, sectors, issuer: process };
         sink.event(event, records)
     }
 }
@@ -134,7 +138,8 @@ fn u64_at(order: Order, bytes: &[u8], at: usize) -> u64 {
     if order == Order::Little { u64::from_le_bytes(field) } else { u64::from_be_bytes(field) }
 }
 
-/// Writes an issue and a completion for each request, as a little-endian machine of one processor does.
+/// Writes the events of each request, as a little-endian machine of one processor does: tools that read traces need
+/// more than the issue. fio takes requests from queue events, and btt measures from each event to the next.
 #[derive(Debug, Default)]
 pub(super) struct BlktraceEncoder {
     sequence: u32,
@@ -169,7 +174,14 @@ impl Encoder for BlktraceEncoder {
             // Processor, error, length of what follows.
             out.extend([0; 8]);
         };
-        event(kind | category::ISSUE | action::ISSUE, record.arrival.as_nanos());
+        for what in [
+            category::QUEUE | action::QUEUE,
+            category::QUEUE | action::GET_REQUEST,
+            category::QUEUE | action::INSERT,
+            category::ISSUE | action::ISSUE,
+        ] {
+            event(kind | what, record.arrival.as_nanos());
+        }
         if record.is_completed() {
             event(kind | category::COMPLETE | action::COMPLETE, record.completed.as_nanos());
         }

@@ -93,7 +93,24 @@ pub(super) fn detect(bytes: &[u8]) -> Option<Format> {
     if text.starts_with(systor17::HEADER) {
         return Some(Format::Systor17);
     }
-    let line = text.lines().find(|line| !line.trim().is_empty())?;
+    // The first may have the names of the columns.
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.take(DETECTION_LINES).find_map(detect_in_line)
+}
+
+/// Lines in which a format is looked for.
+const DETECTION_LINES: usize = 8;
+
+/// Whether a line has the names of columns: several words with commas between them, none of which is a number.
+pub(super) fn is_heading(line: &str) -> bool {
+    let is_name = |field: &str| {
+        field.trim().starts_with(|first: char| first.is_alphabetic() || first == '_' || first == '"')
+            && field.trim().len() > 1
+    };
+    line.split(',').count() >= 4 && line.split(',').all(is_name)
+}
+
+fn detect_in_line(line: &str) -> Option<Format> {
     let commas: Vec<&str> = line.split(',').map(str::trim).collect();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_letter = |text: &str| ["r", "w"].contains(&text.to_ascii_lowercase().as_str());

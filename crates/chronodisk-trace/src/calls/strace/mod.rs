@@ -20,7 +20,9 @@ use super::record::{CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartS
 use super::table::{AT_FDCWD, Base, CLONE_THREAD, Effect, Signature, signature};
 
 /// Longest line that is read, in bytes.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+pub const STRACE_LINE_BYTES_MAX: u64 = 1 << 20;
+/// Earliest instant, in nanoseconds since 1970: times between two lines are shorter than three years.
+const EARLIEST_NS: u64 = 100_000_000 * 1_000_000_000;
 /// Most generations of tasks that are followed.
 const ANCESTORS_MAX: usize = 4096;
 
@@ -72,14 +74,14 @@ pub fn read_strace(
     let mut number = 0;
     loop {
         line.clear();
-        let read = std::io::Read::take(&mut input, LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        let read = std::io::Read::take(&mut input, STRACE_LINE_BYTES_MAX).read_until(b'\n', &mut line);
         if read.map_err(|error| at(number, LineError::new(0, format!("can't be read: {error}"))))? == 0 {
             break;
         }
         number += 1;
         let whole = line.pop_if(|byte| *byte == b'\n').is_some();
         match reader.line(&line) {
-            Err(_) if !whole && number > 1 && (line.len() as u64) < LINE_BYTES_MAX => {
+            Err(_) if !whole && number > 1 && (line.len() as u64) < STRACE_LINE_BYTES_MAX => {
                 reader.header.count_incomplete("cut-short");
             }
             Err(error) => return Err(at(number, error)),
@@ -148,7 +150,12 @@ impl Reader {
         let (instant, length) = text::instant(&line[column..]).ok_or_else(|| {
             LineError::new(column, "no time in seconds since 1970; expected output of strace with -ttt")
         })?;
-        let begin = column + length;
+        if instant < EARLIEST_NS {
+            let message = "the time is not one in seconds since 1970, but one since the line before, as strace -r prints \
+                it; expected output of strace with -ttt";
+            return Err(LineError::new(column, message));
+        }
+        let begin = column + length + text::since_before(&line[column + length..]);
         let since = instant.saturating_sub(*self.origin.get_or_insert(instant));
         if instant < self.origin.unwrap_or(0) || Nanos::from_nanos(since) < self.now {
             self.header.count_incomplete("clock-stepped-back");

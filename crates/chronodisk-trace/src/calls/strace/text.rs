@@ -55,6 +55,12 @@ pub(super) fn instant(text: &[u8]) -> Option<(u64, usize)> {
     Some((seconds(&text[..end])?, end + spaces(&text[end..])))
 }
 
+/// The length of `(+     0.000123) `, which strace adds to the time with -r, and of the spaces behind it; 0 without it.
+pub(super) fn since_before(text: &[u8]) -> usize {
+    let end = text.starts_with(b"(+").then(|| text.iter().position(|&byte| byte == b')')).flatten();
+    end.map_or(0, |end| end + 1 + spaces(&text[end + 1..]))
+}
+
 fn spaces(text: &[u8]) -> usize {
     text.iter().take_while(|&&byte| byte == b' ').count()
 }
