@@ -51,9 +51,14 @@ impl Dirty {
 
     /// Where the blocks end that are here without a gap from `first` on; `first` if it is not here.
     pub(super) fn end_of_run(&self, first: u64) -> u64 {
+        self.end_of_epochs(first, u64::MAX)
+    }
+
+    /// As [`end_of_run`](Self::end_of_run), of the blocks of this epoch and of earlier ones.
+    pub(super) fn end_of_epochs(&self, first: u64, last_epoch: u64) -> u64 {
         let mut end = first;
         for range in &self.ranges[self.index_behind(first)..] {
-            if range.first > end {
+            if range.first > end || range.epoch > last_epoch {
                 break;
             }
             end = range.end;

@@ -1,7 +1,8 @@
 //! The arm: which request it serves next, and the runs of blocks that pass under its head.
 
-use super::super::geometry::Track;
-use super::super::mechanics::Ticks;
+use super::super::geometry::{BlockPosition, Track};
+use super::super::mechanics::{Access, Ticks};
+use super::dirty::Range;
 use super::{Command, StreamingDisk};
 
 /// Consecutive blocks that reads brought into the buffer.
@@ -33,6 +34,8 @@ pub(super) struct Arm {
     wrote: bool,
     /// The block behind the last run, and when that ended.
     finished: (u64, Ticks),
+    /// Whether that block was under the head then, as it is after a run in order.
+    in_place: bool,
     /// When the pass under way began.
     pass_since: Ticks,
     /// Since when it has read and not written, or the other way round.
@@ -55,6 +58,16 @@ struct Run {
     write: bool,
     /// Whether blocks count as they pass, or only at the end since the last ones passed first.
     ordered: bool,
+    /// Blocks that pass last in a run that is not in order, the first of which is the run's first.
+    last: u64,
+}
+
+/// The oldest request that waits for the medium. Of requests of one age, the first of these counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Oldest {
+    Write,
+    Read,
+    Flush,
 }
 
 /// What the arm does next.
@@ -181,13 +194,14 @@ impl StreamingDisk {
         self.arm.run = None;
     }
 
-    /// The oldest request that waits for the medium: when it arrived, and whether it is a read.
-    fn oldest(&self) -> Option<(Ticks, bool)> {
-        let read = self.reads.iter().map(|read| (read.command.arrived, true)).min();
-        let first = |command: &Command| (command.arrived, false);
-        let crossing = self.writes.front().map(|front| first(&front.command));
-        let uncommitted = self.uncommitted.iter().map(first).min();
-        read.into_iter().chain(crossing).chain(uncommitted).min()
+    /// The oldest request that waits for the medium, and when it arrived.
+    fn oldest(&self) -> Option<(Ticks, Oldest)> {
+        let read = self.reads.iter().map(|read| (read.command.arrived, Oldest::Read)).min();
+        let write = |command: &Command| (command.arrived, Oldest::Write);
+        let crossing = self.writes.front().map(|front| write(&front.command));
+        let uncommitted = self.uncommitted.iter().map(write).min();
+        let flush = self.flushes.front().map(|flush| (flush.arrived, Oldest::Flush));
+        read.into_iter().chain(crossing).chain(uncommitted).chain(flush).min()
     }
 
     /// Whether the oldest request has waited for longer than the bound.
@@ -210,13 +224,17 @@ impl StreamingDisk {
 
     fn next_target(&mut self, attached: bool) -> Option<Target> {
         let urgent = self.writes_are_urgent();
-        if let Some((since, is_read)) = self.oldest() {
+        if let Some((since, oldest)) = self.oldest() {
             let aged = self.clock.saturating_sub(since) > self.parameters.age_bound;
             let long = self.clock.saturating_sub(self.arm.pass_since) > self.parameters.longest_pass;
             if aged || long {
                 self.statistics.aged += u64::from(aged);
                 self.arm.pass_since = self.clock;
-                let target = if is_read { self.oldest_read() } else { self.oldest_write() };
+                let target = match oldest {
+                    Oldest::Read => self.oldest_read(),
+                    Oldest::Write => self.oldest_write(),
+                    Oldest::Flush => self.nearest(false, true),
+                };
                 if target.is_some() {
                     return target;
                 }
@@ -229,7 +247,7 @@ impl StreamingDisk {
                 return Some(Target::Read(index));
             }
         }
-        let goes_on = self.arm.wrote && self.dirty.end_of_run(self.arm.finished.0) > self.arm.finished.0;
+        let goes_on = self.arm.wrote && self.writable_end(self.arm.finished.0) > self.arm.finished.0;
         if goes_on && (urgent || self.reads.is_empty()) {
             return Some(Target::Write(self.arm.finished.0));
         }
@@ -255,18 +273,33 @@ impl StreamingDisk {
         oldest.map(Target::Read)
     }
 
-    /// Dirty blocks of the oldest write, or if its blocks have no room yet, what the arm comes to first.
+    /// Dirty blocks of the oldest write, or if its blocks have no place yet, those that make the most room for it.
     fn oldest_write(&self) -> Option<Target> {
         let oldest = self.uncommitted.iter().min_by_key(|command| command.arrived);
         let waits = self.writes.front();
-        let ranges = self.dirty.ranges();
-        let from = match oldest {
-            Some(oldest) if waits.is_none_or(|front| front.command.arrived >= oldest.arrived) => oldest.first(),
-            _ => self.arm.finished.0,
-        };
-        let range = ranges.get(self.dirty.index_behind(from)).or(ranges.first())?;
+        let range = match oldest {
+            Some(oldest) if waits.is_none_or(|front| front.command.arrived >= oldest.arrived) => {
+                self.first_range(oldest.first(), |_| true)
+            }
+            _ if self.lacks_ranges() => {
+                let elsewhere = |range: &Range| !(range.first..=range.end).contains(&self.arm.finished.0);
+                self.first_range(self.arm.finished.0, elsewhere)
+            }
+            _ => {
+                let writable = self.dirty.ranges().iter().filter(|range| range.epoch <= self.last_epoch());
+                writable.max_by_key(|range| range.end - range.first)
+            }
+        }?;
         let inside = (range.first..range.end).contains(&self.arm.finished.0);
         Some(Target::Write(if inside { self.arm.finished.0 } else { range.first }))
+    }
+
+    /// The first range from a block upwards that may be written, of those that are wanted if there is one.
+    fn first_range(&self, from: u64, wanted: impl Fn(&Range) -> bool) -> Option<&Range> {
+        let (before, behind) = self.dirty.ranges().split_at(self.dirty.index_behind(from));
+        let mut upwards = behind.iter().chain(before).filter(|range| range.epoch <= self.last_epoch());
+        let first = upwards.clone().next();
+        upwards.find(|range| wanted(range)).or(first)
     }
 
     /// What has the shortest positioning time of the reads, the dirty ranges, or both.
@@ -284,7 +317,9 @@ impl StreamingDisk {
         }
         let ranges = if writes { self.dirty.ranges() } else { &[] };
         let upwards = if writes { self.dirty.index_behind(self.arm.finished.0) } else { 0 };
-        for range in ranges[upwards..].iter().chain(&ranges[..upwards]).take(RANGES_LOOKED_AT) {
+        let upwards = ranges[upwards..].iter().chain(&ranges[..upwards]);
+        let last_epoch = self.last_epoch();
+        for range in upwards.filter(|range| range.epoch <= last_epoch).take(RANGES_LOOKED_AT) {
             consider(self.positioning(from, range.first, true), Target::Write(range.first));
         }
         best.map(|(_, target)| target)
@@ -361,7 +396,8 @@ impl StreamingDisk {
         }
         let wanted = if write { self.write_end(next) } else { self.read_end(next) };
         if wanted > next {
-            self.begin_run(next, wanted, write);
+            let waited_for = matches!(target, Target::Read(_));
+            self.begin_run(next, wanted, write, waited_for);
         }
     }
 
@@ -380,10 +416,15 @@ impl StreamingDisk {
     fn write_end(&self, next: u64) -> u64 {
         let wanted = self.uncommitted.iter().map(Command::end).filter(|&end| end > next).min();
         let room = (self.parameters.write_buffer_blocks / 8).max(super::PIECE_BLOCKS);
-        self.dirty.end_of_run(next).min(wanted.unwrap_or(u64::MAX)).min(next + room)
+        self.writable_end(next).min(wanted.unwrap_or(u64::MAX)).min(next + room)
     }
 
-    fn begin_run(&mut self, next: u64, wanted: u64, write: bool) {
+    /// Where the blocks end that may be written without a gap from `first` on.
+    fn writable_end(&self, first: u64) -> u64 {
+        self.dirty.end_of_epochs(first, self.last_epoch())
+    }
+
+    fn begin_run(&mut self, next: u64, wanted: u64, write: bool, waited_for: bool) {
         let place = self.drive.geometry.locate(next);
         let mechanics = &self.drive.mechanics;
         let start = self.clock.max(self.arm.free_from);
@@ -392,10 +433,13 @@ impl StreamingDisk {
         let moved = mechanics.positioning(self.arm.track, place.track, write && !follows);
         let on_track = start + moved;
         let end = wanted.min(place.track_end);
-        let goes_on = moved == 0 && self.arm.finished == (next, start) && self.arm.wrote == write;
+        let goes_on = moved == 0 && self.arm.finished == (next, start) && self.arm.in_place && self.arm.wrote == write;
         let latency = if goes_on { 0 } else { self.drive.latency(self.phase, on_track, place.angle) };
-        let immediate = if write { self.parameters.immediate_write } else { self.parameters.immediate_read };
-        let ordered = !(immediate && !goes_on && self.passes_in_it(on_track, &place, end - next));
+        // A run that nobody waits for gives way to a request, which one without order can't.
+        let immediate =
+            if write { self.parameters.immediate_write } else { self.parameters.immediate_read && waited_for };
+        let last = if immediate && !goes_on { self.passes_last(on_track, &place, end - next) } else { 0 };
+        let ordered = last == 0;
         let spindle = mechanics.spindle();
         let (since, time) = match ordered {
             true => (on_track + latency, spindle.blocks(end - next, place.blocks_per_track)),
@@ -415,13 +459,14 @@ impl StreamingDisk {
             until: since + time.max(1),
             write,
             ordered,
+            last,
         });
     }
 
-    /// Whether the head comes to a track while wanted blocks pass, of which the first has passed.
-    fn passes_in_it(&self, on_track: Ticks, place: &super::super::geometry::BlockPosition, blocks: u64) -> bool {
+    /// Blocks that have begun to pass when the head comes to a track while the wanted ones pass; else 0.
+    fn passes_last(&self, on_track: Ticks, place: &BlockPosition, blocks: u64) -> u64 {
         let begun = self.drive.begun(self.phase, on_track, place);
-        begun > 0 && begun < blocks && self.drive.mechanics.access == super::super::mechanics::Access::Full
+        if begun < blocks && self.drive.mechanics.access == Access::Full { begun } else { 0 }
     }
 
     /// What is wanted of a run may have changed.
@@ -438,6 +483,7 @@ impl StreamingDisk {
         let Some(run) = self.arm.run.take() else { return };
         self.arm.track = run.track;
         self.arm.finished = (run.end, self.clock);
+        self.arm.in_place = run.ordered;
         let blocks = run.end - run.first;
         if run.write {
             self.statistics.blocks_written += blocks;
@@ -464,8 +510,12 @@ impl StreamingDisk {
                 self.reads.remove(index);
                 self.use_segment(segment, read.command.first(), read.command.end());
                 let sectors = u64::from(read.command.request.sectors);
-                let passing = self.drive.mechanics.spindle().blocks(sectors, run.blocks_per_track);
-                self.deliver(read.command, passing);
+                // The last blocks pass first in a run that is not in order, and cross behind the others.
+                let behind = if run.ordered { 0 } else { run.end - run.first - run.last };
+                let in_time = sectors.saturating_sub(behind);
+                let passing = self.drive.mechanics.spindle().blocks(in_time, run.blocks_per_track);
+                let crossing = if run.ordered { Ticks::MAX } else { in_time * self.parameters.block_time };
+                self.deliver(read.command, passing.min(crossing));
             } else {
                 index += 1;
             }

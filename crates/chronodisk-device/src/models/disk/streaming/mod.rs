@@ -19,8 +19,13 @@
 //!   on, or when half of the buffer is full or three quarters of its ranges are in use; then both take turns.
 //!   Of reads that continue each other the first one counts, or a pass would begin in the middle of a stream and leave
 //!   the rest behind.
-//! - *Age*: a request that has waited for `age-bound` goes before all younger ones. A pass that has lasted
-//!   `longest-pass` ends unless the oldest request continues it. So a request waits at most `age-bound` and the
+//! - *Flushes*: a flush waits for the writes that arrived before it. Until it completes, the arm writes nothing that
+//!   arrived after it, and writes what it waits for as if somebody waited for each range.
+//! - *Zero latency* (`immediate-read`, `immediate-write`): an access that comes to a track while wanted blocks pass
+//!   begins with them and takes a turn. The head is then where it began, and not behind the last block. Reading on is
+//!   always in order, as it must give way to a request.
+//! - *Age*: a request that has waited for `age-bound` goes before all younger ones, a flush among them. A pass that has
+//!   lasted `longest-pass` ends unless the oldest request continues it. So a request waits at most `age-bound` and the
 //!   service of the requests before it (Seltzer, Chen, Ousterhout, "Disk Scheduling Revisited", 1990, show what
 //!   shortest-time-first order does without; Jacobson and Wilkes, "Disk scheduling algorithms based on rotational
 //!   position", 1991, bound it by age as here).
@@ -99,7 +104,8 @@ pub(crate) struct StreamingDisk {
     dirty: Dirty,
     /// Flushes so far: what is dirty before a flush is told from what comes later.
     epoch: u64,
-    flushes: VecDeque<(RequestId, u64)>,
+    /// In order of arrival.
+    flushes: VecDeque<Flush>,
     segments: Vec<Segment>,
     uses: u64,
     arm: Arm,
@@ -141,6 +147,15 @@ struct Writing {
     command: Command,
     /// The next block to cross.
     next: u64,
+    epoch: u64,
+}
+
+/// A flush in the drive.
+#[derive(Clone, Copy, Debug)]
+struct Flush {
+    id: RequestId,
+    arrived: Ticks,
+    /// It waits for writes of this epoch and of earlier ones.
     epoch: u64,
 }
 
@@ -270,7 +285,8 @@ impl StreamingDisk {
                 self.decide();
             }
             Op::Flush => {
-                self.flushes.push_back((command.request.id, self.epoch));
+                let Command { request, arrived } = command;
+                self.flushes.push_back(Flush { id: request.id, arrived, epoch: self.epoch });
                 self.epoch += 1;
                 self.check_flushes();
                 self.decide();
@@ -336,6 +352,15 @@ impl StreamingDisk {
         }
     }
 
+    /// Whether the first write waits for a range, not for room.
+    fn lacks_ranges(&self) -> bool {
+        let front = self.writes.front().filter(|_| self.crossing.is_none());
+        front.is_some_and(|front| {
+            let end = front.command.end().min(front.next + PIECE_BLOCKS);
+            !self.dirty.has_place(front.next, end)
+        })
+    }
+
     /// Blocks of the first write have crossed.
     fn crossed(&mut self) {
         let (Some(Crossing { blocks, .. }), Some(writing)) = (self.crossing.take(), self.writes.front_mut()) else {
@@ -374,13 +399,18 @@ impl StreamingDisk {
     }
 
     fn check_flushes(&mut self) {
-        while let Some(&(id, epoch)) = self.flushes.front() {
+        while let Some(&Flush { id, epoch, .. }) = self.flushes.front() {
             if self.dirty.oldest_epoch() <= epoch || self.writes.front().is_some_and(|front| front.epoch <= epoch) {
                 return;
             }
             self.flushes.pop_front();
             self.complete(id, self.clock);
         }
+    }
+
+    /// The last epoch of blocks that may be written now: those that arrived after a flush wait for it.
+    fn last_epoch(&self) -> u64 {
+        self.flushes.front().map_or(u64::MAX, |flush| flush.epoch)
     }
 
     /// Whether somebody waits for blocks to come to the medium.

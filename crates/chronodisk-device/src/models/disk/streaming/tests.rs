@@ -1,6 +1,6 @@
 //! The contract for the streaming controller, its rates at each depth, its bound on waits, cases computed by hand.
 
-use chronodisk_sim::{Nanos, Op, RandomStream, Request};
+use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, RequestId};
 
 use crate::models::testing::{build, build_text, complete, counter, tangle};
 use crate::rates::{Load, Loop, Ops, Pattern, measure, measure_together};
@@ -109,7 +109,7 @@ fn a_flush_waits_for_what_came_before_it_and_not_for_what_comes_after() {
     }
     device.submit(Request::new(20, Op::Flush, 0, 0));
     let mut id = 21;
-    while !completed.iter().any(|completion: &chronodisk_sim::Completion| completion.id.0 == 20) {
+    while !completed.iter().any(|completion: &Completion| completion.id.0 == 20) {
         while device.outstanding() < 30 {
             device.submit(Request::new(id, Op::Write, stream.below(50_000), 8));
             id += 1;
@@ -120,6 +120,131 @@ fn a_flush_waits_for_what_came_before_it_and_not_for_what_comes_after() {
     assert!(counter(device.as_ref(), "blocks-written") >= 20 * 8);
     assert!(device.now() > Nanos::from_millis(50), "twenty places take the arm longer than {}", device.now());
     assert!(device.now() < Nanos::from_secs(2), "{}", device.now());
+}
+
+/// Requests without a pause, so many at a time.
+struct Endless {
+    device: Box<dyn DeviceModel>,
+    depth: u32,
+    next: u64,
+    request: fn(u64, &mut RandomStream) -> (Op, u64, u32),
+    random: RandomStream,
+    completed: Vec<Completion>,
+}
+
+/// The number of the request beside them.
+const BESIDE: u64 = 1 << 40;
+
+/// Writes of 64 blocks, one behind the other.
+fn stream(number: u64, _: &mut RandomStream) -> (Op, u64, u32) {
+    (Op::Write, number * 64 % 32_768, 64)
+}
+
+fn random_writes(_: u64, random: &mut RandomStream) -> (Op, u64, u32) {
+    (Op::Write, random.below(30_000), 8)
+}
+
+fn mixed(number: u64, random: &mut RandomStream) -> (Op, u64, u32) {
+    match number % 3 {
+        0 => stream(number / 3, random),
+        1 => random_writes(number, random),
+        _ => (Op::Read, random.below(30_000), 8),
+    }
+}
+
+impl Endless {
+    fn new(depth: u32, request: fn(u64, &mut RandomStream) -> (Op, u64, u32)) -> Endless {
+        let device = device("write-cache = true\nage-bound = \"200 ms\"", 0);
+        let random = RandomStream::new(1, "streaming", "endless");
+        let mut endless = Endless { device, depth, next: 0, request, random, completed: Vec::new() };
+        while endless.device.now() < Nanos::from_millis(500) {
+            endless.go_on();
+        }
+        endless
+    }
+
+    fn go_on(&mut self) {
+        while self.device.outstanding() < self.depth {
+            let (op, lba, sectors) = (self.request)(self.next, &mut self.random);
+            self.device.submit(Request::new(self.next, op, lba, sectors));
+            self.next += 1;
+        }
+        let event = self.device.next_event().unwrap();
+        self.device.step(event, &mut self.completed);
+    }
+
+    /// How long a request takes beside them; it is not waited for longer than two seconds.
+    fn beside(&mut self, request: Request) -> Nanos {
+        let arrived = self.device.now();
+        self.device.submit(Request { id: RequestId(BESIDE), ..request });
+        self.depth += 1;
+        while self.device.now() - arrived < Nanos::from_secs(2) {
+            self.go_on();
+            if self.completed.drain(..).any(|completion| completion.id.0 == BESIDE) {
+                break;
+            }
+        }
+        self.depth -= 1;
+        self.device.now() - arrived
+    }
+}
+
+#[test]
+fn a_flush_is_bounded_beside_requests_that_never_pause() {
+    // The buffer: 512 blocks take 60 ms, and 64 places 11 ms each.
+    for (request, drain) in [(stream as fn(u64, &mut _) -> _, 60), (random_writes, 700), (mixed, 700)] {
+        for depth in [1, 4, 24] {
+            let mut endless = Endless::new(depth, request);
+            for number in 0..4 {
+                // Where the others do not come, as in the commit of a journal.
+                let lba = 40_000 + number * 1_000;
+                let written = endless.beside(Request::new(0, Op::Write, lba, 8));
+                assert!(written < Nanos::from_millis(1_200), "depth {depth}: a write takes {written}");
+                let flushed = endless.beside(Request::new(0, Op::Flush, 0, 0));
+                // Requests that came before it, and the age bound for those that come after it.
+                let before = u64::from(depth) * if drain == 60 { 7 } else { 11 };
+                let bound = Nanos::from_millis(drain + before + 200 + 50);
+                assert!(flushed < bound, "depth {depth}: a flush takes {flushed}, bound {bound}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_flush_beside_a_stream_does_not_wait_for_its_age() {
+    let mut endless = Endless::new(1, stream);
+    for number in 0..8 {
+        endless.beside(Request::new(0, Op::Write, 40_000 + number * 1_000, 8));
+        let flushed = endless.beside(Request::new(0, Op::Flush, 0, 0));
+        assert!(flushed < Nanos::from_millis(120), "the buffer and two seeks take less than {flushed}");
+    }
+}
+
+#[test]
+fn a_forced_write_is_bounded_beside_requests_that_never_pause() {
+    for request in [stream as fn(u64, &mut _) -> _, random_writes, mixed] {
+        for depth in [1, 4, 24] {
+            let mut endless = Endless::new(depth, request);
+            for number in 0..4 {
+                let lba = 40_000 + number * 1_000;
+                let written = endless.beside(Request { fua: true, ..Request::new(0, Op::Write, lba, 8) });
+                let bound = Nanos::from_millis(200 + 700 + 11 * u64::from(depth));
+                assert!(written < bound, "depth {depth}: {written}, bound {bound}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_access_without_order_takes_a_turn_and_the_platter_goes_on_from_there() {
+    // Track 0 is under the head at its block 2, as the overhead lasts 0.2 ms and the turn 10 ms.
+    let mut device = device("immediate-read = true\nread-overhead = \"0.2 ms\"", 0);
+    let first = complete(device.as_mut(), Request::new(0, Op::Read, 0, 50));
+    // A turn, and the blocks from 2 on cross the interface, 0.01 ms each, after the last of those before has passed.
+    assert_eq!(first, Nanos::from_micros(200 + 10_000 + 480));
+    // The head is at block 2: block 50 comes 4.8 ms later, half of a turn before 100 blocks have passed.
+    let second = complete(device.as_mut(), Request::new(1, Op::Read, 50, 10));
+    assert_eq!(second, Nanos::from_micros(4_800 + 1_000 - 480 + 10));
 }
 
 #[test]
@@ -135,6 +260,23 @@ fn writes_that_continue_each_other_are_one_pass() {
         device.step(event, &mut completed);
     }
     assert!(device.now() <= Nanos::from_millis(21), "a turn to the beginning and a turn over it: {}", device.now());
+}
+
+#[test]
+fn a_stream_leaves_ranges_of_the_buffer_to_others() {
+    let mut device = build("nearline-20tb", 1);
+    let loops = [
+        half(device.as_ref(), false, Pattern::Sequential, Ops::Write, 128 << 10, 32),
+        half(device.as_ref(), true, Pattern::Random, Ops::Write, 4 << 10, 1),
+    ];
+    for (it, name) in measure_together(device.as_mut(), &loops, Nanos::from_secs(6), 1).iter().zip(["stream", "beside"])
+    {
+        assert!(
+            it.longest_wait <= Nanos::from_millis(600),
+            "{name} waits {}: its age bound is 500 ms",
+            it.longest_wait
+        );
+    }
 }
 
 /// A loop over the first or the second half of a drive.
