@@ -7,6 +7,8 @@
 
 #[path = "durability/clients.rs"]
 mod clients;
+#[path = "durability/deaths.rs"]
+mod deaths;
 #[path = "durability/folder.rs"]
 mod folder;
 #[path = "durability/guest.rs"]

@@ -200,8 +200,16 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         file_system,
     };
     run.say_hello(&kernel)?;
-    run.relay_until_end(on_event)?;
-    run.collect()
+    match run.relay_until_end(on_event) {
+        Ok(()) => run.collect(),
+        Err(error) => {
+            let Run { terminal, guest, backend, .. } = run;
+            drop(terminal);
+            let is_urgent = matches!(error, RunError::Interrupted { .. });
+            backend.notices_after(guest, is_urgent).into_iter().for_each(|it| on_event(RunEvent::StoreNotice(it)));
+            Err(error)
+        }
+    }
 }
 
 fn clock_options(options: &RunOptions) -> ClockOptions {

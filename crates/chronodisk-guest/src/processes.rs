@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
@@ -111,6 +111,18 @@ impl Backend {
         }
     }
 
+    /// What it says of its stores after a run that failed: the guest goes, so it closes them. Somebody waits for the end
+    /// of the run if it `is_urgent`.
+    pub fn notices_after(mut self, guest: Guest, is_urgent: bool) -> Vec<String> {
+        drop(guest);
+        let patience = if is_urgent { CLOSING_MAX } else { 5 * CLOSING_MAX };
+        let _ = self.control.set_read_timeout(Some(patience));
+        match self.hear_last_word() {
+            Ok(LastWord::Report(report)) => report.store_notices.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether it ended because a model was lost. Only for one that has ended.
     pub fn lost_its_model(&mut self) -> bool {
         matches!(self.hear_last_word(), Ok(LastWord::ModelLost(_)))
@@ -142,14 +154,14 @@ impl Drop for Backend {
     fn drop(&mut self) {
         // The guest has gone before, so it closes its stores and ends.
         let mut end = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let _ = poll(&mut end, Some(&CLOSING_MAX));
+        let _ = poll(&mut end, Some(&Timespec { tv_sec: CLOSING_MAX.as_secs() as i64, tv_nsec: 0 }));
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 /// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.
-const CLOSING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const CLOSING_MAX: Duration = Duration::from_secs(2);
 
 /// The guest's kernel process; it and all of its processes are killed when this is dropped.
 pub(crate) struct Guest {

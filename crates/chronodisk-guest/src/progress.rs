@@ -8,7 +8,7 @@ use crate::page::Traffic;
 use crate::spec::Stage;
 
 /// Something that happens in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEvent {
     /// A stage of the guest's life has ended.
     Stage(Stage),
@@ -16,6 +16,8 @@ pub enum RunEvent {
     Output,
     /// The command runs, and its output leaves a line of the terminal free. Comes several times a second.
     Progress(Progress),
+    /// A store was closed after a run that failed, and this is to be told of it.
+    StoreNotice(String),
 }
 
 /// What a command has taken so far.

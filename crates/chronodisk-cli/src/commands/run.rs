@@ -537,6 +537,7 @@ fn repeat(
             run.keep_end(directory);
             return run;
         }
+        let mut notices = Vec::new();
         let outcome = chronodisk_guest::run(&options, &mut |event| {
             if event == RunEvent::Stage(Stage::Boot) {
                 surroundings.get_or_insert_with(|| Reading::of_run(&options));
@@ -545,9 +546,13 @@ fn repeat(
                 run.command_began = true;
                 crate::failure::command_began();
             }
-            status.saw(event);
+            match event {
+                RunEvent::StoreNotice(notice) => notices.push(notice),
+                event => status.saw(event),
+            }
         });
         status.clear();
+        notices.into_iter().for_each(|notice| output::note(format_args!("warning: {notice}")));
         if let Some(read) = surroundings.as_mut().and_then(Reading::take) {
             run.result.surroundings = Some(read);
         }
