@@ -88,7 +88,7 @@ pub fn write_until_killed(
 }
 
 /// A process and all that descend from it.
-fn family(pid: u32) -> Vec<u32> {
+pub fn family(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
     let mut next = 0;
     while next < found.len() {
@@ -101,7 +101,7 @@ fn family(pid: u32) -> Vec<u32> {
 }
 
 /// What was killed takes a moment to go, and to give its locks back.
-fn wait_until_gone(pids: &[u32]) {
+pub fn wait_until_gone(pids: &[u32]) {
     let give_up = Instant::now() + Duration::from_secs(20);
     let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
     while pids.iter().any(is_there) {
