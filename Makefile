@@ -1,6 +1,6 @@
 # Each target is one script or one cargo call; read those for the details.
 
-.PHONY: help build install uninstall package kernel-package container trial demo check test test-long soak faults \
+.PHONY: help build install uninstall package kernel-package container trial demo check test test-long attack soak faults \
 	squash-soak bench devices-check ageing fuzz advisories
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make check       every check, and the tests that read the sources and the output of the command"
 	@echo "make test        every check and every test, those that take long in a short form"
 	@echo "make test-long   what make test names as not run: hours; PARTS=\"forms soak\" picks some; scheduled weekly"
+	@echo "make attack      the standing attacker for an hour; SECONDS=10800 SEED=17 ONE=an attack's seed CD=another build"
 	@echo "make soak        guests, mount and whatif with 100 kills, guests with 500 of any process; docs/durability.md with 100 in each cell"
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
@@ -57,6 +58,10 @@ test:
 
 test-long:
 	scripts/test-long $(PARTS)
+
+# The shell has a variable SECONDS of its own.
+attack:
+	@SECONDS_MAX=$(if $(SECONDS),$(SECONDS),3600) scripts/attack
 
 soak:
 	CHRONODISK_SOAK_KILLS=100 cargo test --locked --workspace --test guest -- endings --nocapture

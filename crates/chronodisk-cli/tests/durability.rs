@@ -15,6 +15,8 @@ mod folder;
 mod guest;
 #[path = "durability/ledger.rs"]
 mod ledger;
+#[path = "durability/load.rs"]
+mod load;
 #[path = "../../chronodisk-front/tests/common/vhost_guest.rs"]
 mod vhost_guest;
 
@@ -23,6 +25,7 @@ use std::time::Duration;
 use clients::Client;
 use folder::TestFolder;
 use ledger::{BLOCKS, Ledger, Random};
+use load::{compare, write_until_gone};
 
 /// Devices without and with a volatile cache.
 const DEVICES: [(&str, bool); 2] = [("null", false), ("samsung-970-pro", true)];
@@ -39,50 +42,10 @@ fn kills(default: u64) -> u64 {
     std::env::var("CHRONODISK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Compares what a served device has with what was promised.
-fn compare(place: &TestFolder, device: &str, store: &[&str], ledger: &mut Ledger) -> Result<(), String> {
-    let server = place.serve(device, store);
-    let mut client = Client::nbd(&place.path("nbd.sock"));
-    let contents: Vec<u8> = (0..BLOCKS).step_by(64).flat_map(|block| client.read(block, 64)).collect();
-    server.end();
-    ledger.check(&contents)
-}
-
 /// What a cell's kills showed.
 fn judge(cell: &str, lost: &[String], kills: u64) {
     println!("{cell}: {} of {kills} kills lost something", lost.len());
     assert!(lost.is_empty(), "{cell}: {}", lost.join("\n"));
-}
-
-/// Writes until the server is killed.
-fn write_until_gone(client: &mut Client, ledger: &mut Ledger, random: &mut Random) {
-    let depth = 1 + random.below(8) as usize;
-    let longest = [1, 4, 64][random.below(3) as usize];
-    loop {
-        // A flush covers what is complete, so nothing else is under way.
-        let count = 1 + random.below(32);
-        for _ in 0..count {
-            while client.under_way() >= depth {
-                let Some(id) = client.completed() else { return };
-                ledger.completed(id);
-            }
-            let fua = client.has_fua() && random.below(8) == 0;
-            let Some((id, first, bytes)) = ledger.compose(random, longest, fua) else { continue };
-            if client.write(id, first, &bytes, fua).is_none() {
-                return;
-            }
-        }
-        while client.under_way() > 0 {
-            let Some(id) = client.completed() else { return };
-            ledger.completed(id);
-        }
-        if ledger.has_cache {
-            if client.flush().is_none() {
-                return;
-            }
-            ledger.flushed();
-        }
-    }
 }
 
 fn matrix(front: &str) {

@@ -102,8 +102,8 @@ impl<'a> NewImage<'a> {
         {
             let _ = file.set_len(0, FileOperation::Create);
         }
-        let gone = self.made_beside.iter().rev().fold(true, |gone, path| self.host.remove(path).is_ok() && gone);
-        if !self.made_image || !gone {
+        let left = self.made_beside.iter().rev().filter(|path| self.host.remove(path).is_err()).count();
+        if !self.made_image || left > 0 {
             // With the image's file the next start takes over what is left.
             return;
         }

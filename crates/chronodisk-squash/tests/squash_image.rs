@@ -350,7 +350,7 @@ fn what_is_no_image_is_refused_with_the_reason() {
     file.set_len(4100).unwrap();
     assert!(open(CAPACITY_BYTES).ends_with("the file is shorter than its map says"));
     fs::remove_file(map_of(&path)).unwrap();
-    assert!(open(CAPACITY_BYTES).contains("opening"));
+    assert!(open(CAPACITY_BYTES).contains("missing"));
 }
 
 #[test]

@@ -21,12 +21,12 @@ impl TestFolder {
 
     /// `chronodisk ARGUMENTS`, in a process group of its own.
     pub fn chronodisk(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command(env!("CARGO_BIN_EXE_chronodisk"));
+        let mut command = self.command(&program());
         command.args(arguments);
         command
     }
 
-    fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("XDG_STATE_HOME", self.0.path()).current_dir(self.0.path());
         command.env("CHRONODISK_CALIBRATION", self.path("calibration.json"));
@@ -49,7 +49,7 @@ impl TestFolder {
             cp small/disk copy; exit $status";
         let mut command = self.command("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-        command.arg(env!("CARGO_BIN_EXE_chronodisk")).args(serve_arguments(device, store));
+        command.arg(program()).args(serve_arguments(device, store));
         self.begin(command).inspect_err(|errors| println!("SKIPPED: no mount in a namespace of its own: {errors}")).ok()
     }
 
@@ -68,7 +68,7 @@ impl TestFolder {
             let path = self.0.path().canonicalize().unwrap().join(file);
             command.arg("-P").arg(path);
         }
-        command.arg(env!("CARGO_BIN_EXE_chronodisk")).args(serve_arguments(device, store));
+        command.arg(program()).args(serve_arguments(device, store));
         Some(self.begin(command).unwrap_or_else(|errors| panic!("no server of {store:?} under strace: {errors}")))
     }
 
@@ -91,6 +91,11 @@ impl TestFolder {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
+}
+
+/// The command that is tested: that of this build, or of another one by the variable `CD`.
+pub fn program() -> String {
+    std::env::var("CD").unwrap_or_else(|_| env!("CARGO_BIN_EXE_chronodisk").to_owned())
 }
 
 fn serve_arguments<'a>(device: &'a str, store: &[&'a str]) -> Vec<&'a str> {
