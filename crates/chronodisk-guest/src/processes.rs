@@ -23,6 +23,7 @@ use crate::shared::layout::{
     CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, RECORDING_VARIABLE,
     SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
 };
+use crate::signals::{Signals, asks_to_end};
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;
 
@@ -36,6 +37,8 @@ pub(crate) struct Backend {
     control: UnixStream,
     /// The file system that is to be mounted on the first device.
     pub file_system: FileSystem,
+    /// Whether each device turns.
+    pub rotational: Vec<bool>,
     /// What it said last, once that was looked at.
     last_word: Option<io::Result<LastWord>>,
 }
@@ -48,6 +51,7 @@ impl Backend {
         exchange: OwnedFd,
         vhost: Vec<OwnedFd>,
         log: OwnedFd,
+        signals: &Signals,
     ) -> Result<Self, RunError> {
         let (mut control, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let executable = std::env::current_exe().doing("finding this executable")?;
@@ -69,7 +73,8 @@ impl Backend {
         let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
         let control_again = control.try_clone().doing("sharing a socket")?;
         let file_system = options.file_system;
-        let mut backend = Backend { child, pidfd, control: control_again, file_system, last_word: None };
+        let rotational = Vec::new();
+        let mut backend = Backend { child, pidfd, control: control_again, file_system, rotational, last_word: None };
         let spec = BackendSpec {
             devices: options.devices.clone(),
             seed: options.seed,
@@ -80,9 +85,15 @@ impl Backend {
             sample_every: options.sample_every,
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
+        // A model may be read from a large file, or be elsewhere.
+        while !backend.speaks_or(signals)? {
+            if let Some(signal) = signals.take().into_iter().find(|signal| asks_to_end(*signal)) {
+                return Err(RunError::Interrupted { signal });
+            }
+        }
         match control::receive(&control) {
-            Ok(Readiness::Ready { file_system }) => {
-                backend.file_system = file_system;
+            Ok(Readiness::Ready { file_system, rotational }) => {
+                (backend.file_system, backend.rotational) = (file_system, rotational);
                 Ok(backend)
             }
             Ok(Readiness::Refused(message)) => Err(RunError::Device(message)),
@@ -96,6 +107,21 @@ impl Backend {
 
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
         self.child.try_wait().doing("waiting for the backend")
+    }
+
+    /// Waits until it has said something or ended, a signal has come, or some time has passed; whether it has spoken or
+    /// ended.
+    pub fn speaks_or(&self, signals: &Signals) -> Result<bool, RunError> {
+        let mut waits = [
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::new(&self.pidfd, PollFlags::IN),
+            PollFd::new(signals, PollFlags::IN),
+        ];
+        match poll(&mut waits, Some(&PROGRESS_TIME)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).doing("waiting for the backend"),
+        }
+        Ok(waits[..2].iter().any(|wait| !wait.revents().is_empty()))
     }
 
     /// What it reports, once the guest has ended.
@@ -146,6 +172,9 @@ impl Drop for Backend {
     }
 }
 
+/// Between two looks at what else there is to do.
+const PROGRESS_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
 /// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.
 const CLOSING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -160,7 +189,7 @@ pub(crate) struct Guest {
     /// Whether the host's kernel keeps it from writing to the host's files.
     pub is_confined: bool,
     /// Dropped last.
-    _sweeper: Sweeper,
+    pub sweeper: Sweeper,
 }
 
 /// Descriptors that the guest's kernel gets.
@@ -263,7 +292,7 @@ impl Guest {
         let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
         let console = File::from(OwnedFd::from(console));
         let console_tail = Vec::new();
-        Ok(Guest { child, pidfd, line, console, console_tail, started, is_confined, _sweeper: sweeper })
+        Ok(Guest { child, pidfd, line, console, console_tail, started, is_confined, sweeper })
     }
 
     /// Reads what there is; whether there will be more.
