@@ -18,8 +18,6 @@ pub mod status {
     pub const HOST_LACKS: u8 = 3;
     /// Chronodisk itself failed after CMD had started, whose own status is anything else.
     pub const OWN_FAILURE: u8 = 125;
-    /// Interrupted from the terminal: 128 + SIGINT, as shells expect it.
-    pub const INTERRUPTED: u8 = 130;
 }
 
 static COMMAND_BEGAN: AtomicBool = AtomicBool::new(false);

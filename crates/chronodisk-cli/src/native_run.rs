@@ -1,17 +1,15 @@
 //! A program on this host itself, on an emulated block device: what `mount` and `whatif` have in common.
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
+use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_engine::{Engine, MonotonicClock};
 use chronodisk_front::fuse::FuseFile;
 use chronodisk_front::nbd::{Export, ServerOffer, Tls};
@@ -22,10 +20,9 @@ use chronodisk_report::{NativeResult, Phase, PhaseName};
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 use chronodisk_store::RamStore;
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device::{self, Device};
-use crate::ending_signals::ending_signals;
+use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, status};
 use crate::native_result::settings_of;
 use crate::run_result::{host_memory_bytes, server_failure};
@@ -87,10 +84,8 @@ fn file_system_parser() -> impl clap::builder::TypedValueParser<Value = FileSyst
     PossibleValuesParser::new(made.map(FileSystem::name)).try_map(|name| name.parse::<FileSystem>())
 }
 
-/// How long CMD may take to end after it was asked to.
-const ENDING_MAX: Duration = Duration::from_secs(5);
 /// How long a step before or after CMD may take to end.
-const STEP_ENDING_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const STEP_ENDING_MAX: Duration = Duration::from_secs(1);
 
 impl DeviceArguments {
     /// The device with this name at this speed, if a native program can run on it.
@@ -119,49 +114,37 @@ impl DeviceArguments {
 }
 
 /// What asks this process to end.
-pub struct Interruption {
-    /// Gets a byte for each request to end that CMD does not get by itself.
-    requests: UnixStream,
-    /// Gets one for each signal, and keeps them.
-    signals: UnixStream,
-    /// The last signal, also Ctrl-C, which goes to CMD, too; 0: none came.
-    asked: Arc<AtomicUsize>,
-}
+pub struct Interruption(EndSignals);
 
 impl Interruption {
     /// From now on.
     pub fn watch() -> Result<Self, Failure> {
-        use signal_hook::consts::{SIGINT, SIGQUIT};
-        let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
-        let (requests, tell) = UnixStream::pair().map_err(failed)?;
-        let (signals, tell_all) = UnixStream::pair().map_err(failed)?;
-        let asked = Arc::new(AtomicUsize::new(0));
-        let ending = ending_signals();
-        for &signal in ending.iter().chain(&[SIGQUIT]) {
-            signal_hook::flag::register_usize(signal, asked.clone(), signal as usize).map_err(failed)?;
-            signal_hook::low_level::pipe::register(signal, tell_all.try_clone().map_err(failed)?).map_err(failed)?;
-        }
-        // Ctrl-C goes to CMD, too, which decides.
-        for &signal in ending.iter().filter(|&&signal| signal != SIGINT) {
-            signal_hook::low_level::pipe::register(signal, tell.try_clone().map_err(failed)?).map_err(failed)?;
-        }
-        Ok(Interruption { requests, signals, asked })
+        EndSignals::catch(Keyboard::IsThePrograms).map(Interruption)
     }
 
-    /// Takes a step before or after CMD. If a signal asks for the end, and the step goes on for a second more,
-    /// `break_off` is called beside it.
-    pub fn step<T>(&self, break_off: impl FnOnce() + Send, step: impl FnOnce() -> T) -> T {
+    /// Takes a step before or after CMD. `break_off` is called beside it if the step goes on for a second after a
+    /// signal, or until a second signal, or if one of the processes that help has ended.
+    pub fn step<T>(&self, helpers: &[OwnedFd], break_off: impl FnOnce() + Send, step: impl FnOnce() -> T) -> T {
         // Without it, nobody waits for signals.
         let Ok((done, tell_done)) = UnixStream::pair() else { return step() };
         std::thread::scope(|threads| {
             threads.spawn(|| {
-                let [signalled, done] = [&self.signals, &done].map(|fd| PollFd::new(fd, PollFlags::IN));
-                let is_over = |fds: &mut [PollFd<'_>], most: Option<&Timespec>| {
-                    let _ = rustix::io::retry_on_intr(|| poll(fds, most));
-                    fds.last().is_some_and(|done| !done.revents().is_empty())
-                };
-                if !is_over(&mut [signalled, done.clone()], None) && !is_over(&mut [done], Some(&STEP_ENDING_MAX)) {
-                    break_off();
+                let mut asked: Option<Instant> = None;
+                loop {
+                    let left = asked.map(|at| STEP_ENDING_MAX.saturating_sub(at.elapsed()));
+                    let ended = [done.as_fd()].into_iter().chain(helpers.iter().map(AsFd::as_fd)).collect::<Vec<_>>();
+                    match self.0.wait(&ended, left) {
+                        None => {}
+                        Some(0) => return,
+                        Some(_) => return break_off(),
+                    }
+                    if self.came() {
+                        let at = *asked.get_or_insert_with(Instant::now);
+                        let insists = self.0.request().is_some_and(|request| request.insists);
+                        if insists || at.elapsed() >= STEP_ENDING_MAX {
+                            return break_off();
+                        }
+                    }
                 }
             });
             let result = step();
@@ -172,12 +155,17 @@ impl Interruption {
 
     /// Whether it was asked to end.
     pub fn came(&self) -> bool {
-        self.asked.load(Ordering::Relaxed) != 0
+        self.0.signal().is_some()
     }
 
-    /// The exit status of a process that a signal ended, as shells have it.
+    /// The exit status of a process that the signal ended, as shells have it.
     pub fn status(&self) -> u8 {
-        128 + self.asked.load(Ordering::Relaxed) as u8
+        status_of(self.0.signal().unwrap_or_default())
+    }
+
+    /// The signal's name.
+    pub fn name(&self) -> &'static str {
+        signal_name(self.0.signal().unwrap_or_default())
     }
 }
 
@@ -278,7 +266,7 @@ impl NativeRun<'_> {
         let done = self.on_attachment(&mut attachment, phases, native, predictions);
         // What is still to be written is written now.
         let disconnector = attachment.disconnector();
-        self.launch.interruption.step(|| disconnector.disconnect(), || drop(attachment));
+        self.launch.interruption.step(&[], || disconnector.disconnect(), || drop(attachment));
         done
     }
 
@@ -291,13 +279,21 @@ impl NativeRun<'_> {
     ) -> Result<Done, Failure> {
         let Launch { scope, interruption, .. } = self.launch;
         let disconnector = attachment.disconnector();
+        let helpers: Vec<OwnedFd> =
+            [attachment.pidfd(), scope.pidfd()].iter().filter_map(|fd| fd.try_clone_to_owned().ok()).collect();
         let break_off = || {
             disconnector.disconnect();
             scope.end_all();
         };
-        let mounted = interruption.step(break_off, || self.prepare(attachment, &mut phases))?;
+        let mounted = interruption.step(&helpers, break_off, || self.prepare(attachment, &mut phases));
+        // A step that failed because of that says less.
+        if let Some(failure) = helper_lost(attachment, scope) {
+            interruption.step(&helpers, break_off, || drop(mounted));
+            return Err(failure);
+        }
+        let mounted = mounted?;
         if interruption.came() {
-            interruption.step(break_off, || drop(mounted));
+            interruption.step(&helpers, break_off, || drop(mounted));
             return Err(Failure::host("interrupted"));
         }
         let is_raw = self.arguments.fs == FileSystem::None;
@@ -307,7 +303,7 @@ impl NativeRun<'_> {
         }
         let mut ran = self.launch.command(attachment.path(), Some(attachment), predictions)?;
         let throttles_write_back = attachment.throttles_write_back();
-        if is_raw && let Err(error) = interruption.step(break_off, || attachment.take()) {
+        if is_raw && let Err(error) = interruption.step(&helpers, break_off, || attachment.take()) {
             ran.failure.get_or_insert(failure(error));
         }
         let server = phases.server;
@@ -316,13 +312,16 @@ impl NativeRun<'_> {
         phases.push(PhaseName::Command, from, until);
         if let Some(mounted) = mounted {
             let begin = server.now();
-            let unmounted = interruption.step(break_off, || mounted.unmount());
+            let unmounted = interruption.step(&helpers, break_off, || mounted.unmount());
             if let Err(error) = unmounted
                 && !interruption.came()
             {
                 ran.failure.get_or_insert(failure(error));
             }
             phases.push(PhaseName::Unmount, begin, server.now());
+        }
+        if let Some(lost) = helper_lost(attachment, scope) {
+            ran.failure = Some(lost);
         }
         Ok(Done { ran, window: from..until, phases: phases.phases, native, throttles_write_back })
     }
@@ -393,30 +392,30 @@ impl Launch<'_> {
             ran.failure = Some(failure(error));
             None
         });
-        let mut give_up: Option<Instant> = None;
+        let mut passed_on = false;
         loop {
-            let left = give_up.map(|at| at.saturating_duration_since(Instant::now()));
-            match program.wait(helper, self.interruption.requests.as_fd(), left) {
+            if let Some(request) = self.interruption.0.request() {
+                ran.asked_to_end = true;
+                if !std::mem::replace(&mut passed_on, true) {
+                    program.ask_to_end(request.signal);
+                }
+                if Instant::now() >= request.kills_at() {
+                    ran.status = request.status();
+                    break;
+                }
+            }
+            let kills_at = self.interruption.0.request().map(|request| request.kills_at());
+            let left = kills_at.map(|at| at.saturating_duration_since(Instant::now()));
+            match program.wait(helper, self.interruption.0.news(), left) {
                 Ok(Some(Ended::Command { status, at })) => {
                     (ran.status, ran.until) = (status, at);
                     break;
                 }
-                Ok(Some(Ended::Helper)) => {
-                    let what = "a process of chronodisk that helps this run was killed; the command was ended";
-                    ran.failure = Some(Failure::host(what));
+                Ok(Some(Ended::Helper(which))) => {
+                    ran.failure = Some(Failure::host(format!("{which} died; the command was ended")));
                     break;
                 }
-                Ok(Some(Ended::Readable)) => {
-                    let _ = (&self.interruption.requests).read(&mut [0; 64]);
-                    ran.asked_to_end = true;
-                    program.signal(rustix::process::Signal::TERM);
-                    give_up.get_or_insert_with(|| Instant::now() + ENDING_MAX);
-                }
-                Ok(None) if give_up.is_some_and(|at| Instant::now() >= at) => {
-                    ran.status = 128 + rustix::process::Signal::KILL.as_raw() as u8;
-                    break;
-                }
-                Ok(None) => {}
+                Ok(Some(Ended::Readable) | None) => {}
                 Err(error) => {
                     ran.failure = Some(failure(error));
                     break;
@@ -459,6 +458,12 @@ pub struct Done {
     pub native: NativeResult,
     /// Whether the kernel throttles write-back to the device.
     pub throttles_write_back: bool,
+}
+
+/// A process that helps and has ended, which it does not do by itself.
+fn helper_lost(attachment: &Attachment, scope: &CommandScope) -> Option<Failure> {
+    let lost = attachment.lost().or(scope.lost())?;
+    Some(Failure::host(format!("{lost} died; the command was ended")))
 }
 
 /// A mounted file system, unmounted at the latest when this is dropped.

@@ -8,17 +8,22 @@ mod guest {
     mod calibration;
     mod call_traces;
     mod clocks;
+    #[path = "../common/helpers.rs"]
+    mod common;
     mod confined;
     mod elsewhere;
     mod endings;
     mod exact;
     mod file_systems;
     mod guides;
+    mod helpers;
+    mod machine;
     #[path = "../common/pages.rs"]
     mod pages;
     mod recorded;
     mod regression;
     mod root;
+    mod signals;
     mod squash;
     mod stores;
     mod support;

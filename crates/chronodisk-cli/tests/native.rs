@@ -2,6 +2,8 @@
 
 #[path = "native/endings.rs"]
 mod endings;
+#[path = "common/helpers.rs"]
+mod helpers;
 
 use std::collections::BTreeSet;
 use std::fs;

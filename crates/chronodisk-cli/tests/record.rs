@@ -192,3 +192,56 @@ fn wrong_usage_is_refused_before_the_program_begins() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("no journal of `chronodisk trace record`"));
 }
+
+/// Starts a recorder whose program has begun.
+fn recorder(folder: &Path, script: &str) -> std::process::Child {
+    let (trace, ready) = (folder.join("calls"), folder.join("ready"));
+    let script = script.replace("READY", &format!("echo x > {}", ready.display()));
+    let arguments = ["trace", "record", "--json", "-o", trace.to_str().unwrap(), "--", "sh", "-c", &script];
+    let recorder = chronodisk(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while fs::read_to_string(&ready).unwrap_or_default().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the program did not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    recorder
+}
+
+#[test]
+fn one_signal_to_the_recorder_ends_whatever_it_records() {
+    let (term, int) = (libc::SIGTERM, libc::SIGINT);
+    let ignores = "trap '' TERM INT HUP; READY";
+    let cases = [
+        ("stopped", term, "READY; kill -STOP $$; sleep 1000".to_owned()),
+        ("deaf", int, format!("{ignores}; while :; do sleep 1; done")),
+        ("daemon", term, format!("{ignores}; (setsid sh -c 'while :; do sleep 1; done' &) & exit 0")),
+        ("forks", term, format!("f() {{ (f) & }}; {ignores}; f; sleep 1000")),
+        ("ends", int, "trap 'exit 6' INT; READY; while :; do sleep 1; done".to_owned()),
+    ];
+    std::thread::scope(|threads| {
+        for (name, signal, script) in cases {
+            threads.spawn(move || {
+                let folder = tempfile::tempdir().unwrap();
+                let mut recorder = recorder(folder.path(), &script);
+                std::thread::sleep(Duration::from_millis(300));
+                // SAFETY: a number and a signal, to a child that was not waited for.
+                unsafe { libc::kill(recorder.id() as libc::pid_t, signal) };
+                let begun = Instant::now();
+                while recorder.try_wait().unwrap().is_none() {
+                    if begun.elapsed() > Duration::from_secs(60) {
+                        let _ = recorder.kill();
+                        panic!("{name}: the recorder goes on");
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                let done = recorder.wait_with_output().unwrap();
+                let status = if name == "ends" { 6 } else { 128 + signal };
+                assert_eq!(done.status.code(), Some(status), "{name}: {}", text(&done.stderr));
+                let result: Value = serde_json::from_slice(&done.stdout).unwrap();
+                assert_eq!((&result["ended_by"], &result["status"]), (&"signal".into(), &status.into()), "{name}");
+                assert!(read_calls(&folder.path().join("calls")).unwrap().records.len() > 1, "{name}");
+                assert!(!folder.path().join("calls.partial").exists(), "{name}");
+            });
+        }
+    });
+}

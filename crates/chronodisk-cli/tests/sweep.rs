@@ -1,9 +1,15 @@
 //! Sweeps as a user has them: killed, resumed, with the command's own cells.
 
+#[path = "common/helpers.rs"]
+#[allow(dead_code)]
+mod helpers;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use self::helpers::descendants;
 
 fn chronodisk(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
@@ -319,4 +325,55 @@ fn a_sweep_of_guests_that_was_killed_gives_equal_bytes() {
     let leftovers = fs::read_dir(folder.join("parts/runs")).unwrap().flatten();
     let leftovers: Vec<_> = leftovers.filter(|run| run.path().extension().is_some()).collect();
     assert!(leftovers.is_empty(), "{leftovers:?}");
+}
+
+/// A signal to the sweep alone ends its cells and shells, too.
+#[test]
+fn a_signal_to_the_sweep_ends_its_cells_and_is_its_status() {
+    let endless = "command = 'simulate'\nseeds = 2\n[options]\nrequests = 400000000\nworkload = 'random-mixed'\n\
+        device = 'null'\n[axes]\ndepth = [1, 3]\n";
+    let deaf = format!("setup = \"trap '' TERM HUP; : > begun; sleep 1000; sleep 1000\"\n{endless}");
+    let stopped = format!("teardown = 'kill -STOP $$'\n{}", endless.replace("400000000", "10"));
+    for (name, sweep, signal) in
+        [("cells", endless, libc::SIGTERM), ("deaf", deaf.as_str(), libc::SIGHUP), ("stopped", &stopped, libc::SIGINT)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::write(folder.join("s.toml"), sweep).unwrap();
+        let mut command = chronodisk(folder, &["sweep", "s.toml", "-o", "out", "--jobs", "2"]);
+        // A test that was begun by nohup ignores SIGHUP, and so would the sweep.
+        // SAFETY: signal is async-signal-safe, and nothing else is called.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+                libc::signal(libc::SIGHUP, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let mut child = command.spawn().unwrap();
+        while descendants(child.id()).len() < 2 {
+            assert!(child.try_wait().unwrap().is_none(), "{name}: it ended by itself");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        // SAFETY: a number and a signal, to a child that was not waited for.
+        unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+        let begun = std::time::Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(60) {
+                let _ = child.kill();
+                panic!("{name}: the sweep goes on");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let number = child.id();
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(128 + signal), "{name}: {told}");
+        assert!(told.contains("ended the sweep after 0 of 4 cells; the same command goes on"), "{name}: {told}");
+        let left = fs::read_dir("/proc").unwrap().flatten().filter(|process| {
+            let folder_of = fs::read_link(process.path().join("cwd"));
+            folder_of.is_ok_and(|other| other == folder) && process.file_name().to_str() != Some(&number.to_string())
+        });
+        assert_eq!(left.count(), 0, "{name}: processes are left");
+    }
 }

@@ -11,6 +11,7 @@
 //! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
 //!   give the same completions under every clock.
 //! - [`dilation`] says from what a program did how long it would have taken on a faster device.
+//! - [`ending`] is the rule by which commands end programs that a signal asks to end.
 //! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
 //!   workload.
 //!
@@ -23,6 +24,7 @@
 
 pub mod dilation;
 pub mod emulator;
+pub mod ending;
 mod engine;
 mod fault;
 mod guest;

@@ -66,7 +66,8 @@ fn serve() -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
     };
-    control::send(&mut control, &Readiness::Ready { file_system })?;
+    let rotational = backend.rotational();
+    control::send(&mut control, &Readiness::Ready { file_system, rotational })?;
     let last_word = match backend.run(&mut exchange)? {
         RunEnd::GuestGone => backend.finish(&log)?,
         RunEnd::ModelLost(fault) => LastWord::ModelLost(fault.to_string()),
@@ -141,6 +142,12 @@ impl Backend {
             }
         };
         Ok((Backend { sessions, time }, file_system))
+    }
+
+    /// Whether each device turns.
+    fn rotational(&self) -> Vec<bool> {
+        let info = |index| self.time.engine().port(DeviceIndex(index as u16)).info();
+        (0..self.sessions.len()).map(|index| info(index).rotational).collect()
     }
 
     /// Serves until the guest is gone.

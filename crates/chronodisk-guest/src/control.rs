@@ -36,6 +36,8 @@ pub(crate) enum Readiness {
     Ready {
         /// The file system that is to be mounted.
         file_system: FileSystem,
+        /// Whether each device turns.
+        rotational: Vec<bool>,
     },
     Refused(String),
     /// A model that is elsewhere can't be had.

@@ -1,6 +1,7 @@
 //! What the launcher must find out about the host: the guest's kernel, the caller's identity and
 //! terminal, the rate of the time stamp counter.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -11,6 +12,7 @@ use std::process::Child;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::exact_kernel;
@@ -253,6 +255,31 @@ impl CounterReading {
 const READINGS: u32 = 64;
 /// The rate is measured over at least this. A run waits as long for its device's process, so mostly nobody sleeps.
 const MEASURED_MIN: Duration = Duration::from_millis(4);
+
+/// Waits for any of them; an interruption is as good as an event.
+pub(crate) fn wait_for(waits: &mut [PollFd<'_>], most: Duration) -> io::Result<()> {
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match poll(waits, Some(&most)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a reader of standard input would wait: a regular file always has its answer ready.
+pub(crate) fn may_wait(stdin: &io::Stdin) -> bool {
+    let is_file = rustix::fs::fstat(stdin)
+        .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::RegularFile);
+    let mut wait = [PollFd::new(stdin, PollFlags::IN)];
+    !is_file && wait_for(&mut wait, Duration::ZERO).is_ok() && wait[0].revents().is_empty()
+}
+
+/// Whether the command is a shell that a person will type into.
+pub(crate) fn is_shell(command: &[OsString]) -> bool {
+    let name = command.first().and_then(|program| Path::new(program).file_name());
+    command.len() == 1 && name.is_some_and(|name| SHELLS.iter().any(|&shell| name == shell))
+}
+
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 #[cfg(test)]
 mod tests {

@@ -21,10 +21,12 @@ use rustix::system::{RebootCommand, reboot};
 use crate::dropped::UpperLayer;
 use crate::filesystem::FileSystem;
 use crate::generic_code::{self, CryptoUsers};
-use crate::kernel_log::KernelLog;
+use crate::kernel_log::{KernelLog, LogPlace};
+use crate::leftovers::Mounts;
+use crate::machine;
 use crate::modules;
 use crate::recording;
-use crate::relay::{self, Serial};
+use crate::relay::{self, CommandEnd, Serial};
 use crate::root::{self, RootChoice};
 use crate::settle::{Settled, settle};
 use crate::spec::{CheckResult, Ending, Exited, GuestSpec, Mark, Stage};
@@ -67,6 +69,17 @@ struct Failure {
     message: String,
 }
 
+impl Failure {
+    /// With what the guest's kernel has logged about it.
+    fn explained_by(mut self, log: &LogPlace) -> Self {
+        let complaints = log.complaints();
+        if !complaints.is_empty() {
+            self.message = format!("{}\nthe guest's kernel logged: {complaints}", self.message);
+        }
+        self
+    }
+}
+
 trait At<T> {
     /// Names the stage and what was being done.
     fn at(self, stage: Stage, doing: impl FnOnce() -> String) -> Result<T, Failure>;
@@ -87,6 +100,8 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     make_file_system(&spec)?;
     mark(serial, Stage::Mkfs);
     let folders_made = mount_file_system(&spec, &host_tree)?;
+    let root = (spec.root != RootChoice::Host).then_some(Path::new(root::ROOT));
+    machine::hosts_are_shown_in(root).at(Stage::Mount, || "the list of hosts".into())?;
     mark(serial, Stage::Mount);
     let settled = match spec.settles {
         true => settle(spec.devices).at(Stage::Settle, || "waiting for the file system".into())?,
@@ -95,6 +110,7 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     mark(serial, Stage::Settle);
     find_working_directory(&spec)?;
     let mut log = KernelLog::from_now();
+    let mounts = Mounts::now().at(Stage::Command, || "the list of mounts".into())?;
     trap_probe::run();
     if spec.records {
         recording::learn_ids();
@@ -106,11 +122,12 @@ fn live(serial: &mut Serial) -> Result<Ending, Failure> {
     if spec.replays {
         allow_all_task_ids()?;
     }
-    let status = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
+    let CommandEnd { status, was_asked_for } = relay::run_command(serial, &spec, |serial| mark(serial, Stage::Command))
         .at(Stage::Command, || "the command could not be run".into())?;
 
     let generic_code = generic_code::held_since(&crypto_users);
-    end_all_processes();
+    end_all_processes(if was_asked_for { LOOKS_IN_HASTE } else { LOOKS_AFTER_TERM });
+    mounts.take_away_newer().at(Stage::Unmount, || "what the command has mounted".into())?;
     unmount_file_system(&spec)?;
     remove_folders(&folders_made);
     mark(serial, Stage::Unmount);
@@ -143,13 +160,17 @@ fn prepare(spec: &GuestSpec) -> Result<Prepared, Failure> {
     // The user's own first, which may stand for the kernel's.
     for path in spec.own_modules.iter().chain(spec.modules.iter().flatten()) {
         let path = Path::new(OsStr::from_bytes(path));
-        modules::load_file(path).at(Stage::Boot, || format!("kernel module {}", path.display()))?;
+        let log = LogPlace::now();
+        modules::load_file(path)
+            .at(Stage::Boot, || format!("kernel module {}", path.display()))
+            .map_err(|failure| failure.explained_by(&log))?;
     }
     let mut upper = None;
     if !spec.host_writes {
         upper = Some(enter_overlay().at(Stage::Boot, || "an overlay over the host's tree".into())?);
     }
     mount_kernel_file_systems();
+    machine::name().at(Stage::Boot, || "the guest's host name".into())?;
     bring_loopback_up();
     for index in 0..spec.devices {
         let name = device_name(index);
@@ -159,6 +180,7 @@ fn prepare(spec: &GuestSpec) -> Result<Prepared, Failure> {
             fs::write(&file, scheduler).at(Stage::Boot, || format!("I/O scheduler '{scheduler}' ({file})"))?;
         }
     }
+    machine::set_queues(&spec.rotational).at(Stage::Boot, || "the devices' queues".into())?;
     own_bare_devices(spec)?;
     Ok(Prepared { host_tree, upper })
 }
@@ -260,6 +282,7 @@ fn device_bytes(stage: Stage) -> Result<u64, Failure> {
 
 fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     let Some((program, package)) = spec.file_system.maker().filter(|_| spec.makes_file_system) else { return Ok(()) };
+    let log = LogPlace::now();
     let output = Command::new(program)
         .args(spec.file_system.maker_arguments(spec.seed, DEVICE, device_bytes(Stage::Mkfs)?, &spec.mkfs_options))
         .output()
@@ -267,7 +290,8 @@ fn make_file_system(spec: &GuestSpec) -> Result<(), Failure> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure { stage: Stage::Mkfs, message: format!("{program} failed: {}", text_of(&output)) })
+    let failed = Failure { stage: Stage::Mkfs, message: format!("{program} failed: {}", text_of(&output)) };
+    Err(failed.explained_by(&log))
 }
 
 /// Returns the folders that it made for the mount point, the innermost first.
@@ -310,6 +334,7 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     if makes_the_call && mount(DEVICE, at, kind, MountFlags::empty(), c"").is_ok() {
         return Ok(());
     }
+    let log = LogPlace::now();
     // It knows which options are flags and which are the file system's, and says well what is wrong.
     let mut command = Command::new("mount");
     command.args(["-t", kind]);
@@ -318,7 +343,7 @@ fn mount_at(spec: &GuestSpec, at: &Path) -> Result<(), Failure> {
     }
     let output = command.arg(DEVICE).arg(at).output().at(Stage::Mount, || "mount".into())?;
     if !output.status.success() {
-        return Err(Failure { stage: Stage::Mount, message: text_of(&output) });
+        return Err(Failure { stage: Stage::Mount, message: text_of(&output) }.explained_by(&log));
     }
     Ok(())
 }
@@ -396,17 +421,27 @@ fn text_of(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
+/// Looks, 20 ms apart in the guest's time, at what the command left running: a second until it is killed, or less if the
+/// user waits for the end, and an hour until killed processes have gone, which may wait for a slow device.
+const LOOKS_AFTER_TERM: u32 = 50;
+const LOOKS_IN_HASTE: u32 = 5;
+const LOOKS_AFTER_KILL: u32 = 180_000;
+
 /// Ends what the command left running, so that the file system can be unmounted.
-fn end_all_processes() {
+fn end_all_processes(looks_after_term: u32) {
     let everyone = |signal: libc::c_int| {
         // SAFETY: -1 names every process but this one, and a signal is all that is sent.
         unsafe { libc::kill(-1, signal) == 0 }
     };
-    for signal in [Signal::TERM, Signal::KILL] {
-        if !everyone(signal.as_raw()) {
-            return;
-        }
-        for _ in 0..50 {
+    for (signal, looks) in [(Signal::TERM, looks_after_term), (Signal::KILL, LOOKS_AFTER_KILL)] {
+        for look in 0..looks {
+            // One that ignores its end may have begun others. A stopped one must go on to see it.
+            if (look == 0 || signal == Signal::KILL) && !everyone(signal.as_raw()) {
+                return;
+            }
+            if look == 0 {
+                everyone(libc::SIGCONT);
+            }
             let left = loop {
                 match rustix::process::wait(WaitOptions::NOHANG) {
                     Ok(Some(_)) => {}

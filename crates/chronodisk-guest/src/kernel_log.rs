@@ -50,6 +50,46 @@ impl KernelLog {
     }
 }
 
+/// A place in the kernel's log, to find what it says of a step that fails. It needs no `/dev`.
+pub(crate) struct LogPlace {
+    lines: usize,
+}
+
+/// `SYSLOG_ACTION_READ_ALL` of syslog(2).
+const READ_ALL: libc::c_int = 3;
+const LOG_BYTES_MAX: usize = 1 << 20;
+/// So many of the last lines are shown.
+const REASONS_MAX: usize = 5;
+
+impl LogPlace {
+    /// Behind what has been logged.
+    pub fn now() -> Self {
+        LogPlace { lines: whole_log().lines().count() }
+    }
+
+    /// The last complaints since then, a line each; empty if there are none.
+    pub fn complaints(&self) -> String {
+        let log = whole_log();
+        let complaints: Vec<&str> = log.lines().skip(self.lines).filter_map(complaint_in).collect();
+        complaints[complaints.len().saturating_sub(REASONS_MAX)..].join("\n")
+    }
+}
+
+fn whole_log() -> String {
+    let mut bytes = vec![0_u8; LOG_BYTES_MAX];
+    // SAFETY: the call writes at most as many bytes as the buffer has.
+    let count = unsafe { libc::klogctl(READ_ALL, bytes.as_mut_ptr().cast(), bytes.len() as libc::c_int) };
+    bytes.truncate(usize::try_from(count).unwrap_or(0));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The text of a line `<PRIORITY>[SECONDS] TEXT` if it is the kernel's and at least a warning.
+fn complaint_in(line: &str) -> Option<&str> {
+    let (priority, rest) = line.strip_prefix('<')?.split_once('>')?;
+    let text = rest.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(rest, |(_, text)| text);
+    (priority.parse::<u32>().ok()? <= WARNING).then_some(text)
+}
+
 /// The text of a record if it is the kernel's and at least a warning: `PRIORITY,NUMBER,MICROSECONDS,...;TEXT`.
 fn warning_in(record: &[u8]) -> Option<String> {
     let record = String::from_utf8_lossy(record);
@@ -62,6 +102,16 @@ fn warning_in(record: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn complaints_are_told_from_the_rest_of_the_log() {
+        let unknown = "dm_crypt: Unknown symbol key_type_encrypted (err -2)";
+        assert_eq!(complaint_in(&format!("<4>[    0.310000] {unknown}")), Some(unknown));
+        assert_eq!(complaint_in("<3>EXT4-fs (vda): bad geometry"), Some("EXT4-fs (vda): bad geometry"));
+        for other in ["<6>[    0.100000] virtio_blk: [vda] 8 blocks", "<14>[1.0] a program's", "", "<x>[1.0] a"] {
+            assert_eq!(complaint_in(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn warnings_of_the_kernel_are_told_from_its_chatter_and_from_others() {

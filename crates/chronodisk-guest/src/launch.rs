@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::Plan;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::costs::{Work, Worked};
@@ -25,7 +25,7 @@ use crate::descriptors::DEVICES_MAX;
 pub use crate::device_options::{DeviceOptions, ModelChoice, StoreChoice};
 use crate::filesystem::FileSystem;
 use crate::frames::{self, Decoder, Kind};
-use crate::host::{self, CounterReading, HostCpu, UserModeLinux};
+use crate::host::{self, CounterReading, HostCpu, UserModeLinux, is_shell, may_wait, wait_for};
 use crate::modules::Modules;
 use crate::outcome::Doing;
 pub use crate::outcome::{RunError, RunOutcome};
@@ -37,7 +37,7 @@ use crate::recording::Recording;
 use crate::replay::{self, ThinkTime};
 use crate::root::RootChoice;
 use crate::shared::layout::{EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, Launcher};
-use crate::signals::{Signals, TerminalGuard, asks_to_end};
+use crate::signals::{Demand, EndingRun, Part, Signals, TerminalGuard, asks_to_end};
 use crate::spec::{ByteString, Ending, Exited, GuestSpec, Mark, Stage};
 use crate::time::GuestTime;
 
@@ -159,7 +159,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
     // CPU of the host the cost of switching between them is lowest and, above all, steady under load.
     let host_cpu = HostCpu::claim();
     let cpu = host_cpu.number;
-    let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd)?;
+    let backend = Backend::start(options, cpu, page_fd()?, exchange_backend.into(), vhost_backend, log_fd, &signals)?;
     clock.tsc_hertz = counter.hertz_since();
     page.set_tsc_hertz(clock.tsc_hertz);
     let file_system = backend.file_system;
@@ -193,6 +193,7 @@ pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(RunEvent)) -> Result<R
         command_began: None,
         command_ended: None,
         ending: None,
+        ending_run: EndingRun::default(),
         line_ended: false,
         console_ended: false,
         backend_ended: false,
@@ -225,14 +226,6 @@ fn clock_options(options: &RunOptions) -> ClockOptions {
     }
 }
 
-/// Whether the command is a shell that a person will type into.
-fn is_shell(command: &[OsString]) -> bool {
-    let name = command.first().and_then(|program| std::path::Path::new(program).file_name());
-    command.len() == 1 && name.is_some_and(|name| SHELLS.iter().any(|&shell| name == shell))
-}
-
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
-
 struct Run<'a> {
     /// The first to be dropped: a signal that waits must not end us before the terminal is as it was.
     terminal: Option<TerminalGuard>,
@@ -256,6 +249,8 @@ struct Run<'a> {
     command_began: Option<Edge>,
     command_ended: Option<Edge>,
     ending: Option<Ending>,
+    /// What signals ask for.
+    ending_run: EndingRun,
     /// The guest closed its end of the line, of which polling would tell again and again.
     line_ended: bool,
     /// Likewise its end of the console.
@@ -285,7 +280,6 @@ struct Relay {
     credit_bytes: usize,
     stdin_ended: bool,
     window_changed: bool,
-    interrupts: u32,
 }
 
 impl Run<'_> {
@@ -312,6 +306,7 @@ impl Run<'_> {
             terminals: self.terminals(),
             window_size: host::window_size(),
             devices: options.devices.len(),
+            rotational: self.backend.rotational.clone(),
             file_system: self.file_system,
             makes_file_system: options.file_system != FileSystem::Existing,
             mkfs_options: options.mkfs_options.clone(),
@@ -331,6 +326,7 @@ impl Run<'_> {
         if let Some(folder) = &kernel.modules {
             let modules = Modules::open(folder).doing("reading the list of the guest kernel's modules")?;
             spec.modules = Some(modules.needed_by(&spec).iter().map(path_bytes).collect());
+            spec.own_modules = modules.with_needs(&options.modules).iter().map(path_bytes).collect();
         }
         let json = serde_json::to_vec(&spec).expect("plain data");
         frames::encode(Kind::Hello, &json, &mut self.relay.to_guest);
@@ -362,9 +358,7 @@ impl Run<'_> {
     fn relay_until_guest_ended(&mut self, on_event: &mut dyn FnMut(RunEvent)) -> Result<ExitStatus, RunError> {
         loop {
             let ready = self.wait()?;
-            if ready.signals {
-                self.take_signals()?;
-            }
+            self.take_signals()?;
             if ready.console && !self.guest.read_console() {
                 self.console_ended = true;
             }
@@ -388,6 +382,10 @@ impl Run<'_> {
             }
             if let Some(status) = self.guest.ended()? {
                 return Ok(status);
+            }
+            if let Some(status) = self.guest.sweeper.ended().doing("waiting for the process that clears up")? {
+                let what = "the process that clears up after a killed run (guest-sweeper)";
+                return Err(RunError::HelperDied { what, how: describe(status) });
             }
             if let Some(status) = self.backend.ended()? {
                 // One that ended in order has merely seen the guest hang up, unless it has lost a model.
@@ -416,6 +414,7 @@ impl Run<'_> {
             if self.line_ended { guest_end() } else { PollFd::new(&self.guest.line, line) },
             guest_end(),
             if self.backend_ended { guest_end() } else { PollFd::new(&self.backend.pidfd, PollFlags::IN) },
+            PollFd::new(&self.guest.sweeper.pidfd, PollFlags::IN),
             PollFd::new(&stdin, if takes_stdin { PollFlags::IN } else { PollFlags::empty() }),
         ];
         if !takes_stdin {
@@ -427,7 +426,7 @@ impl Run<'_> {
         // Standard input of a job in the background becomes ours without an event, and progress is to be told.
         wait_for(&mut waits, PROGRESS_INTERVAL).doing("waiting for the guest")?;
         let ready = |index: usize| !waits[index].revents().is_empty();
-        Ok(Ready { signals: ready(0), console: ready(1), guest_line: ready(2), stdin: outputs_at == 6 && ready(5) })
+        Ok(Ready { console: ready(1), guest_line: ready(2), stdin: outputs_at == 7 && ready(6) })
     }
 
     fn takes_stdin(&self) -> bool {
@@ -661,12 +660,21 @@ impl Run<'_> {
         }
     }
 
+    /// Takes the signals that have come, and looks whether it is time for what one has asked.
     fn take_signals(&mut self) -> Result<(), RunError> {
-        self.signals.take().into_iter().try_for_each(|signal| self.take_signal(signal))
+        self.signals.take().into_iter().try_for_each(|signal| self.take_signal(signal))?;
+        let demand = self.ending_run.look(self.part(), Instant::now());
+        self.obey(demand)
     }
 
-    /// The command's own signals go to the command; before it runs, and when the user insists,
-    /// they end the guest.
+    fn part(&self) -> Part {
+        match (self.command_began, self.command_ended) {
+            (None, _) => Part::Before,
+            (Some(_), None) => Part::Command,
+            (Some(_), Some(_)) => Part::After,
+        }
+    }
+
     fn take_signal(&mut self, signal: i32) -> Result<(), RunError> {
         match signal {
             libc::SIGWINCH if self.runs() => {
@@ -681,14 +689,30 @@ impl Run<'_> {
             libc::SIGCHLD => return Ok(()),
             _ => {}
         }
-        let ends = asks_to_end(signal);
-        self.relay.interrupts += u32::from(ends);
-        let insists = self.options.ends_by_signal || self.relay.interrupts >= INTERRUPTS_TO_INSIST;
-        if ends && (!self.runs() || insists) {
+        if !asks_to_end(signal) {
+            if self.runs() {
+                self.tell_guest(Kind::Signal, &[signal as u8]);
+            }
+            return Ok(());
+        }
+        if self.options.ends_by_signal {
             return Err(RunError::Interrupted { signal });
         }
-        if self.runs() {
-            self.tell_guest(Kind::Signal, &[signal as u8]);
+        let demand = self.ending_run.signal(signal, self.part(), Instant::now());
+        self.obey(demand)
+    }
+
+    fn obey(&mut self, demand: Demand) -> Result<(), RunError> {
+        match demand {
+            Demand::Nothing => {}
+            Demand::PassOn(signal) => {
+                // A command that is stopped does not see its signal until it goes on.
+                for signal in [signal, libc::SIGCONT] {
+                    self.tell_guest(Kind::Signal, &[signal as u8]);
+                }
+            }
+            Demand::KillCommand => self.tell_guest(Kind::Signal, &[libc::SIGKILL as u8]),
+            Demand::EndGuest(signal) => return Err(RunError::Interrupted { signal }),
         }
         Ok(())
     }
@@ -724,14 +748,21 @@ impl Run<'_> {
             Ending::Exited(exited) => exited,
             Ending::Failed { stage, message } => return Err(RunError::Stage(stage, message)),
         };
+        while !self.backend.speaks_or(&self.signals)? {
+            self.take_signals()?;
+        }
         let backend = self.backend.report()?;
         let records = crate::records::read(&mut self.log).doing("reading the request log")?;
-        let replay = self.feed.as_mut().map(replay::read_report).transpose().doing("reading the replayer's report")?;
+        let replay = match (self.feed.as_mut().map(replay::read_report).transpose(), self.ending_run.asked_by()) {
+            // A replayer that was killed reports nothing.
+            (Err(_), Some(signal)) => return Err(RunError::Interrupted { signal }),
+            (report, _) => report.doing("reading the replayer's report")?,
+        };
         let (Some(began), Some(ended)) = (self.command_began, self.command_ended) else {
             return Err(RunError::Stage(Stage::Command, "the guest did not say when the command ran".into()));
         };
         Ok(RunOutcome {
-            exit_status: status,
+            exit_status: self.ending_run.status(status),
             stages: self.stages.clone(),
             command: (replay.as_ref().map_or(began.guest, |replay| self.instant_of(replay.began_ticks)), ended.guest),
             host_total,
@@ -752,6 +783,7 @@ impl Run<'_> {
             generic_code,
             refused_calls: self.guest.refused_calls(),
             file_system: self.file_system,
+            asked_to_end: self.ending_run.asked_by(),
             output_failure: self.output_failure.take(),
         })
     }
@@ -765,30 +797,10 @@ impl Relay {
 }
 
 struct Ready {
-    signals: bool,
     console: bool,
     guest_line: bool,
     stdin: bool,
 }
 
-/// Waits for any of them; an interruption is as good as an event.
-fn wait_for(waits: &mut [PollFd<'_>], most: Duration) -> io::Result<()> {
-    let most = rustix::event::Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
-    match poll(waits, Some(&most)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether a reader of standard input would wait: a regular file always has its answer ready.
-fn may_wait(stdin: &io::Stdin) -> bool {
-    let is_file = rustix::fs::fstat(stdin)
-        .is_ok_and(|status| rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::RegularFile);
-    let mut wait = [PollFd::new(stdin, PollFlags::IN)];
-    !is_file && wait_for(&mut wait, Duration::ZERO).is_ok() && wait[0].revents().is_empty()
-}
-
 /// How long a guest may take to end after it has hung up on its backend.
 const GUEST_HANGS_UP_FIRST: Duration = Duration::from_secs(2);
-/// So many Ctrl-C end the guest even if the command ignores them.
-const INTERRUPTS_TO_INSIST: u32 = 3;

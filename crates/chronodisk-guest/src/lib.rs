@@ -30,6 +30,8 @@ mod host;
 mod init;
 mod kernel_log;
 mod launch;
+mod leftovers;
+mod machine;
 mod modules;
 mod outcome;
 mod output;

@@ -1,7 +1,7 @@
 //! The guest kernel's modules: which of them a guest needs, found by the launcher in their list of dependencies, which
 //! a guest would take longer to read than to load them; and loading them from the host's tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +17,13 @@ pub(crate) struct Modules {
     folder: PathBuf,
     /// Path of each module in the folder, with those it needs, by its name.
     needs: BTreeMap<String, (String, Vec<String>)>,
+    /// Names of what each module has loaded before it, by its name, without needing its symbols.
+    wants: BTreeMap<String, Vec<String>>,
 }
+
+/// What modules ask the loader of modules for as they begin. A guest has no loader that finds it.
+const ASKS_FOR: [(&str, &[&str]); 2] =
+    [("encrypted_keys", &["cbc", "hmac", "sha256"]), ("dm_crypt", &["xts", "cbc", "essiv", "ecb"])];
 
 impl Modules {
     /// Reads `modules.dep` in `folder`.
@@ -29,12 +35,53 @@ impl Modules {
             let dependencies = dependencies.split_whitespace().map(str::to_owned).collect();
             needs.insert(name_of(path), (path.to_owned(), dependencies));
         }
-        Ok(Modules { folder: folder.to_owned(), needs })
+        let mut wants: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        // Kernels that were built by hand may lack it.
+        let soft = fs::read_to_string(folder.join("modules.softdep")).unwrap_or_default();
+        let asked = ASKS_FOR.into_iter().map(|(name, wanted)| (name.to_owned(), wanted.join(" ")));
+        for (name, wanted) in soft.lines().filter_map(soft_needs_in).chain(asked) {
+            wants.entry(name).or_default().extend(wanted.split_whitespace().map(|name| name.replace('-', "_")));
+        }
+        Ok(Modules { folder: folder.to_owned(), needs, wants })
     }
 
     /// The files of what a guest needs, in the order in which they load; what the kernel has built in has none.
     pub fn needed_by(&self, spec: &GuestSpec) -> Vec<PathBuf> {
         names_for(spec).into_iter().flat_map(|name| self.files_of(name)).collect()
+    }
+
+    /// Files of modules of the user's own, each after what it needs of the kernel's. What the kernel has built in, or
+    /// does not have, is left out.
+    pub fn with_needs(&self, own: &[PathBuf]) -> Vec<PathBuf> {
+        let mut all: Vec<PathBuf> = Vec::new();
+        let mut there: BTreeSet<String> = BTreeSet::new();
+        for module in own {
+            for needed in needs_in(&fs::read(module).unwrap_or_default()) {
+                let needed: Vec<PathBuf> = self.files_of(&needed).collect();
+                needed.into_iter().for_each(|file| self.add(file, &mut all, &mut there));
+            }
+            let name = name_of(&module.to_string_lossy());
+            self.add_wanted(&name, &mut all, &mut there);
+            there.insert(name);
+            all.push(module.clone());
+        }
+        all
+    }
+
+    /// Adds a module's file, after what it wants, unless one of that name is there: the user may have given another.
+    fn add(&self, file: PathBuf, all: &mut Vec<PathBuf>, there: &mut BTreeSet<String>) {
+        let name = name_of(&file.to_string_lossy());
+        if there.insert(name.clone()) {
+            self.add_wanted(&name, all, there);
+            all.push(file);
+        }
+    }
+
+    fn add_wanted(&self, name: &str, all: &mut Vec<PathBuf>, there: &mut BTreeSet<String>) {
+        for wanted in self.wants.get(name).into_iter().flatten() {
+            let files: Vec<PathBuf> = self.files_of(wanted).collect();
+            files.into_iter().for_each(|file| self.add(file, all, there));
+        }
     }
 
     /// The files of a module and of what it needs.
@@ -43,6 +90,25 @@ impl Modules {
         let found = self.needs.get(name).into_iter();
         found.flat_map(|(path, needed)| needed.iter().rev().chain([path])).map(move |path| self.folder.join(path))
     }
+}
+
+/// A line `softdep NAME pre: NAME NAME post: NAME` of `modules.softdep`: the module, and those before it.
+fn soft_needs_in(line: &str) -> Option<(String, String)> {
+    let (name, rest) = line.strip_prefix("softdep ")?.split_once(' ')?;
+    let (_, before) = rest.split_once("pre:")?;
+    let before = before.split("post:").next().unwrap_or_default();
+    Some((name.replace('-', "_"), before.to_owned()))
+}
+
+/// Names of the modules that a module needs, by its section `.modinfo`: strings that end with a zero byte, one of which
+/// is `depends=NAME,NAME`. What is compressed says nothing.
+fn needs_in(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
+    let value = &module[at + KEY.len()..];
+    let value = &value[..value.iter().position(|byte| *byte == 0).unwrap_or(0)];
+    let names = value.split(|byte| *byte == b',').filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8_lossy(name).replace('-', "_")).collect()
 }
 
 /// Names of the modules that a guest needs. One that its kernel has built in is not in the kernel's list.
@@ -102,5 +168,25 @@ mod tests {
         assert_eq!(files("overlay"), ["kernel/fs/overlayfs/overlay.ko"]);
         assert_eq!(files("virtio_blk"), ["kernel/a.ko", "kernel/b.ko", "kernel/drivers/block/virtio-blk.ko"]);
         assert!(files("builtin_thing").is_empty());
+    }
+
+    #[test]
+    fn what_a_module_of_the_users_own_needs_comes_before_it_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = "kernel/a.ko:\nkernel/b-b.ko: kernel/a.ko\nkernel/c.ko: kernel/b-b.ko kernel/a.ko\nkernel/s.ko:\n";
+        fs::write(folder.path().join("modules.dep"), list).unwrap();
+        let soft = "# what may be\nsoftdep c pre: s builtin post: a\nsoftdep s pre: c\nsoftdep wrong\n";
+        fs::write(folder.path().join("modules.softdep"), soft).unwrap();
+        let module = |name: &str, needs: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, format!("\x7fELF\0license=GPL\0depends={needs}\0name=x\0")).unwrap();
+            path
+        };
+        let own = [module("a.ko", ""), module("mine.ko", "b-b,nowhere"), module("yours.ko", "mine,c")];
+        let loaded = Modules::open(folder.path()).unwrap().with_needs(&own);
+        let names: Vec<_> = loaded.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["a.ko", "b-b.ko", "mine.ko", "s.ko", "c.ko", "yours.ko"]);
+        assert!(loaded.contains(&folder.path().join("a.ko")), "the user's own goes before the kernel's");
+        assert!(needs_in(b"no module").is_empty() && needs_in(b"\0depends=cut").is_empty());
     }
 }

@@ -53,6 +53,9 @@ pub struct RunOutcome {
     pub host_cpu: usize,
     /// The file system that was mounted.
     pub file_system: FileSystem,
+    /// The signal that asked the run to end, if one did. The exit status is then the command's own only if the command
+    /// ended by itself.
+    pub asked_to_end: Option<i32>,
     /// Why not all of the command's output could be written, if so.
     pub output_failure: Option<String>,
     /// Whether the file system had done its own work when the command began.
@@ -98,6 +101,14 @@ pub enum RunError {
     /// The backend ended before the guest.
     #[error("the device's backend process died ({how}); the guest was ended")]
     BackendDied {
+        /// Its exit status.
+        how: String,
+    },
+    /// A process that helps the run has ended, which it does not do by itself.
+    #[error("{what} died ({how}); the guest was ended")]
+    HelperDied {
+        /// The process, by its task.
+        what: &'static str,
         /// Its exit status.
         how: String,
     },

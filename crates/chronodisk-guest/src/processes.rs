@@ -25,6 +25,7 @@ use crate::shared::layout::{
     CALENDAR_SOCKET, DEVICE_SOCKET_PREFIX, EXCHANGE_VARIABLE, FEED_VARIABLE, PAGE_VARIABLE, RECORDING_VARIABLE,
     SERIAL_OUT_VARIABLE, VHOST_VARIABLE,
 };
+use crate::signals::{Signals, asks_to_end};
 use crate::sweeper::Sweeper;
 use crate::time::GuestTime;
 
@@ -38,6 +39,8 @@ pub(crate) struct Backend {
     control: UnixStream,
     /// The file system that is to be mounted on the first device.
     pub file_system: FileSystem,
+    /// Whether each device turns.
+    pub rotational: Vec<bool>,
     /// What it said last, once that was looked at.
     last_word: Option<io::Result<LastWord>>,
 }
@@ -50,6 +53,7 @@ impl Backend {
         exchange: OwnedFd,
         vhost: Vec<OwnedFd>,
         log: OwnedFd,
+        signals: &Signals,
     ) -> Result<Self, RunError> {
         let (mut control, theirs) = UnixStream::pair().doing("making a socket pair")?;
         let executable = std::env::current_exe().doing("finding this executable")?;
@@ -71,7 +75,8 @@ impl Backend {
         let pidfd = host::pidfd_of(&child).doing("watching the backend process")?;
         let control_again = control.try_clone().doing("sharing a socket")?;
         let file_system = options.file_system;
-        let mut backend = Backend { child, pidfd, control: control_again, file_system, last_word: None };
+        let rotational = Vec::new();
+        let mut backend = Backend { child, pidfd, control: control_again, file_system, rotational, last_word: None };
         let spec = BackendSpec {
             devices: options.devices.clone(),
             seed: options.seed,
@@ -82,9 +87,15 @@ impl Backend {
             sample_every: options.sample_every,
         };
         control::send(&mut control, &spec).doing("telling the backend what to be")?;
+        // A model may be read from a large file, or be elsewhere.
+        while !backend.speaks_or(signals)? {
+            if let Some(signal) = signals.take().into_iter().find(|signal| asks_to_end(*signal)) {
+                return Err(RunError::Interrupted { signal });
+            }
+        }
         match control::receive(&control) {
-            Ok(Readiness::Ready { file_system }) => {
-                backend.file_system = file_system;
+            Ok(Readiness::Ready { file_system, rotational }) => {
+                (backend.file_system, backend.rotational) = (file_system, rotational);
                 Ok(backend)
             }
             Ok(Readiness::Refused(message)) => Err(RunError::Device(message)),
@@ -98,6 +109,21 @@ impl Backend {
 
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
         self.child.try_wait().doing("waiting for the backend")
+    }
+
+    /// Waits until it has said something or ended, a signal has come, or some time has passed; whether it has spoken or
+    /// ended.
+    pub fn speaks_or(&self, signals: &Signals) -> Result<bool, RunError> {
+        let mut waits = [
+            PollFd::new(&self.control, PollFlags::IN),
+            PollFd::new(&self.pidfd, PollFlags::IN),
+            PollFd::new(signals, PollFlags::IN),
+        ];
+        match poll(&mut waits, Some(&PROGRESS_TIME)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).doing("waiting for the backend"),
+        }
+        Ok(waits[..2].iter().any(|wait| !wait.revents().is_empty()))
     }
 
     /// What it reports, once the guest has ended.
@@ -160,6 +186,9 @@ impl Drop for Backend {
     }
 }
 
+/// Between two looks at what else there is to do.
+const PROGRESS_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
 /// How long a backend may take to close its stores after a run that failed; what a device has promised is kept by then.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 
@@ -174,7 +203,7 @@ pub(crate) struct Guest {
     /// Hears of system calls that are refused to it.
     refusals: Option<Refusals>,
     /// Dropped last.
-    _sweeper: Sweeper,
+    pub sweeper: Sweeper,
 }
 
 /// Descriptors that the guest's kernel gets.
@@ -280,18 +309,7 @@ impl Guest {
         let pidfd = host::pidfd_of(&child).doing("watching the guest's kernel")?;
         let console = File::from(OwnedFd::from(console));
         let console_tail = Vec::new();
-        Ok(Guest { child, pidfd, line, console, console_tail, started, refusals, _sweeper: sweeper })
-    }
-
-    /// Its exit status once it has ended. Processes that it leaves are killed first, while their group's number is
-    /// still theirs.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        if matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(Some(_))) {
-            // SAFETY: a system call without pointers; the kernel has not been waited for.
-            unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
-        }
-        self.child.try_wait().doing("waiting for the guest")
+        Ok(Guest { child, pidfd, line, console, console_tail, started, refusals, sweeper })
     }
 
     /// Reads what there is; whether there will be more.

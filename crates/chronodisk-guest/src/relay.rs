@@ -17,6 +17,7 @@ use crate::frames::{self, Decoder, Kind};
 use crate::init::{command_of, pid_of};
 use crate::recording;
 use crate::root::{ROOT, RootChoice};
+use crate::signals::asks_to_end;
 use crate::spec::{Ending, GuestSpec, Mark};
 
 /// Standard input that the guest takes ahead of the command's reading it.
@@ -129,13 +130,20 @@ impl Serial {
     }
 }
 
-/// Runs the command to its end and returns its exit status as a shell would give it; `at_edge` is
-/// called right before it starts and right after it ended.
+/// How a command ended.
+pub(crate) struct CommandEnd {
+    /// As a shell would give it.
+    pub status: i32,
+    /// Whether a signal to the launcher asked for it: the guest is then to end soon.
+    pub was_asked_for: bool,
+}
+
+/// Runs the command to its end; `at_edge` is called right before it starts and right after it ended.
 pub(crate) fn run_command(
     serial: &mut Serial,
     spec: &GuestSpec,
     mut at_edge: impl FnMut(&mut Serial),
-) -> io::Result<i32> {
+) -> io::Result<CommandEnd> {
     let mut streams = Streams::new(spec)?;
     let mut command = command_of(spec);
     streams.attach(&mut command)?;
@@ -149,7 +157,8 @@ pub(crate) fn run_command(
             let name = String::from_utf8_lossy(&spec.command[0]);
             serial.send(Kind::Stderr, format!("chronodisk: {name}: {error}\n").as_bytes());
             at_edge(serial);
-            return Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 });
+            let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+            return Ok(CommandEnd { status, was_asked_for: false });
         }
     };
     drop(command);
@@ -161,7 +170,9 @@ pub(crate) fn run_command(
     }
     at_edge(serial);
     streams.drain(serial);
-    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    let was_asked_for = streams.asked_to_end;
+    let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(CommandEnd { status, was_asked_for })
 }
 
 /// Rights, folder and session of the calling user.
@@ -220,6 +231,8 @@ struct Streams {
     error: Option<File>,
     waiting_input: VecDeque<u8>,
     input_ended: bool,
+    /// Whether the command got a signal that asks to end.
+    asked_to_end: bool,
 }
 
 struct Terminal {
@@ -240,6 +253,7 @@ impl Streams {
             error: None,
             waiting_input: VecDeque::new(),
             input_ended: false,
+            asked_to_end: false,
         })
     }
 
@@ -467,6 +481,7 @@ fn take_frame(kind: Kind, payload: &[u8], streams: &mut Streams, command: Pid) {
         (Kind::StderrClosed, _) => streams.error = None,
         (Kind::Signal, &[number]) => {
             if let Some(signal) = Signal::from_named_raw(i32::from(number)) {
+                streams.asked_to_end |= asks_to_end(i32::from(number));
                 let _ = rustix::process::kill_process_group(command, signal);
             }
         }

@@ -82,6 +82,8 @@ pub(crate) struct GuestSpec {
     pub window_size: Option<(u16, u16)>,
     /// How many there are.
     pub devices: usize,
+    /// Whether each of them turns.
+    pub rotational: Vec<bool>,
     pub file_system: FileSystem,
     /// Whether to make it before it is mounted.
     pub makes_file_system: bool,

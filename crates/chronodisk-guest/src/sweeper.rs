@@ -9,10 +9,11 @@
 
 use std::fs::{self, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -22,6 +23,8 @@ use crate::processes::own_process_group;
 /// The sweeper as the launcher holds it; when it is dropped, what is left of the guest is killed.
 pub(crate) struct Sweeper {
     child: Child,
+    /// Readable when it has ended, which it does not do by itself.
+    pub pidfd: OwnedFd,
     pipe: Option<ChildStdin>,
 }
 
@@ -33,8 +36,14 @@ impl Sweeper {
         // The terminal's Ctrl-C is not for it.
         own_process_group(&mut command);
         let mut child = command.spawn()?;
+        let pidfd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         let pipe = child.stdin.take();
-        Ok(Sweeper { child, pipe })
+        Ok(Sweeper { child, pidfd, pipe })
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
     }
 
     /// Tells it which kernel it is, once that has been started.

@@ -17,6 +17,7 @@ use rustix::mount::{
 use crate::attacher::{Attacher, Request, Spec};
 use crate::awake::Awake;
 use crate::error::{Doing, NativeError};
+use crate::helper::{ATTACHER, has_ended};
 use crate::queue::{Queue, QueueSettings, Wanted};
 
 /// Read-ahead in KiB. It is the kernel's default for disks; loop devices may have another one, which looks like an
@@ -124,6 +125,12 @@ impl Attachment {
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.attacher.pidfd()
+    }
+
+    /// The process that keeps the block device, if it has ended.
+    #[must_use]
+    pub fn lost(&self) -> Option<&'static str> {
+        has_ended(self.pidfd()).then_some(ATTACHER)
     }
 
     /// What makes its requests fail, for another thread.

@@ -3,6 +3,7 @@
 //! A process of its own does that: who serves a device must never wait for it.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -54,6 +55,10 @@ impl Requests {
             .output()
             .doing(doing.clone())?;
         let said = String::from_utf8_lossy(&output.stderr);
+        if let Some(signal) = output.status.signal() {
+            let what = "the process that measures requests (native-calibrator) died";
+            return Err(io::Error::other(format!("{what} (killed by signal {signal})"))).doing(doing);
+        }
         if !output.status.success() {
             return Err(io::Error::other(said.trim().to_owned())).doing(doing);
         }

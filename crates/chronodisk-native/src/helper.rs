@@ -6,8 +6,20 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// Where a helper finds the descriptor that it is given.
 pub(crate) const DESCRIPTOR: i32 = 3;
+
+/// Those that help, as users know them.
+pub(crate) const WATCHDOG: &str = "the process that clears up after a killed run (native-watchdog)";
+pub(crate) const ATTACHER: &str = "the process that keeps the block device (native-attacher)";
+
+/// Whether the process of this descriptor has ended.
+pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
+    let mut end = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    poll(&mut end, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
 
 /// Gives the child a session of its own, and the descriptor under its number.
 pub(crate) fn bequeath(command: &mut Command, descriptor: BorrowedFd<'_>) -> io::Result<()> {

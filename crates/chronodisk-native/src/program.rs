@@ -13,6 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Doing, NativeError};
+use crate::helper::{ATTACHER, WATCHDOG};
 use crate::scope::CommandScope;
 
 /// Variable of the command's environment that names the block device.
@@ -52,8 +53,8 @@ pub enum Ended {
         /// The host's monotonic clock when that was seen.
         at: Duration,
     },
-    /// A process that helps has ended, which it does not do by itself.
-    Helper,
+    /// A process that helps has ended, which it does not do by itself: this one.
+    Helper(&'static str),
     /// Something can be read from the descriptor that was watched.
     Readable,
 }
@@ -144,18 +145,25 @@ impl<'a> Program<'a> {
             Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(errno) => return Err(errno).doing("waiting for the command"),
         }
-        let [command, watchdog, helper, _] = events.map(|event| !event.revents().is_empty());
+        let [command, watchdog, attacher, _] = events.map(|event| !event.revents().is_empty());
+        let helper = helper.is_some() && attacher;
         if command {
             let at = monotonic();
             let status = self.child.wait().doing("waiting for the command")?;
             return Ok(Some(Ended::Command { status: shell_status(status), at }));
         }
-        Ok(Some(if watchdog || helper { Ended::Helper } else { Ended::Readable }))
+        Ok(Some(match (watchdog, helper) {
+            (true, _) => Ended::Helper(WATCHDOG),
+            (_, true) => Ended::Helper(ATTACHER),
+            _ => Ended::Readable,
+        }))
     }
 
-    /// Passes a signal on to the command.
-    pub fn signal(&self, signal: Signal) {
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+    /// Passes a signal on to the command. One that is stopped does not see it until it goes on.
+    pub fn ask_to_end(&self, signal: i32) {
+        for signal in [Signal::from_named_raw(signal), Some(Signal::CONT)].into_iter().flatten() {
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
     }
 
     /// Ends all processes of the command, those that it left behind included. Says whether they have gone: one that

@@ -1,10 +1,13 @@
 //! Where a command runs.
 
+use std::os::fd::BorrowedFd;
+
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::cgroup::{Cgroup, Parent};
 use crate::error::{Doing, NativeError};
+use crate::helper::{WATCHDOG, has_ended};
 use crate::watchdog::Watchdog;
 
 /// A mount namespace that this process and all that it starts from now on are in, a cgroup for the command, and a
@@ -38,6 +41,18 @@ impl CommandScope {
         let watchdog = Watchdog::start(&parent)?;
         let cgroup = parent.make()?;
         Ok(CommandScope { watchdog, cgroup })
+    }
+
+    /// Readable when the process that helps has ended, which it does not do by itself.
+    #[must_use]
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.watchdog.pidfd()
+    }
+
+    /// The process that helps, if it has ended, which it does not do by itself.
+    #[must_use]
+    pub fn lost(&self) -> Option<&'static str> {
+        has_ended(self.watchdog.pidfd()).then_some(WATCHDOG)
     }
 
     /// Ends all processes in it. Says whether they have gone.

@@ -3,13 +3,36 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use chronodisk_engine::ending::{EndRequest, EndRequests};
 use chronodisk_native::{Recorded, Recording, RecordingSummary, record};
 use chronodisk_trace::calls::{CallRecord, CallTrace, Validator, read_journal};
+
+/// No request to end.
+struct Never(UnixStream, #[allow(dead_code)] UnixStream);
+
+impl Never {
+    fn new() -> Self {
+        let (news, other) = UnixStream::pair().unwrap();
+        Never(news, other)
+    }
+}
+
+impl EndRequests for Never {
+    fn request(&self) -> Option<EndRequest> {
+        None
+    }
+
+    fn news(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// The test programs, compiled.
 fn programs() -> &'static Path {
@@ -30,7 +53,13 @@ fn recorded(command: &[OsString], mount: &Path) -> (RecordingSummary, CallTrace)
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("journal");
     let mount = std::fs::canonicalize(mount).unwrap();
-    let recording = Recording { command, mount: mount.to_str(), journal: &journal, stdout_to_stderr: true };
+    let recording = Recording {
+        command,
+        mount: mount.to_str(),
+        journal: &journal,
+        stdout_to_stderr: true,
+        requests: &Never::new(),
+    };
     match record(recording, &|_| {}) {
         Ok(Recorded::Ended(statistics)) => {
             let trace = read_journal(File::open(&journal).unwrap(), None).unwrap();
@@ -183,7 +212,9 @@ fn a_program_that_is_none_has_a_shells_status_and_leaves_no_journal() {
     std::fs::set_permissions(&text, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     for (name, expected) in [(OsString::from("no-such-program"), 127), ("/etc/passwd".into(), 126), (text.into(), 126)]
     {
-        let recording = Recording { command: &[name], mount: None, journal: &journal, stdout_to_stderr: false };
+        let never = Never::new();
+        let recording =
+            Recording { command: &[name], mount: None, journal: &journal, stdout_to_stderr: false, requests: &never };
         match record(recording, &|_| {}).unwrap() {
             Recorded::Refused { status, .. } => assert_eq!(status, expected),
             other => panic!("{other:?}"),

@@ -16,6 +16,7 @@ use std::fmt;
 
 mod block_trace;
 mod cell;
+mod children;
 mod executable;
 mod figures;
 mod fio;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, Stdio};
+use std::process::Command as Process;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -13,6 +13,7 @@ use chronodisk_report::{AtomicFile, HostInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Contents, Key, Prepared, profile_file};
+use crate::children::{Children, Role};
 use crate::executable::Executable;
 use crate::figures::figures_of;
 use crate::report::{CellProvenance, PROVENANCE_FILE, PROVENANCE_SCHEMA, Provenance, REPORT_FILE, RESULTS_FILE};
@@ -101,6 +102,7 @@ pub struct Plan {
     is_new: bool,
     /// Whether a program of the user's was started.
     command_began: AtomicBool,
+    children: Children,
     _lock: Lock,
 }
 
@@ -160,7 +162,8 @@ impl Plan {
             }
         }
         let command_began = AtomicBool::new(false);
-        Ok(Plan { sweep, cells, runner, executable, prepared, is_new, command_began, _lock: lock })
+        let children = Children::default();
+        Ok(Plan { sweep, cells, runner, executable, prepared, is_new, command_began, children, _lock: lock })
     }
 
     /// What is swept.
@@ -253,7 +256,7 @@ impl Plan {
         let results: Vec<Mutex<Option<Done>>> = self.prepared.iter().map(|_| Mutex::new(None)).collect();
         let one = |index: usize| match self.found(index) {
             Some(done) => Ok(Some(done)),
-            None => match self.task(index).execute_and_note(&self.runner.executable, stop, &self.command_began)? {
+            None => match self.task(index).execute_and_note(&self.runner.executable, stop, self.noted())? {
                 Some(done) => self.keep(index, done).map(Some),
                 None => Ok(None),
             },
@@ -296,6 +299,21 @@ impl Plan {
             return Err(error);
         }
         Ok(results.into_iter().map(|result| result.into_inner().unwrap_or(None)).collect())
+    }
+
+    fn noted(&self) -> Noted<'_> {
+        Noted { command_began: &self.command_began, children: &self.children }
+    }
+
+    /// Passes a signal that asks to end on to the processes of cells. Cells of `simulate` end with the results so far,
+    /// others end their programs. The flag that [`Plan::run`] was given is to be set before.
+    pub fn ask_to_end(&self, signal: i32) {
+        self.children.ask_to_end(signal);
+    }
+
+    /// Ends the processes of cells at once, after [`Plan::ask_to_end`].
+    pub fn end_at_once(&self) {
+        self.children.end_at_once();
     }
 
     /// Whether [`Plan::run`] has started the program that cells of `run`, `mount` and `replay` run.
@@ -448,22 +466,23 @@ impl Task {
     /// # Errors
     /// If the executable is another one than that of the sweep, can't be started, or says that the options are wrong.
     pub fn execute(&self, executable: &Path, stop: &AtomicBool) -> Result<Option<Done>, SweepError> {
-        self.execute_and_note(executable, stop, &AtomicBool::new(false))
+        let (command_began, children) = (AtomicBool::new(false), Children::default());
+        self.execute_and_note(executable, stop, Noted { command_began: &command_began, children: &children })
     }
 
-    /// Does the same, and sets `command_began` once the cell has started the user's program.
+    /// Does the same, and notes what it starts.
     fn execute_and_note(
         &self,
         executable: &Path,
         stop: &AtomicBool,
-        command_began: &AtomicBool,
+        noted: Noted<'_>,
     ) -> Result<Option<Done>, SweepError> {
         self.executable.expect(executable)?;
         let begun_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let begun = Instant::now();
         if let Some(setup) = &self.setup {
-            let done = self.shell("setup", setup);
-            // Ctrl-C ends the shell, too.
+            let done = self.shell("setup", setup, noted.children, Role::Setup);
+            // A signal ends the shell, too.
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
@@ -491,10 +510,9 @@ impl Task {
             }
             None => None,
         };
-        let output = Process::new(executable)
-            .args(&arguments)
-            .stdin(Stdio::null())
-            .output()
+        let output = noted
+            .children
+            .output(Process::new(executable).args(&arguments), Role::Cell)
             .map_err(|error| SweepError::io("start", executable, &error))?;
         if let Some(file) = elsewhere {
             let _ = fs::remove_file(file);
@@ -506,9 +524,10 @@ impl Task {
         let result: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
         // Before its program has started, a command ends with one of these and has no result.
         if self.runs.is_some() && !(HOPELESS.contains(&status) && result.is_none()) {
-            command_began.store(true, Ordering::Relaxed);
+            noted.command_began.store(true, Ordering::Relaxed);
         }
-        let torn_down = self.teardown.as_ref().map_or(Ok(()), |teardown| self.shell("teardown", teardown));
+        let tear_down = |teardown: &String| self.shell("teardown", teardown, noted.children, Role::Teardown);
+        let torn_down = self.teardown.as_ref().map_or(Ok(()), tear_down);
         if stop.load(Ordering::Relaxed) {
             partial.iter().for_each(|partial| drop(fs::remove_dir_all(&partial.around)));
             return Ok(None);
@@ -562,11 +581,9 @@ impl Task {
         Ok(Some(file))
     }
 
-    fn shell(&self, what: &str, command: &str) -> Result<(), SweepError> {
-        let output = Process::new("sh")
-            .args(["-c", command])
-            .stdin(Stdio::null())
-            .output()
+    fn shell(&self, what: &str, command: &str, children: &Children, role: Role) -> Result<(), SweepError> {
+        let output = children
+            .output(Process::new("sh").args(["-c", command]), role)
             .map_err(|error| SweepError::Host(format!("can't start sh for {what}: {error}")))?;
         if output.status.success() {
             return Ok(());
@@ -574,6 +591,14 @@ impl Task {
         let message = String::from_utf8_lossy(&output.stderr);
         Err(SweepError::Usage(format!("{}: {what} failed ({}): {}", self.label, output.status, message.trim())))
     }
+}
+
+/// What is noted of the processes of cells.
+#[derive(Clone, Copy)]
+struct Noted<'a> {
+    /// Set once the user's program was started.
+    command_began: &'a AtomicBool,
+    children: &'a Children,
 }
 
 /// What is known of a cell that failed and said nothing.

@@ -3,8 +3,6 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use chronodisk_device::{
@@ -14,6 +12,7 @@ use chronodisk_engine::state_file;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
 use crate::{device, output, quantity};
 
@@ -24,7 +23,7 @@ use crate::{device, output, quantity};
 /// then written until its write amplification is steady by the rule of SNIA's performance test specification. Equal
 /// options give identical files.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends the command with exit status 130 and writes no file.\n\n\
+#[command(after_help = "Ctrl-C, SIGTERM and SIGHUP end the command with exit status 128+n; no file is written.\n\n\
     Example: chronodisk age --device wd-zn540 --workload random -o aged.state\n\
     \x20        chronodisk simulate --device wd-zn540 --state aged.state --workload random-write")]
 pub struct Arguments {
@@ -133,27 +132,23 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let profile = device::find(&arguments.device)?;
     output::expect_place(&arguments.output)?;
     let build = BuildOptions { capacity_bytes: arguments.capacity, seed: arguments.seed };
-    let interrupted = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C ends the process at once, should the first not get through.
-    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
-        .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
-        .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
+    let asked = EndSignals::flag()?;
     let begun = Instant::now();
     let mut stages = Stages::default();
     let aged = profile.age(&build, &options(&arguments), &mut |progress| {
         stages.show(&progress);
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if asked.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     stages.finish();
-    let Some((state, report)) = aged.map_err(device::failure)? else { return Ok(told_of_interruption()) };
+    let Some((state, report)) = aged.map_err(device::failure)? else { return Ok(told_of_interruption(&asked)) };
     let progress = output::Progress::new(state.len_bytes(), "bytes written");
     let saved = state_file::save(&state, &arguments.output, &mut |bytes| {
         progress.advance(bytes);
-        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if asked.came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     progress.finish();
     match saved {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(told_of_interruption()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(told_of_interruption(&asked)),
         saved => {
             saved.map_err(|error| Failure::host(format!("can't write {}: {error}", arguments.output.display())))?
         }
@@ -182,9 +177,9 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-fn told_of_interruption() -> u8 {
+fn told_of_interruption(asked: &EndFlag) -> u8 {
     output::note("interrupted; no state was written");
-    status::INTERRUPTED
+    asked.status()
 }
 
 fn options(arguments: &Arguments) -> AgeingOptions {

@@ -4,7 +4,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use chronodisk_engine::emulator::{Devices, EmulatorServer, MemoryPool, ServeOptions, StorePlace, is_local};
@@ -15,7 +14,7 @@ use chronodisk_sim::Nanos;
 use clap::Args;
 use serde::Serialize;
 
-use crate::ending_signals::ending_signals;
+use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, Outcome, status};
 use crate::run_result::host_memory_bytes;
 use crate::{device, output, quantity};
@@ -158,11 +157,12 @@ pub fn execute(arguments: Arguments) -> Outcome {
             "give the clients a --token FILE or certificates (--tls-verify-peer), or serve everybody with --insecure",
         ));
     }
-    let stop = stop_on_signals()?;
+    let asked = EndSignals::flag()?;
     let server = EmulatorServer::listen(&arguments.listen, Arc::new(devices), options).map_err(cant_listen)?;
     let address = server.address().map_err(cant_listen)?;
     output::note(format_args!("emulator server at {address}"));
-    let served = server.serve(&stop).map_err(|error| Failure::host(format!("can't accept guests: {error}")))?;
+    let served =
+        server.serve(asked.as_flag()).map_err(|error| Failure::host(format!("can't accept guests: {error}")))?;
     output::note(format_args!(
         "{} sessions, {} requests, {} rollbacks",
         served.sessions, served.requests, served.rollbacks
@@ -252,14 +252,3 @@ fn options(arguments: &Arguments) -> Result<ServeOptions, Failure> {
 
 /// For clients that greet, and those that come back before the loss of their connection was noticed.
 const CONNECTIONS_SPARE: u32 = 48;
-
-fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in ending_signals() {
-        // A second signal ends the process at once, should the first not get through.
-        signal_hook::flag::register_conditional_default(signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|error| Failure::host(format!("can't catch signals: {error}")))?;
-    }
-    Ok(stop)
-}

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use chronodisk_report::{PointUse, StructureErrors, SweepFigures, SweepFit, plot_
 use chronodisk_trace::Workload;
 use clap::Args;
 
+use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
 use crate::progress::Working;
 use crate::{device, output, quantity};
@@ -30,7 +30,7 @@ use crate::{device, output, quantity};
 /// a CSV file with a header (docs/fitting-a-device.md). Each point is simulated as a closed loop at its depth. A
 /// constant is free if the comment after its value begins with `fit: LOW..HIGH`, or if --free names it.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends the search with the best constants so far and exit status 130.\n\
+#[command(after_help = "Ctrl-C and SIGTERM end the search with the best constants so far and exit status 128+n.\n\
     Points whose throughput is more than 5 % below that of a smaller depth in the same sweep are excluded.\n\n\
     Examples:\n  \
     chronodisk fit --data sweep.csv --profile drive.toml -o fitted.toml --hold-out 'depth>=32'\n  \
@@ -157,7 +157,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     tell(&points);
     let names = [&arguments.profile].into_iter().chain(&arguments.alternative);
     let problems: Vec<Problem> = names.map(|name| problem(&arguments, name, &points)).collect::<Result<_, _>>()?;
-    let (chosen, fitted) = fit(&arguments, &problems)?;
+    let asked = EndSignals::flag()?;
+    let (chosen, fitted) = fit(&arguments, &problems, &asked)?;
     let (problem, fit) = (&problems[chosen], &fitted.fit);
     if let Some(path) = &arguments.output {
         let data = fit.data.join(", ");
@@ -173,7 +174,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
             "interrupted; these are the best constants after {} simulated devices",
             fit.evaluations
         ));
-        return Ok(status::INTERRUPTED);
+        return Ok(asked.status());
     }
     Ok(status::FINE)
 }
@@ -265,19 +266,14 @@ fn tell(points: &[Point]) {
 }
 
 /// Fits the first profile, or the one of several whose left-out errors are smallest, and says which.
-fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), Failure> {
+fn fit(arguments: &Arguments, problems: &[Problem], asked: &EndFlag) -> Result<(usize, Fitted), Failure> {
     let threads = usize::from(arguments.threads);
     let working = Working::at("simulating the points");
     if arguments.check {
         let compared = problems[0].compare(&|tasks| in_parallel(tasks, threads, &|| false)).map_err(failure)?;
         return Ok((0, compared));
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C ends the process at once, should the first not get through.
-    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
-        .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
-        .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
-    let stop = || interrupted.load(Ordering::Relaxed);
+    let stop = || asked.came();
     let begun = Instant::now();
     let told = Cell::new(begun);
     let progress = |progress: &Progress<'_>| {

@@ -2,8 +2,6 @@
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chronodisk_guest::exact_kernel::{self, BuildError, BuildOptions, PackageError, Progress};
@@ -12,7 +10,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::ending_signals::ending_signals;
+use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, Outcome, status};
 use crate::output;
 use crate::progress::Working;
@@ -128,10 +126,7 @@ fn execute_build(build: Build) -> Outcome {
         output::note("the kernel is already built; --force builds it again");
         return tell(&kernel.executable, build.json);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in ending_signals() {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(Failure::host)?;
-    }
+    let asked = EndSignals::flag()?;
     let Build { source, patches, output, tree, jobs, .. } = build;
     let options = BuildOptions { source, patches, output, tree, jobs };
     let bar = ProgressBar::new(1);
@@ -139,7 +134,7 @@ fn execute_build(build: Build) -> Outcome {
     // A bar is drawn on a terminal alone.
     let working = (!io::stderr().is_terminal()).then(|| Working::at("starting"));
     let began = Instant::now();
-    let result = exact_kernel::build(&options, &interrupted, &mut |progress| {
+    let result = exact_kernel::build(&options, asked.as_flag(), &mut |progress| {
         if let Some(working) = &working {
             working.now_at(words_of(&progress));
         }
@@ -154,7 +149,7 @@ fn execute_build(build: Build) -> Outcome {
         }
         Err(BuildError::Interrupted) => {
             output::note("interrupted; no kernel was kept");
-            Ok(128 + signal_hook::consts::SIGINT as u8)
+            Ok(asked.status())
         }
         Err(BuildError::HostLacks(lacks)) => Err(Failure::host(&lacks.what).help(lacks.help)),
         Err(error @ BuildError::File { .. }) => Err(Failure::usage(error)),

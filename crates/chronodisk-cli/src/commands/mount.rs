@@ -135,14 +135,22 @@ impl Run<'_> {
                     (end.status, end.command_began) = (ran.status, true);
                     result.warnings.extend(self.arguments.reps.warning(result));
                     end.failure = ran.failure.and_then(|failure| fails(result, failure));
-                    if ran.asked_to_end && end.failure.is_none() {
+                    let interruption = self.program.launch.interruption;
+                    let is_asked = interruption.came();
+                    if is_asked && end.failure.is_none() {
                         result.ended_by = EndedBy::Signal;
+                        result.warnings.push(runs::ended_early(interruption.name()));
+                        // The command's own status says nothing of what was left out.
+                        let is_cut = !ran.asked_to_end || self.arguments.reps.wants_more(result);
+                        if end.status == status::FINE && is_cut {
+                            end.status = interruption.status();
+                        }
                     }
                     // After every repetition, so that whatever ends this process leaves a whole result.
                     if let Err(error) = stored::write_run(self.directory, result) {
                         end.failure = fails(result, error);
                     }
-                    if end.status != status::FINE || end.failure.is_some() || ran.asked_to_end {
+                    if end.status != status::FINE || end.failure.is_some() || is_asked {
                         return end;
                     }
                     if let Some(count) = self.arguments.reps.end_pilot(result) {
@@ -153,6 +161,8 @@ impl Run<'_> {
                     if self.program.launch.interruption.came() {
                         end.status = self.program.launch.interruption.status();
                         result.ended_by = EndedBy::Signal;
+                        let name = self.program.launch.interruption.name();
+                        output::note(format_args!("{name} ended the run; repetitions kept: {}", result.reps.len()));
                     } else {
                         end.failure = fails(result, failure);
                     }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chronodisk_device::Speed;
+use chronodisk_engine::ending::{signal_name, status_of};
+use chronodisk_guest::calibration::HeldSignals;
 use chronodisk_guest::{DEVICES_MAX, FileSystem, GuestTime, RunError, RunEvent, RunOptions, RunOutcome, Stage};
 use chronodisk_report::{EndedBy, RunResult, render_refused_calls};
 use chronodisk_sim::Nanos;
@@ -369,6 +371,8 @@ pub fn work(arguments: &GuestArguments, work: Work<'_>, mut recorded: CommandOpt
     run_stores::refuse_contradictions(&options.devices, &arguments.squash, typed_seed)?;
     let new_files = NewFiles::of(&options.devices);
     record_what_took_effect(&mut recorded, &options);
+    // One that comes between two repetitions, or while the result is written, waits for the next one or for the end.
+    let _held = HeldSignals::hold().map_err(Failure::host)?;
     let vary = Vary { draws, snapshot };
     let mut run = repeat(arguments, &recorded, &devices, &options, &directory, &vary);
     if let Some(Err(failure)) = calls.map(RecordedCalls::keep) {
@@ -559,9 +563,10 @@ fn repeat(
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(RunError::Interrupted { signal }) => {
-                output::note(format_args!("interrupted; repetitions kept: {index}"));
+                let name = signal_name(signal);
+                output::note(format_args!("{name} ended the run; repetitions kept: {index}"));
                 run.result.ended_by = EndedBy::Signal;
-                run.status = 128 + signal as u8;
+                run.status = status_of(signal);
                 run.keep_end(directory);
                 return run;
             }
@@ -575,9 +580,14 @@ fn repeat(
             }
         };
         repetition(&mut run.result, index, &options, &outcome);
+        if let Some(signal) = outcome.asked_to_end {
+            run.result.ended_by = EndedBy::Signal;
+            run.result.warnings.push(runs::ended_early(signal_name(signal)));
+        }
         run.result.warnings.extend(arguments.reps.warning(&run.result));
         // No program of the user's has ended a replay: the replayer has said what went wrong.
-        let replayer = (options.replay.is_some() && outcome.exit_status != 0)
+        let is_asked = outcome.asked_to_end.is_some();
+        let replayer = (options.replay.is_some() && outcome.exit_status != 0 && !is_asked)
             .then(|| format!("the replayer ended with status {}", outcome.exit_status));
         if let Some(what) = own_failure(&outcome).or(replayer) {
             run.fails(Failure::host(what));
@@ -595,6 +605,13 @@ fn repeat(
             status::FINE if faults.is_some() => status::CHECK_FAILED,
             status => status,
         };
+        if let Some(signal) = outcome.asked_to_end {
+            // The command's own status says nothing of what was left out.
+            if run.status == status::FINE && arguments.reps.wants_more(&run.result) {
+                run.status = status_of(signal);
+            }
+            return run;
+        }
         if run.status != status::FINE || run.failure.is_some() {
             return run;
         }
@@ -633,6 +650,31 @@ pub fn failure(error: RunError) -> Failure {
             let help: Vec<String> = refused.into_iter().chain(output).collect();
             if help.is_empty() { Failure::host(&error) } else { Failure::host(&error).help(help.join("\n")) }
         }
+        RunError::Stage(stage, ref message) => {
+            let failure = Failure::host(&error);
+            match next_step(stage, message) {
+                Some(step) => failure.help(step),
+                None => failure,
+            }
+        }
         error => Failure::host(error),
+    }
+}
+
+/// What to do about a step of the guest's that failed, where other programs say only what is wrong.
+fn next_step(stage: Stage, message: &str) -> Option<&'static str> {
+    match stage {
+        Stage::Boot if message.contains("kernel module") => Some(
+            "a module must be built for the guest's kernel (`uname -r` in a guest); give modules of your own that it \
+             needs before it, each by --module",
+        ),
+        Stage::Mkfs => {
+            Some("look at --mkfs-options and --capacity; the program that made the file system said the above")
+        }
+        Stage::Mount => {
+            Some("look at --mount-options, --mount-type and --fs; `man 5 FS`, such as ext4, lists the options")
+        }
+        Stage::Unmount => Some("end what uses the file system before CMD ends, or run it with --fs none"),
+        _ => None,
     }
 }

@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use chronodisk_device::{DeviceInfo, Speed};
+use chronodisk_engine::ending::Offspring;
 use chronodisk_engine::listen::Share;
 use chronodisk_engine::{Engine, MonotonicClock, RealOptions, real_host};
 use chronodisk_front::BlkConfig;
@@ -25,11 +26,12 @@ use chronodisk_sim::SECTOR_BYTES;
 use clap::{Args, ValueEnum};
 
 use self::before::NewStore;
-use self::ending::{Ending, PidFile};
+use self::ending::{Ending, PidFile, Waiting};
 use self::metrics::Metrics;
 use self::recording::Gathered;
 use self::shadow::Target;
 use crate::device::{self, Device};
+use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::http::{Page, PageServer};
 use crate::labels::LabelArguments;
@@ -282,7 +284,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     let options = server_options(&arguments)?;
     before::ensure_descriptors(arguments.connections)?;
     // Before any thread exists, so that none of them takes the signal.
-    let signals = ending::signals()?;
+    let signals = EndSignals::catch(Keyboard::AsksToEnd)?;
     // Declared before what writes into it, and so dropped after that.
     let unused = FreshDirectory::make(&directory)?;
     let new_store = NewStore::of(&arguments);
@@ -301,6 +303,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
     let metrics = metrics.transpose()?;
     let pidfile = arguments.pidfile.as_deref().map(PidFile::write).transpose()?;
 
+    let offspring = Offspring::adopt().map_err(|error| Failure::host(format!("can't adopt processes: {error}")))?;
     let child = match &arguments.run {
         Some(command) => Some(ending::captive(&arguments, command, addresses.first(), block_device.as_deref())?),
         None => {
@@ -316,9 +319,10 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         figures => line.say(figures),
     };
     let wanted = arguments.stats || line.is_shown();
-    let waited = ending::wait(signals, child, wanted.then_some(&mut show as &mut dyn FnMut()));
+    let every_second = wanted.then_some(&mut show as &mut dyn FnMut());
+    let waited = Waiting { signals: &signals, child, attachment: attachment.as_ref(), every_second }.wait(&offspring);
     // What was served is kept also if that failed.
-    let ending = *waited.as_ref().unwrap_or(&Ending { status: status::HOST_LACKS, by_signal: true });
+    let ending = *waited.as_ref().unwrap_or(&Ending { status: status::HOST_LACKS, by_signal: false });
     line.clear();
     // The block device goes before the server that it needs.
     drop((pidfile, metrics, attachment));
@@ -342,6 +346,7 @@ pub fn execute(arguments: Arguments, recorded: &CommandOptions) -> Outcome {
         directory: &directory,
         started_at,
         shadow,
+        failure: waited.as_ref().err().map(Failure::to_string),
     };
     let kept = keep(keeping, &addresses, &outcome, &gathered, ending);
     drop(unused);
@@ -531,6 +536,8 @@ struct Keeping<'a> {
     directory: &'a Path,
     started_at: String,
     shadow: Option<ShadowResult>,
+    /// What went wrong while it was served.
+    failure: Option<String>,
 }
 
 fn keep(
@@ -540,7 +547,7 @@ fn keep(
     gathered: &Gathered,
     ending: Ending,
 ) -> Result<(), Failure> {
-    let Keeping { arguments, recorded, device, block_device, directory, started_at, shadow } = keeping;
+    let Keeping { arguments, recorded, device, block_device, directory, started_at, shadow, failure } = keeping;
     let command = arguments.run.iter().map(|command| command.to_string_lossy().into_owned()).collect();
     let state = gathered.state();
     let mut result = served(&Served {
@@ -556,7 +563,7 @@ fn keep(
         status: ending.status,
         shadow,
     });
-    result.failure = server_failure(outcome);
+    result.failure = failure.or_else(|| server_failure(outcome));
     result.ended_by = match (&result.failure, ending.by_signal) {
         (Some(_), _) => EndedBy::Chronodisk,
         (None, true) => EndedBy::Signal,

@@ -5,8 +5,6 @@ mod arrivals;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use chronodisk_device::Speed;
@@ -24,6 +22,7 @@ use self::arrivals::ReplayArguments;
 use crate::block_trace::{self, TraceOptions};
 use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
+use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, quantity, runs, stored};
 
@@ -34,7 +33,7 @@ use crate::{output, quantity, runs, stored};
 /// by its pauses, or at a constant depth (--arrivals). A job file of fio (--fio-job) says itself how many requests are
 /// outstanding and when they are issued. Equal options give identical results.
 #[derive(Debug, Args)]
-#[command(after_help = "Ctrl-C ends the simulation with the results so far and exit status 130.\n\n\
+#[command(after_help = "Ctrl-C and SIGTERM end the simulation with the results so far and exit status 128+n.\n\n\
     Example: chronodisk simulate --device first-disk --workload random-read --block-size 16KiB --depth 32")]
 pub struct Arguments {
     /// Selects the device: a name from `chronodisk devices`, a profile file, or exec:COMMAND for a program that is
@@ -149,7 +148,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     };
 
     let total = load.requests();
-    let simulated = simulate(&arguments, &device, load)?;
+    let asked = EndSignals::flag()?;
+    let simulated = simulate(&arguments, &device, load, &asked)?;
     let summary = simulated.summary.finish();
     let simulation = Simulation::of_summary(device.name(), name, options, summary);
     if let Some(directory) = &directory {
@@ -172,7 +172,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     tell_of_failures(&simulated.failures, simulation.requests);
     let per_second = simulation.requests as f64 / simulated.host_seconds.max(1e-9);
     output::note(format_args!("{done}, simulated in {:.3} s: {per_second:.0} requests/s", simulated.host_seconds));
-    Ok(if simulated.interrupted { status::INTERRUPTED } else { status::FINE })
+    Ok(if simulated.interrupted { asked.status() } else { status::FINE })
 }
 
 /// The load, its name, and all options as they took effect.
@@ -260,13 +260,7 @@ struct Simulated {
     host_seconds: f64,
 }
 
-fn simulate(arguments: &Arguments, device: &Device, load: Load) -> Result<Simulated, Failure> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C ends the process at once, should the first not get through.
-    signal_hook::flag::register_conditional_default(signal_hook::consts::SIGINT, interrupted.clone())
-        .and_then(|_| signal_hook::flag::register(signal_hook::consts::SIGINT, interrupted.clone()))
-        .map_err(|error| Failure::host(format!("can't catch Ctrl-C: {error}")))?;
-
+fn simulate(arguments: &Arguments, device: &Device, load: Load, asked: &EndFlag) -> Result<Simulated, Failure> {
     let mut port = device.port(&arguments.elsewhere)?;
     let keep = arguments.output.is_some();
     let mut records = Vec::new();
@@ -293,7 +287,7 @@ fn simulate(arguments: &Arguments, device: &Device, load: Load) -> Result<Simula
         if let Some(progress) = &progress {
             progress.advance(PROGRESS_EVERY);
         }
-        stopped |= interrupted.load(Ordering::Relaxed);
+        stopped |= asked.came();
         if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let notes = load.give_to(&mut port, &mut seen).map_err(|error| match error {

@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_report::{AtomicFile, counted, plot_curves};
 use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, SweepError, Value, option_words};
 use clap::Args;
 use clap::error::ErrorKind;
 
-use crate::ending_signals::ending_signals;
+use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome, status};
 use crate::{output, version};
 
@@ -25,7 +28,7 @@ use crate::{output, version};
 #[command(after_help = "FILE.toml:  command = \"simulate\"          # or run, mount, replay\n            \
     seeds = 30\n            [options]\n            workload = \"random-read\"\n            [axes]\n            \
     device = [\"cheetah-9lp\", \"wd-zn540\"]\n            depth = [1, 4, 16]\n\n\
-    Exit status: 1 if a cell failed, 130 after Ctrl-C; the same command goes on. If cells run\n\
+    Exit status: 1 if a cell failed, 128+n if signal n ended it; the same command goes on. If cells run\n\
     programs, 125 if the sweep failed after the first program had started.\n\n\
     On a cluster: --slurm for Slurm, --part for other batch systems. The nodes share DIR.\n\n\
     Example: chronodisk sweep depths.toml -o depths --plot depth,iops")]
@@ -107,15 +110,62 @@ pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     if arguments.slurm {
         return write_array_job(arguments, &plan, &executable);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in ending_signals() {
-        signal_hook::flag::register_conditional_default(signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|error| Failure::host(format!("can't catch signals: {error}")))?;
-    }
+    let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
+    let (done, tell_done) = UnixStream::pair().map_err(failed)?;
+    let ending = Ending { signals: EndSignals::catch(Keyboard::AsksToEnd)?, stop: AtomicBool::new(false), plan: &plan };
+    let outcome = std::thread::scope(|threads| {
+        threads.spawn(|| ending.pass_on(&done));
+        let outcome = do_cells(arguments, &plan, &ending);
+        drop(tell_done);
+        outcome
+    });
     // From then on no status but this one is Chronodisk's own.
-    do_cells(arguments, &plan, &stop)
-        .map_err(|failure| if plan.command_began() { failure.after_start() } else { failure })
+    outcome.map_err(|failure| if plan.command_began() { failure.after_start() } else { failure })
+}
+
+/// The end that a signal asks for.
+struct Ending<'a> {
+    signals: EndSignals,
+    /// No cell begins any more.
+    stop: AtomicBool,
+    plan: &'a Plan,
+}
+
+/// How long cells may take to end at once.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+impl Ending<'_> {
+    /// Ends the cells that run when it is asked for, until `done` has ended.
+    fn pass_on(&self, done: &UnixStream) {
+        let (mut passed_on, mut dies_at) = (false, None);
+        loop {
+            let next = dies_at.or(self.signals.request().map(|request| request.kills_at()));
+            let left = next.map(|at: Instant| at.saturating_duration_since(Instant::now()));
+            if self.signals.wait(&[done.as_fd()], left).is_some() {
+                return;
+            }
+            let Some(request) = self.signals.request() else { continue };
+            if !std::mem::replace(&mut passed_on, true) {
+                self.stop.store(true, Ordering::Relaxed);
+                self.plan.ask_to_end(request.signal);
+            }
+            let now = Instant::now();
+            if dies_at.is_none() && now >= request.kills_at() {
+                self.plan.end_at_once();
+                dies_at = Some(now + AT_ONCE);
+            }
+            if dies_at.is_some_and(|at| now >= at) {
+                // Something that a cell has left keeps us from seeing its end.
+                let _ = signal_hook::low_level::emulate_default_handler(request.signal);
+            }
+        }
+    }
+
+    /// The exit status, and the signal's name.
+    fn told(&self) -> (u8, &'static str) {
+        let signal = self.signals.signal().unwrap_or_default();
+        (status_of(signal), signal_name(signal))
+    }
 }
 
 /// Cells that are prepared before anybody wonders what goes on.
@@ -124,7 +174,7 @@ const CELLS_PREPARED_AT_ONCE: u64 = 20_000;
 const GOES_ON: &str = "the cells that are done are kept; the same command goes on";
 
 /// Does the cells, and writes the results.
-fn do_cells(arguments: &Arguments, plan: &Plan, stop: &AtomicBool) -> Outcome {
+fn do_cells(arguments: &Arguments, plan: &Plan, ending: &Ending<'_>) -> Outcome {
     let total = (0..plan.cells()).filter(|&index| arguments.part.is_none_or(|part| part.has(index))).count();
     let progress = output::Progress::new(total as u64, "cells");
     let (there, complete) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -133,7 +183,7 @@ fn do_cells(arguments: &Arguments, plan: &Plan, stop: &AtomicBool) -> Outcome {
         there.fetch_add(u64::from(done.was_there), Ordering::Relaxed);
         progress.advance(1);
     };
-    let found = plan.run(stop, &seen);
+    let found = plan.run(&ending.stop, &seen);
     progress.finish();
     let found: Vec<Option<Done>> = match found {
         Ok(found) => found,
@@ -144,12 +194,11 @@ fn do_cells(arguments: &Arguments, plan: &Plan, stop: &AtomicBool) -> Outcome {
     };
     let there = there.into_inner();
     if arguments.part.is_some() {
-        return end_part(arguments, &found, total, there);
+        return end_part(arguments, &found, (total, there), ending);
     }
     let Some(done) = found.iter().cloned().collect::<Option<Vec<Done>>>() else {
         let complete = found.iter().flatten().count();
-        output::note(format_args!("interrupted after {complete} of {}; the same command goes on", cells(total)));
-        return Ok(status::INTERRUPTED);
+        return Ok(told_of_end(ending, complete, total));
     };
     let results = plan.write_results(&done).map_err(|error| Failure::from(error).help(GOES_ON))?;
     output::data(&if arguments.json { results.to_json() } else { results.render() })?;
@@ -174,12 +223,22 @@ fn cells(count: usize) -> String {
     counted(count as u64, "cell")
 }
 
+fn told_of_end(ending: &Ending<'_>, complete: usize, total: usize) -> u8 {
+    let (status, name) = ending.told();
+    output::note(format_args!("{name} ended the sweep after {complete} of {}; the same command goes on", cells(total)));
+    status
+}
+
 /// Tells what became of a part.
-fn end_part(arguments: &Arguments, found: &[Option<Done>], total: usize, there: u64) -> Outcome {
+fn end_part(
+    arguments: &Arguments,
+    found: &[Option<Done>],
+    (total, there): (usize, u64),
+    ending: &Ending<'_>,
+) -> Outcome {
     let done: Vec<&Done> = found.iter().flatten().collect();
     if done.len() < total {
-        output::note(format_args!("interrupted after {} of {}; the same command goes on", done.len(), cells(total)));
-        return Ok(status::INTERRUPTED);
+        return Ok(told_of_end(ending, done.len(), total));
     }
     let directory = arguments.output.display();
     output::note(format_args!("this part is done: {}, {there} of them from earlier: {directory}", cells(total)));

@@ -330,7 +330,10 @@ impl Runs<'_> {
         };
         let (ran, emulated) = match ran {
             Ok(ran) => ran,
-            Err(_) if self.interruption.came() => return Err(Stop::Asked(self.interruption.status())),
+            Err(_) if self.interruption.came() => {
+                output::note(format_args!("no prediction: {} ended the run", self.interruption.name()));
+                return Err(Stop::Asked(self.interruption.status()));
+            }
             Err(failure) => return Err(failure.into()),
         };
         self.done += 1;
@@ -339,7 +342,7 @@ impl Runs<'_> {
             return Err(Stop::Failure(failure.after_start()));
         }
         if asked_to_end {
-            output::note("no prediction: a signal asked for the end");
+            output::note(format_args!("no prediction: {} ended the run", self.interruption.name()));
             return Err(Stop::Asked(if status == status::FINE { self.interruption.status() } else { status }));
         }
         if status != status::FINE {
@@ -377,7 +380,8 @@ impl Runs<'_> {
                 self.scope.end_all();
             };
             let setup = || native::run_setup(self.scope, commands, &disk.path()).map_err(failure);
-            self.interruption.step(break_off, setup)?;
+            let helpers: Vec<_> = self.scope.pidfd().try_clone_to_owned().into_iter().collect();
+            self.interruption.step(&helpers, break_off, setup)?;
             if self.interruption.came() {
                 return Err(Failure::host("interrupted"));
             }

@@ -1,11 +1,13 @@
 //! Nothing is left, whichever process ends in whatever way.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use super::helpers::{descendants, helpers_of, kill, row_of};
 use super::{Native, our_loop_devices};
 
 /// Numbers of the processes that have this word in their command lines.
@@ -179,6 +181,41 @@ fn whichever_process_is_killed_or_stopped_nothing_is_left() {
     a_request_to_end_goes_to_the_command(&native, before);
     nobody_waits_for_what_a_slow_device_has_been_given(&native, before);
     the_next_start_detaches_what_is_left_when_all_are_killed_at_once(&native, before);
+    each_helper_that_dies_is_named(&native, before);
+}
+
+/// The helpers are found by looking, so that none can be forgotten.
+fn each_helper_that_dies_is_named(native: &Native, before: usize) {
+    // The words of a program begin with a colon, and so those of what it starts.
+    let lists = [("mount", "true", 125), ("mount", "sleep 1000", 3)];
+    for (command, setup, expected) in lists {
+        let helpers = helpers_of(command);
+        for index in 0..helpers.len() {
+            let word = format!("native-ending-{}-helper-{setup}-{index}", std::process::id()).replace(' ', "-");
+            let mark = native.path(&word);
+            let script = format!(": {word}; : >{}; sleep 1000; :", mark.display());
+            let (setup, script) = if setup == "true" { ("true", script.as_str()) } else { (script.as_str(), "true") };
+            let flags = [command, "-d", "null", "--capacity", "64MiB", "--setup", setup, "--", "sh", "-c", script];
+            let mut run = native.command(&flags);
+            let mut run = run.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+            let give_up = Instant::now() + Duration::from_secs(60);
+            while !mark.exists() {
+                assert!(Instant::now() < give_up, "{word}: it does not begin");
+                sleep(Duration::from_millis(20));
+            }
+            let mut there = descendants(run.id());
+            there.retain(|process| !process.line.contains(&word) && !process.line.starts_with("sleep 1000"));
+            assert_eq!(there.len(), helpers.len(), "docs/endings.md lists others than {there:?}");
+            let victim = &there[index];
+            kill(victim.number);
+            let mut said = String::new();
+            run.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!(run.wait().unwrap().code(), Some(expected), "{victim:?}: {said}");
+            let row = row_of(&helpers, victim, None);
+            assert!(row.messages.iter().any(|message| said.contains(message)), "{victim:?}: {said}");
+            expect_nothing_left(&word, &mut run, &[], before, &word);
+        }
+    }
 }
 
 /// Who would thaw the program has been killed, and who would thaw it then is stopped.
@@ -293,15 +330,26 @@ fn nobody_waits_for_what_a_slow_device_has_been_given(native: &Native, before: u
     const WRITES: &str = "dd if=/dev/zero of=$CHRONODISK_DEVICE bs=1M count=64 status=none; :";
     const SLEEPS: &str = "sleep 1000; :";
     let apart = "setsid sh -c \": $WORD; sleep 1000; :\" &";
-    let (term, kill, hup) = (libc::SIGTERM, libc::SIGKILL, libc::SIGHUP);
+    let (term, kill, hup, int) = (libc::SIGTERM, libc::SIGKILL, libc::SIGHUP, libc::SIGINT);
+    let ignores = "trap '' TERM INT HUP";
     // The setup, the command, the signal, and the one that ends.
     let cases = [
         ("setup sleeps", SLEEPS.to_owned(), "true".to_owned(), term, term),
         ("setup sleeps, and the command is killed", format!("{apart} {SLEEPS}"), "true".to_owned(), kill, kill),
         ("setup waits for the device", WRITES.to_owned(), "true".to_owned(), term, term),
-        ("setup has left a process", apart.to_owned(), SLEEPS.to_owned(), hup, term),
+        ("setup has left a process", apart.to_owned(), SLEEPS.to_owned(), hup, hup),
         ("the program waits for the device", "true".to_owned(), WRITES.to_owned(), term, term),
-        ("a part of it does", "true".to_owned(), format!("trap '' TERM; ({WRITES}) & {SLEEPS}"), term, kill),
+        ("a part of it does", "true".to_owned(), format!("{ignores}; ({WRITES}) & {SLEEPS}"), term, term),
+        ("the program is stopped", "true".to_owned(), format!("kill -STOP $$; {SLEEPS}"), int, int),
+        ("the program ignores signals", "true".to_owned(), format!("{ignores}; {SLEEPS}"), int, int),
+        ("it has a daemon", "true".to_owned(), format!("{ignores}; ({apart}) & {SLEEPS}"), hup, hup),
+        (
+            "it forks for ever",
+            "true".to_owned(),
+            format!("f() {{ (: $WORD; f) & }}; {ignores}; f; {SLEEPS}"),
+            term,
+            term,
+        ),
     ];
     for (index, (what, setup, script, signal, ended_by)) in cases.into_iter().enumerate() {
         let word = format!("native-ending-{}-slow-{index}", std::process::id());

@@ -190,3 +190,62 @@ fn a_store_that_cannot_be_closed_is_a_failure_that_is_told() {
     let reason = result["reps"][0]["server"]["close_error"].as_str().unwrap();
     assert!(reason.contains("File too large"), "{reason}");
 }
+
+/// The program of --run ends with its server, whatever it does about signals, and so does all that it has started.
+#[test]
+fn one_signal_ends_a_server_whose_program_ignores_it() {
+    let (term, int) = (libc::SIGTERM, libc::SIGINT);
+    let ignores = "trap '' TERM INT; : > begun";
+    let cases = [
+        ("stopped", term, ": > begun; kill -STOP $$; sleep 1000".to_owned()),
+        ("deaf", int, format!("{ignores}; sleep 1000; sleep 1000")),
+        ("daemon", term, format!("{ignores}; (setsid sh -c 'sleep 1000; sleep 1000' &) & sleep 1000; sleep 1000")),
+        ("forks", term, format!("f() {{ (f) & }}; {ignores}; f; sleep 1000; sleep 1000")),
+        ("ends", int, "trap 'exit 6' INT; : > begun; while :; do sleep 1; done".to_owned()),
+    ];
+    for (name, signal, script) in cases {
+        let place = TestFolder::new();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+        command.args([
+            "serve",
+            "--device",
+            "null",
+            "--capacity",
+            "1MiB",
+            "--nbd",
+            "unix:s",
+            "--json",
+            "--run",
+            &script,
+        ]);
+        command.env("XDG_STATE_HOME", place.0.path()).current_dir(place.0.path());
+        let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        for _ in 0..3_000 {
+            if place.path("begun").exists() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        // SAFETY: a number and a signal, to a child that was not waited for.
+        unsafe { libc::kill(server.id() as libc::pid_t, signal) };
+        for _ in 0..3_000 {
+            if server.try_wait().unwrap().is_some() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(server.try_wait().unwrap().is_some() || server.kill().is_err(), "{name}: the server goes on");
+        let in_folder = |process: fs::DirEntry| {
+            let folder = fs::read_link(process.path().join("cwd"));
+            folder.is_ok_and(|folder| folder == place.0.path())
+        };
+        let left = fs::read_dir("/proc").unwrap().flatten().map(in_folder).filter(|is| *is).count();
+        assert_eq!(left, 0, "{name}: processes are left");
+        let output = server.wait_with_output().unwrap();
+        let status = if name == "ends" { 6 } else { 128 + signal };
+        assert_eq!(output.status.code(), Some(status), "{name}: {}", text(&output.stderr));
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["ended_by"], "signal", "{name}: {result}");
+    }
+}

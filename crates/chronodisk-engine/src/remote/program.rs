@@ -2,13 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
 use super::link::{Connector, Wire};
 
@@ -68,8 +68,9 @@ impl Connector for ProgramConnector {
         let (stdin, stdout) = (leader.stdin.take().expect("it is piped"), leader.stdout.take().expect("it is piped"));
         // Without one a program is as good; only its children would outlive a kill of this process.
         let guard = guard(&leader).ok();
+        let guarded = guard.as_ref().map(|guard| pidfd_open(Pid::from_child(guard), PidfdFlags::empty())).transpose();
         self.started = Some(Started { leader, guard, over: false });
-        Ok(Box::new(PipeWire { stdin, stdout }))
+        Ok(Box::new(PipeWire { stdin, stdout, guarded: guarded? }))
     }
 
     fn resumes(&self) -> bool {
@@ -91,7 +92,7 @@ impl Connector for ProgramConnector {
 /// Waits for the end of its standard input, which is that of this process, and then ends the program's group.
 fn guard(leader: &Child) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", "read -r _; kill -KILL \"-$0\" 2>/dev/null"]).arg(leader.id().to_string());
+    command.args(["-c", "read -r _; kill -KILL \"-$0\" 2>/dev/null # exec-guard"]).arg(leader.id().to_string());
     // Its own group, so that Ctrl-C does not reach it.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn()
@@ -146,6 +147,13 @@ impl Drop for Started {
 struct PipeWire {
     stdin: ChildStdin,
     stdout: ChildStdout,
+    /// The guard's process, which does not end by itself.
+    guarded: Option<OwnedFd>,
+}
+
+/// The guard has ended.
+fn guard_lost() -> io::Error {
+    io::Error::other("the process that ends the model's program after a kill of chronodisk (exec-guard) died")
 }
 
 impl Wire for PipeWire {
@@ -158,9 +166,13 @@ impl Wire for PipeWire {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            let mut waits = [PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+            let stdout = self.stdout.as_fd();
+            // In place of one that is not there, the output is watched twice.
+            let guarded = self.guarded.as_ref().map_or(stdout, AsFd::as_fd);
+            let mut waits = [stdout, guarded].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match poll(&mut waits, Some(&left)) {
                 Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
+                Ok(_) if self.guarded.is_some() && !waits[1].revents().is_empty() => return Err(guard_lost()),
                 Ok(_) => return self.stdout.read(bytes),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),

@@ -28,7 +28,7 @@ pub fn measure() -> Result<Costs, NativeError> {
     let cpu = CpuClock::default();
     let (mut periods, mut outside, mut inside) = (Vec::new(), Vec::new(), Vec::new());
     let (mut entered, mut before): (Option<Instant>, Option<Nanos>) = (None, None);
-    while let Some((task, stop)) = ptrace::wait().map_err(tracer::lost_hold)? {
+    while let Some((task, stop)) = ptrace::next().map_err(tracer::lost_hold)? {
         let mut how = Resume::Freely;
         let now = cpu.read(task);
         let since = now.zip(before).map(|(now, before)| now.saturating_sub(before));

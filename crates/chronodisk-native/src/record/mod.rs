@@ -10,6 +10,7 @@
 
 mod cost;
 mod cpu;
+mod ending;
 mod filter;
 mod journal;
 mod memory;
@@ -22,10 +23,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chronodisk_engine::ending::EndRequests;
+
 use crate::error::NativeError;
 
 /// What to record, and where.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Recording<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
@@ -35,6 +38,8 @@ pub struct Recording<'a> {
     pub journal: &'a Path,
     /// Whether the program's standard output is this process's standard error.
     pub stdout_to_stderr: bool,
+    /// Requests to end, which go to the program first.
+    pub requests: &'a dyn EndRequests,
 }
 
 /// What came of a recording.

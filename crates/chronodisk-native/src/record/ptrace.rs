@@ -87,23 +87,52 @@ pub fn resume(task: u32, how: Resume, signal: i32) -> Result<(), Errno> {
     }
 }
 
-/// Waits for the next stop or end of any task that this thread traces; `None` if there are no more.
+/// What came of waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// A task has stopped or ended.
+    Stopped(u32, Stop),
+    /// A signal came.
+    Interrupted,
+    /// This thread traces no task.
+    NoTask,
+}
+
+/// Kills a task and its process.
 #[allow(unsafe_code)]
-pub fn wait() -> Result<Option<(u32, Stop)>, Errno> {
+pub fn kill(task: u32) {
+    // SAFETY: a number and a signal. The task is traced by this thread, which has not waited for its end.
+    unsafe { libc::kill(task as pid_t, libc::SIGKILL) };
+}
+
+/// Waits for the next stop or end of any task that this thread traces; `None` if there are no more.
+pub fn next() -> Result<Option<(u32, Stop)>, Errno> {
+    loop {
+        match wait()? {
+            Waited::Stopped(task, stop) => return Ok(Some((task, stop))),
+            Waited::Interrupted => {}
+            Waited::NoTask => return Ok(None),
+        }
+    }
+}
+
+/// Waits for the next stop or end of any task that this thread traces, or for a signal.
+#[allow(unsafe_code)]
+pub fn wait() -> Result<Waited, Errno> {
     loop {
         let mut status = 0;
         // SAFETY: the kernel writes the status to a place that lives during the call.
         let task = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
         if task < 0 {
             match last_error() {
-                Errno::INTR => continue,
-                Errno::CHILD => return Ok(None),
+                Errno::INTR => return Ok(Waited::Interrupted),
+                Errno::CHILD => return Ok(Waited::NoTask),
                 errno => return Err(errno),
             }
         }
         let task = task as u32;
         match reason(task, status) {
-            Ok(stop) => return Ok(Some((task, stop))),
+            Ok(stop) => return Ok(Waited::Stopped(task, stop)),
             // It was killed between its stop and our question; its end comes next.
             Err(Errno::SRCH) => {}
             Err(errno) => return Err(errno),

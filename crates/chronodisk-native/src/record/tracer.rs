@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
 use chronodisk_sim::Nanos;
@@ -15,8 +14,9 @@ use rustix::io::Errno;
 
 use super::cost::Costs;
 use super::cpu::CpuClock;
+use super::ending::Ending;
 use super::journal::Journal;
-use super::ptrace::{self, Does, NotBegun, Resume, Stop, Traced};
+use super::ptrace::{self, Does, NotBegun, Resume, Stop, Traced, Waited};
 use super::{Recorded, Recording, RecordingSummary, filter, memory, privileges, refused};
 use crate::error::NativeError;
 
@@ -100,7 +100,7 @@ pub fn run(
     .map_err(no_process)?;
     let traced = forked.trace().map_err(forbidden)?;
     let first = traced.task;
-    let passed_on = PassedOn::to(first)?;
+    let ending = Ending::default();
     first_task(&mut journal, first)?;
     let mut tracer = Tracer {
         journal,
@@ -114,8 +114,10 @@ pub fn run(
         calls: 0,
         left_behind,
     };
-    let traced_to_the_end = tracer.trace_all();
-    drop(passed_on);
+    let traced_to_the_end = ending.beside(recording.requests, first, || tracer.trace_all(&ending));
+    if let Some(killed_by) = ending.killed_by() {
+        tracer.status = Some(killed_by);
+    }
     if let Err(failure) = traced_to_the_end {
         traced.kill();
         return Err(failure);
@@ -174,15 +176,28 @@ impl Tracer<'_> {
         Nanos::from_nanos(self.began.elapsed().as_nanos() as u64)
     }
 
-    fn trace_all(&mut self) -> Result<(), NativeError> {
-        while let Some((task, stop)) = ptrace::wait().map_err(lost_hold)? {
+    fn trace_all(&mut self, ending: &Ending) -> Result<(), NativeError> {
+        loop {
+            let (task, stop) = match ptrace::wait().map_err(lost_hold)? {
+                Waited::Stopped(task, stop) => (task, stop),
+                Waited::Interrupted => {
+                    if ending.killed_by().is_some() {
+                        self.tasks.keys().chain(self.early.keys()).for_each(|task| ptrace::kill(*task));
+                    }
+                    continue;
+                }
+                Waited::NoTask => return Ok(()),
+            };
+            if ending.killed_by().is_some() && !matches!(stop, Stop::Gone(_)) {
+                // Also one that was just made.
+                ptrace::kill(task);
+            }
             if self.tasks.contains_key(&task) {
                 self.stopped(task, stop)?;
             } else if !matches!(self.early.get(&task), Some(Stop::Gone(_))) {
                 self.early.insert(task, stop);
             }
         }
-        Ok(())
     }
 
     fn finish(mut self, recording: Recording<'_>, traced: &Traced, costs: Costs) -> Result<Recorded, NativeError> {
@@ -349,58 +364,4 @@ impl Tracer<'_> {
 fn group_of(task: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
-}
-
-/// The process to which signals are passed on.
-static PROGRAM: AtomicI32 = AtomicI32::new(0);
-
-/// While this lives, signals that ask this process to end go to the program instead. Those from the terminal reach the
-/// program by themselves.
-struct PassedOn(Vec<(i32, libc::sigaction)>);
-
-impl PassedOn {
-    #[allow(unsafe_code)]
-    fn to(program: u32) -> Result<Self, NativeError> {
-        PROGRAM.store(program as i32, Ordering::Relaxed);
-        let mut before = Vec::new();
-        let pass = pass_on as extern "C" fn(i32) as libc::sighandler_t;
-        for (signal, handler) in
-            [(libc::SIGTERM, pass), (libc::SIGHUP, pass), (libc::SIGINT, libc::SIG_IGN), (libc::SIGQUIT, libc::SIG_IGN)]
-        {
-            // SAFETY: the structures are whole, and the handler makes one call that is safe in a handler.
-            let refused = unsafe {
-                let mut new: libc::sigaction = std::mem::zeroed();
-                let mut old: libc::sigaction = std::mem::zeroed();
-                new.sa_sigaction = handler;
-                new.sa_flags = libc::SA_RESTART;
-                let refused = libc::sigaction(signal, &raw const new, &raw mut old);
-                before.push((signal, old));
-                refused
-            };
-            if refused != 0 {
-                return Err(no_process(io::Error::last_os_error()));
-            }
-        }
-        Ok(PassedOn(before))
-    }
-}
-
-impl Drop for PassedOn {
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        for (signal, old) in &self.0 {
-            // SAFETY: puts back what was there.
-            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
-        }
-    }
-}
-
-#[allow(unsafe_code)]
-extern "C" fn pass_on(signal: i32) {
-    // SAFETY: safe in a handler; errno is put back.
-    unsafe {
-        let errno = *libc::__errno_location();
-        libc::kill(PROGRAM.load(Ordering::Relaxed), signal);
-        *libc::__errno_location() = errno;
-    }
 }

@@ -1,32 +1,24 @@
 //! How a server ends: by a signal, or with the program of `--run`.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use chronodisk_engine::ending::{EndRequests, Offspring};
 use chronodisk_front::server::Address;
+use chronodisk_native::Attachment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::Arguments;
-use crate::ending_signals::ending_signals;
+use crate::ending_signals::EndSignals;
 use crate::failure::{Failure, status};
-
-/// A descriptor that gets a byte for every signal that ends the server.
-pub fn signals() -> Result<UnixStream, Failure> {
-    let failed = |error: std::io::Error| Failure::host(format!("can't catch signals: {error}"));
-    let (reader, writer) = UnixStream::pair().map_err(failed)?;
-    for signal in ending_signals() {
-        let writer = writer.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, writer).map_err(failed)?;
-    }
-    Ok(reader)
-}
 
 /// Starts the command of `--run`, which finds the device in its environment.
 pub fn captive(
@@ -68,63 +60,85 @@ pub struct Ending {
     pub by_signal: bool,
 }
 
-/// Waits for a signal, or for the child's end. Calls `every_second` meanwhile, if there is something to call.
-pub fn wait(
-    mut signals: UnixStream,
-    child: Option<Child>,
-    mut every_second: Option<&mut dyn FnMut()>,
-) -> Result<Ending, Failure> {
-    let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
-    let (mut news, tell) = UnixStream::pair().map_err(failed)?;
-    news.set_read_timeout(every_second.is_some().then_some(Duration::from_secs(1))).map_err(failed)?;
-    let mut by_signal = tell.try_clone().map_err(failed)?;
-    // These two end with the process at the latest.
-    thread::spawn(move || {
-        let mut byte = [0];
-        if signals.read_exact(&mut byte).is_ok() {
-            let _ = by_signal.write_all(b"s");
-        }
-    });
-    let child_number = child.as_ref().map(Child::id);
-    let waiting = child.map(|mut child| {
-        let mut by_child = tell;
-        thread::spawn(move || {
-            let status = child.wait();
-            let _ = by_child.write_all(b"c");
-            status
-        })
-    });
-    let mut byte = [0];
-    loop {
-        match news.read(&mut byte) {
-            Ok(1) if byte == *b"s" => break,
-            Ok(_) => {
-                let status = waiting.map(thread::JoinHandle::join);
-                return match status {
-                    Some(Ok(Ok(status))) => Ok(Ending { status: exit_status(status), by_signal: false }),
-                    _ => Err(Failure::host("can't wait for the command")),
-                };
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                if let Some(every_second) = &mut every_second {
-                    every_second();
+/// A server until its end.
+pub struct Waiting<'a> {
+    pub signals: &'a EndSignals,
+    /// The program of `--run`.
+    pub child: Option<Child>,
+    /// The block device of `--attach`.
+    pub attachment: Option<&'a Attachment>,
+    /// What is called every second, if anything.
+    pub every_second: Option<&'a mut dyn FnMut()>,
+}
+
+/// How long processes that were killed may take to go.
+const KILLED_GO_WITHIN: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Waiting<'_> {
+    /// Waits for a signal, the child's end, or that of the block device. A signal goes to the child first.
+    ///
+    /// `offspring` are the child and all that it starts; after a signal nothing of it is left.
+    pub fn wait(mut self, offspring: &Offspring) -> Result<Ending, Failure> {
+        let failed = |error: std::io::Error| Failure::host(format!("can't wait: {error}"));
+        let number = self.child.as_ref().map(Child::id);
+        let pidfd = self.child.as_ref().map(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()));
+        let pidfd = pidfd.transpose().map_err(|errno| failed(errno.into()))?;
+        let mut passed_on = false;
+        loop {
+            let request = self.signals.request();
+            if let Some(request) = request {
+                let Some(child) = &mut self.child else { return Ok(Ending { status: status::FINE, by_signal: true }) };
+                if !std::mem::replace(&mut passed_on, true) {
+                    ask_to_end(child, request.signal);
+                }
+                if Instant::now() >= request.kills_at() {
+                    offspring.end_all(KILLED_GO_WITHIN);
+                    let _ = child.wait();
+                    return Ok(Ending { status: request.status(), by_signal: true });
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
+            if let Some(child) = &mut self.child
+                && let Some(status) = child.try_wait().map_err(failed)?
+            {
+                if request.is_some() {
+                    offspring.end_all(KILLED_GO_WITHIN);
+                }
+                return Ok(Ending { status: exit_status(status), by_signal: request.is_some() });
+            }
+            if let Some(lost) = self.attachment.and_then(Attachment::lost) {
+                offspring.end_all(KILLED_GO_WITHIN);
+                return Err(Failure::host(format!("{lost} died; the server was ended")));
+            }
+            offspring.bury(number.as_slice());
+            let left = request.map(|request| request.kills_at().saturating_duration_since(Instant::now()));
+            let others = [pidfd.as_ref().map(AsFd::as_fd), self.attachment.map(Attachment::pidfd)];
+            let has_waited =
+                wait_for(self.signals.news(), others, left.unwrap_or(SECOND).min(SECOND)).map_err(failed)?;
+            if let (true, Some(every_second)) = (has_waited, &mut self.every_second) {
+                every_second();
+            }
         }
     }
-    // A signal ends the command, too, if there is one: it would be left without its device.
-    if let Some(number) = child_number.and_then(|number| i32::try_from(number).ok())
-        && let Some(process) = rustix::process::Pid::from_raw(number)
-    {
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
-        let status = waiting.map(thread::JoinHandle::join);
-        if let Some(Ok(Ok(status))) = status {
-            return Ok(Ending { status: exit_status(status), by_signal: true });
-        }
+}
+
+/// Waits until something can be read from one of them; whether the time is over before that.
+fn wait_for(news: BorrowedFd<'_>, others: [Option<BorrowedFd<'_>>; 2], most: Duration) -> std::io::Result<bool> {
+    let all = [Some(news)].into_iter().chain(others).flatten();
+    let mut waits: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    match poll(&mut waits, Some(&most)) {
+        Ok(ready) => Ok(ready == 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
-    Ok(Ending { status: status::FINE, by_signal: true })
+}
+
+/// Passes a signal on. A process that is stopped does not see it until it goes on.
+fn ask_to_end(child: &Child, signal: i32) {
+    for signal in [Signal::from_named_raw(signal), Some(Signal::CONT)].into_iter().flatten() {
+        let _ = kill_process(Pid::from_child(child), signal);
+    }
 }
 
 /// As a shell has it: 128 and the signal's number if one ended the process.

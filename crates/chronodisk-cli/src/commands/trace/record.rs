@@ -7,6 +7,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use chronodisk_engine::ending::signal_name;
 use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
 use chronodisk_report::{EndedBy, write_calls};
 use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
@@ -14,6 +15,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{incompleteness, tasks};
+use crate::ending_signals::{EndSignals, Keyboard};
 use crate::failure::{Failure, Outcome};
 use crate::{native_run, output, snapshot};
 
@@ -85,11 +87,13 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             journal.display()
         )));
     }
+    let signals = EndSignals::catch(Keyboard::IsThePrograms)?;
     let recording = Recording {
         command: &arguments.command,
         mount: mount.as_deref(),
         journal: &journal,
         stdout_to_stderr: arguments.json,
+        requests: &signals,
     };
     let left_behind =
         |count: usize| output::note(format_args!("the program has ended; waiting for {count} tasks that it left"));
@@ -101,6 +105,9 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             return Ok(status);
         }
     };
+    let asked = signals.signal();
+    // What follows ends at the first signal; the journal stays.
+    drop(signals);
     let mut trace = convert(&journal, None).map_err(Failure::after_start)?;
     trace.header.file_system_uuid = mount.as_deref().and_then(snapshot::uuid_of_mount);
     if arguments.fold {
@@ -109,7 +116,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     write_calls(&arguments.output, &trace).map_err(|error| kept(Failure::host(error), &journal).after_start())?;
     // What it has is in the trace.
     let _ = fs::remove_file(&journal);
-    report(arguments, &trace, &statistics).map_err(Failure::after_start)?;
+    report(arguments, &trace, &statistics, asked).map_err(Failure::after_start)?;
     Ok(statistics.status)
 }
 
@@ -154,7 +161,12 @@ pub fn convert(journal: &Path, mount: Option<&str>) -> Result<CallTrace, Failure
     })
 }
 
-fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummary) -> Result<(), Failure> {
+fn report(
+    arguments: &Arguments,
+    trace: &CallTrace,
+    statistics: &RecordingSummary,
+    asked: Option<i32>,
+) -> Result<(), Failure> {
     let Collisions { cpu, excess } = collisions(&trace.records);
     let header = &trace.header;
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
@@ -162,7 +174,7 @@ fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummar
     if arguments.json {
         output::json(&Report {
             schema: SCHEMA,
-            ended_by: EndedBy::Command,
+            ended_by: if asked.is_some() { EndedBy::Signal } else { EndedBy::Command },
             status: statistics.status,
             calls: trace.records.len(),
             tasks: tasks(trace),
@@ -184,6 +196,9 @@ fn report(arguments: &Arguments, trace: &CallTrace, statistics: &RecordingSummar
     ));
     if let Some(note) = collided(trace) {
         output::note(note);
+    }
+    if let Some(signal) = asked {
+        output::note(format_args!("{} ended the recording", signal_name(signal)));
     }
     if header.mount.is_none() {
         output::note("the trace has no mount point (--mount): it can be examined, but not grouped or replayed");

@@ -1,0 +1,86 @@
+//! Processes that a program has started, those included that have left its session and their parents.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+
+/// The processes that this process starts from now on, with all that they start.
+#[derive(Debug)]
+pub struct Offspring {
+    /// Earlier children of this process.
+    others: BTreeSet<i32>,
+}
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+impl Offspring {
+    /// From now on. Processes whose parents end become children of this process.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn adopt() -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        Ok(Offspring { others: children_of(own()) })
+    }
+
+    /// Kills all of them, and waits for this time at most until they have gone. Says whether they have.
+    ///
+    /// Children that this process waits for are left to it as zombies.
+    pub fn end_all(&self, most: Duration) -> bool {
+        let give_up = Instant::now() + most;
+        loop {
+            let living = self.living();
+            if living.is_empty() {
+                return true;
+            }
+            if Instant::now() >= give_up {
+                return false;
+            }
+            // A process that is stopped starts no others.
+            for signal in [Signal::STOP, Signal::KILL] {
+                for process in living.iter().filter_map(|process| Pid::from_raw(*process)) {
+                    let _ = kill_process(process, signal);
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Waits for those of them that have ended and that nobody waits for: all but `awaited`.
+    pub fn bury(&self, awaited: &[u32]) {
+        let is_orphan = |child: &i32| !self.others.contains(child) && !awaited.contains(&(*child as u32));
+        for child in children_of(own()).into_iter().filter(is_orphan) {
+            let _ = waitpid(Pid::from_raw(child), WaitOptions::NOHANG);
+        }
+    }
+
+    fn living(&self) -> Vec<i32> {
+        let mut all: Vec<i32> = children_of(own()).difference(&self.others).copied().collect();
+        let mut next = 0;
+        while next < all.len() {
+            all.extend(children_of(all[next]));
+            next += 1;
+        }
+        all.retain(|process| lives(*process));
+        all
+    }
+}
+
+fn own() -> i32 {
+    getpid().as_raw_nonzero().get()
+}
+
+/// proc_pid_task_tid_children(5): a thread's children, by their numbers.
+fn children_of(process: i32) -> BTreeSet<i32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+fn lives(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
