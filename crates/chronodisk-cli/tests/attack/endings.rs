@@ -14,14 +14,14 @@ const COMMANDS: [&[&str]; 6] = [
     &["serve", "--device", "first-disk", "--nbd", "unix:a.sock", "--squash=exact", "--store", "disk"],
     &["serve", "--device", "null", "--capacity", "16MiB", "--nbd", "unix:a.sock", "--run", "sleep 1000"],
     &["emulator-server", "--listen", "unix:a.sock"],
-    &["simulate", "--device", "first-disk", "--requests", "100000000"],
+    &["simulate", "--device", "first-disk", "--workload", "random-small", "--requests", "100000000"],
     &["run", "--device", "null", "--capacity", "64MiB", "--fs", "none", "--store", "disk", "--", "sleep", "1000"],
 ];
 
 const SIGNALS: [&[i32]; 5] =
     [&[libc::SIGTERM], &[libc::SIGINT], &[libc::SIGHUP], &[libc::SIGTERM, libc::SIGTERM], &[libc::SIGKILL]];
 
-const IN_TIME: Duration = Duration::from_secs(60);
+const IN_TIME: Duration = Duration::from_secs(30);
 
 pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     let command = COMMANDS[random.below(6) as usize];
@@ -40,14 +40,17 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
         signal(child.id() as i32, *each);
         std::thread::sleep(Duration::from_millis(random.below(100)));
     }
-    if let Err(found) = ends(&mut child, &before) {
+    let orderly = !signals.contains(&libc::SIGKILL);
+    let ended = ends(&mut child, &before, orderly);
+    // What is left would keep the pipes open.
+    signal(-(child.id() as i32), libc::SIGKILL);
+    if let Err(found) = ended {
         before.iter().for_each(|pid| signal(*pid as i32, libc::SIGKILL));
         let _ = child.wait();
         return Verdict::Found(found);
     }
     let output = child.wait_with_output().expect("it ended");
     let errors = String::from_utf8_lossy(&output.stderr);
-    let orderly = !signals.contains(&libc::SIGKILL);
     if errors.contains("panicked at") {
         return Verdict::Found(errors.into_owned());
     }
@@ -68,8 +71,8 @@ pub fn attack(random: &mut Random, described: &mut String) -> Verdict {
     Verdict::Held
 }
 
-/// Whether the command and all its processes end in time.
-fn ends(child: &mut Child, all: &[u32]) -> Result<(), String> {
+/// Whether the command and all its processes end in time; after an orderly end also those of its process group.
+fn ends(child: &mut Child, all: &[u32], orderly: bool) -> Result<(), String> {
     let give_up = Instant::now() + IN_TIME;
     while child.try_wait().is_ok_and(|status| status.is_none()) {
         if Instant::now() > give_up {
@@ -78,7 +81,9 @@ fn ends(child: &mut Child, all: &[u32]) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let is_there = |pid: &&u32| std::path::Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
-    while let Some(pid) = all.iter().find(is_there) {
+    let group = child.id();
+    let left = || all.iter().copied().find(|pid| is_there(&pid)).or_else(|| group_of(group).filter(|_| orderly));
+    while let Some(pid) = left() {
         if Instant::now() > give_up {
             let name = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
             return Err(format!("process {pid} is left: {name}"));
@@ -86,4 +91,18 @@ fn ends(child: &mut Child, all: &[u32]) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// A process of a process group, if there is one.
+fn group_of(group: u32) -> Option<u32> {
+    let numbers =
+        std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_in_it = |pid: &u32| {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+        // proc(5): after the name, in brackets, come the state, the parent and the group.
+        let fields = text.rsplit(')').next().unwrap_or_default();
+        let mut fields = fields.split_whitespace();
+        fields.next() != Some("Z") && fields.nth(1) == Some(&*group.to_string())
+    };
+    numbers.into_iter().find(is_in_it)
 }
