@@ -70,6 +70,7 @@ fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Resul
         landlock_traces: has_landlock,
         landlock_signals: has_landlock && landlock >= SIGNALS_SINCE,
         launcher_listens: true,
+        launcher_signals: calls_go_on(),
         reads_programs: needs.reads_programs,
         writes_programs: needs.writes_programs,
     };
@@ -90,18 +91,29 @@ fn confine_with(command: &mut Command, needs: Needs, landlock: u32) -> io::Resul
             if let Some(ruleset) = &ruleset {
                 restrict_self(ruleset.as_raw_fd())?;
             }
-            match heard.apply(true) {
+            // A call that the launcher has begun to answer is interrupted by no signal, where the kernel knows that.
+            let listens = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+            match heard.apply(listens | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV).or_else(|_| heard.apply(listens))
+            {
                 Ok(listener) => {
                     // If nobody takes it, it ends here, and the kernel answers by itself.
                     let _ = refusals::send(theirs.as_raw_fd(), listener);
                     Ok(())
                 }
                 // The host's kernel has no listeners, or somebody listens to us already.
-                Err(_) => unheard.apply(false).map(|_| ()),
+                Err(_) => unheard.apply(0).map(|_| ()),
             }
         });
     }
     Ok(Confinement { listener })
+}
+
+/// Whether a listener may let a call go on: from Linux 5.5 on.
+fn calls_go_on() -> bool {
+    let system = rustix::system::uname();
+    let mut numbers =
+        system.release().to_str().unwrap_or_default().split(['.', '-']).map(|word| word.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(5), Some(5))
 }
 
 /// Moves it above the numbers that a child finds its descriptors under.

@@ -49,6 +49,8 @@ pub(super) struct Circumstances {
     pub landlock_signals: bool,
     /// The launcher hears of refused calls.
     pub launcher_listens: bool,
+    /// The launcher sends the guest's signals to processes of the guest, if it listens.
+    pub launcher_signals: bool,
     /// The guest's clock reads the memory of the guest's programs.
     pub reads_programs: bool,
     /// The guest's clock writes to the memory of the guest's programs.
@@ -59,6 +61,11 @@ impl Circumstances {
     /// The action for a call that is not allowed.
     pub fn refusal(self) -> Action {
         if self.launcher_listens { Action::Notify } else { Action::Fail(libc::EPERM) }
+    }
+
+    /// Whether the filter need not look at the receivers of signals, or can't.
+    fn signals_pass(self) -> bool {
+        self.landlock_signals || !(self.launcher_listens && self.launcher_signals)
     }
 }
 
@@ -117,7 +124,7 @@ fn allowed(name: &str, seen: &[u32], circumstances: Circumstances) -> Vec<Vec<Co
     match name {
         "ptrace" if circumstances.landlock_traces => always(),
         "ptrace" => vec![vec![In(0, also(&REQUESTS_OF_TRACERS))]],
-        "kill" | "tgkill" if circumstances.landlock_signals || !circumstances.launcher_listens => always(),
+        "kill" | "tgkill" if circumstances.signals_pass() => always(),
         // The launcher sends the others, to processes of the guest.
         "kill" | "tgkill" => vec![vec![Own(0)]],
         "rt_tgsigqueueinfo" => vec![vec![Own(0)]],
@@ -244,12 +251,13 @@ mod tests {
     use super::*;
 
     fn every_circumstance() -> impl Iterator<Item = Circumstances> {
-        (0..32).map(|bits: u32| Circumstances {
+        (0..64).map(|bits: u32| Circumstances {
             landlock_traces: bits & 1 != 0,
             landlock_signals: bits & 2 != 0,
             launcher_listens: bits & 4 != 0,
             reads_programs: bits & 8 != 0,
             writes_programs: bits & 16 != 0,
+            launcher_signals: bits & 32 != 0,
         })
     }
 

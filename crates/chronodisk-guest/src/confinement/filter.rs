@@ -160,19 +160,18 @@ impl Program {
         Ok(fail)
     }
 
-    /// Applies the filter to this process for good. Allocates nothing. Returns the listener's descriptor if
-    /// `with_listener`.
+    /// Applies the filter to this process for good, with these flags of seccomp(2). Allocates nothing. Returns the
+    /// listener's descriptor if the flags ask for one.
     ///
     /// # Errors
     /// When the kernel refuses: it has no listeners before Linux 5.0, and no second one for a process.
-    pub fn apply(&mut self, with_listener: bool) -> io::Result<libc::c_int> {
+    pub fn apply(&mut self, flags: libc::c_ulong) -> io::Result<libc::c_int> {
         // SAFETY: a system call without pointers.
         let own = unsafe { libc::getpid() } as u32;
         for at in &self.own {
             self.instructions[*at].k = own;
         }
         let program = libc::sock_fprog { len: self.instructions.len() as u16, filter: self.instructions.as_mut_ptr() };
-        let flags = if with_listener { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
         // SAFETY: the program and its length belong together, and the kernel copies them.
         let result =
             unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };

@@ -138,7 +138,7 @@ impl Listener {
         }
     }
 
-    /// Answers one call; false if it has gone meanwhile.
+    /// Answers one call; whether it was refused.
     fn answer(&self) -> bool {
         // SAFETY: zeros are a valid notification, and the kernel asks for zeros.
         let mut asked: Room<libc::seccomp_notif> = unsafe { std::mem::zeroed() };
@@ -148,39 +148,68 @@ impl Listener {
         }
         // SAFETY: every bit pattern is a notification.
         let asked = unsafe { asked.known };
-        let sent = self.send_signal(&asked.data);
+        let verdict = self.judge(&asked);
         // SAFETY: zeros are a valid answer.
         let mut answer: Room<libc::seccomp_notif_resp> = unsafe { std::mem::zeroed() };
-        answer.known =
-            libc::seccomp_notif_resp { id: asked.id, val: 0, error: if sent { 0 } else { -libc::EPERM }, flags: 0 };
-        if !sent && let Ok(mut counts) = self.counts.lock() {
+        let (error, flags) = match verdict {
+            Verdict::Refused => (-libc::EPERM, 0),
+            Verdict::Done(errno) => (-errno, 0),
+            Verdict::GoesOn => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
+        };
+        answer.known = libc::seccomp_notif_resp { id: asked.id, val: 0, error, flags };
+        // SAFETY: the kernel reads one answer.
+        let answered =
+            unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) };
+        let refused = answered == 0 && verdict == Verdict::Refused;
+        if refused && let Ok(mut counts) = self.counts.lock() {
             *counts.entry(name_of(&asked.data)).or_default() += 1;
         }
-        // SAFETY: the kernel reads one answer.
-        unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer) == 0 && !sent }
+        refused
     }
 
-    /// Sends the signal of such a call if it goes to a process of the guest, on a host that does not keep a guest's
-    /// signals from others by itself.
-    fn send_signal(&self, call: &libc::seccomp_data) -> bool {
-        if call.arch != AUDIT_ARCH_X86_64 {
-            return false;
-        }
-        let number = match libc::c_long::from(call.nr) {
+    /// Sends the signal of a call if it goes to a process of the guest, on a host that does not keep a guest's signals
+    /// from others by itself. Every other call is refused.
+    fn judge(&self, asked: &libc::seccomp_notif) -> Verdict {
+        let call = &asked.data;
+        let signal = match libc::c_long::from(call.nr) {
+            _ if call.arch != AUDIT_ARCH_X86_64 => return Verdict::Refused,
             libc::SYS_kill => call.args[1],
             libc::SYS_tgkill => call.args[2],
-            _ => return false,
+            _ => return Verdict::Refused,
         };
         // Neither to groups nor to all processes.
-        let Some(pid) = Some(call.args[0] as i32).filter(|pid| *pid > 0).and_then(Pid::from_raw) else { return false };
+        let Some(pid) = Some(call.args[0] as i32).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+            return Verdict::Refused;
+        };
+        // One that signals itself must get the signal in the call, and lives as long as the call does.
+        if fs::exists(format!("/proc/{}/task/{}", pid.as_raw_pid(), asked.pid)).unwrap_or(false) {
+            return Verdict::GoesOn;
+        }
         // What is held can't become another process's number, so whoever is of the session then is the one held.
-        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-        let none = std::ptr::null::<libc::siginfo_t>();
+        let held = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(held) => held,
+            Err(rustix::io::Errno::SRCH) => return Verdict::Done(libc::ESRCH),
+            Err(_) => return Verdict::Refused,
+        };
+        if session_of(pid) != Some(self.session) {
+            return Verdict::Refused;
+        }
+        let (fd, none) = (held.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
         // SAFETY: a system call whose pointer may be null.
-        session_of(pid) == Some(self.session)
-            && unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held.as_raw_fd(), number as libc::c_int, none, 0) }
-                == 0
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal as libc::c_int, none, 0) };
+        let errno = io::Error::last_os_error().raw_os_error();
+        Verdict::Done(if sent == 0 { 0 } else { errno.unwrap_or(libc::EPERM) })
     }
+}
+
+/// The launcher's answer to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Refused,
+    /// The launcher has made it, with this error or 0.
+    Done(libc::c_int),
+    /// The guest makes it.
+    GoesOn,
 }
 
 /// proc_pid_stat(5): the name may have anything in it, and is followed by state, parent, group and session.

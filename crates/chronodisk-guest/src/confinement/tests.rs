@@ -107,7 +107,7 @@ fn listen_before(command: &mut Command) {
     unsafe {
         command.pre_exec(move || {
             check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0).into())?;
-            everything.apply(true).map(|_| ())
+            everything.apply(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER).map(|_| ())
         });
     }
 }

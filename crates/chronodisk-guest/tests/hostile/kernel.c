@@ -330,6 +330,21 @@ static void harmless(void)
 	}
 	TRY("allowed-kill", kill(child, SIGKILL));
 	TRY("allowed-wait", waitpid(child, NULL, 0));
+	TRY("allowed-kill-of-none", kill(child, SIGKILL) < 0 && errno == ESRCH ? 0 : -1);
+	/* As each process of User Mode Linux begins: it stops once, in the call. */
+	int status = 0;
+	child = fork();
+	if (child == 0) {
+		kill(getpid(), SIGSTOP);
+		raise(SIGSTOP);
+		_exit(5);
+	}
+	for (int stop = 0; stop < 2; stop++) {
+		waitpid(child, &status, WUNTRACED);
+		TRY("allowed-own-stop", WIFSTOPPED(status) ? kill(child, SIGCONT) : -1);
+	}
+	waitpid(child, &status, 0);
+	TRY("allowed-stops-are-two", WIFEXITED(status) && WEXITSTATUS(status) == 5 ? 0 : -1);
 	TRY("allowed-memory", memfd_create("harmless", 0));
 	TRY("allowed-own-signal", kill(getpid(), SIGCONT));
 }
