@@ -6,10 +6,10 @@
 //! that descend), and what the child is: a track pattern with a head, or another index. Fields were read in the
 //! loader of DiskSim 4.0 (`layout_g4_tools.c`).
 //!
-//! Drives lay out bands of cylinders surface by surface, and each head may have its own number of sectors. A profile has
-//! zones of whole cylinders: each band becomes a zone with the mean of its heads, and the angle between successive
-//! tracks is that of the file. So capacity, rates by address and sequential rates stay; the cylinder of a block is off by
-//! up to a band.
+//! Drives lay out bands of cylinders surface by surface, and each head may have its own number of sectors. A profile
+//! has zones of whole cylinders: each band becomes a zone with the mean of its heads, and the angle between successive
+//! tracks is that of the file. So capacity, rates by address and sequential rates stay. The cylinder of a block is off
+//! by up to a band.
 
 use std::collections::BTreeMap;
 
