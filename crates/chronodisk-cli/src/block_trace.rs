@@ -1,13 +1,14 @@
 //! A block trace as users name one: the folder or id of a run, a log in Parquet, or a file of another tool.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use chronodisk_sweep::BlockTrace;
+use chronodisk_sweep::{BlockTrace, Placement};
 use chronodisk_trace::block::Format;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::{runs, stored};
+use crate::{quantity, runs, stored};
 
 /// How a trace is read.
 #[derive(Clone, Debug, Default, Args)]
@@ -19,6 +20,11 @@ pub struct TraceOptions {
     /// Reads only the requests of this volume; needed for a command that takes one volume if the trace has several
     #[arg(long, value_name = "VOLUME")]
     pub volume: Option<String>,
+
+    /// Puts all volumes of the trace on one device: overlay (all at its beginning), concatenate (one after the other),
+    /// or NAME=OFFSET,... with the place of each
+    #[arg(long, value_name = "PLACES", value_parser = placement, conflicts_with = "volume")]
+    pub volumes: Option<Placement>,
 
     /// Passes over this number of wrong lines
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -39,6 +45,7 @@ impl TraceOptions {
         let given = [
             (self.from.is_some(), "--from"),
             (self.volume.is_some(), "--volume"),
+            (self.volumes.is_some(), "--volumes"),
             (self.accept_bad > 0, "--accept-bad"),
             (self.event != Event::Issue, "--event"),
             (self.spread.is_some(), "--spread"),
@@ -64,11 +71,33 @@ pub fn format(name: &str) -> Result<Format, String> {
     name.parse()
 }
 
+/// Where the volumes of a trace are on one device.
+fn placement(text: &str) -> Result<Placement, String> {
+    match text {
+        "overlay" => return Ok(Placement::Overlay),
+        "concatenate" => return Ok(Placement::Concatenate),
+        _ => {}
+    }
+    let mut places = BTreeMap::new();
+    for place in text.split(',') {
+        // Names of volumes may have an equals sign, offsets have none.
+        let (name, offset) = place
+            .rsplit_once('=')
+            .ok_or_else(|| format!("'{place}'; expected overlay, concatenate, or NAME=OFFSET,..."))?;
+        let offset = if offset == "0" { 0 } else { quantity::sector_bytes(offset)? };
+        if places.insert(name.to_owned(), offset).is_some() {
+            return Err(format!("the volume '{name}' has two places"));
+        }
+    }
+    Ok(Placement::At(places))
+}
+
 /// Opens a trace.
 pub fn open(name: &str, options: &TraceOptions) -> Result<BlockTrace, Failure> {
     let options = chronodisk_sweep::TraceOptions {
         format: options.from,
         volume: options.volume.clone(),
+        placement: options.volumes.clone(),
         accept_bad: options.accept_bad,
         from_queueing: options.event == Event::Queue,
         spread_seed: options.spread,

@@ -10,7 +10,7 @@ use chronodisk_engine::state_file::{self, BuildError};
 use chronodisk_guest::ModelChoice;
 use chronodisk_importers::disksim::{Import, import_file};
 use chronodisk_report::DeviceUsed;
-use chronodisk_sim::SECTOR_BYTES;
+use chronodisk_sim::{SECTOR_BYTES, TextFile};
 
 use crate::elsewhere::{Elsewhere, PROGRAM_PREFIX};
 use crate::failure::Failure;
@@ -343,7 +343,8 @@ pub fn failure(error: ProfileError) -> Failure {
         None => failure,
     };
     let (Some(line), Some(column)) = (error.line, error.column) else { return failure };
-    let Ok(text) = fs::read_to_string(&error.file) else { return failure };
+    let text = fs::File::open(&error.file).ok().and_then(|file| TextFile::DeviceDescription.read(file).ok());
+    let Some(text) = text else { return failure };
     let offset = offset_of(&text, line, column);
     let length = text[offset..].chars().next().map_or(0, char::len_utf8);
     failure.place(&error.file, &text, offset..offset + length, "here")

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use chronodisk_report::{Labels, RUN_SCHEMA, unix_seconds_of};
+use chronodisk_sim::TextFile;
 use serde::{Deserialize, Serialize};
 
 use crate::{runs, stored};
@@ -107,7 +108,9 @@ fn read_head(directory: &Path) -> Result<Head, String> {
         let simulated = directory.join(stored::SIMULATION).exists();
         return Err(if simulated { "a simulation" } else { UNFINISHED }.to_owned());
     }
-    let text = fs::read_to_string(&path).map_err(|error| format!("result.json: can't read: {error}"))?;
+    let cannot = |error: &dyn std::fmt::Display| format!("result.json: can't read: {error}");
+    let file = fs::File::open(&path).map_err(|error| cannot(&error))?;
+    let text = TextFile::Result.read(file).map_err(|error| cannot(&error))?;
     #[derive(Deserialize)]
     struct Named {
         schema: String,

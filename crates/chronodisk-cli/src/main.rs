@@ -14,6 +14,7 @@ mod failure;
 mod http;
 mod kept;
 mod labels;
+mod memory;
 mod native_result;
 mod native_run;
 mod options;

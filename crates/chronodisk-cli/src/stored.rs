@@ -9,14 +9,15 @@
 //! | `requests.parquet` | a simulation | log of the device's requests |
 //! | `plot.svg` | both | what `show --plot` drew |
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use chronodisk_report::{DeviceUsed, RepResult, ReportError, RunResult, Simulation, read_log, write_log};
-use chronodisk_sim::{Nanos, RequestRecord};
+use chronodisk_report::{DeviceUsed, LogReader, RepResult, RunResult, Simulation, write_log};
+use chronodisk_sim::{Nanos, RequestRecord, TextFile};
 
 use crate::device::Device;
 use crate::failure::Failure;
+use crate::memory::unreadable;
 
 /// Name of the result of a run.
 pub const RUN: &str = "result.json";
@@ -25,7 +26,8 @@ pub const SIMULATION: &str = "simulation.json";
 const DEVICE: &str = "device.json";
 /// Name of the plot that `show --plot` draws beside a result.
 pub const PLOT: &str = "plot.svg";
-const SIMULATION_LOG: &str = "requests.parquet";
+/// Name of the log of a simulation.
+pub const SIMULATION_LOG: &str = "requests.parquet";
 
 /// Name of the log of a run's repetition.
 pub fn log_name(repetition: u32) -> String {
@@ -84,13 +86,24 @@ pub fn read_run(directory: &Path) -> Result<RunResult, Failure> {
     RunResult::read(&path).map_err(unreadable)
 }
 
-/// Reads the log of a repetition.
-pub fn read_repetition(directory: &Path, log_file: &str) -> Result<Vec<RequestRecord>, Failure> {
+/// The log of a repetition, in pieces.
+pub fn open_log(directory: &Path, log_file: &str) -> Result<LogReader, Failure> {
     // The name comes from a file that anybody may have written, and must not lead out of the directory.
     if log_file.contains('/') || log_file == ".." {
         return Err(Failure::usage(format!("{}: '{log_file}' is not a file name", directory.join(RUN).display())));
     }
-    read_log(&directory.join(log_file)).map_err(unreadable)
+    LogReader::open(&directory.join(log_file)).map_err(unreadable)
+}
+
+/// Hands on the requests of a log.
+pub fn each_request(
+    log: LogReader,
+    mut take: impl FnMut(&RequestRecord) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for piece in log {
+        piece.map_err(unreadable)?.iter().try_for_each(&mut take)?;
+    }
+    Ok(())
 }
 
 /// Whether a directory holds a simulation and no run.
@@ -98,28 +111,22 @@ pub fn is_simulation(directory: &Path) -> bool {
     directory.join(SIMULATION).exists()
 }
 
-/// Reads a simulation and its requests.
-pub fn read_simulation(directory: &Path) -> Result<(Simulation, Vec<RequestRecord>), Failure> {
-    let simulation = Simulation::read(&directory.join(SIMULATION)).map_err(unreadable)?;
-    Ok((simulation, read_repetition(directory, SIMULATION_LOG)?))
+/// Reads a simulation without its requests, which are in the log of [`SIMULATION_LOG`].
+pub fn read_simulation(directory: &Path) -> Result<Simulation, Failure> {
+    Simulation::read(&directory.join(SIMULATION)).map_err(unreadable)
 }
 
 /// Reads the device of a simulation.
 pub fn read_device(directory: &Path) -> Result<DeviceUsed, Failure> {
     let path = directory.join(DEVICE);
-    let text = fs::read_to_string(&path)
-        .map_err(|error| Failure::usage(format!("{}: can't read: {error}", path.display())))?;
+    let wrong = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: can't read: {error}", path.display()));
+    let file = File::open(&path).map_err(|error| wrong(&error))?;
+    let text = TextFile::Result.read(file).map_err(|error| wrong(&error))?;
     serde_json::from_str(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
-/// Keeps a simulation with its log.
-pub fn write_simulation(
-    directory: &Path,
-    simulation: &Simulation,
-    device: &Device,
-    records: &[RequestRecord],
-) -> Result<(), Failure> {
-    write_log(&directory.join(SIMULATION_LOG), records).map_err(Failure::host)?;
+/// Keeps a simulation, whose log is there.
+pub fn write_simulation(directory: &Path, simulation: &Simulation, device: &Device) -> Result<(), Failure> {
     let mut device = serde_json::to_string_pretty(&device.used())
         .map_err(|error| Failure::host(format!("can't write the device as JSON: {error}")))?;
     device.push('\n');
@@ -154,8 +161,8 @@ pub struct Replayable {
 
 /// A log and how far its models were brought.
 pub struct Repetition {
-    /// The requests.
-    pub records: Vec<RequestRecord>,
+    /// The name of the log.
+    pub log_file: String,
     /// The end of the run's time, if it had one.
     pub end: Option<Nanos>,
     /// Its seed, if it had one of its own.
@@ -166,19 +173,12 @@ pub struct Repetition {
 pub fn read_replayable(directory: &Path) -> Result<Replayable, Failure> {
     if directory.join(SIMULATION).exists() {
         let device = read_device(directory)?;
-        let records = read_repetition(directory, SIMULATION_LOG)?;
-        let repetition = Repetition { records, end: None, seed: None };
+        let repetition = Repetition { log_file: SIMULATION_LOG.to_owned(), end: None, seed: None };
         return Ok(Replayable { devices: vec![device], repetitions: vec![repetition] });
     }
     let run = read_run(directory)?;
-    let repetition = |rep: &RepResult| {
-        let records = read_repetition(directory, &rep.log_file)?;
-        Ok(Repetition { records, end: Some(rep.end_ns), seed: rep.seed })
-    };
-    let repetitions = run.reps.iter().map(repetition).collect::<Result<_, Failure>>()?;
+    let repetition =
+        |rep: &RepResult| Repetition { log_file: rep.log_file.clone(), end: Some(rep.end_ns), seed: rep.seed };
+    let repetitions = run.reps.iter().map(repetition).collect();
     Ok(Replayable { repetitions, devices: [vec![run.device], run.further_devices].concat() })
-}
-
-fn unreadable(error: ReportError) -> Failure {
-    Failure::usage(error)
 }

@@ -7,6 +7,8 @@
 
 #[path = "reference/keys.rs"]
 mod keys;
+#[path = "reference/limits.rs"]
+mod limits;
 #[path = "reference/results.rs"]
 mod results;
 
@@ -51,6 +53,11 @@ fn the_fields_of_results_are_those_of_the_sources() {
     let page = results::page(&root());
     assert!(page.matches("\n### ").count() > 25, "{page}");
     compare("docs/result-fields.md", &page);
+}
+
+#[test]
+fn the_limits_of_files_are_those_of_their_readers() {
+    compare("docs/file-limits.md", &limits::page());
 }
 
 #[test]

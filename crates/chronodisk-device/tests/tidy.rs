@@ -119,6 +119,67 @@ fn listeners_are_made_in_one_module_and_each_is_attacked() {
     assert!(untested.is_empty(), "listeners without a case in tests/serve/listeners.rs: {untested:?}");
 }
 
+/// How a whole file is read into memory; `TextFile` of `chronodisk-sim` does so within its limit.
+const WHOLE_READS: [&str; 4] = ["read_to_string(", "read_to_end(", "fs::read(", "read_to_string)"];
+/// Folders and files of the kernel and of the host's system, which no user writes.
+const HOST_FILES: [&str; 3] = ["\"/proc", "\"/sys", "\"/etc/os-release\""];
+/// Sources that read other files of the host's own as a whole, with the reason and the number of places.
+const OWN_READS: [(&str, usize, &str); 23] = [
+    ("sim/src/text.rs", 1, "the reading function itself"),
+    ("cli/src/surroundings.rs", 1, "the list of packages of the system"),
+    ("cli/src/snapshot.rs", 1, "at most 68 KiB by `take`"),
+    ("cli/src/memory.rs", 1, "a file of /sys"),
+    ("cli/src/commands/serve/ending.rs", 1, "a file of /sys"),
+    ("guest/src/init.rs", 1, "the command of the run, which its launcher writes"),
+    ("guest/src/root.rs", 1, "at most a head by `take`"),
+    ("guest/src/generic_code.rs", 2, "files of /proc and /sys"),
+    ("guest/src/settle.rs", 2, "files of /proc"),
+    ("guest/src/recording/mod.rs", 1, "memory that the launcher shares with its guest"),
+    ("guest/src/records.rs", 1, "memory that the launcher shares with its backend"),
+    ("guest/src/exact_kernel.rs", 1, "a file of a build of ours"),
+    ("guest/src/exact_kernel/package.rs", 2, "files beside a kernel of ours, and the system's licence"),
+    ("guest/src/calibration/native.rs", 2, "files of /sys and /proc"),
+    ("guest/src/calibration/mod.rs", 1, "the calibration that this program wrote"),
+    ("guest/src/shared/header.rs", 1, "a test"),
+    ("guest/src/sweeper.rs", 1, "a pipe of the launcher"),
+    ("guest/src/modules.rs", 1, "the list of the kernel's modules"),
+    ("native/src/queue.rs", 1, "a file of /sys"),
+    ("native/src/loop_device.rs", 1, "a file of /sys"),
+    ("native/src/watch.rs", 1, "a file of /sys"),
+    ("sweep/src/block_trace.rs", 1, "at most 4 KiB by `take`"),
+    ("front/src/nbd/mod.rs", 1, "an example in a document"),
+];
+
+#[test]
+fn whole_files_are_read_within_the_limits_of_their_kind() {
+    let mut complaints = Vec::new();
+    for name in crates() {
+        if name == "py" {
+            continue;
+        }
+        for path in sources(&crate_root(&name).join("src")) {
+            let text = fs::read_to_string(&path).unwrap();
+            let found = whole_reads(&text);
+            let shown = path.display().to_string();
+            let allowed = OWN_READS.iter().find(|(file, ..)| shown.ends_with(&format!("chronodisk-{file}")));
+            if found != allowed.map_or(0, |(_, count, _)| *count) {
+                complaints.push(format!("{shown}: {found} places"));
+            }
+        }
+    }
+    let told = "read a text with `TextFile` of `chronodisk-sim`, which has a limit";
+    assert!(complaints.is_empty(), "{told}\n{}", complaints.join("\n"));
+}
+
+/// Places outside of tests where a file that a user may have written is read as a whole.
+fn whole_reads(text: &str) -> usize {
+    let own = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let is_read = |line: &&str| {
+        WHOLE_READS.iter().any(|call| line.contains(call)) && !HOST_FILES.iter().any(|file| line.contains(file))
+    };
+    own.lines().filter(is_read).count()
+}
+
 #[test]
 fn dependencies_point_down_the_table_of_the_architecture() {
     let text = fs::read_to_string(crate_root("device").join("../../ARCHITECTURE.md")).unwrap();

@@ -55,4 +55,4 @@ pub use real::{
 };
 pub use shadow::Shadow;
 pub use twin::{Twin, TwinError, twin};
-pub use verify::{Difference, Verification, VerifyError, verify};
+pub use verify::{Difference, Verification, Verifier, VerifyError, verify};

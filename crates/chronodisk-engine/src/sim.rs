@@ -58,6 +58,14 @@ pub enum SimulationError {
         /// Order of the request, counted from 0.
         order: u64,
     },
+    /// More requests are outstanding at once than the caller allows.
+    #[error("request {order} arrives while {most} requests are outstanding; expected fewer")]
+    Outstanding {
+        /// Order of the request, counted from 0.
+        order: u64,
+        /// The most that may be outstanding.
+        most: usize,
+    },
     /// The model is elsewhere, and was lost.
     #[error(transparent)]
     Model(#[from] ModelFault),
@@ -177,7 +185,7 @@ pub fn open_loop(
     requests: impl IntoIterator<Item = (Nanos, Request)>,
 ) -> Result<Vec<RequestRecord>, SimulationError> {
     let mut records = Vec::new();
-    run_open_loop(Port::Local(model), requests, |record| {
+    run_open_loop(Port::Local(model), requests, usize::MAX, |record| {
         records.push(*record);
         ControlFlow::Continue(())
     })?;
@@ -185,24 +193,26 @@ pub fn open_loop(
 }
 
 /// Does what [`open_loop`] does with a model that may be elsewhere, and hands each record on as
-/// [`closed_loop_streaming`] does.
+/// [`closed_loop_streaming`] does. At most `outstanding_max` requests may be outstanding: memory depends on them.
 ///
 /// # Errors
-/// As [`open_loop`], and if the model is lost.
+/// As [`open_loop`], if the model is lost, and if too many requests are outstanding.
 ///
 /// # Panics
 /// As [`open_loop`], for a local model.
 pub fn open_loop_streaming_at(
     port: &mut ModelPort,
     requests: impl IntoIterator<Item = (Nanos, Request)>,
+    outstanding_max: usize,
     seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
 ) -> Result<(), SimulationError> {
-    run_open_loop(port.lend(), requests, seen)
+    run_open_loop(port.lend(), requests, outstanding_max, seen)
 }
 
 fn run_open_loop(
     mut model: Port<'_>,
     requests: impl IntoIterator<Item = (Nanos, Request)>,
+    outstanding_max: usize,
     mut seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
 ) -> Result<(), SimulationError> {
     let mut window = Window::default();
@@ -215,6 +225,9 @@ fn run_open_loop(
         model.advance(at, &mut completions)?;
         for completion in completions.drain(..) {
             window.complete(model.info(), completion);
+        }
+        if window.records.len() >= outstanding_max {
+            return Err(SimulationError::Outstanding { order: window.next_order(), most: outstanding_max });
         }
         submit(&mut model, &mut window, request)?;
         if window.hand_on(&mut seen).is_break() {

@@ -1,5 +1,7 @@
 //! Does a log say what the models say?
 
+use std::collections::BTreeMap;
+
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Status};
 
@@ -25,35 +27,105 @@ pub fn verify(
     records: &[RequestRecord],
     end: Option<Nanos>,
 ) -> Result<Verification, VerifyError> {
-    check(models, records)?;
-    let replayed = replay(models, records);
-    let mut verification = Verification::default();
-    for (record, replayed) in records.iter().zip(&replayed) {
-        let logged_due = (record.due != Nanos::MAX).then_some(record.due);
-        let same = match (logged_due, end) {
-            (None, None) => {
-                verification.not_compared += 1;
+    let mut verifier = Verifier::new(models, end, usize::MAX);
+    records.iter().try_for_each(|record| verifier.add(record))?;
+    Ok(verifier.finish())
+}
+
+/// Does what [`verify`](verify()) does record by record, so that memory depends on what is outstanding and not on how
+/// long the log is.
+pub struct Verifier<'a> {
+    models: &'a mut [Box<dyn DeviceModel>],
+    end: Option<Nanos>,
+    outstanding_max: usize,
+    checker: Checker,
+    /// Records whose requests have not completed in the replay, by order.
+    pending: BTreeMap<u64, RequestRecord>,
+    completions: Vec<Completion>,
+    found: Verification,
+}
+
+impl<'a> Verifier<'a> {
+    /// Of fresh models and the end of the run, as for [`verify`](verify()). At most so many requests may be
+    /// outstanding.
+    #[must_use]
+    pub fn new(models: &'a mut [Box<dyn DeviceModel>], end: Option<Nanos>, outstanding_max: usize) -> Self {
+        let checker = Checker::new(models);
+        let (pending, completions) = (BTreeMap::new(), Vec::new());
+        Verifier { models, end, outstanding_max, checker, pending, completions, found: Verification::default() }
+    }
+
+    /// Takes the next record.
+    ///
+    /// # Errors
+    /// As [`verify`](verify()), and if too many requests are outstanding.
+    ///
+    /// # Panics
+    /// If a model breaks its contract.
+    pub fn add(&mut self, record: &RequestRecord) -> Result<(), VerifyError> {
+        self.checker.check(self.models, record)?;
+        let device = usize::from(record.device);
+        checked_advance(&mut *self.models[device], record.arrival, &mut self.completions);
+        self.compare(record.device);
+        if self.pending.len() >= self.outstanding_max {
+            return Err(VerifyError::Outstanding { index: record.order as usize, most: self.outstanding_max });
+        }
+        self.pending.insert(record.order, *record);
+        self.models[device].submit(request_of(record));
+        Ok(())
+    }
+
+    /// Lets the outstanding requests complete.
+    ///
+    /// # Panics
+    /// If a model breaks its contract.
+    #[must_use]
+    pub fn finish(mut self) -> Verification {
+        for device in 0..self.models.len() {
+            while self.models[device].outstanding() > 0 {
+                step_to_completion(&mut *self.models[device], &mut self.completions);
+                self.compare(device as u16);
+            }
+        }
+        self.found
+    }
+
+    /// Compares what has completed on a device with the log.
+    fn compare(&mut self, device: u16) {
+        for completion in self.completions.drain(..) {
+            let Some(record) = self.pending.remove(&completion.id.0).filter(|record| record.device == device) else {
+                let name = &self.models[usize::from(device)].info().name;
+                panic!("model {name}: completed a request that it does not have");
+            };
+            let logged_due = (record.due != Nanos::MAX).then_some(record.due);
+            let status = expected_status(&record, completion.status);
+            let same = match (logged_due, self.end) {
+                (None, None) => {
+                    self.found.not_compared += 1;
+                    continue;
+                }
+                (None, Some(end)) => completion.at > end,
+                (Some(due), _) => due == completion.at && record.status == status,
+            };
+            self.found.compared += 1;
+            if same {
                 continue;
             }
-            (None, Some(end)) => replayed.at > end,
-            (Some(due), _) => due == replayed.at && record.status == expected_status(record, replayed),
-        };
-        verification.compared += 1;
-        if same {
-            continue;
+            self.found.differences += 1;
+            let is_first = self.found.first_difference.as_ref().is_none_or(|first| record.order < first.order);
+            if is_first {
+                self.found.first_difference = Some(Difference {
+                    order: record.order,
+                    device: record.device,
+                    arrival: record.arrival,
+                    logged_due,
+                    replayed_due: completion.at,
+                    logged_status: record.status,
+                    replayed_status: status,
+                });
+            }
         }
-        verification.differences += 1;
-        verification.first_difference.get_or_insert(Difference {
-            order: record.order,
-            device: record.device,
-            arrival: record.arrival,
-            logged_due,
-            replayed_due: replayed.at,
-            logged_status: record.status,
-            replayed_status: expected_status(record, replayed),
-        });
     }
-    Ok(verification)
 }
 
 /// The result of [`verify`].
@@ -159,6 +231,14 @@ pub enum VerifyError {
         /// The arrival before.
         previous: Nanos,
     },
+    /// More requests are outstanding at once than the caller allows.
+    #[error("record {index} arrives while {most} requests are outstanding; expected fewer")]
+    Outstanding {
+        /// Index of the record.
+        index: usize,
+        /// The most that may be outstanding.
+        most: usize,
+    },
     /// An arrival beyond 18 years, half of what the finest clock of a model holds.
     #[error("record {index} arrives after more than 18 years")]
     BeyondTime {
@@ -179,23 +259,26 @@ pub enum VerifyError {
     },
 }
 
-/// What a replay says about a request.
-#[derive(Clone, Copy)]
-struct Replayed {
-    at: Nanos,
-    status: Status,
-}
-
 /// A request whose bytes could not be moved is a media error whatever the model says.
-fn expected_status(record: &RequestRecord, replayed: &Replayed) -> Status {
-    if record.store_failed { Status::MediaError } else { replayed.status }
+fn expected_status(record: &RequestRecord, replayed: Status) -> Status {
+    if record.store_failed { Status::MediaError } else { replayed }
 }
 
-/// Checks that the records can be replayed on the models at all; they may come from a file.
-pub(crate) fn check(models: &[Box<dyn DeviceModel>], records: &[RequestRecord]) -> Result<(), VerifyError> {
-    let mut previous: Vec<Nanos> = models.iter().map(|model| model.now()).collect();
-    for (index, record) in records.iter().enumerate() {
-        let device = usize::from(record.device);
+/// Checks that records can be replayed on models at all; they may come from a file.
+struct Checker {
+    /// The last arrival on each device, or its model's start.
+    previous: Vec<Nanos>,
+    index: usize,
+}
+
+impl Checker {
+    fn new(models: &[Box<dyn DeviceModel>]) -> Self {
+        Checker { previous: models.iter().map(|model| model.now()).collect(), index: 0 }
+    }
+
+    fn check(&mut self, models: &[Box<dyn DeviceModel>], record: &RequestRecord) -> Result<(), VerifyError> {
+        let (index, device) = (self.index, usize::from(record.device));
+        self.index += 1;
         let Some(model) = models.get(device) else {
             return Err(VerifyError::UnknownDevice { index, device: record.device, devices: models.len() });
         };
@@ -208,18 +291,24 @@ pub(crate) fn check(models: &[Box<dyn DeviceModel>], records: &[RequestRecord]) 
             return Err(VerifyError::Order { index, order: record.order });
         }
         let (arrival, due, completed) = (record.arrival, record.due, record.completed);
-        if arrival < previous[device] {
-            return Err(VerifyError::ArrivalStepsBack { index, arrival, previous: previous[device] });
+        let previous = std::mem::replace(&mut self.previous[device], arrival);
+        if arrival < previous {
+            return Err(VerifyError::ArrivalStepsBack { index, arrival, previous });
         }
         if arrival > LATEST_ARRIVAL {
             return Err(VerifyError::BeyondTime { index });
         }
-        previous[device] = arrival;
         if due <= arrival || completed <= arrival || (due == Nanos::MAX && completed != Nanos::MAX) {
             return Err(VerifyError::InstantsOutOfOrder { index, arrival, due, completed });
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Checks all records.
+pub(crate) fn check(models: &[Box<dyn DeviceModel>], records: &[RequestRecord]) -> Result<(), VerifyError> {
+    let mut checker = Checker::new(models);
+    records.iter().try_for_each(|record| checker.check(models, record))
 }
 
 /// The request of a record; its order is its id.
@@ -234,29 +323,4 @@ pub(crate) fn request_of(record: &RequestRecord) -> Request {
         queue: record.queue,
         issuer: record.issuer,
     }
-}
-
-fn replay(models: &mut [Box<dyn DeviceModel>], records: &[RequestRecord]) -> Vec<Replayed> {
-    let mut replayed = vec![Replayed { at: Nanos::MAX, status: Status::Ok }; records.len()];
-    let mut completions = Vec::new();
-    let mut note = |model: &dyn DeviceModel, device: u16, completions: &mut Vec<Completion>| {
-        for completion in completions.drain(..) {
-            let of_this_device = records.get(completion.id.0 as usize).is_some_and(|record| record.device == device);
-            assert!(of_this_device, "model {}: completed a request that it does not have", model.info().name);
-            replayed[completion.id.0 as usize] = Replayed { at: completion.at, status: completion.status };
-        }
-    };
-    for record in records {
-        let model = &mut *models[usize::from(record.device)];
-        checked_advance(model, record.arrival, &mut completions);
-        note(model, record.device, &mut completions);
-        model.submit(request_of(record));
-    }
-    for (device, model) in models.iter_mut().enumerate() {
-        while model.outstanding() > 0 {
-            step_to_completion(&mut **model, &mut completions);
-            note(&**model, device as u16, &mut completions);
-        }
-    }
-    replayed
 }

@@ -312,6 +312,17 @@ impl Guest {
         Ok(Guest { child, pidfd, line, console, console_tail, started, refusals, sweeper })
     }
 
+    /// Its exit status once it has ended. Processes that it leaves are killed first, while their group's number is
+    /// still theirs.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>, RunError> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if matches!(waitid(WaitId::PidFd(self.pidfd.as_fd()), options), Ok(Some(_))) {
+            // SAFETY: a system call without pointers; the kernel has not been waited for.
+            unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+        }
+        self.child.try_wait().doing("waiting for the guest")
+    }
+
     /// Reads what there is; whether there will be more.
     pub fn read_console(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chronodisk_device::{BuildOptions, DeviceInfo, Speed};
 use chronodisk_engine::{ModelPort, state_file};
 use chronodisk_report::{LogInfo, Simulation, StreamedSummary};
-use chronodisk_sim::{Nanos, RequestRecord, SECTOR_BYTES};
+use chronodisk_sim::{ContentsLimit, Nanos, RequestRecord, SECTOR_BYTES};
 use chronodisk_sweep::{
     BlockTrace, FioLoad, GeneratedLoad, Load, ReplayOptions, Replayed, TraceArrivals, TraceOptions,
 };
@@ -125,7 +125,7 @@ pub(crate) fn simulate(
     let mut gatherer = Gatherer::default();
     let mut watch = Watch { countdown: LOOK_EVERY, looked: Instant::now(), told: Instant::now(), progress };
     let done = py.detach(|| {
-        load.give_to(&mut port, |record: &RequestRecord| {
+        load.give_to(&mut port, ContentsLimit::NONE, |record: &RequestRecord| {
             summary.add(record);
             if keep {
                 gatherer.add(record);
@@ -305,6 +305,7 @@ fn traced(
             let reading = TraceOptions {
                 format: format.map_err(|message: String| errors::usage(py, message))?,
                 volume: arguments.volume.clone(),
+                placement: None,
                 accept_bad: arguments.accept_bad,
                 from_queueing: arguments.from_queueing,
                 spread_seed: arguments.spread_seed,

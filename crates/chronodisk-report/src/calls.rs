@@ -10,10 +10,9 @@ use std::sync::Arc;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, BinaryArray, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{ContentsBudget, ContentsLimit, Nanos};
 use chronodisk_trace::calls::{CallError, CallRecord, CallTrace, Header, StartState, Validator};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
@@ -22,7 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ReportError;
 use crate::files::AtomicFile;
-use crate::log::{BATCH_ROWS, ROW_GROUP_ROWS, SCHEMA_KEY, column, expect_schema, failed, guarded, metadata_value};
+use crate::log::{
+    BATCH_ROWS, ROW_GROUP_ROWS, SCHEMA_KEY, column, expect_schema, failed, guarded, metadata_value, opened,
+};
 
 /// Name and version of the form of traces, in the file's metadata under `chronodisk.schema`.
 pub const CALLS_SCHEMA: &str = "chronodisk.calls/1";
@@ -101,21 +102,60 @@ pub fn write_calls(path: &Path, trace: &CallTrace) -> Result<(), ReportError> {
 /// # Errors
 /// If the file can't be read, is damaged, has another schema, lacks a column, or has a value that can't be.
 pub fn read_calls(path: &Path) -> Result<CallTrace, ReportError> {
-    let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
-    guarded(path, || read_trace(path, file))
+    read_calls_within(path, CallMemory { limit: ContentsLimit::NONE, further_bytes: 0 })
 }
 
-fn read_trace(path: &Path, file: File) -> Result<CallTrace, ReportError> {
+/// The memory for the calls of a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct CallMemory {
+    /// The most that may be used.
+    pub limit: ContentsLimit,
+    /// What the caller makes of a call, besides the call itself, in bytes.
+    pub further_bytes: u64,
+}
+
+impl CallMemory {
+    /// What a call without paths needs.
+    fn per_call_bytes(self) -> u64 {
+        size_of::<CallRecord>() as u64 + self.further_bytes
+    }
+
+    /// What a call needs, whose paths are allocations of their own.
+    fn bytes_of(self, record: &CallRecord) -> u64 {
+        const ALLOCATION_BYTES: u64 = 16;
+        let paths = record.path.iter().chain(&record.path_2);
+        self.per_call_bytes() + paths.map(|path| path.len() as u64 + ALLOCATION_BYTES).sum::<u64>()
+    }
+}
+
+/// Does what [`read_calls`] does within a limit of memory.
+///
+/// # Errors
+/// As [`read_calls`], and if the calls need more memory.
+pub fn read_calls_within(path: &Path, memory: CallMemory) -> Result<CallTrace, ReportError> {
+    let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
+    guarded(path, || read_trace(path, file, memory))
+}
+
+fn read_trace(path: &Path, file: File, memory: CallMemory) -> Result<CallTrace, ReportError> {
+    let over = |over| ReportError::Memory { path: path.to_owned(), over };
     let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
+    let builder = opened(path, file)?;
     let metadata = builder.metadata().file_metadata().key_value_metadata();
     expect_schema(path, metadata, CALLS_SCHEMA)?;
     let header = metadata_value(metadata, HEADER_KEY).ok_or_else(|| damaged("the header is missing".into()))?;
     let header = serde_json::from_str(&header).map_err(|error| damaged(format!("the header is wrong: {error}")))?;
     let header = from_form(header).map_err(|error| wrong(path, error))?;
     header.validate().map_err(|error| wrong(path, error))?;
+    let rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
     let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(error.to_string()))?;
+    memory.limit.allow(rows.saturating_mul(memory.per_call_bytes())).map_err(over)?;
+    let mut budget = ContentsBudget::new(memory.limit);
     let mut records = Vec::new();
+    if memory.limit != ContentsLimit::NONE {
+        // A vector that grows has three times its size in between. Without the room it grows all the same.
+        let _ = records.try_reserve_exact(rows as usize);
+    }
     let mut validator = Validator::default();
     for batch in reader {
         let batch = batch.map_err(|error| damaged(error.to_string()))?;
@@ -123,6 +163,7 @@ fn read_trace(path: &Path, file: File) -> Result<CallTrace, ReportError> {
         for row in 0..batch.num_rows() {
             let record = rows.record(row, records.len() as u64).map_err(|error| wrong(path, error))?;
             validator.check(&record).map_err(|error| wrong(path, error))?;
+            budget.take(memory.bytes_of(&record)).map_err(over)?;
             records.push(record);
         }
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use chronodisk_sim::{OverLimit, TextError};
+
 /// A result or a log that can't be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
@@ -53,6 +55,22 @@ pub enum ReportError {
         row: Option<u64>,
         /// What was found and what was expected.
         message: String,
+    },
+    /// More than the memory that may be used for it.
+    #[error("{}: {over}", .path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// What it needs, and what is allowed.
+        over: OverLimit,
+    },
+    /// A text that is too long, or none.
+    #[error("{}: {error}", .path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: TextError,
     },
     /// A plot could not be drawn.
     #[error("{}: cannot draw: {message}", .path.display())]

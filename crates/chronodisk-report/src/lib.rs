@@ -28,6 +28,7 @@ mod html;
 mod judge;
 mod labels;
 mod log;
+mod pages;
 mod plot;
 mod render;
 mod schema;
@@ -46,7 +47,7 @@ mod trace_statistics;
 mod utc;
 mod verdict;
 
-pub use calls::{CALLS_SCHEMA, read_calls, write_calls};
+pub use calls::{CALLS_SCHEMA, CallMemory, read_calls, read_calls_within, write_calls};
 pub use compare::{COMPARISON_SCHEMA, Comparison, ComparisonRow, compare};
 pub use curve_plot::{Curve, CurvePoint, curves_svg, plot_curves};
 pub use error::ReportError;
@@ -54,12 +55,13 @@ pub use fidelity::{Agreement, FIDELITY_SCHEMA, Fidelity, QuantilePair, ServedTwi
 pub use files::AtomicFile;
 pub use files::write_text;
 pub use html::{
-    ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, SweepCell, SweepCombination,
-    SweepCurves, SweepEffect, SweepReport, charted_window, render_report, render_sweep_report,
+    AddressRange, ChartsBuilder, Heat, ReportRun, ReportSource, Resolution, RunCharts, Series, SweepCell,
+    SweepCombination, SweepCurves, SweepEffect, SweepReport, charted_window, render_report, render_sweep_report,
 };
 pub use judge::{Condition, Judgement, judge, render_junit, render_markdown};
 pub use labels::Labels;
 pub use log::{LOG_SCHEMA, LogInfo, LogReader, LogWriter, read_log, write_log};
+pub use pages::PAGE_BYTES_MAX;
 pub use plot::{PlotRun, plot_comparison};
 pub use render::{render_refused_calls, render_run_summary, render_simulation};
 pub use schema::{
@@ -79,7 +81,8 @@ pub use sweep_plot::plot_sweeps;
 pub use table::{Align, Table, counted, four_digits};
 pub use tables::{log_columns, records_of_table, table_of_records};
 pub use trace_comparison::{
-    Matched, OpComparison, Remainder, TRACE_COMPARISON_SCHEMA, TimeComparison, TraceComparison, compare_traces,
+    ComparedTrace, Matched, OpComparison, Remainder, TRACE_COMPARISON_SCHEMA, TimeComparison, TraceComparison,
+    compare_traces,
 };
 pub use trace_plot::plot_trace_statistics;
 pub use trace_statistics::{

@@ -4,10 +4,11 @@
 //! `due_ns - arrival_ns`, lateness `completed_ns - due_ns`. A request that the run's end cut off
 //! has no `completed_ns`, and no `due_ns` either if its model had not completed it.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::panic;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use arrow_array::types::{ArrowPrimitiveType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
@@ -21,6 +22,7 @@ use parquet::file::properties::WriterProperties;
 
 use crate::ReportError;
 use crate::files::AtomicFile;
+use crate::pages;
 
 /// Name and version of the log's form, in the file's metadata under `chronodisk.schema`.
 pub const LOG_SCHEMA: &str = "chronodisk.requests/1";
@@ -190,8 +192,25 @@ pub(crate) fn failed(path: &Path, error: parquet::errors::ParquetError) -> Repor
 /// If the file can't be read, is damaged, has another schema, lacks a column, or has a value that
 /// can't be.
 pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
-    let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
-    guarded(path, || read_records(path, file))
+    let mut records = Vec::new();
+    for piece in LogReader::open(path)? {
+        records.extend(piece?);
+    }
+    Ok(records)
+}
+
+thread_local! {
+    /// Whether this thread is in [`guarded`].
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Opens a Parquet file whose pages can be read.
+pub(crate) fn opened(path: &Path, file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ReportError> {
+    let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
+    let pages = file.try_clone().map_err(|error| damaged(error.to_string()))?;
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
+    pages::check(&pages, builder.metadata()).map_err(damaged)?;
+    Ok(builder)
 }
 
 /// The Parquet library panics on some damaged files; whoever sent the file must not be able to end the program.
@@ -199,25 +218,31 @@ pub(crate) fn guarded<T>(
     path: &Path,
     read: impl FnOnce() -> Result<T, ReportError> + panic::UnwindSafe,
 ) -> Result<T, ReportError> {
-    panic::catch_unwind(read).unwrap_or_else(|panic| {
+    // The hook prints a message and a backtrace of a defect, and this is none. Other threads keep it.
+    static SILENCED: Once = Once::new();
+    SILENCED.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                before(info);
+            }
+        }));
+    });
+    let outer = GUARDED.replace(true);
+    let done = panic::catch_unwind(read);
+    GUARDED.set(outer);
+    done.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         let message = format!("damaged ({})", text.unwrap_or("unknown"));
         Err(ReportError::Parquet { path: path.to_owned(), message })
     })
 }
 
-fn read_records(path: &Path, file: File) -> Result<Vec<RequestRecord>, ReportError> {
-    let mut records = Vec::new();
-    for batch in LogReader::of(path, file)? {
-        records.extend(batch?);
-    }
-    Ok(records)
-}
-
 /// Reads a log in pieces, in memory that does not grow with it. Gives what [`read_log`] gives.
 pub struct LogReader {
     path: PathBuf,
     info: LogInfo,
+    claimed_rows: u64,
     batches: ParquetRecordBatchReader,
     rows: u64,
 }
@@ -235,18 +260,25 @@ impl LogReader {
 
     fn of(path: &Path, file: File) -> Result<Self, ReportError> {
         let damaged = |message: String| ReportError::Parquet { path: path.to_owned(), message };
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| damaged(error.to_string()))?;
+        let builder = opened(path, file)?;
         let metadata = builder.metadata().file_metadata().key_value_metadata();
         expect_schema(path, metadata, LOG_SCHEMA)?;
         let info = LogInfo::of(metadata);
+        let claimed_rows = builder.metadata().file_metadata().num_rows().max(0) as u64;
         let batches = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| damaged(error.to_string()))?;
-        Ok(LogReader { path: path.to_owned(), info, batches, rows: 0 })
+        Ok(LogReader { path: path.to_owned(), info, claimed_rows, batches, rows: 0 })
     }
 
     /// What the log says besides its requests.
     #[must_use]
     pub fn info(&self) -> &LogInfo {
         &self.info
+    }
+
+    /// How many requests the log claims to have.
+    #[must_use]
+    pub fn claimed_rows(&self) -> u64 {
+        self.claimed_rows
     }
 
     fn next_batch(&mut self) -> Result<Option<Vec<RequestRecord>>, ReportError> {

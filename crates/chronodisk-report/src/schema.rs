@@ -1,11 +1,11 @@
 //! The result of a run, as it is kept in JSON.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{Nanos, TextError, TextFile};
 use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
@@ -582,17 +582,29 @@ impl RunResult {
 
 /// Reads a JSON file of one schema.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, schema: &'static str) -> Result<T, ReportError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
+    let text = read_text(path, TextFile::Result)?;
     let malformed = |error: serde_json::Error| ReportError::Json { path: path.to_owned(), message: error.to_string() };
     // The schema comes first: what another version lacks or adds is no mistake of the file's.
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(malformed)?;
-    let found = value.get("schema").and_then(|schema| schema.as_str());
-    if found != Some(schema) {
-        let found = found.map(str::to_owned);
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default)]
+        schema: Option<serde_json::Value>,
+    }
+    let found = serde_json::from_str::<Named>(&text).map_err(malformed)?.schema;
+    let found = found.and_then(|schema| schema.as_str().map(str::to_owned));
+    if found.as_deref() != Some(schema) {
         return Err(ReportError::Schema { path: path.to_owned(), found, expected: schema });
     }
     serde_json::from_str(&text).map_err(malformed)
+}
+
+/// Reads a text file of bounded length.
+fn read_text(path: &Path, kind: TextFile) -> Result<String, ReportError> {
+    let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
+    kind.read(file).map_err(|error| match error {
+        TextError::Unreadable(source) => ReportError::Io { path: path.to_owned(), action: "read", source },
+        error => ReportError::Text { path: path.to_owned(), error },
+    })
 }
 
 /// Pretty JSON with a line break at the end.

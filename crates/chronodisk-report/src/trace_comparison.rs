@@ -1,8 +1,9 @@
 //! Two block traces side by side: which requests both have, and when.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use chronodisk_sim::{Nanos, Op, RequestRecord};
+use chronodisk_sim::{ContentsBudget, ContentsLimit, Nanos, Op, OverLimit, RequestRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::schema::to_json;
@@ -87,34 +88,118 @@ pub struct TimeComparison {
 /// A request as it is compared: operation, first sector, length.
 type Key = (u8, u64, u32);
 
+/// The requests of a trace as they are compared, gathered one by one.
+///
+/// Without times, memory depends on how many different requests there are, with times on how many there are.
+#[derive(Clone, Debug)]
+pub struct ComparedTrace {
+    counts: BTreeMap<Key, u64>,
+    /// With times: all requests in order of the trace.
+    timed: Option<Vec<Timed>>,
+    first_arrival: Nanos,
+    last_arrival: Nanos,
+    budget: ContentsBudget,
+}
+
 #[derive(Clone, Copy, Debug)]
-struct Keyed {
+struct Timed {
     key: Key,
     arrival: Nanos,
     response: Option<Nanos>,
 }
 
+/// What a request needs in the tables of a comparison: its key and its boundaries, in trees whose nodes are two thirds
+/// full, and what is left of them.
+const KEY_BYTES: u64 = 256;
+/// What a request with its times needs: itself, its pair, and the values of three distributions.
+const TIMED_BYTES: u64 = 256;
+
+impl ComparedTrace {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(with_times: bool, limit: ContentsLimit) -> Self {
+        ComparedTrace {
+            counts: BTreeMap::new(),
+            timed: with_times.then(Vec::new),
+            first_arrival: Nanos::MAX,
+            last_arrival: Nanos::ZERO,
+            budget: ContentsBudget::new(limit),
+        }
+    }
+
+    /// What so many requests need with their times.
+    #[must_use]
+    pub const fn bytes_with_times(requests: u64) -> u64 {
+        requests.saturating_mul(TIMED_BYTES)
+    }
+
+    /// Takes the next request of a trace with one volume.
+    ///
+    /// # Errors
+    /// If the requests need more memory than the limit allows.
+    pub fn add(&mut self, record: &RequestRecord) -> Result<(), OverLimit> {
+        let key = (record.op as u8, record.lba.0, record.sectors);
+        self.first_arrival = self.first_arrival.min(record.arrival);
+        self.last_arrival = self.last_arrival.max(record.arrival);
+        match self.counts.entry(key) {
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(place) => {
+                self.budget.take(KEY_BYTES)?;
+                place.insert(1);
+            }
+        }
+        if let Some(timed) = &mut self.timed {
+            self.budget.take(TIMED_BYTES)?;
+            let response = record.is_completed().then(|| record.completed - record.arrival);
+            timed.push(Timed { key, arrival: record.arrival, response });
+        }
+        Ok(())
+    }
+
+    /// Requests of one operation.
+    fn of_op(&self, op: Op) -> impl Iterator<Item = (&Key, &u64)> {
+        self.counts.range((op as u8, 0, 0)..=(op as u8, u64::MAX, u32::MAX))
+    }
+
+    /// Requests that the other trace does not have.
+    fn without(&self, other: &ComparedTrace) -> BTreeMap<Key, u64> {
+        let left = |(key, count): (&Key, &u64)| {
+            let left = count.saturating_sub(other.counts.get(key).copied().unwrap_or(0));
+            (left > 0).then_some((*key, left))
+        };
+        self.counts.iter().filter_map(left).collect()
+    }
+
+    fn duration_s(&self) -> f64 {
+        self.last_arrival.saturating_sub(self.first_arrival).as_secs_f64()
+    }
+
+    /// With times: all requests in order of their keys; equal ones in order of the trace.
+    fn sorted(&self) -> Vec<Timed> {
+        let mut timed = self.timed.clone().unwrap_or_default();
+        for request in &mut timed {
+            request.arrival = request.arrival - self.first_arrival;
+        }
+        timed.sort_by_key(|request| request.key);
+        timed
+    }
+}
+
 /// Compares two traces of one volume each.
 #[must_use]
-pub fn compare_traces(a: &[RequestRecord], b: &[RequestRecord], with_times: bool) -> TraceComparison {
-    let (keyed_a, keyed_b) = (keyed(a), keyed(b));
-    let (pairs, only_a, only_b) = merge(&keyed_a, &keyed_b);
+pub fn compare_traces(a: &ComparedTrace, b: &ComparedTrace) -> TraceComparison {
+    let (only_a, only_b) = (a.without(b), b.without(a));
     let mut comparison = TraceComparison { schema: TRACE_COMPARISON_SCHEMA.to_owned(), ..TraceComparison::default() };
-    let blocks_a = boundaries(a);
-    let blocks_b = boundaries(b);
     for op in Op::ALL {
-        let of_op = |keyed: &&Keyed| keyed.key.0 == op as u8;
-        let (count_a, count_b) = (keyed_a.iter().filter(of_op).count(), keyed_b.iter().filter(of_op).count());
+        let total = |of: &ComparedTrace| of.of_op(op).map(|(_, count)| count).sum::<u64>();
+        let (count_a, count_b) = (total(a), total(b));
         if count_a + count_b == 0 {
             continue;
         }
-        let both = pairs.iter().filter(|(one, _)| of_op(&one)).count();
-        let none = BTreeMap::new();
-        let blocks =
-            |of: &BTreeMap<u8, BTreeMap<u64, (i64, i64)>>| of.get(&(op as u8)).cloned().unwrap_or(none.clone());
+        let both = a.of_op(op).map(|(key, count)| b.counts.get(key).map_or(0, |other| *count.min(other))).sum();
         let of_op = OpComparison {
-            requests: Matched::of(count_a as u64, count_b as u64, both as u64),
-            blocks: matched_blocks(&blocks(&blocks_a), &blocks(&blocks_b)),
+            requests: Matched::of(count_a, count_b, both),
+            blocks: matched_blocks(&boundaries(a.of_op(op)), &boundaries(b.of_op(op))),
             only_a: remainder(&only_a, &only_b, op),
             only_b: remainder(&only_b, &only_a, op),
         };
@@ -124,114 +209,101 @@ pub fn compare_traces(a: &[RequestRecord], b: &[RequestRecord], with_times: bool
     }
     comparison.requests = comparison.requests.with_share();
     comparison.blocks = comparison.blocks.with_share();
-    comparison.times = with_times.then(|| times(a, b, &pairs));
+    comparison.times = (a.timed.is_some() && b.timed.is_some()).then(|| times(a, b));
     comparison
 }
 
-/// All requests in order of their keys; equal ones in order of the trace.
-fn keyed(records: &[RequestRecord]) -> Vec<Keyed> {
-    let begin = records.iter().map(|record| record.arrival).min().unwrap_or_default();
-    let mut keyed: Vec<Keyed> = records
-        .iter()
-        .map(|record| Keyed {
-            key: (record.op as u8, record.lba.0, record.sectors),
-            arrival: record.arrival - begin,
-            response: record.is_completed().then(|| record.completed - record.arrival),
-        })
-        .collect();
-    keyed.sort_by_key(|keyed| keyed.key);
-    keyed
-}
-
-/// Pairs with equal keys, and what is left of either.
-fn merge(a: &[Keyed], b: &[Keyed]) -> (Vec<(Keyed, Keyed)>, Vec<Key>, Vec<Key>) {
-    let (mut pairs, mut only_a, mut only_b) = (Vec::new(), Vec::new(), Vec::new());
+/// Pairs of requests with equal keys.
+fn pairs(a: &[Timed], b: &[Timed]) -> Vec<(Timed, Timed)> {
+    let mut pairs = Vec::new();
     let (mut rest_a, mut rest_b) = (a.iter().peekable(), b.iter().peekable());
-    loop {
-        match (rest_a.peek(), rest_b.peek()) {
-            (Some(one), Some(other)) if one.key == other.key => {
-                pairs.push((**one, **other));
-                rest_a.next();
-                rest_b.next();
-            }
-            (Some(one), other) if other.is_none_or(|other| one.key < other.key) => {
-                only_a.push(one.key);
-                rest_a.next();
-            }
-            (_, Some(other)) => {
-                only_b.push(other.key);
-                rest_b.next();
-            }
-            (_, None) => return (pairs, only_a, only_b),
+    while let (Some(one), Some(other)) = (rest_a.peek(), rest_b.peek()) {
+        let order = one.key.cmp(&other.key);
+        if order.is_eq() {
+            pairs.push((**one, **other));
+        }
+        if order.is_le() {
+            rest_a.next();
+        }
+        if order.is_ge() {
+            rest_b.next();
         }
     }
+    pairs
 }
 
 /// Classes of the requests of one operation that are left in one trace, by what is left in the other.
-fn remainder(left: &[Key], of_other: &[Key], op: Op) -> Remainder {
-    let mut by_place: BTreeMap<(u8, u64), u64> = BTreeMap::new();
+fn remainder(left: &BTreeMap<Key, u64>, of_other: &BTreeMap<Key, u64>, op: Op) -> Remainder {
+    let mut by_place: BTreeMap<u64, u64> = BTreeMap::new();
     let mut by_range: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-    for (op, lba, sectors) in of_other {
-        *by_place.entry((*op, *lba)).or_default() += 1;
-        *by_range.entry((*lba, *sectors)).or_default() += 1;
+    for ((other_op, lba, sectors), count) in of_other {
+        if *other_op == op as u8 {
+            *by_place.entry(*lba).or_default() += count;
+        }
+        *by_range.entry((*lba, *sectors)).or_default() += count;
     }
     let mut found = Remainder::default();
-    for (_, lba, sectors) in left.iter().filter(|key| key.0 == op as u8) {
-        let take = |count: Option<&mut u64>| count.filter(|count| **count > 0).map(|count| *count -= 1).is_some();
-        if take(by_place.get_mut(&(op as u8, *lba))) {
-            found.other_length += 1;
-        } else if take(by_range.get_mut(&(*lba, *sectors))) {
-            found.other_op += 1;
-        } else {
-            found.elsewhere += 1;
-        }
+    for ((_, lba, sectors), count) in left.iter().filter(|(key, _)| key.0 == op as u8) {
+        let take = |available: Option<&mut u64>, most: u64| {
+            available.map_or(0, |available| {
+                let taken = most.min(*available);
+                *available -= taken;
+                taken
+            })
+        };
+        let other_length = take(by_place.get_mut(lba), *count);
+        let other_op = take(by_range.get_mut(&(*lba, *sectors)), count - other_length);
+        found.other_length += other_length;
+        found.other_op += other_op;
+        found.elsewhere += count - other_length - other_op;
     }
     found
 }
 
-/// For each operation, at which blocks of 4 KiB its requests begin and end.
-fn boundaries(records: &[RequestRecord]) -> BTreeMap<u8, BTreeMap<u64, (i64, i64)>> {
+/// How many requests begin and end at blocks of 4 KiB.
+type Boundaries = BTreeMap<u64, (u64, u64)>;
+
+fn boundaries<'a>(requests: impl Iterator<Item = (&'a Key, &'a u64)>) -> Boundaries {
     const BLOCK_SECTORS: u64 = 8;
-    let mut boundaries: BTreeMap<u8, BTreeMap<u64, (i64, i64)>> = BTreeMap::new();
-    for record in records.iter().filter(|record| record.sectors > 0) {
-        let (first, end) = (record.lba.0, record.lba.0 + u64::from(record.sectors));
-        let of_op = boundaries.entry(record.op as u8).or_default();
-        of_op.entry(first / BLOCK_SECTORS).or_default().0 += 1;
-        of_op.entry(end.div_ceil(BLOCK_SECTORS)).or_default().1 += 1;
+    let mut boundaries = Boundaries::new();
+    for ((_, first, sectors), count) in requests.filter(|(key, _)| key.2 > 0) {
+        let end = first + u64::from(*sectors);
+        boundaries.entry(first / BLOCK_SECTORS).or_default().0 += count;
+        boundaries.entry(end.div_ceil(BLOCK_SECTORS)).or_default().1 += count;
     }
     boundaries
 }
 
 /// Accesses to blocks that both have: between two boundaries all blocks are accessed equally often.
-fn matched_blocks(a: &BTreeMap<u64, (i64, i64)>, b: &BTreeMap<u64, (i64, i64)>) -> Matched {
+fn matched_blocks(a: &Boundaries, b: &Boundaries) -> Matched {
     let mut places: Vec<u64> = a.keys().chain(b.keys()).copied().collect();
     places.sort_unstable();
     places.dedup();
-    let change = |of: &BTreeMap<u64, (i64, i64)>, at: u64| of.get(&at).map_or(0, |(begin, end)| begin - end);
-    let (mut open_a, mut open_b, mut found) = (0_i64, 0_i64, Matched::default());
+    let change = |open: u64, of: &Boundaries, at: u64| {
+        let (begun, ended) = of.get(&at).copied().unwrap_or_default();
+        (open + begun).saturating_sub(ended)
+    };
+    let (mut open_a, mut open_b, mut found) = (0, 0, Matched::default());
     for pair in places.windows(2) {
-        open_a += change(a, pair[0]);
-        open_b += change(b, pair[0]);
+        open_a = change(open_a, a, pair[0]);
+        open_b = change(open_b, b, pair[0]);
         let blocks = pair[1] - pair[0];
-        found.a += open_a.unsigned_abs() * blocks;
-        found.b += open_b.unsigned_abs() * blocks;
-        found.both += open_a.min(open_b).unsigned_abs() * blocks;
+        let accesses = |open: u64| open.saturating_mul(blocks);
+        found.a = found.a.saturating_add(accesses(open_a));
+        found.b = found.b.saturating_add(accesses(open_b));
+        found.both = found.both.saturating_add(accesses(open_a.min(open_b)));
     }
     found.with_share()
 }
 
-fn times(a: &[RequestRecord], b: &[RequestRecord], pairs: &[(Keyed, Keyed)]) -> TimeComparison {
-    let duration_s = |records: &[RequestRecord]| {
-        let first = records.iter().map(|record| record.arrival).min().unwrap_or_default();
-        let last = records.iter().map(|record| record.arrival).max().unwrap_or_default();
-        (last - first).as_secs_f64()
-    };
+fn times(a: &ComparedTrace, b: &ComparedTrace) -> TimeComparison {
+    let pairs = pairs(&a.sorted(), &b.sorted());
     let apart = |one: Nanos, other: Nanos| one.max(other) - one.min(other);
     let responses: Vec<(Nanos, Nanos)> =
         pairs.iter().filter_map(|(one, other)| Some((one.response?, other.response?))).collect();
     TimeComparison {
-        duration_a_s: duration_s(a),
-        duration_b_s: duration_s(b),
+        duration_a_s: a.duration_s(),
+        duration_b_s: b.duration_s(),
         arrival_difference_us: Distribution::of(pairs.iter().map(|(one, other)| apart(one.arrival, other.arrival))),
         completed: responses.len() as u64,
         response_difference_us: Distribution::of(responses.iter().map(|(one, other)| apart(*one, *other))),
@@ -251,9 +323,9 @@ impl Matched {
     }
 
     fn add(&mut self, other: &Matched) {
-        self.a += other.a;
-        self.b += other.b;
-        self.both += other.both;
+        self.a = self.a.saturating_add(other.a);
+        self.b = self.b.saturating_add(other.b);
+        self.both = self.both.saturating_add(other.both);
     }
 }
 
@@ -364,6 +436,15 @@ mod tests {
         }
     }
 
+    fn compare(a: &[RequestRecord], b: &[RequestRecord], with_times: bool) -> TraceComparison {
+        let [a, b] = [a, b].map(|records| {
+            let mut trace = ComparedTrace::new(with_times, ContentsLimit::NONE);
+            records.iter().for_each(|record| trace.add(record).unwrap());
+            trace
+        });
+        compare_traces(&a, &b)
+    }
+
     #[test]
     fn requests_match_in_any_order_and_the_rest_has_classes() {
         let a = [
@@ -381,7 +462,7 @@ mod tests {
             request(Op::Read, 100, 8, 250),
             request(Op::Read, 400, 8, 300),
         ];
-        let found = compare_traces(&a, &b, true);
+        let found = compare(&a, &b, true);
         assert_eq!((found.requests.a, found.requests.b, found.requests.both), (6, 4, 2));
         assert!((found.requests.share - 2.0 / 6.0).abs() < 1e-12);
         let write = found.by_op["write"];
@@ -402,9 +483,20 @@ mod tests {
         let forwards: Vec<_> =
             (0..500).map(|index| request(Op::Read, index * 37 % 900, 1 + index as u32 % 40, index)).collect();
         let backwards: Vec<_> = forwards.iter().rev().copied().collect();
-        let found = compare_traces(&forwards, &backwards, false);
+        let found = compare(&forwards, &backwards, false);
         assert_eq!((found.requests.share, found.blocks.share), (1.0, 1.0));
         assert_eq!(found.by_op["read"].only_a, Remainder::default());
-        assert_eq!(compare_traces(&[], &[], true).requests.share, 1.0);
+        assert_eq!(compare(&[], &[], true).requests.share, 1.0);
+    }
+
+    #[test]
+    fn equal_requests_need_no_more_memory_and_different_ones_reach_the_limit() {
+        let limit = ContentsLimit::of_bytes(1000 * KEY_BYTES);
+        let mut trace = ComparedTrace::new(false, limit);
+        (0..100_000).for_each(|_| trace.add(&request(Op::Read, 7, 8, 1)).unwrap());
+        let reached = (0..).position(|lba| trace.add(&request(Op::Read, 100 + lba, 8, 1)).is_err());
+        assert_eq!(reached, Some(999));
+        let mut timed = ComparedTrace::new(true, limit);
+        assert!((0..2_000).any(|_| timed.add(&request(Op::Read, 7, 8, 1)).is_err()));
     }
 }

@@ -1,13 +1,13 @@
 //! A block trace, wherever it is: a log in Parquet, a file of another tool (compressed with gzip or zstd or not), or
 //! records in memory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::{LogInfo, LogReader, ReportError};
-use chronodisk_sim::RequestRecord;
+use chronodisk_sim::{Lba, Op, RequestRecord, SECTOR_BYTES};
 use chronodisk_trace::block::{Format, ReadCounts, Spread, TraceReader};
 
 use crate::SweepError;
@@ -19,6 +19,8 @@ pub struct TraceOptions {
     pub format: Option<Format>,
     /// Only the requests of this volume.
     pub volume: Option<String>,
+    /// Where the volumes are on one device; `None`: each is a device of its own.
+    pub placement: Option<Placement>,
     /// Wrong lines that are passed over.
     pub accept_bad: u64,
     /// Requests of blktrace and blkparse begin when they are queued, not when they are issued.
@@ -26,6 +28,35 @@ pub struct TraceOptions {
     /// Spreads requests with equal time stamps over the resolution of the trace's clock, at random from this seed.
     pub spread_seed: Option<u64>,
 }
+
+/// Where the volumes of a trace are on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// All at its beginning.
+    Overlay,
+    /// One after the other in the order of their first requests, each as long as its requests reach, in whole MiB.
+    Concatenate,
+    /// Each at an offset in bytes, a multiple of 512.
+    At(BTreeMap<String, u64>),
+}
+
+impl std::fmt::Display for Placement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Placement::Overlay => f.write_str("overlay"),
+            Placement::Concatenate => f.write_str("concatenate"),
+            Placement::At(places) => {
+                let places: Vec<String> = places.iter().map(|(name, bytes)| format!("{name}={bytes}B")).collect();
+                f.write_str(&places.join(","))
+            }
+        }
+    }
+}
+
+/// The unit of the lengths of concatenated volumes, in sectors.
+const CONCATENATED_SECTORS: u64 = 2_048;
+/// The last sector at which a volume may begin.
+const PLACE_MAX: u64 = 1 << 54;
 
 /// Pieces of a log.
 pub type Pieces = Box<dyn Iterator<Item = Result<Vec<RequestRecord>, ReportError>> + Send>;
@@ -38,11 +69,14 @@ pub struct BlockTrace {
     volume: Option<String>,
     /// The device of the volume that is asked for, once a request of it came.
     wanted: Option<u16>,
+    placement: Option<Placement>,
+    /// First sectors of the volumes, if all are on one device.
+    places: Vec<Option<u64>>,
     ended: bool,
 }
 
 enum Source {
-    Log { info: LogInfo, pieces: Pieces },
+    Log { info: LogInfo, pieces: Pieces, claimed: Option<u64> },
     Foreign { bytes: Box<dyn Read + Send>, format: Format, reader: Box<TraceReader>, spread: Option<Spread> },
 }
 
@@ -65,10 +99,14 @@ impl BlockTrace {
                 return Err(SweepError::Usage(format!("{shown} is a log in Parquet; --from can't be used")));
             }
             let log = LogReader::open(&path).map_err(|error| SweepError::Usage(error.to_string()))?;
-            Source::Log { info: log.info().clone(), pieces: Box::new(log) }
+            Source::Log { info: log.info().clone(), claimed: Some(log.claimed_rows()), pieces: Box::new(log) }
         } else {
             if head.is_empty() {
                 return Err(SweepError::Usage(format!("{shown}: the file is empty; expected a trace")));
+            }
+            if let Some((kind, command)) = archive(&head) {
+                return Err(SweepError::Usage(format!("{shown}: the file is {kind}; expected a trace"))
+                    .help(format!("unpack it first: {command} {shown}")));
             }
             let Some(format) = options.format.or_else(|| Format::detect(&head)) else {
                 let names: Vec<&str> = Format::ALL.iter().map(|format| format.name()).collect();
@@ -81,15 +119,29 @@ impl BlockTrace {
             let bytes: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(bytes));
             Source::Foreign { bytes, format, reader: Box::new(reader), spread }
         };
-        let volume = options.volume.clone();
-        Ok(BlockTrace { path, source, ready: VecDeque::new(), volume, wanted: None, ended: false })
+        let (volume, placement) = (options.volume.clone(), options.placement.clone());
+        let places = match &placement {
+            Some(Placement::Concatenate) => concatenated(&path, options)?,
+            _ => Vec::new(),
+        };
+        Ok(BlockTrace { path, source, ready: VecDeque::new(), volume, wanted: None, placement, places, ended: false })
     }
 
     /// Records that somebody else has, in pieces; `name` is for messages.
     #[must_use]
     pub fn of_records(name: &str, info: LogInfo, pieces: Pieces, volume: Option<String>) -> Self {
-        let source = Source::Log { info, pieces };
-        BlockTrace { path: name.into(), source, ready: VecDeque::new(), volume, wanted: None, ended: false }
+        let source = Source::Log { info, pieces, claimed: None };
+        let (placement, places) = (None, Vec::new());
+        BlockTrace {
+            path: name.into(),
+            source,
+            ready: VecDeque::new(),
+            volume,
+            wanted: None,
+            placement,
+            places,
+            ended: false,
+        }
     }
 
     /// The file that is read.
@@ -101,6 +153,11 @@ impl BlockTrace {
     /// What the trace says besides its requests, as far as it was read.
     #[must_use]
     pub fn info(&self) -> LogInfo {
+        let info = self.info_of_source();
+        if self.placement.is_some() { LogInfo { volumes: vec!["all".to_owned()], ..info } } else { info }
+    }
+
+    fn info_of_source(&self) -> LogInfo {
         match &self.source {
             Source::Log { info, .. } => info.clone(),
             Source::Foreign { format, reader, .. } => LogInfo {
@@ -109,6 +166,15 @@ impl BlockTrace {
                 resolution_ns: Some(format.resolution_ns()),
                 volumes: reader.info().volumes.clone(),
             },
+        }
+    }
+
+    /// How many requests the file claims to have, if it says so.
+    #[must_use]
+    pub fn claimed_requests(&self) -> Option<u64> {
+        match &self.source {
+            Source::Log { claimed, .. } => *claimed,
+            Source::Foreign { .. } => None,
         }
     }
 
@@ -129,7 +195,7 @@ impl BlockTrace {
         loop {
             while let Some(record) = self.ready.pop_front() {
                 if self.is_wanted(&record) {
-                    return Ok(Some(record));
+                    return self.placed(record).map(Some);
                 }
             }
             if self.ended {
@@ -160,7 +226,58 @@ impl BlockTrace {
             name(first),
             name(other)
         ))
-        .help(format!("choose one, such as --volume {}", name(first))))
+        .help(format!(
+            "choose one, such as --volume {}, or put all volumes on one device with --volumes concatenate",
+            name(first)
+        )))
+    }
+
+    /// A request at its volume's place on the one device.
+    fn placed(&mut self, mut record: RequestRecord) -> Result<RequestRecord, SweepError> {
+        let Some(placement) = &self.placement else { return Ok(record) };
+        let index = usize::from(record.device);
+        let first = match (placement, self.places.get(index).copied().flatten()) {
+            (Placement::Overlay, _) => 0,
+            (_, Some(first)) => first,
+            (Placement::Concatenate, None) => {
+                return Err(SweepError::Usage(format!(
+                    "{}: the trace has changed while it was read",
+                    self.path.display()
+                )));
+            }
+            (Placement::At(places), None) => {
+                let name = self.volume_name(record.device);
+                let Some(bytes) = places.get(&name) else {
+                    return Err(SweepError::Usage(format!(
+                        "{}: --volumes has no offset for the volume {name}",
+                        self.path.display()
+                    ))
+                    .help(format!("add one, such as {name}=100GiB")));
+                };
+                let first = bytes / SECTOR_BYTES;
+                if self.places.len() <= index {
+                    self.places.resize(index + 1, None);
+                }
+                self.places[index] = Some(first);
+                first
+            }
+        };
+        if first > PLACE_MAX {
+            return Err(SweepError::Usage(format!("{}: a volume begins beyond any device", self.path.display())));
+        }
+        record.device = 0;
+        if record.op != Op::Flush {
+            record.lba = Lba(record.lba.0.saturating_add(first));
+        }
+        Ok(record)
+    }
+
+    fn volume_name(&self, device: u16) -> String {
+        let name = match &self.source {
+            Source::Log { info, .. } => info.volumes.get(usize::from(device)),
+            Source::Foreign { reader, .. } => reader.info().volumes.get(usize::from(device)),
+        };
+        name.cloned().unwrap_or_else(|| device.to_string())
     }
 
     fn is_wanted(&mut self, record: &RequestRecord) -> bool {
@@ -212,6 +329,50 @@ impl BlockTrace {
             }
         }
     }
+}
+
+/// Where volumes begin that are one after the other: what they reach to is known once all was read.
+fn concatenated(path: &Path, options: &TraceOptions) -> Result<Vec<Option<u64>>, SweepError> {
+    if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        return Err(SweepError::Usage(format!("{}: not a regular file, and read twice", path.display()))
+            .help("--volumes NAME=OFFSET,... or overlay reads it once"));
+    }
+    let mut trace = BlockTrace::open(path, &TraceOptions { placement: None, ..options.clone() })?;
+    let mut ends: Vec<u64> = Vec::new();
+    while let Some(record) = trace.next_record()? {
+        let index = usize::from(record.device);
+        if ends.len() <= index {
+            ends.resize(index + 1, 0);
+        }
+        ends[index] = ends[index].max(record.lba.0.saturating_add(u64::from(record.sectors)));
+    }
+    let mut next = 0_u64;
+    Ok(ends
+        .into_iter()
+        .map(|end| {
+            let first = next;
+            next = next.saturating_add(end.div_ceil(CONCATENATED_SECTORS).saturating_mul(CONCATENATED_SECTORS));
+            Some(first)
+        })
+        .collect())
+}
+
+/// The kind of a file that holds others, or that is compressed in a way that is not read, and what unpacks it.
+fn archive(head: &[u8]) -> Option<(&'static str, &'static str)> {
+    const TAR_AT: usize = 257;
+    if head.get(TAR_AT..).is_some_and(|rest| rest.starts_with(b"ustar")) {
+        return Some(("a tar archive", "tar xf"));
+    }
+    let kinds: [(&[u8], &str, &str); 7] = [
+        (b"PK\x03\x04", "a zip archive", "unzip"),
+        (b"PK\x05\x06", "a zip archive", "unzip"),
+        (b"\xfd7zXZ\0", "compressed with xz", "xz -dk"),
+        (b"BZh", "compressed with bzip2", "bzip2 -dk"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x"),
+        (b"Rar!\x1a\x07", "a rar archive", "unrar x"),
+        (b"\x04\x22\x4d\x18", "compressed with lz4", "lz4 -dk"),
+    ];
+    kinds.into_iter().find(|(magic, _, _)| head.starts_with(magic)).map(|(_, kind, command)| (kind, command))
 }
 
 /// The first bytes, as far as a format shows in them.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use chronodisk_device::DeviceInfo;
 use chronodisk_engine::sim::Issuer;
-use chronodisk_sim::{Nanos, Request, SECTOR_BYTES};
+use chronodisk_sim::{Nanos, Request, SECTOR_BYTES, TextFile};
 use chronodisk_trace::fio_job::{FioJob, FioThread, Region};
 use serde_json::Value;
 
@@ -18,9 +18,6 @@ pub struct FioLoad {
     jobs: Vec<FioJob>,
 }
 
-/// The largest job file that is read: fio's own are a few hundred bytes.
-const BYTES_MAX: u64 = 16 << 20;
-
 impl FioLoad {
     /// Reads a file.
     ///
@@ -28,12 +25,10 @@ impl FioLoad {
     /// If it can't be read, or holds what can't be followed.
     pub fn open(path: &Path) -> Result<Self, SweepError> {
         let label = path.display().to_string();
-        let wrong = |error: std::io::Error| SweepError::Usage(format!("{label}: can't read the job file: {error}"));
-        let size_bytes = std::fs::metadata(path).map_err(wrong)?.len();
-        if size_bytes > BYTES_MAX {
-            return Err(SweepError::Usage(format!("{label}: {size_bytes} bytes; expected at most {BYTES_MAX}")));
-        }
-        let text = std::fs::read_to_string(path).map_err(wrong)?;
+        let wrong =
+            |error: &dyn std::fmt::Display| SweepError::Usage(format!("{label}: can't read the job file: {error}"));
+        let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
+        let text = TextFile::FioJob.read(file).map_err(|error| wrong(&error))?;
         FioLoad::parse(&text, &label)
     }
 

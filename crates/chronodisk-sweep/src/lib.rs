@@ -29,7 +29,7 @@ mod slurm;
 mod sweep;
 mod table;
 
-pub use block_trace::{BlockTrace, Pieces, TraceOptions};
+pub use block_trace::{BlockTrace, Pieces, Placement, TraceOptions};
 pub use cell::{Cell, Value, changed_profile, option_words};
 pub use fio::FioLoad;
 pub use load::{GeneratedLoad, Load, LoadError};

@@ -8,7 +8,7 @@ use chronodisk_engine::sim::{
     Issue, SimulationError, closed_loop_streaming_at, issuers_loop_at, open_loop_streaming_at,
 };
 use chronodisk_engine::{ModelFault, ModelPort};
-use chronodisk_sim::{Nanos, RequestId, RequestRecord, SECTOR_BYTES};
+use chronodisk_sim::{ContentsLimit, Nanos, OverLimit, RequestId, RequestRecord, SECTOR_BYTES};
 use chronodisk_trace::{
     Addresses, ArrivalProcess, ArrivalTimes, GeneratedRequest, Generator, GeneratorOptions, Workload, Zones,
 };
@@ -178,6 +178,15 @@ fn process_options(process: ArrivalProcess) -> Vec<(&'static str, Value)> {
     }
 }
 
+/// What an outstanding request needs in a model and beside it.
+pub(crate) const OUTSTANDING_BYTES: u64 = 640;
+
+fn too_many(file: &str, outstanding: usize, limit: ContentsLimit) -> SweepError {
+    let over = OverLimit { need_bytes: outstanding as u64 * OUTSTANDING_BYTES, is_whole: false, limit };
+    SweepError::Usage(format!("{file}more than {outstanding} requests are outstanding at once: {over}"))
+        .help("--arrivals closed or depth=N lets fewer arrive at once; --memory-limit sets another limit")
+}
+
 impl Load {
     /// How many requests there are, if that is known.
     #[must_use]
@@ -189,19 +198,23 @@ impl Load {
     }
 
     /// Gives the load to a model, and hands on each record in order of arrival. When `seen` breaks, no further request
-    /// arrives. The answer is what was changed on the way, for people.
+    /// arrives. The answer is what was changed on the way, for people. Requests that are outstanding at once, and those
+    /// of a trace whose arrivals depend on its completions, are within a limit of memory.
     ///
     /// # Errors
-    /// If the trace is wrong, a request does not fit on the device, or the model is lost.
+    /// If the trace is wrong, a request does not fit on the device, the limit is exceeded, or the model is lost.
     ///
     /// # Panics
     /// If a local model breaks its contract.
     pub fn give_to(
         self,
         port: &mut ModelPort,
+        limit: ContentsLimit,
         mut seen: impl FnMut(&RequestRecord) -> ControlFlow<()>,
     ) -> Result<Vec<String>, LoadError> {
         let id = RequestId(0);
+        let outstanding_max = (limit.bytes() / OUTSTANDING_BYTES) as usize;
+        let file = if let Load::Traced(replayed) = &self { format!("{}: ", replayed.file()) } else { String::new() };
         let (done, notes) = match self {
             Load::Closed(generator, depth) => {
                 let issue =
@@ -210,11 +223,11 @@ impl Load {
             }
             Load::Open(generator, times) => {
                 let requests = times.zip(generator).map(|(at, generated)| (at, generated.request(id)));
-                (open_loop_streaming_at(port, requests, seen), Vec::new())
+                (open_loop_streaming_at(port, requests, outstanding_max, seen), Vec::new())
             }
             Load::Jobs(groups) => (issuers_loop_at(port, groups, seen), Vec::new()),
             Load::Traced(mut replayed) => {
-                let done = replay(port, &mut replayed, &mut seen);
+                let done = replay(port, &mut replayed, limit, &mut seen);
                 if let Some(error) = replayed.take_failure() {
                     return Err(error.into());
                 }
@@ -223,6 +236,7 @@ impl Load {
         };
         done.map(|()| notes).map_err(|error| match error {
             SimulationError::Model(fault) => LoadError::Model(fault),
+            SimulationError::Outstanding { most, .. } => LoadError::Load(too_many(&file, most, limit)),
             error => LoadError::Load(SweepError::Usage(error.to_string())),
         })
     }

@@ -7,10 +7,11 @@ use chronodisk_engine::ModelPort;
 use chronodisk_engine::sim::{
     Dependent, Issue, SimulationError, closed_loop_streaming_at, dependent_loop_at, open_loop_streaming_at,
 };
-use chronodisk_sim::{Lba, Nanos, Op, Request, RequestRecord};
+use chronodisk_sim::{ContentsBudget, ContentsLimit, Lba, Nanos, Op, Request, RequestRecord};
 use chronodisk_trace::block::dependences;
 use serde_json::Value;
 
+use crate::load::OUTSTANDING_BYTES;
 use crate::{BlockTrace, SweepError};
 
 /// When the requests of a trace arrive, and where they go.
@@ -146,6 +147,11 @@ impl Replayed {
         Ok(())
     }
 
+    /// The file that is replayed.
+    pub(crate) fn file(&self) -> String {
+        self.trace.path().display().to_string()
+    }
+
     /// Why no further request came, if not for the end.
     pub(crate) fn take_failure(&mut self) -> Option<SweepError> {
         self.failure.take()
@@ -161,22 +167,31 @@ impl Replayed {
             (counts.widened, "requests were widened to whole sectors"),
             (counts.unordered, "requests arrive before the one that precedes them"),
             (counts.bad, "wrong lines were passed over"),
+            (
+                counts.unissued,
+                "requests of devices without a request queue (dm, md) were left out; --event Q reads those",
+            ),
         ];
         counted.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect()
     }
 }
 
+/// What a request needs that waits for another one: its record and what becomes of it, in vectors that grow.
+const DEPENDENT_BYTES: u64 = 512;
+
 /// Lets a trace's requests arrive as asked. The outer error is the trace's, the inner one the simulation's.
 pub(crate) fn replay(
     port: &mut ModelPort,
     replayed: &mut Replayed,
+    limit: ContentsLimit,
     seen: &mut impl FnMut(&RequestRecord) -> ControlFlow<()>,
 ) -> Result<Result<(), SimulationError>, SweepError> {
     match replayed.how.arrivals {
         TraceArrivals::Open => {
             let requests = std::iter::from_fn(|| replayed.next_record());
             let requests = requests.map(|record| (record.arrival, request_of(&record)));
-            Ok(open_loop_streaming_at(port, requests, seen))
+            let outstanding_max = (limit.bytes() / OUTSTANDING_BYTES) as usize;
+            Ok(open_loop_streaming_at(port, requests, outstanding_max, seen))
         }
         TraceArrivals::Depth(depth) => {
             let requests = std::iter::from_fn(|| replayed.next_record());
@@ -184,7 +199,19 @@ pub(crate) fn replay(
             Ok(closed_loop_streaming_at(port, requests, depth, seen))
         }
         TraceArrivals::Closed => {
-            let mut records: Vec<RequestRecord> = std::iter::from_fn(|| replayed.next_record()).collect();
+            let mut records = Vec::new();
+            let mut budget = ContentsBudget::new(limit);
+            let shown = replayed.trace.path().display().to_string();
+            let exceeded = |over| {
+                SweepError::Usage(format!("{shown}: {over}"))
+                    .help("--arrivals open or depth=N needs less; --memory-limit sets another limit")
+            };
+            let claimed = replayed.trace.claimed_requests().unwrap_or(0);
+            limit.allow(claimed.saturating_mul(DEPENDENT_BYTES)).map_err(exceeded)?;
+            while let Some(record) = replayed.next_record() {
+                budget.take(DEPENDENT_BYTES).map_err(exceeded)?;
+                records.push(record);
+            }
             if replayed.failure.is_none() && !records.iter().any(RequestRecord::is_completed) {
                 let shown = replayed.trace.path().display();
                 return Err(SweepError::Usage(format!(

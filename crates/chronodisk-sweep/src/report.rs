@@ -7,6 +7,7 @@ use std::path::Path;
 use chronodisk_report::{
     HostInfo, SweepCell, SweepCombination, SweepCurves, SweepEffect, SweepReport, render_sweep_report, utc_timestamp,
 };
+use chronodisk_sim::TextFile;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::cell::Value;
@@ -199,8 +200,9 @@ impl Provenance {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, SweepError> {
     let wrong = |error: &dyn std::fmt::Display| SweepError::Usage(format!("{}: {error}", path.display()));
-    let bytes = fs::read(path).map_err(|error| wrong(&format!("can't read: {error}")))?;
-    serde_json::from_slice(&bytes).map_err(|error| wrong(&error))
+    let file = fs::File::open(path).map_err(|error| wrong(&format!("can't read: {error}")))?;
+    let text = TextFile::SweepResults.read(file).map_err(|error| wrong(&format!("can't read: {error}")))?;
+    serde_json::from_str(&text).map_err(|error| wrong(&error))
 }
 
 fn expect_schema(path: &Path, found: &str, expected: &str) -> Result<(), SweepError> {

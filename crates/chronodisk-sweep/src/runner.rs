@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use chronodisk_report::{AtomicFile, HostInfo};
+use chronodisk_sim::TextFile;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Contents, Key, Prepared, profile_file};
@@ -186,8 +187,8 @@ impl Plan {
     pub fn found(&self, index: usize) -> Option<Done> {
         let prepared = &self.prepared[index];
         let name = prepared.key.name();
-        let there = fs::read(self.file_of(&name)).ok()?;
-        let done = serde_json::from_slice::<Done>(&there).ok()?;
+        let there = TextFile::Result.read(fs::File::open(self.file_of(&name)).ok()?).ok()?;
+        let done = serde_json::from_str::<Done>(&there).ok()?;
         let counts = done.key == prepared.key && done.executable == self.executable.digest && done.status == 0;
         counts.then_some(Done { name, was_there: true, ..done })
     }

@@ -95,7 +95,9 @@ fn printed(bytes: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("t.blktrace.0"), bytes).unwrap();
     let output = Command::new("blkparse").args(["-q", "-i", "t"]).current_dir(folder.path()).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    // Version 1.3 also prints the name of its input.
+    text.lines().filter(|line| !line.starts_with("Input file")).map(|line| format!("{line}\n")).collect()
 }
 
 proptest! {
@@ -171,10 +173,9 @@ fn names_of_columns_are_passed_over() {
         let with_heading = format!("{heading}\n{rest}");
         assert_eq!(Format::detect(with_heading.as_bytes()), Some(format), "{file}");
         assert_eq!(read(format, with_heading.as_bytes(), false).unwrap().0, expected, "{file}");
-        // Only before the requests, and only once.
+        // Only before the requests, and only once, but for formats whose files have it by definition.
         let twice = format!("{heading}\n{heading}\n{rest}");
-        if format != Format::Systor17 {
-            assert!(read(format, twice.as_bytes(), false).is_err(), "{file}");
-        }
+        let is_own = matches!(format, Format::Systor17 | Format::Alibaba);
+        assert_eq!(read(format, twice.as_bytes(), false).is_err(), !is_own, "{file}");
     }
 }

@@ -6,12 +6,13 @@ use chronodisk_report::{
     Condition, PhaseName, PlotRun, RunResult, compare, judge, plot_comparison, render_junit, render_markdown,
     service_times,
 };
-use chronodisk_sim::Nanos;
+use chronodisk_sim::{ContentsBudget, ContentsLimit, Nanos};
 use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, Outcome, status};
 use crate::labels::RunChoice;
-use crate::{output, quantity, stored};
+use crate::memory::MemoryOptions;
+use crate::{memory, output, quantity, stored};
 
 /// Compares runs in one table, with paired differences to the first
 ///
@@ -43,6 +44,9 @@ pub struct Arguments {
     /// Prints the result as JSON on standard output, as --output json does
     #[arg(long, conflicts_with = "output")]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,7 +81,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         Format::Markdown => render_markdown(&comparison),
     })?;
     if let Some(path) = &arguments.plot {
-        plot(path, &directories, &results)?;
+        plot(path, &directories, &results, arguments.memory.limit())?;
     }
     let failed = comparison.judgements.iter().any(|judgement| judgement.failed);
     Ok(if failed { status::CHECK_FAILED } else { status::FINE })
@@ -89,14 +93,23 @@ fn read(path: &Path) -> Result<RunResult, Failure> {
 }
 
 /// Draws runs beside each other.
-pub fn plot(path: &Path, directories: &[PathBuf], results: &[RunResult]) -> Result<(), Failure> {
+pub fn plot(path: &Path, directories: &[PathBuf], results: &[RunResult], limit: ContentsLimit) -> Result<(), Failure> {
+    // A value here, in the sorted distribution and in the vector that grows.
+    const VALUE_BYTES: u64 = 32;
+    let mut budget = ContentsBudget::new(limit);
     let mut times: Vec<Vec<Nanos>> = Vec::new();
     for (directory, result) in directories.iter().zip(results) {
         let mut of_run = Vec::new();
         for rep in &result.reps {
             let Some(command) = rep.phase(PhaseName::Command) else { continue };
-            let records = stored::read_repetition(directory, &rep.log_file)?;
-            of_run.extend(service_times(&records, command.start_ns..command.end_ns));
+            let window = command.start_ns..command.end_ns;
+            stored::each_request(stored::open_log(directory, &rep.log_file)?, |record| {
+                for time in service_times(std::slice::from_ref(record), window.clone()) {
+                    budget.take(VALUE_BYTES).map_err(|over| memory::exceeded(directory.display(), over))?;
+                    of_run.push(time);
+                }
+                Ok(())
+            })?;
         }
         times.push(of_run);
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -16,6 +16,7 @@ use chronodisk_fit::{
     Task, Template, read_sweep, uses,
 };
 use chronodisk_report::{PointUse, StructureErrors, SweepFigures, SweepFit, plot_sweeps, write_text};
+use chronodisk_sim::{TextError, TextFile};
 use chronodisk_trace::Workload;
 use clap::Args;
 
@@ -235,17 +236,9 @@ fn points(arguments: &Arguments) -> Result<Vec<Point>, Failure> {
 }
 
 /// The text of a file that may be anything, even one without an end.
-fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(DATA_BYTES_MOST + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > DATA_BYTES_MOST {
-        true => Err(io::Error::other("the file is longer than 256 MiB")),
-        false => Ok(text),
-    }
+fn read_text(path: &Path) -> Result<String, TextError> {
+    TextFile::Measurements.read(File::open(path).map_err(TextError::Unreadable)?)
 }
-
-/// Thousands of times what a sweep takes.
-const DATA_BYTES_MOST: u64 = 256 << 20;
 
 /// Says what was understood of the sets, so that a wrong reading is seen.
 fn tell(points: &[Point]) {

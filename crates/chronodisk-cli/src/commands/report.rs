@@ -1,9 +1,10 @@
 //! `chronodisk report`: runs, or a sweep, as one HTML page.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::{
-    ChartsBuilder, ReportRun, ReportSource, Resolution, charted_window, render_report, write_text,
+    AddressRange, ChartsBuilder, ReportRun, ReportSource, Resolution, charted_window, render_report, write_text,
 };
 use chronodisk_sim::Nanos;
 use chronodisk_sweep::{Provenance, RESULTS_FILE, Results};
@@ -32,7 +33,7 @@ pub struct Arguments {
     title: String,
 }
 
-/// Reads one run after the other, so that memory holds the requests of one repetition only.
+/// Reads one request after the other, so that memory does not grow with the runs.
 pub fn execute(arguments: Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let directories = arguments.choice.directories()?;
@@ -68,24 +69,45 @@ fn write(path: &Path, page: &str) -> Outcome {
     Ok(status::FINE)
 }
 
+/// Adds a log to the charts, request by request.
+fn add(charts: &mut ChartsBuilder, directory: &Path, log_file: &str, window: Range<Nanos>) -> Result<(), Failure> {
+    let mut addresses = AddressRange::default();
+    if charts.needs_addresses() {
+        stored::each_request(stored::open_log(directory, log_file)?, |record| {
+            addresses.add(record, &window);
+            Ok(())
+        })?;
+    }
+    charts.begin(window, addresses);
+    stored::each_request(stored::open_log(directory, log_file)?, |record| {
+        charts.record(record);
+        Ok(())
+    })
+}
+
 fn read(directory: &Path, resolution: Resolution) -> Result<ReportRun, Failure> {
     let mut charts = ChartsBuilder::new(resolution);
     if stored::is_simulation(directory) {
-        let (simulation, records) = stored::read_simulation(directory)?;
+        let simulation = stored::read_simulation(directory)?;
         let device = stored::read_device(directory)?;
-        let start = records.iter().map(|record| record.arrival).min().unwrap_or_default();
-        let end = records.iter().filter(|record| record.is_completed()).map(|record| record.completed).max();
-        charts.add(&records, &(start..end.unwrap_or(start).saturating_add(Nanos::from_nanos(1))));
+        let (mut start, mut end) = (Nanos::MAX, None);
+        stored::each_request(stored::open_log(directory, stored::SIMULATION_LOG)?, |record| {
+            start = start.min(record.arrival);
+            end = end.max(record.is_completed().then_some(record.completed));
+            Ok(())
+        })?;
+        let start = if start == Nanos::MAX { Nanos::ZERO } else { start };
+        let window = start..end.unwrap_or(start).saturating_add(Nanos::from_nanos(1));
+        add(&mut charts, directory, stored::SIMULATION_LOG, window)?;
         let name = directory.file_name().unwrap_or(directory.as_os_str()).to_string_lossy().into_owned();
         let source = ReportSource::Simulation { name, simulation: Box::new(simulation), device: Box::new(device) };
         return Ok(ReportRun { source, charts: charts.finish() });
     }
     let result = stored::read_run(directory)?;
     for rep in &result.reps {
-        let records = stored::read_repetition(directory, &rep.log_file)?;
         let window = charted_window(rep);
         let end = window.end.min(rep.end_ns.max(window.start));
-        charts.add(&records, &(window.start..end));
+        add(&mut charts, directory, &rep.log_file, window.start..end)?;
     }
     Ok(ReportRun { source: ReportSource::Run(Box::new(result)), charts: charts.finish() })
 }

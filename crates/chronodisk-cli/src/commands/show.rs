@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::commands::compare;
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::{output, quantity, runs, stored};
 
 /// Prints the summary of a kept run once more
@@ -24,6 +25,9 @@ pub struct Arguments {
     /// Prints the whole result as JSON on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
 
 /// Prints what was kept.
@@ -38,7 +42,8 @@ pub fn execute(arguments: Arguments) -> Outcome {
     let text = if arguments.json { result.to_json() } else { head(&result) + &render_run_summary(&result) };
     output::data(&text)?;
     if let Some(file) = plot {
-        compare::plot(&file, std::slice::from_ref(&directory), std::slice::from_ref(&result))?;
+        let limit = arguments.memory.limit();
+        compare::plot(&file, std::slice::from_ref(&directory), std::slice::from_ref(&result), limit)?;
     }
     Ok(status::FINE)
 }
@@ -48,7 +53,7 @@ fn show_simulation(arguments: &Arguments, directory: &Path) -> Outcome {
         let failure = Failure::usage(format!("{} holds a simulation; --plot draws runs", directory.display()));
         return Err(failure.help("`chronodisk report` draws simulations, too"));
     }
-    let (simulation, _) = stored::read_simulation(directory)?;
+    let simulation = stored::read_simulation(directory)?;
     output::data(&if arguments.json { simulation.to_json() } else { render_simulation(&simulation) })?;
     Ok(status::FINE)
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use chronodisk_device::Speed;
 use chronodisk_engine::ModelPort;
 use chronodisk_engine::remote::RemoteModel;
-use chronodisk_report::{Simulation, StreamedSummary, render_simulation};
+use chronodisk_report::{LogWriter, Simulation, StreamedSummary, render_simulation};
 use chronodisk_sim::{Nanos, RequestRecord, Status};
 use chronodisk_sweep::{FioLoad, GeneratedLoad, Load, LoadError, Replayed};
 use chronodisk_trace::{Addresses, Workload};
@@ -24,6 +24,7 @@ use crate::device::{self, Device};
 use crate::elsewhere::{Elsewhere, lost};
 use crate::ending_signals::{EndFlag, EndSignals};
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::{output, quantity, runs, stored};
 
 /// Runs a generated workload, a block trace or a job file of fio on a device model, without a guest
@@ -123,6 +124,9 @@ pub struct Arguments {
     /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
 
 fn workload_parser() -> impl TypedValueParser<Value = Workload> {
@@ -148,13 +152,14 @@ pub fn execute(arguments: Arguments) -> Outcome {
     };
 
     let total = load.requests();
+    let mut log = directory.as_deref().map(Log::create).transpose()?;
     let asked = EndSignals::flag()?;
-    let simulated = simulate(&arguments, &device, load, &asked)?;
+    let simulated = simulate(&arguments, &device, load, log.as_mut(), &asked)?;
     let summary = simulated.summary.finish();
     let simulation = Simulation::of_summary(device.name(), name, options, summary);
-    if let Some(directory) = &directory {
-        runs::make(directory)?;
-        stored::write_simulation(directory, &simulation, &device, &simulated.records)?;
+    if let (Some(directory), Some(log)) = (&directory, log) {
+        log.finish()?;
+        stored::write_simulation(directory, &simulation, &device)?;
     }
     if arguments.json {
         output::data(&simulation.to_json())?;
@@ -211,6 +216,9 @@ fn load(arguments: &Arguments, device: &Device) -> Result<(Load, String, BTreeMa
     if let Some(volume) = &arguments.trace_options.volume {
         options.insert("volume".to_owned(), volume.as_str().into());
     }
+    if let Some(volumes) = &arguments.trace_options.volumes {
+        options.insert("volumes".to_owned(), volumes.to_string().into());
+    }
     if let Some(seed) = arguments.trace_options.spread {
         options.insert("spread_seed".to_owned(), seed.into());
     }
@@ -252,18 +260,70 @@ fn device_options(arguments: &Arguments) -> BTreeMap<String, Value> {
 
 struct Simulated {
     summary: StreamedSummary,
-    /// The log, if it is to be kept.
-    records: Vec<RequestRecord>,
     /// Requests that the device answered with an error, by its name.
     failures: BTreeMap<&'static str, u64>,
     interrupted: bool,
     host_seconds: f64,
 }
 
-fn simulate(arguments: &Arguments, device: &Device, load: Load, asked: &EndFlag) -> Result<Simulated, Failure> {
+/// The log of the requests, which is there with the result or not at all.
+struct Log {
+    writer: Option<LogWriter>,
+    waiting: Vec<RequestRecord>,
+    /// The directory, if nothing was there before.
+    fresh: Option<PathBuf>,
+}
+
+impl Log {
+    fn create(directory: &Path) -> Result<Self, Failure> {
+        let fresh = (!directory.exists()).then(|| directory.to_owned());
+        runs::make(directory)?;
+        let writer = LogWriter::create(&directory.join(stored::SIMULATION_LOG)).map_err(Failure::host)?;
+        Ok(Log { writer: Some(writer), waiting: Vec::with_capacity(PROGRESS_EVERY as usize), fresh })
+    }
+
+    fn add(&mut self, record: &RequestRecord) -> Result<(), Failure> {
+        self.waiting.push(*record);
+        if self.waiting.len() < PROGRESS_EVERY as usize { Ok(()) } else { self.write() }
+    }
+
+    fn write(&mut self) -> Result<(), Failure> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        writer.append(&self.waiting).map_err(Failure::host)?;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        self.write()?;
+        if let Some(writer) = self.writer.take() {
+            writer.finish().map_err(Failure::host)?;
+        }
+        self.fresh = None;
+        Ok(())
+    }
+}
+
+impl Drop for Log {
+    /// Leaves nothing of a simulation that failed.
+    fn drop(&mut self) {
+        drop(self.writer.take());
+        if let Some(directory) = &self.fresh {
+            // Somebody else's file in it stays, and so does the directory.
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+fn simulate(
+    arguments: &Arguments,
+    device: &Device,
+    load: Load,
+    mut log: Option<&mut Log>,
+    asked: &EndFlag,
+) -> Result<Simulated, Failure> {
     let mut port = device.port(&arguments.elsewhere)?;
-    let keep = arguments.output.is_some();
-    let mut records = Vec::new();
+    let mut unwritten = None;
     let mut summary = StreamedSummary::default();
     let mut failures = BTreeMap::new();
     let total = load.requests();
@@ -276,8 +336,10 @@ fn simulate(arguments: &Arguments, device: &Device, load: Load, asked: &EndFlag)
         if record.status != Status::Ok {
             *failures.entry(record.status.name()).or_default() += 1;
         }
-        if keep {
-            records.push(*record);
+        if let Some(Err(failure)) = log.as_mut().map(|log| log.add(record)) {
+            unwritten.get_or_insert(failure);
+            stopped = true;
+            return ControlFlow::Break(());
         }
         countdown -= 1;
         if countdown > 0 {
@@ -290,10 +352,13 @@ fn simulate(arguments: &Arguments, device: &Device, load: Load, asked: &EndFlag)
         stopped |= asked.came();
         if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let notes = load.give_to(&mut port, &mut seen).map_err(|error| match error {
+    let notes = load.give_to(&mut port, arguments.memory.limit(), &mut seen).map_err(|error| match error {
         LoadError::Load(error) => error.into(),
         LoadError::Model(fault) => lost(fault),
     })?;
+    if let Some(failure) = unwritten {
+        return Err(failure);
+    }
     notes.iter().for_each(output::note);
     let host_seconds = begun.elapsed().as_secs_f64();
     if let Some(progress) = progress {
@@ -307,7 +372,7 @@ fn simulate(arguments: &Arguments, device: &Device, load: Load, asked: &EndFlag)
         Some(total) => summary.requests() < total,
         None => stopped,
     };
-    Ok(Simulated { summary, records, failures, interrupted, host_seconds })
+    Ok(Simulated { summary, failures, interrupted, host_seconds })
 }
 
 /// Which errors the device answered with: figures of requests that failed are none of its work.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use chronodisk_engine::ending::{EndRequests, signal_name, status_of};
 use chronodisk_report::{AtomicFile, counted, plot_curves};
+use chronodisk_sim::TextFile;
 use chronodisk_sweep::{ArrayJob, Command, Done, Part, Plan, Results, Runner, Sweep, SweepError, Value, option_words};
 use clap::Args;
 use clap::error::ErrorKind;
@@ -83,8 +84,9 @@ fn part(text: &str) -> Result<Part, String> {
 /// Runs what is missing, and writes the results; `root` is the whole command line.
 pub fn execute(arguments: &Arguments, root: &clap::Command) -> Outcome {
     let label = arguments.file.display().to_string();
-    let text = fs::read_to_string(&arguments.file)
-        .map_err(|error| Failure::usage(format!("{label}: can't read the sweep: {error}")))?;
+    let cannot = |error: &dyn std::fmt::Display| Failure::usage(format!("{label}: can't read the sweep: {error}"));
+    let file = fs::File::open(&arguments.file).map_err(|error| cannot(&error))?;
+    let text = TextFile::Sweep.read(file).map_err(|error| cannot(&error))?;
     let sweep = Sweep::parse(&text, &label, |command| options_of(root, command))?;
     check_values(&sweep, root)?;
     // Before hours of cells; a figure that no cell has is found out after them.

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use chronodisk_device::{DeviceModel, Probe};
 use chronodisk_engine::sim::{Issue, closed_loop};
 use chronodisk_report::{Fidelity, ReportError, ServedTwice, plot_fidelity, write_text};
-use chronodisk_sim::{Nanos, Op, Request};
+use chronodisk_sim::{MeteredRead, Nanos, Op, Request};
 use chronodisk_trace::{MeasuredRequest, read_measured};
 use clap::Args;
 
 use crate::device::{self, Device};
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::{output, quantity};
 
 /// Compares a device model with the trace of a measured drive
@@ -57,14 +58,21 @@ pub struct Arguments {
     /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
+
+/// A request in memory, and what becomes of it, takes so many times what its line takes, at most.
+const MEASURED_FACTOR: u64 = 32;
 
 /// Replays, and writes the figures.
 pub fn execute(arguments: Arguments) -> Outcome {
     let device = device::load(&arguments.device, None, arguments.seed)?;
     let file = arguments.trace.display().to_string();
     let opened = File::open(&arguments.trace).map_err(|error| Failure::usage(format!("{file}: {error}")))?;
-    let trace = read_measured(BufReader::new(opened), &file).map_err(Failure::usage)?;
+    let metered = MeteredRead::new(opened, MEASURED_FACTOR, arguments.memory.limit());
+    let trace = read_measured(BufReader::new(metered), &file).map_err(Failure::usage)?;
     let served = replay(&device, &trace).map_err(|error| error.help(format!("the trace is {file}")))?;
     let (served, counted): (Vec<ServedTwice>, Vec<Counters>) = served.into_iter().unzip();
     let fidelity = Fidelity::of(device.name(), &file, &served).expect("a trace has requests");

@@ -3,13 +3,15 @@
 use std::path::Path;
 
 use chronodisk_device::DeviceModel;
-use chronodisk_engine::{Twin, Verification, twin, verify};
+use chronodisk_engine::{Verification, Verifier, twin};
 use chronodisk_report::DeviceUsed;
+use chronodisk_sim::{ContentsLimit, Nanos, OverLimit};
 use clap::Args;
 use serde::Serialize;
 
 use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::stored::{self, Repetition};
 use crate::{device, output, runs};
 
@@ -30,7 +32,15 @@ pub struct Arguments {
     /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
+
+/// What a request of the log needs for the closed loop of punctual completions: its record, its cause, its followers.
+const TWIN_BYTES: u64 = 512;
+/// What an outstanding request needs in a model and beside it.
+const OUTSTANDING_BYTES: u64 = 1 << 10;
 
 /// Name and version of the JSON form; added fields don't change it.
 const SCHEMA: &str = "chronodisk.verify/1";
@@ -46,14 +56,15 @@ struct Report {
 #[derive(Serialize)]
 struct RepReport {
     index: usize,
-    requests: usize,
+    requests: u64,
     compared: u64,
     not_compared: u64,
     differences: u64,
     first_difference: Option<String>,
-    /// From the first arrival to the last completion, as logged and with punctual completions.
+    /// From the first arrival to the last completion, as logged and with punctual completions. The latter is left out
+    /// if it needs more memory than is allowed.
     logged_ns: u64,
-    punctual_ns: u64,
+    punctual_ns: Option<u64>,
 }
 
 /// Replays, and says whether all was identical.
@@ -65,9 +76,11 @@ pub fn execute(arguments: Arguments) -> Outcome {
         Some(name) => device::load(name, Some(used.capacity_bytes), used.seed),
     };
     let devices = replayable.devices.iter().map(replayed).collect::<Result<Vec<Device>, Failure>>()?;
+    let limit = arguments.memory.limit();
     let reps = replayable.repetitions.iter().enumerate();
-    let reps: Vec<RepReport> =
-        reps.map(|(index, rep)| verify_repetition(&directory, &devices, index, rep)).collect::<Result<_, Failure>>()?;
+    let reps: Vec<RepReport> = reps
+        .map(|(index, rep)| verify_repetition(&directory, &devices, index, rep, limit))
+        .collect::<Result<_, _>>()?;
     let report = Report {
         schema: SCHEMA,
         run: directory.display().to_string(),
@@ -87,8 +100,8 @@ fn verify_repetition(
     devices: &[Device],
     index: usize,
     repetition: &Repetition,
+    limit: ContentsLimit,
 ) -> Result<RepReport, Failure> {
-    let records = &repetition.records;
     // The log may have been written by anybody; one that can't be of this device is wrong input.
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::usage(format!("{}: the log of repetition {index} can't be replayed: {error}", directory.display()))
@@ -98,17 +111,46 @@ fn verify_repetition(
             |device: &Device| repetition.seed.map_or_else(|| device.model(), |seed| device.model_with_seed(seed));
         devices.iter().map(model).collect()
     };
-    let verification: Verification = verify(&mut models()?, records, repetition.end).map_err(|error| wrong(&error))?;
-    let twin: Twin = twin(models()?, records).map_err(|error| wrong(&error))?;
+    let log = stored::open_log(directory, &repetition.log_file)?;
+    let twin_allowed = limit.allow(log.claimed_rows().saturating_mul(TWIN_BYTES));
+    let outstanding_max = (limit.bytes() / OUTSTANDING_BYTES) as usize;
+    let mut fresh = models()?;
+    let mut verifier = Verifier::new(&mut fresh, repetition.end, outstanding_max);
+    let (mut requests, mut first, mut last) = (0, None, Nanos::ZERO);
+    let mut records = Vec::new();
+    stored::each_request(log, |record| {
+        verifier.add(record).map_err(|error| wrong(&error))?;
+        requests += 1;
+        first.get_or_insert(record.arrival);
+        if record.is_completed() {
+            last = last.max(record.completed);
+        }
+        if twin_allowed.is_ok() {
+            records.push(*record);
+        }
+        Ok(())
+    })?;
+    let verification: Verification = verifier.finish();
+    let punctual = match twin_allowed {
+        Ok(()) => Some(twin(models()?, &records).map_err(|error| wrong(&error))?.punctual),
+        Err(over) => {
+            output::note(format_args!(
+                "{}: the time with punctual completions is left out: {over}; {}",
+                directory.join(&repetition.log_file).display(),
+                OverLimit::HELP
+            ));
+            None
+        }
+    };
     Ok(RepReport {
         index,
-        requests: records.len(),
+        requests,
         compared: verification.compared,
         not_compared: verification.not_compared,
         differences: verification.differences,
         first_difference: verification.first_difference.map(|difference| difference.to_string()),
-        logged_ns: twin.logged.as_nanos(),
-        punctual_ns: twin.punctual.as_nanos(),
+        logged_ns: last.saturating_sub(first.unwrap_or_default()).as_nanos(),
+        punctual_ns: punctual.map(Nanos::as_nanos),
     })
 }
 
@@ -126,8 +168,11 @@ fn render(report: &Report) -> String {
         if let Some(difference) = &rep.first_difference {
             text.push_str(&format!("  the first: {difference}\n"));
         }
-        let [logged, punctual] = [rep.logged_ns, rep.punctual_ns].map(chronodisk_sim::Nanos::from_nanos);
-        text.push_str(&format!("  device time {logged}; with punctual completions {punctual}\n"));
+        text.push_str(&format!("  device time {}", Nanos::from_nanos(rep.logged_ns)));
+        if let Some(punctual) = rep.punctual_ns {
+            text.push_str(&format!("; with punctual completions {}", Nanos::from_nanos(punctual)));
+        }
+        text.push('\n');
     }
     text
 }

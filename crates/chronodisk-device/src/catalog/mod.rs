@@ -32,7 +32,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use chronodisk_sim::{Nanos, SECTOR_BYTES};
+use chronodisk_sim::{Nanos, SECTOR_BYTES, TextFile};
 use toml::de::DeTable;
 
 pub use builtin::BuiltinProfile;
@@ -48,7 +48,7 @@ use kinds::Reader;
 use members::{MAX_DEPTH, MAX_PROFILES, MemberProfiles, Nesting, Origin};
 
 /// Longest text of a profile, in bytes.
-const MAX_TEXT_BYTES: usize = 1 << 20;
+const MAX_TEXT_BYTES: usize = TextFile::Profile.limit_bytes() as usize;
 
 /// How far a profile's timing can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,12 +389,9 @@ impl Profile {
         label: &str,
         origin: impl FnOnce(Option<&'a Path>) -> Origin<'a>,
     ) -> Result<Profile, ProfileError> {
-        use std::io::Read;
-        let failed = |error: std::io::Error| ProfileError::whole(label, format!("can't read the profile: {error}"));
-        let file = std::fs::File::open(path).map_err(failed)?;
-        let mut bytes = Vec::new();
-        file.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-        let text = String::from_utf8(bytes).map_err(|_| ProfileError::whole(label, "not a text in UTF-8"))?;
+        let failed = |error: &dyn fmt::Display| ProfileError::whole(label, format!("can't read the profile: {error}"));
+        let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+        let text = TextFile::Profile.read(file).map_err(|error| failed(&error))?;
         Profile::parse_from(&text, label, origin(path.parent()), None)
     }
 }

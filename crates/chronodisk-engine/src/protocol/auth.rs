@@ -7,10 +7,11 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use chronodisk_sim::{TextError, TextFile};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -44,7 +45,7 @@ pub struct Token(hmac::Key);
 /// Shortest token in bytes; what can be guessed is no secret.
 const TOKEN_BYTES_MIN: usize = 16;
 /// Longest token in bytes.
-const TOKEN_BYTES_MAX: usize = 4096;
+const TOKEN_BYTES_MAX: usize = TextFile::Token.limit_bytes() as usize;
 
 const CLIENT: &[u8] = b"chronodisk emulator client";
 const SERVER: &[u8] = b"chronodisk emulator server";
@@ -60,8 +61,10 @@ impl Token {
         let read = |path: &Path| {
             let file = File::open(path)?;
             let metadata = file.metadata()?;
-            let mut text = Vec::new();
-            file.take(TOKEN_BYTES_MAX as u64 + 1).read_to_end(&mut text)?;
+            let text = TextFile::Token.read_bytes(file).map_err(|error| match error {
+                TextError::Unreadable(error) => error,
+                error => io::Error::other(error),
+            })?;
             Ok((metadata, text))
         };
         let (metadata, text) = read(path).map_err(|error| wrong(TokenErrorKind::Unreadable(error)))?;

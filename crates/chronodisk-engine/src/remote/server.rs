@@ -1,5 +1,6 @@
 //! Connecting to an emulator server: over TCP or a socket in the file system, in plain text or with TLS.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -7,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chronodisk_sim::{TextError, TextFile};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -188,8 +190,8 @@ pub fn client_tls(directory: &Path) -> Result<Arc<ClientConfig>, ClientTlsError>
         problem: problem.to_string(),
     };
     let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, ClientTlsError> {
-        let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, pem::Error>>);
-        match read {
+        let pem = pem_of(path).map_err(|error| wrong(path, &error))?;
+        match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, pem::Error>>() {
             Ok(certificates) if certificates.is_empty() => Err(wrong(path, &"expected a certificate in PEM")),
             Ok(certificates) => Ok(certificates),
             Err(error) => Err(wrong(path, &error)),
@@ -208,9 +210,15 @@ pub fn client_tls(directory: &Path) -> Result<Arc<ClientConfig>, ClientTlsError>
     if !own.exists() {
         return Ok(Arc::new(builder.with_no_client_auth()));
     }
-    let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| wrong(&key, &error))?;
+    let pem = pem_of(&key).map_err(|error| wrong(&key, &error))?;
+    let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong(&key, &error))?;
     let config = builder.with_client_auth_cert(certificates(&own)?, private).map_err(|error| wrong(&own, &error))?;
     Ok(Arc::new(config))
+}
+
+/// The bytes of a file in PEM.
+fn pem_of(path: &Path) -> Result<Vec<u8>, TextError> {
+    TextFile::Certificates.read_bytes(File::open(path).map_err(TextError::Unreadable)?)
 }
 
 /// Certificates or a key that can't be used.

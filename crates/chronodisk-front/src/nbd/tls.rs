@@ -5,10 +5,12 @@
 //! for them (<https://github.com/rustls/rustls/issues/174>).
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use chronodisk_sim::{TextError, TextFile};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -47,7 +49,8 @@ pub enum VerifyPeer {
 pub fn server_config(directory: &Path, verify_peer: VerifyPeer) -> Result<Arc<ServerConfig>, TlsError> {
     let certificates = certificates(&directory.join(SERVER_CERT_FILE))?;
     let key_path = directory.join(SERVER_KEY_FILE);
-    let key = PrivateKeyDer::from_pem_file(&key_path).map_err(|source| TlsError::pem(&key_path, source))?;
+    let key = pem_of(&key_path).and_then(|pem| PrivateKeyDer::from_pem_slice(&pem));
+    let key = key.map_err(|source| TlsError::pem(&key_path, source))?;
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -76,8 +79,8 @@ pub fn server_config(directory: &Path, verify_peer: VerifyPeer) -> Result<Arc<Se
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |source| TlsError::pem(path, source);
-    let certificates: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)?;
+    let pem = pem_of(path).map_err(failed)?;
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(failed)?;
     if certificates.is_empty() {
         return Err(failed(pem::Error::NoItemsFound));
     }
@@ -86,11 +89,20 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     let failed = |source| TlsError::pem(path, source);
-    match CertificateRevocationListDer::pem_file_iter(path) {
-        Ok(lists) => lists.collect::<Result<_, _>>().map_err(failed),
+    match pem_of(path) {
+        Ok(pem) => CertificateRevocationListDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(failed),
         Err(pem::Error::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// The bytes of a file in PEM.
+fn pem_of(path: &Path) -> Result<Vec<u8>, pem::Error> {
+    let file = File::open(path).map_err(pem::Error::Io)?;
+    TextFile::Certificates.read_bytes(file).map_err(|error| match error {
+        TextError::Unreadable(error) => pem::Error::Io(error),
+        error => pem::Error::Io(io::Error::other(error)),
+    })
 }
 
 /// Certificates or a key that can't be used.

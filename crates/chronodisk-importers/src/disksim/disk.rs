@@ -6,7 +6,7 @@ use chronodisk_device::disk::*;
 use super::lexer::{Resolver, SourcePosition, shown};
 use super::reader::{Reader, Shape};
 use super::seek::parse_seek_curve;
-use super::unused;
+use super::{layout_g4, unused};
 
 /// Decimals of a millisecond down to a picosecond.
 const PICOS: u32 = 9;
@@ -268,8 +268,11 @@ fn drive_model(
     let mut cylinders = reader.whole("Number of cylinders", 1, limits::CYLINDERS.into())? as u32;
     // The capacity follows from the zones, here as in the reference.
     reader.whole("Block count", 0, i64::MAX)?;
-    let (_, layout) = reader.block("Layout Model", &["dm_layout_g1"])?;
-    let mut geometry = geometry(layout, surfaces, origins)?;
+    let (kind, layout) = reader.block("Layout Model", &["dm_layout_g1", "dm_layout_g4"])?;
+    let mut geometry = match kind {
+        "dm_layout_g4" => layout_g4::geometry(layout, surfaces, cylinders)?,
+        _ => geometry(layout, surfaces, origins)?,
+    };
     let reached = geometry.zones.iter().map(|zone| zone.last_cylinder).max().unwrap_or(0);
     if reached >= cylinders && reached < limits::CYLINDERS {
         let message = format!("{cylinders}; the zones reach to cylinder {reached}, so {} are imported", reached + 1);

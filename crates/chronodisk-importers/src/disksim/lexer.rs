@@ -7,9 +7,10 @@
 //! Everything is bounded: the text of one file and of all, how deep files source each other, and how many there are.
 
 use chronodisk_device::ProfileError;
+use chronodisk_sim::TextFile;
 
 /// Longest text of a single file, in bytes.
-pub const MAX_FILE_BYTES: usize = 4 << 20;
+pub const MAX_FILE_BYTES: usize = TextFile::DeviceDescription.limit_bytes() as usize;
 /// Longest text of all files together, in bytes.
 const MAX_TOTAL_BYTES: usize = 16 << 20;
 /// How deep files may source each other.

@@ -13,6 +13,7 @@
 //! [`Warning`]. A file without a topology, such as a `.diskspecs`, is imported if it defines a single device.
 
 mod disk;
+mod layout_g4;
 pub mod lexer;
 mod mems;
 mod reader;
@@ -25,8 +26,8 @@ use std::path::Path;
 
 use chronodisk_device::disk::{BusParameters, DiskParameters, Drive, Picos, ProfileHeading, limits, write_profile};
 use chronodisk_device::{Profile, ProfileError, Validation};
-use chronodisk_sim::SECTOR_BYTES;
-use lexer::{MAX_FILE_BYTES, Resolver, SourceFile};
+use chronodisk_sim::{SECTOR_BYTES, TextFile};
+use lexer::{Resolver, SourceFile};
 pub use mems::MemsParameters;
 pub use reader::Warning;
 use reader::{Definitions, Reader, Shape};
@@ -209,10 +210,8 @@ fn read(path: &Path) -> Result<String, String> {
     if !metadata.is_file() {
         return Err("it is no regular file".to_owned());
     }
-    if metadata.len() > MAX_FILE_BYTES as u64 {
-        return Err(format!("it is longer than {} MiB", MAX_FILE_BYTES >> 20));
-    }
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let bytes = TextFile::DeviceDescription.read_bytes(file).map_err(|error| error.to_string())?;
     text_of(bytes).ok_or_else(|| "it is no text".to_owned())
 }
 

@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         self.as_word(name, value, expected)
     }
 
-    fn as_word(&self, name: &str, value: &'a Value, expected: &str) -> Result<&'a str, ProfileError> {
+    pub(crate) fn as_word(&self, name: &str, value: &'a Value, expected: &str) -> Result<&'a str, ProfileError> {
         match &value.data {
             Data::Word(word) => Ok(word),
             other => Err(self.mismatch(name, value.place, describe(other), expected)),
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
         self.as_whole(name, value, least, most)
     }
 
-    fn as_whole(&self, name: &str, value: &'a Value, least: i64, most: i64) -> Result<i64, ProfileError> {
+    pub(crate) fn as_whole(&self, name: &str, value: &'a Value, least: i64, most: i64) -> Result<i64, ProfileError> {
         let expected = format!("a whole number from {least} to {most}");
         let word = self.as_word(name, value, &expected)?;
         let number = whole_number(word).filter(|number| (least..=most).contains(number));
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
         self.optional(name).map(|value| self.as_number(name, value, decimals)).transpose()
     }
 
-    fn as_number(&self, name: &str, value: &'a Value, decimals: u32) -> Result<i64, ProfileError> {
+    pub(crate) fn as_number(&self, name: &str, value: &'a Value, decimals: u32) -> Result<i64, ProfileError> {
         let word = self.as_word(name, value, "a number")?;
         decimal(word, decimals)
             .ok_or_else(|| self.mismatch(name, value.place, format!("`{}`", shown(word)), "a number"))

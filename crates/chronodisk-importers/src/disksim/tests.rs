@@ -355,3 +355,64 @@ fn every_reference_drive_survives_writing_and_reading() {
         }
     }
 }
+
+/// The example with a layout of another kind.
+fn import_g4(layout: &str) -> Result<Import, ProfileError> {
+    let begin = SPECS.find("Layout Model = dm_layout_g1").unwrap();
+    let end = begin + SPECS[begin..].find("Mechanical Model").unwrap();
+    import_changed(&SPECS[begin..end], &format!("Layout Model = dm_layout_g4 {{ {layout} }},\n   "))
+}
+
+/// Bands of four cylinders, each surface in one go and back on the next: two bands of 100 blocks, one of 80 and 90.
+const BANDS: &str = "TP = [ 0, 99, 100, 0, 79, 80, 0, 89, 90 ], IDX = [
+    [ 0, 0, 0.0, 100, 1, 0.25, 400, 4, TRACK, 0, 0, 400, 3, 0.1, 100, 1, 0.25, 400, -4, TRACK, 0, 1 ],
+    [ 0, 0, 0.0, 80, 1, 0.25, 320, 4, TRACK, 1, 0, 320, 3, 0.1, 90, 1, 0.25, 360, -4, TRACK, 2, 1 ],
+    [ 0, 0, 0.0, 800, 4, 0.35, 1600, 8, IDX, 0, 1600, 8, 0.7, 680, 4, 0.35, 680, 4, IDX, 1 ]
+  ], Slips = [], Remaps = []";
+
+#[test]
+fn the_layout_of_the_newest_drives_is_imported_band_by_band() {
+    let two_heads = SPECS.find("Number of data surfaces").unwrap();
+    let line = SPECS[two_heads..].split(',').next().unwrap().to_owned();
+    let heads: u32 = line.rsplit('=').next().unwrap().trim().parse().unwrap();
+    let import = import_g4(BANDS).unwrap();
+    let geometry = &parameters(&import).geometry;
+    let found: Vec<(u32, u32, u32)> =
+        geometry.zones.iter().map(|zone| (zone.first_cylinder, zone.last_cylinder, zone.blocks_per_track)).collect();
+    let mean = |blocks: u32| (blocks + heads / 2) / heads;
+    assert_eq!(found, [(0, 7, mean(200)), (8, 11, mean(170))]);
+    assert_eq!(geometry.skew_unit, SkewUnit::Revolutions);
+    assert!(geometry.zones.iter().all(|zone| zone.track_skew == Millionths(250_000)), "{:?}", geometry.zones);
+    let warned: Vec<&str> = import.warnings.iter().map(|warning| warning.message.as_str()).collect();
+    assert!(warned.iter().any(|text| text.contains("2 bands of cylinders are imported as zones")), "{warned:?}");
+}
+
+#[test]
+fn a_layout_without_an_index_has_the_first_pattern_everywhere() {
+    let import = import_g4("TP = [ 0, 99, 100 ], IDX = [ ], Slips = [ ], Remaps = [ ]").unwrap();
+    let zones = &parameters(&import).geometry.zones;
+    assert_eq!((zones.len(), zones[0].first_cylinder, zones[0].blocks_per_track), (1, 0, 100));
+}
+
+#[test]
+fn layouts_of_the_newest_drives_that_make_no_sense_are_refused() {
+    for (layout, expected) in [
+        ("TP = [ 0, 99 ], IDX = [ ]", "2 numbers; expected first sector"),
+        ("TP = [ 0, 100, 100 ], IDX = [ ]", "sectors 0 to 100 of 100"),
+        ("TP = [ 0, 99, 100 ], IDX = [ 5 ]", "a list of indices"),
+        ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 100 ] ]", "an entry of 4 fields"),
+        ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 100, 1, 0.1, 100, 1, TRACK, 1, 0 ] ]", "the child TRACK 1"),
+        ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 100, 1, 0.1, 100, 1, TRACK, 0, 200 ] ]", "head 200"),
+        ("TP = [ 0, 99, 100 ], IDX = [ [ 0, -5, 0.0, 100, 1, 0.1, 100, 1, TRACK, 0, 0 ] ]", "outside of the drive's"),
+        // A circle, and one that would be walked for ever.
+        ("TP = [ 0, 99, 100 ], IDX = [ [ 0, 0, 0.0, 1, 1, 0.1, 1, 1, IDX, 0 ] ]", "in a circle"),
+        (
+            "TP = [ 0, 99, 100 ], IDX = [ [ ], [ 0, 0, 0.0, 1, 1, 0.1, 281474976710656, 1, IDX, 0 ] ]",
+            "more than 4194304",
+        ),
+        ("TP = [ 0, 99, 100 ], IDX = [ [ ] ]", "no blocks"),
+    ] {
+        let error = import_g4(layout).unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("dm_layout_g4"), "{layout}: {error}");
+    }
+}

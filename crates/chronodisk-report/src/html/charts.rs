@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use chronodisk_sim::{Nanos, Op, RequestRecord, SECTOR_BYTES};
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::summary::bytes;
@@ -76,61 +77,177 @@ pub struct Heat {
     pub cells: Vec<[u64; 3]>,
 }
 
-/// Gathers a run's charts, repetition by repetition.
+/// Gathers a run's charts, repetition by repetition, in memory that does not grow with the run.
 #[derive(Debug)]
 pub struct ChartsBuilder {
     resolution: Resolution,
-    service: BTreeMap<&'static str, Vec<u64>>,
-    distances: Vec<u64>,
-    first: Option<(Series, Heat)>,
+    service: BTreeMap<&'static str, Values>,
+    distances: Values,
+    /// Ends of the last requests of this repetition, by device.
+    ends: BTreeMap<u16, u64>,
+    window: Range<Nanos>,
+    /// What is over time, of the first repetition.
+    first: Option<OverTime>,
+    repetitions: u64,
+}
+
+/// The addresses that requests of the first device used in a window of time: bounds of the map of addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddressRange {
+    /// First sector and end.
+    found: Option<(u64, u64)>,
+}
+
+impl AddressRange {
+    /// Takes a request, if it arrived in the window.
+    pub fn add(&mut self, record: &RequestRecord, window: &Range<Nanos>) {
+        if record.device == 0 && record.op.moves_data() && window.contains(&record.arrival) {
+            let (first, end) = (record.lba.0, record.lba.0.saturating_add(u64::from(record.sectors)));
+            self.found = Some(self.found.map_or((first, end), |(least, most)| (least.min(first), most.max(end))));
+        }
+    }
 }
 
 impl ChartsBuilder {
     /// Nothing yet.
     #[must_use]
     pub fn new(resolution: Resolution) -> Self {
-        ChartsBuilder { resolution, service: BTreeMap::new(), distances: Vec::new(), first: None }
+        ChartsBuilder {
+            resolution,
+            service: BTreeMap::new(),
+            distances: Values::new(EXACT_OF_RUN),
+            ends: BTreeMap::new(),
+            window: Nanos::ZERO..Nanos::ZERO,
+            first: None,
+            repetitions: 0,
+        }
     }
 
-    /// Adds a repetition's records in order of arrival; those count that arrived in `window`.
-    pub fn add(&mut self, records: &[RequestRecord], window: &Range<Nanos>) {
-        let arrived: Vec<&RequestRecord> = records.iter().filter(|record| window.contains(&record.arrival)).collect();
-        for record in arrived.iter().filter(|record| record.is_completed()) {
-            self.service.entry(record.op.name()).or_default().push(record.service_time().as_nanos());
+    /// Whether the next repetition is the first, whose addresses [`begin`](Self::begin) needs.
+    #[must_use]
+    pub fn needs_addresses(&self) -> bool {
+        self.repetitions == 0
+    }
+
+    /// Begins a repetition; requests count that arrived in `window`.
+    pub fn begin(&mut self, window: Range<Nanos>, addresses: AddressRange) {
+        self.repetitions += 1;
+        self.ends.clear();
+        if self.repetitions == 1 {
+            self.first = Some(OverTime::new(&window, self.resolution, addresses));
         }
-        let mut ends: BTreeMap<u16, u64> = BTreeMap::new();
-        for record in arrived.iter().filter(|record| record.op.moves_data()) {
+        self.window = window;
+    }
+
+    /// Takes the next record of the repetition, in order of arrival.
+    pub fn record(&mut self, record: &RequestRecord) {
+        let has_arrived = self.window.contains(&record.arrival);
+        if let Some(first) = self.first.as_mut().filter(|_| self.repetitions == 1) {
+            first.record(record, has_arrived);
+        }
+        if !has_arrived {
+            return;
+        }
+        if record.is_completed() {
+            let of_op = self.service.entry(record.op.name()).or_insert_with(|| Values::new(EXACT_OF_RUN));
+            of_op.add(record.service_time().as_nanos());
+        }
+        if record.op.moves_data() {
             let end = record.lba.0.saturating_add(u64::from(record.sectors));
-            if let Some(before) = ends.insert(record.device, end) {
-                self.distances.push(record.lba.0.abs_diff(before).saturating_mul(SECTOR_BYTES));
+            if let Some(before) = self.ends.insert(record.device, end) {
+                // A logarithm has no zero: sequential requests are at the width of a sector.
+                let distance = record.lba.0.abs_diff(before).saturating_mul(SECTOR_BYTES);
+                self.distances.add(distance.max(SECTOR_BYTES));
             }
         }
-        if self.first.is_none() {
-            let series = series(records, &arrived, window, self.resolution.time_bins);
-            self.first = Some((series, heat(&arrived, window, self.resolution.heat_bins)));
-        }
+    }
+
+    /// Adds a repetition whose records are in memory.
+    pub fn add(&mut self, records: &[RequestRecord], window: &Range<Nanos>) {
+        let mut addresses = AddressRange::default();
+        records.iter().for_each(|record| addresses.add(record, window));
+        self.begin(window.clone(), addresses);
+        records.iter().for_each(|record| self.record(record));
     }
 
     /// The charts.
     #[must_use]
-    pub fn finish(self) -> RunCharts {
+    pub fn finish(mut self) -> RunCharts {
         let quantiles = self.resolution.quantiles;
-        let (series, heat) = self.first.unwrap_or_default();
-        let service_us = self.service.into_iter().map(|(op, values)| (op, distribution(values, quantiles, 1e3)));
-        // A logarithm has no zero: sequential requests are at the width of a sector.
-        let distances = self.distances.into_iter().map(|distance| distance.max(SECTOR_BYTES)).collect();
+        let (series, heat) = self.first.map(OverTime::finish).unwrap_or_default();
+        let service_us =
+            self.service.into_iter().map(|(op, mut values)| (op, distribution(&mut values, quantiles, 1e3)));
         RunCharts {
             service_us: service_us.collect(),
-            distance_bytes: distribution(distances, quantiles, 1.0),
+            distance_bytes: distribution(&mut self.distances, quantiles, 1.0),
             series,
             heat,
         }
     }
 }
 
+/// Values of a run that are kept one by one: 8 MiB.
+const EXACT_OF_RUN: usize = 1 << 20;
+/// Values of a stretch of time that are kept one by one.
+const EXACT_OF_BIN: usize = 1 << 12;
+/// Decimal digits by which classes differ.
+const DIGITS: u8 = 3;
+
+/// Values; many of them are counted in classes of 0.1 %, of which the upper end stands for a value.
+#[derive(Clone, Debug)]
+struct Values {
+    exact_max: usize,
+    exact: Vec<u64>,
+    classes: Option<Histogram<u64>>,
+    most: u64,
+}
+
+impl Values {
+    fn new(exact_max: usize) -> Self {
+        Values { exact_max, exact: Vec::new(), classes: None, most: 0 }
+    }
+
+    fn add(&mut self, value: u64) {
+        self.most = self.most.max(value);
+        if self.classes.is_none() && self.exact.len() < self.exact_max {
+            self.exact.push(value);
+            return;
+        }
+        let exact = &mut self.exact;
+        let classes = self.classes.get_or_insert_with(|| {
+            let mut classes = Histogram::new(DIGITS).expect("three digits are possible");
+            std::mem::take(exact).into_iter().for_each(|value| count(&mut classes, value));
+            classes
+        });
+        count(classes, value);
+    }
+
+    fn len(&self) -> usize {
+        self.classes.as_ref().map_or(self.exact.len(), |classes| classes.len() as usize)
+    }
+
+    /// The values of some ranks, counted from 1 and in order.
+    fn at_ranks(&mut self, ranks: &[usize]) -> Vec<u64> {
+        match &self.classes {
+            None => {
+                self.exact.sort_unstable();
+                ranks.iter().map(|rank| self.exact[rank - 1]).collect()
+            }
+            Some(classes) => {
+                let of_len = |rank: &usize| (*rank as f64 / classes.len() as f64).min(1.0);
+                ranks.iter().map(|rank| classes.value_at_quantile(of_len(rank)).min(self.most)).collect()
+            }
+        }
+    }
+}
+
+fn count(classes: &mut Histogram<u64>, value: u64) {
+    // It grows as far as the largest value needs; 64 bits are never beyond it.
+    classes.record(value).expect("it resizes itself");
+}
+
 /// Quantiles of values, each divided by `unit`, with the share in per cent that does not exceed them.
-fn distribution(mut values: Vec<u64>, quantiles: usize, unit: f64) -> Vec<[f64; 2]> {
-    values.sort_unstable();
+fn distribution(values: &mut Values, quantiles: usize, unit: f64) -> Vec<[f64; 2]> {
     let count = values.len();
     if count == 0 {
         return Vec::new();
@@ -141,94 +258,161 @@ fn distribution(mut values: Vec<u64>, quantiles: usize, unit: f64) -> Vec<[f64; 
     let mut ranks: Vec<usize> = even.chain(tail).collect();
     ranks.sort_unstable();
     ranks.dedup();
-    ranks
-        .into_iter()
-        .map(|rank| [rounded((values[rank - 1] as f64 / unit).max(0.001)), rounded(100.0 * rank as f64 / count as f64)])
-        .collect()
-}
-
-fn series(all: &[RequestRecord], arrived: &[&RequestRecord], window: &Range<Nanos>, bins: usize) -> Series {
-    let bin_ns = (window.end.saturating_sub(window.start).as_nanos() as f64 / bins as f64).max(1.0);
-    let bin_s = bin_ns / 1e9;
-    let place = |instant: Nanos| instant.saturating_sub(window.start).as_nanos() as f64 / bin_ns;
-    let bin_of = |instant: Nanos| (place(instant) as usize).min(bins - 1);
-    let mut times: Vec<Vec<u64>> = vec![Vec::new(); bins];
-    let mut moved = [vec![0.0; bins], vec![0.0; bins]];
-    for record in arrived.iter().filter(|record| record.is_completed()) {
-        let bin = bin_of(record.arrival);
-        times[bin].push(record.service_time().as_nanos());
-        match record.op {
-            Op::Read => moved[0][bin] += bytes(record) as f64,
-            op if op.moves_data() => moved[1][bin] += bytes(record) as f64,
-            _ => {}
-        }
-    }
-    let percentile = |times: &mut Vec<u64>, per_cent: usize| {
-        times.sort_unstable();
-        let rank = (times.len() * per_cent).div_ceil(100).checked_sub(1)?;
-        times.get(rank).map(|nanos| rounded((*nanos as f64 / 1e3).max(0.001)))
+    let found = values.at_ranks(&ranks);
+    let point = |(rank, value): (&usize, u64)| {
+        [rounded((value as f64 / unit).max(0.001)), rounded(100.0 * *rank as f64 / count as f64)]
     };
-    let rates = |bytes: &[f64]| bytes.iter().map(|bytes| rounded(bytes / 1e6 / bin_s)).collect();
-    Series {
-        bin_s,
-        p50_us: times.iter_mut().map(|times| percentile(times, 50)).collect(),
-        p99_us: times.iter_mut().map(|times| percentile(times, 99)).collect(),
-        depth: depth(all, window, bins, place),
-        read_mb_s: rates(&moved[0]),
-        write_mb_s: rates(&moved[1]),
-    }
+    ranks.iter().zip(found).map(point).collect()
 }
 
-/// Outstanding requests in each bin, averaged over it.
-fn depth(all: &[RequestRecord], window: &Range<Nanos>, bins: usize, place: impl Fn(Nanos) -> f64) -> Vec<f64> {
-    // What the bin's own ends add, and by how much the number of requests that fill whole bins changes at its start.
-    let (mut partial, mut change) = (vec![0.0; bins + 1], vec![0i64; bins + 2]);
-    for record in all {
-        let (from, to) = (record.arrival.max(window.start), record.completed.min(window.end));
-        if from >= to {
-            continue;
+/// What is over time, while it is gathered.
+#[derive(Debug)]
+struct OverTime {
+    window: Range<Nanos>,
+    bin_ns: f64,
+    /// Service times by stretch of time.
+    times: Vec<Values>,
+    /// Bytes read and written by stretch of time.
+    moved: [Vec<f64>; 2],
+    /// What the bin's own ends add to the depth, and by how much the number of requests that fill whole bins changes
+    /// at its start.
+    partial: Vec<f64>,
+    change: Vec<i64>,
+    map: Option<HeatMap>,
+}
+
+impl OverTime {
+    fn new(window: &Range<Nanos>, resolution: Resolution, addresses: AddressRange) -> Self {
+        let bins = resolution.time_bins;
+        OverTime {
+            window: window.clone(),
+            bin_ns: bin_ns(window, bins),
+            times: vec![Values::new(EXACT_OF_BIN); bins],
+            moved: [vec![0.0; bins], vec![0.0; bins]],
+            partial: vec![0.0; bins + 1],
+            change: vec![0; bins + 2],
+            map: addresses.found.map(|(first, end)| HeatMap::new(window, first..end, resolution.heat_bins)),
         }
-        let (from, to) = (place(from).min(bins as f64), place(to).min(bins as f64));
+    }
+
+    fn bins(&self) -> usize {
+        self.times.len()
+    }
+
+    fn place(&self, instant: Nanos) -> f64 {
+        instant.saturating_sub(self.window.start).as_nanos() as f64 / self.bin_ns
+    }
+
+    fn record(&mut self, record: &RequestRecord, has_arrived: bool) {
+        self.outstanding(record);
+        if !has_arrived {
+            return;
+        }
+        if let Some(map) = &mut self.map {
+            map.record(record);
+        }
+        if record.is_completed() {
+            let bin = (self.place(record.arrival) as usize).min(self.bins() - 1);
+            self.times[bin].add(record.service_time().as_nanos());
+            match record.op {
+                Op::Read => self.moved[0][bin] += bytes(record) as f64,
+                op if op.moves_data() => self.moved[1][bin] += bytes(record) as f64,
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds the time in the window during which the request was outstanding.
+    fn outstanding(&mut self, record: &RequestRecord) {
+        let (from, to) = (record.arrival.max(self.window.start), record.completed.min(self.window.end));
+        if from >= to {
+            return;
+        }
+        let bins = self.bins() as f64;
+        let (from, to) = (self.place(from).min(bins), self.place(to).min(bins));
         let (first, last) = (from as usize, to as usize);
         if first == last {
-            partial[first] += to - from;
+            self.partial[first] += to - from;
         } else {
-            partial[first] += first as f64 + 1.0 - from;
-            partial[last] += to - last as f64;
-            change[first + 1] += 1;
-            change[last] -= 1;
+            self.partial[first] += first as f64 + 1.0 - from;
+            self.partial[last] += to - last as f64;
+            self.change[first + 1] += 1;
+            self.change[last] -= 1;
         }
     }
-    let mut whole = 0;
-    let in_bin = |bin: usize| {
-        whole += change[bin];
-        rounded(whole as f64 + partial[bin])
-    };
-    (0..bins).map(in_bin).collect()
+
+    fn finish(mut self) -> (Series, Heat) {
+        let bin_s = self.bin_ns / 1e9;
+        let percentile = |times: &mut Values, per_cent: usize| {
+            let rank = (times.len() * per_cent).div_ceil(100);
+            let found = if rank == 0 { Vec::new() } else { times.at_ranks(&[rank]) };
+            found.first().map(|nanos| rounded((*nanos as f64 / 1e3).max(0.001)))
+        };
+        let rates = |bytes: &[f64]| bytes.iter().map(|bytes| rounded(bytes / 1e6 / bin_s)).collect();
+        let mut whole = 0;
+        let in_bin = |bin: usize| {
+            whole += self.change[bin];
+            rounded(whole as f64 + self.partial[bin])
+        };
+        let depth = (0..self.times.len()).map(in_bin).collect();
+        let series = Series {
+            bin_s,
+            p50_us: self.times.iter_mut().map(|times| percentile(times, 50)).collect(),
+            p99_us: self.times.iter_mut().map(|times| percentile(times, 99)).collect(),
+            depth,
+            read_mb_s: rates(&self.moved[0]),
+            write_mb_s: rates(&self.moved[1]),
+        };
+        (series, self.map.map(HeatMap::finish).unwrap_or_default())
+    }
 }
 
-fn heat(arrived: &[&RequestRecord], window: &Range<Nanos>, (columns, rows): (usize, usize)) -> Heat {
-    let moving = || arrived.iter().filter(|record| record.device == 0 && record.op.moves_data());
-    let (Some(first), Some(last)) = (
-        moving().map(|record| record.lba.0).min(),
-        moving().map(|record| record.lba.0.saturating_add(u64::from(record.sectors))).max(),
-    ) else {
-        return Heat::default();
-    };
-    let bin_ns = (window.end.saturating_sub(window.start).as_nanos() as f64 / columns as f64).max(1.0);
-    let bin_sectors = ((last - first) as f64 / rows as f64).max(1.0);
-    let mut counts: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-    for record in moving() {
-        let column = (record.arrival.saturating_sub(window.start).as_nanos() as f64 / bin_ns) as usize;
-        let row = ((record.lba.0 - first) as f64 / bin_sectors) as usize;
-        *counts.entry((column.min(columns - 1), row.min(rows - 1))).or_default() += 1;
+/// The length of a stretch of time in nanoseconds.
+fn bin_ns(window: &Range<Nanos>, bins: usize) -> f64 {
+    (window.end.saturating_sub(window.start).as_nanos() as f64 / bins as f64).max(1.0)
+}
+
+/// The map of addresses over time, while it is gathered.
+#[derive(Debug)]
+struct HeatMap {
+    start: Nanos,
+    first: u64,
+    bin_ns: f64,
+    bin_sectors: f64,
+    bins: (usize, usize),
+    counts: BTreeMap<(usize, usize), u64>,
+}
+
+impl HeatMap {
+    fn new(window: &Range<Nanos>, sectors: Range<u64>, bins: (usize, usize)) -> Self {
+        HeatMap {
+            start: window.start,
+            first: sectors.start,
+            bin_ns: bin_ns(window, bins.0),
+            bin_sectors: ((sectors.end - sectors.start) as f64 / bins.1 as f64).max(1.0),
+            bins,
+            counts: BTreeMap::new(),
+        }
     }
-    Heat {
-        bin_s: bin_ns / 1e9,
-        bin_bytes: bin_sectors * SECTOR_BYTES as f64,
-        first_byte: first as f64 * SECTOR_BYTES as f64,
-        bins: [columns, rows],
-        cells: counts.into_iter().map(|((column, row), count)| [column as u64, row as u64, count]).collect(),
+
+    fn record(&mut self, record: &RequestRecord) {
+        if record.device != 0 || !record.op.moves_data() {
+            return;
+        }
+        let column = (record.arrival.saturating_sub(self.start).as_nanos() as f64 / self.bin_ns) as usize;
+        let row = (record.lba.0.saturating_sub(self.first) as f64 / self.bin_sectors) as usize;
+        *self.counts.entry((column.min(self.bins.0 - 1), row.min(self.bins.1 - 1))).or_default() += 1;
+    }
+
+    fn finish(self) -> Heat {
+        let cell = |((column, row), count): ((usize, usize), u64)| [column as u64, row as u64, count];
+        Heat {
+            bin_s: self.bin_ns / 1e9,
+            bin_bytes: self.bin_sectors * SECTOR_BYTES as f64,
+            first_byte: self.first as f64 * SECTOR_BYTES as f64,
+            bins: [self.bins.0, self.bins.1],
+            cells: self.counts.into_iter().map(cell).collect(),
+        }
     }
 }
 
@@ -308,6 +492,22 @@ mod tests {
     }
 
     #[test]
+    fn classes_are_within_a_thousandth_of_the_values() {
+        let (mut exact, mut classes) = (Values::new(usize::MAX), Values::new(100));
+        for value in (0..50_000u64).map(|index| index * index % 1_000_003 * 1_000 + 17) {
+            exact.add(value);
+            classes.add(value);
+        }
+        assert!(classes.exact.is_empty());
+        let [exact, classes] = [&mut exact, &mut classes].map(|values| distribution(values, 250, 1.0));
+        assert_eq!(exact.last(), classes.last());
+        for (exact, class) in exact.iter().zip(&classes) {
+            assert_eq!(exact[1], class[1]);
+            assert!(class[0] >= exact[0] && class[0] <= exact[0] * 1.0011, "{exact:?} {class:?}");
+        }
+    }
+
+    #[test]
     fn a_run_without_requests_has_empty_charts() {
         let empty = charts(&[], Nanos::ZERO..Nanos::ZERO, 3);
         assert!(empty.service_us.is_empty() && empty.heat.cells.is_empty() && empty.distance_bytes.is_empty());
@@ -317,7 +517,9 @@ mod tests {
     #[test]
     fn a_distribution_ends_at_its_maximum_whatever_its_size() {
         for count in [1, 2, 3, 99, 100, 101, 250, 12_345] {
-            let points = distribution((1..=count).rev().collect(), 250, 1.0);
+            let mut values = Values::new(EXACT_OF_RUN);
+            (1..=count).rev().for_each(|value| values.add(value));
+            let points = distribution(&mut values, 250, 1.0);
             assert_eq!(points.last(), Some(&[rounded(count as f64), 100.0]), "{count}");
             assert!(points.is_sorted_by(|a, b| a[0] <= b[0] && a[1] <= b[1]), "{count}");
             assert!(points.len() < 270);

@@ -13,7 +13,7 @@ pub(crate) use text::escaped;
 use chronodisk_sim::Nanos;
 use serde::Serialize;
 
-pub use charts::{ChartsBuilder, Heat, Resolution, RunCharts, Series};
+pub use charts::{AddressRange, ChartsBuilder, Heat, Resolution, RunCharts, Series};
 pub use sweep::{SweepCell, SweepCombination, SweepCurves, SweepEffect, SweepReport, render_sweep_report};
 
 use crate::compare::{Comparison, compare};

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use chronodisk_front::server::{OverflowView, Preloaded};
-use chronodisk_sim::SECTOR_BYTES;
+use chronodisk_sim::{ContentsBudget, SECTOR_BYTES};
 use chronodisk_squash::{SquashOptions, SquashStore};
 use chronodisk_store::{AccessList, Durability, FileStore, OverflowStore, RamStore, Store};
 
 use super::Arguments;
 use crate::failure::Failure;
 use crate::run_result::host_memory_bytes;
-use crate::{runs, stored};
+use crate::{memory, runs, stored};
 
 /// A store, and a view of it if it overflows.
 pub type Opened = (Box<dyn Store>, Option<OverflowView>);
@@ -82,12 +82,25 @@ fn open_squashed(
     Ok(Box::new(SquashStore::open_or_create(path, capacity_bytes, options)?))
 }
 
+/// A range in the list of accesses, and in the vector that it is made of.
+const RANGE_BYTES: u64 = 64;
+
 /// What the requests of an earlier run used, in their order.
 fn access_list(run: &str) -> Result<AccessList, Failure> {
-    let replayable = stored::read_replayable(&runs::find(run)?)?;
-    let records = replayable.repetitions.into_iter().flat_map(|repetition| repetition.records);
-    let data = records.filter(|record| record.op.moves_data());
-    Ok(AccessList::new(data.map(|record| (record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES))))
+    let directory = runs::find(run)?;
+    let mut ranges = Vec::new();
+    let mut budget = ContentsBudget::new(memory::default_limit());
+    for repetition in stored::read_replayable(&directory)?.repetitions {
+        let log = stored::open_log(&directory, &repetition.log_file)?;
+        stored::each_request(log, |record| {
+            if record.op.moves_data() {
+                budget.take(RANGE_BYTES).map_err(|over| Failure::usage(format!("{}: {over}", directory.display())))?;
+                ranges.push((record.lba.offset_bytes(), u64::from(record.sectors) * SECTOR_BYTES));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(AccessList::new(ranges))
 }
 
 /// The store's figures, beside the model's.

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
 use chronodisk_sim::Nanos;
-use chronodisk_trace::calls::{CallTrace, Draw, Groups, draw};
+use chronodisk_trace::calls::{CallRecord, CallTrace, Draw, Groups, draw};
 use clap::Args;
 
-use super::{groups, incompleteness, read};
+use super::{GROUPING_BYTES, groups, incompleteness, read};
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::{output, quantity};
 
 /// Draws the groups of a trace with replacement, and writes a trace for each draw
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// Writes the traces draw-0.calls, draw-1.calls and so on to this directory, which must be new or empty
     #[arg(long, short, value_name = "DIR")]
     output: PathBuf,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
 
 /// Fewer groups make intervals that are too narrow.
@@ -47,7 +51,7 @@ const GROUPS_FEW: usize = 30;
 /// Draws, and writes all traces or none.
 pub fn execute(arguments: &Arguments) -> Outcome {
     expect_new(&arguments.output)?;
-    let trace = read(&arguments.trace)?;
+    let trace = read(&arguments.trace, arguments.memory, GROUPING_BYTES + size_of::<CallRecord>() as u64)?;
     let found = groups::find(&trace, &arguments.trace)?;
     let partial = beside(&arguments.output)?;
     let written = fill(&partial, &trace, &found, arguments)

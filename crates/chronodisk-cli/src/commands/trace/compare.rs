@@ -1,12 +1,13 @@
 //! `chronodisk trace compare`: two block traces side by side.
 
-use chronodisk_report::compare_traces;
-use chronodisk_sim::RequestRecord;
+use chronodisk_report::{ComparedTrace, compare_traces};
+use chronodisk_sim::ContentsLimit;
 use clap::Args;
 
 use crate::block_trace::{self, TraceOptions};
 use crate::failure::{Failure, Outcome, status};
-use crate::{output, quantity};
+use crate::memory::MemoryOptions;
+use crate::{memory, output, quantity};
 
 /// Compares the requests of two block traces, whatever their order
 ///
@@ -37,14 +38,17 @@ pub struct Arguments {
     json: bool,
 
     #[command(flatten)]
+    memory: MemoryOptions,
+
+    #[command(flatten)]
     options: TraceOptions,
 }
 
 /// Compares.
 pub fn execute(arguments: &Arguments) -> Outcome {
-    let a = read(&arguments.a, &arguments.options)?;
-    let b = read(&arguments.b, &arguments.options)?;
-    let comparison = compare_traces(&a, &b, arguments.times);
+    let a = read(&arguments.a, arguments)?;
+    let b = read(&arguments.b, arguments)?;
+    let comparison = compare_traces(&a, &b);
     output::data(&if arguments.json { comparison.to_json() } else { comparison.render() })?;
     let share = comparison.requests.share;
     match arguments.min_match {
@@ -57,15 +61,19 @@ pub fn execute(arguments: &Arguments) -> Outcome {
 }
 
 /// All requests of a trace with one volume.
-fn read(name: &str, options: &TraceOptions) -> Result<Vec<RequestRecord>, Failure> {
-    let mut trace = block_trace::open(name, options)?;
-    let mut records = Vec::new();
+fn read(name: &str, arguments: &Arguments) -> Result<ComparedTrace, Failure> {
+    let mut trace = block_trace::open(name, &arguments.options)?;
+    let path = trace.path().display().to_string();
+    // Both traces are in memory, and what is made of them.
+    let half = ContentsLimit::of_bytes(arguments.memory.limit().bytes() / 2);
+    let mut compared = ComparedTrace::new(arguments.times, half);
+    let mut first = None;
+    let claimed = trace.claimed_requests().filter(|_| arguments.times).unwrap_or(0);
+    let exceeded = |over| memory::exceeded(&path, over);
+    half.allow(ComparedTrace::bytes_with_times(claimed)).map_err(exceeded)?;
     while let Some(record) = trace.next_record()? {
-        trace.expect_one_volume(
-            records.first().map_or(record.device, |first: &RequestRecord| first.device),
-            record.device,
-        )?;
-        records.push(record);
+        trace.expect_one_volume(*first.get_or_insert(record.device), record.device)?;
+        compared.add(&record).map_err(exceeded)?;
     }
-    Ok(records)
+    Ok(compared)
 }

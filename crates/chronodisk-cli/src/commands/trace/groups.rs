@@ -8,8 +8,9 @@ use chronodisk_trace::calls::{CallTrace, Groups, groups};
 use clap::Args;
 use serde::Serialize;
 
-use super::{incompleteness, read};
+use super::{GROUPING_BYTES, incompleteness, read};
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::output;
 
 /// Lists the groups of dependent tasks, the elements of a bootstrap
@@ -27,6 +28,9 @@ pub struct Arguments {
     /// Prints the result as JSON on standard output
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
 
 /// Version 1 of the result.
@@ -44,7 +48,7 @@ struct Report<'a> {
 
 /// Finds groups, and writes them.
 pub fn execute(arguments: &Arguments) -> Outcome {
-    let trace = read(&arguments.trace)?;
+    let trace = read(&arguments.trace, arguments.memory, GROUPING_BYTES)?;
     let found = find(&trace, &arguments.trace)?;
     if arguments.json {
         output::json(&Report { schema: SCHEMA, groups: &found.groups, spine: &found.spine })?;

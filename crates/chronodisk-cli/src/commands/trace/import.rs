@@ -5,12 +5,14 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
+use chronodisk_sim::MeteredRead;
 use chronodisk_trace::calls::{CallTrace, fold, read_strace};
 use clap::Args;
 
-use super::record::{collided, convert};
+use super::record::{CALL_FACTOR, collided, convert};
 use super::{incompleteness, tasks};
 use crate::failure::{Failure, Outcome, status};
+use crate::memory::MemoryOptions;
 use crate::output;
 
 /// Converts the output of strace, or the journal of a killed recorder, into a trace of system calls
@@ -45,6 +47,9 @@ pub struct Arguments {
     /// Writes the trace to this file; an existing file is replaced
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
+
+    #[command(flatten)]
+    memory: MemoryOptions,
 }
 
 /// Converts, and says what was found.
@@ -52,7 +57,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let (mut trace, think) = match (&arguments.strace, &arguments.journal) {
         (Some(strace), _) => (from_strace(arguments, strace)?, "; think times include waits for a CPU"),
-        (None, Some(journal)) => (convert(journal, arguments.mount.as_deref())?, ""),
+        (None, Some(journal)) => (convert(journal, arguments.mount.as_deref(), arguments.memory.limit())?, ""),
         (None, None) => return Err(Failure::usage("--strace or --journal is missing")),
     };
     if arguments.fold {
@@ -72,7 +77,8 @@ fn from_strace(arguments: &Arguments, strace: &Path) -> Result<CallTrace, Failur
     let file = File::open(strace).map_err(|error| Failure::usage(format!("{name}: can't read: {error}")))?;
     let mount = arguments.mount.as_deref();
     let architecture = arguments.architecture.as_deref().unwrap_or(std::env::consts::ARCH);
-    read_strace(BufReader::new(file), &name, mount, architecture).map_err(|error| {
+    let metered = MeteredRead::new(file, CALL_FACTOR, arguments.memory.limit());
+    read_strace(BufReader::new(metered), &name, mount, architecture).map_err(|error| {
         let failure = Failure::usage(&error);
         if error.line > 0 { failure.help("expected output of strace -f -ttt -T -yy -o FILE") } else { failure }
     })

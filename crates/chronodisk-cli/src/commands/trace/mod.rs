@@ -16,11 +16,12 @@ mod written;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use chronodisk_report::{ReportError, read_calls};
+use chronodisk_report::{CallMemory, ReportError, read_calls_within};
 use chronodisk_trace::calls::{CallTrace, Header};
 use clap::{Args, Subcommand};
 
 use crate::failure::{Failure, Outcome};
+use crate::memory::{MemoryOptions, unreadable};
 use crate::options::CommandOptions;
 
 /// Converts, cuts, merges, describes and compares traces of block requests; records, imports, examines, draws and
@@ -66,11 +67,17 @@ pub fn execute(arguments: Arguments, options: CommandOptions) -> Outcome {
     }
 }
 
-/// Reads a trace that the user named.
-fn read(path: &Path) -> Result<CallTrace, Failure> {
-    read_calls(path).map_err(|error| {
+/// What the groups of a trace need for each call, besides the call: its place in the order, its paths.
+const GROUPING_BYTES: u64 = 256;
+/// What a replay's plan needs for each call.
+const PLAN_BYTES: u64 = 512;
+
+/// Reads a trace that the user named, of which something is made that needs so many bytes for each call.
+fn read(path: &Path, memory: MemoryOptions, further_bytes: u64) -> Result<CallTrace, Failure> {
+    let memory = CallMemory { limit: memory.limit(), further_bytes };
+    read_calls_within(path, memory).map_err(|error| {
         let other_kind = matches!(error, ReportError::Parquet { .. } | ReportError::Schema { .. });
-        let failure = Failure::usage(error);
+        let failure = unreadable(error);
         if other_kind {
             failure.help("traces of system calls are made by `chronodisk trace record` and `chronodisk trace import`")
         } else {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use chronodisk_engine::ending::signal_name;
 use chronodisk_native::{NativeError, Recorded, Recording, RecordingSummary, record};
 use chronodisk_report::{EndedBy, write_calls};
+use chronodisk_sim::{ContentsLimit, MeteredRead};
 use chronodisk_trace::calls::{CallTrace, Collisions, absolute, collisions, fold, read_journal};
 use clap::Args;
 use serde::Serialize;
@@ -108,7 +109,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     let asked = signals.signal();
     // What follows ends at the first signal; the journal stays.
     drop(signals);
-    let mut trace = convert(&journal, None).map_err(Failure::after_start)?;
+    let mut trace = convert(&journal, None, ContentsLimit::NONE).map_err(Failure::after_start)?;
     trace.header.file_system_uuid = mount.as_deref().and_then(snapshot::uuid_of_mount);
     if arguments.fold {
         trace = fold(&trace);
@@ -151,11 +152,14 @@ fn kept(failure: Failure, journal: &Path) -> Failure {
     failure.help(format!("what was recorded is in {0}: chronodisk trace import --journal {0}", journal.display()))
 }
 
+/// A call in memory takes so many times what it takes in the output of strace or in a journal, at most.
+pub const CALL_FACTOR: u64 = 16;
+
 /// Reads a journal that this command or an earlier one has left.
-pub fn convert(journal: &Path, mount: Option<&str>) -> Result<CallTrace, Failure> {
+pub fn convert(journal: &Path, mount: Option<&str>, limit: ContentsLimit) -> Result<CallTrace, Failure> {
     let shown = journal.display();
     let file = File::open(journal).map_err(|error| Failure::usage(format!("{shown}: can't read: {error}")))?;
-    read_journal(BufReader::new(file), mount).map_err(|error| {
+    read_journal(BufReader::new(MeteredRead::new(file, CALL_FACTOR, limit)), mount).map_err(|error| {
         Failure::usage(format!("{shown}: {error}"))
             .help(format!("chronodisk trace import --journal {shown} --mount DIR sets another mount point"))
     })

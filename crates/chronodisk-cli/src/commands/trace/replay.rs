@@ -7,10 +7,11 @@ use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{self, CallTrace, Draw, Plan, PlanError};
 use clap::Args;
 
-use super::groups;
+use super::{PLAN_BYTES, groups, read};
 use crate::commands::run::{self, GuestArguments, Work};
 use crate::draws::Draws;
 use crate::failure::{Failure, Outcome};
+use crate::memory::MemoryOptions;
 use crate::options::CommandOptions;
 use crate::{output, quantity, snapshot};
 
@@ -47,6 +48,9 @@ pub struct Arguments {
     jackknife: bool,
 
     #[command(flatten)]
+    memory: MemoryOptions,
+
+    #[command(flatten)]
     guest: GuestArguments,
 }
 
@@ -58,7 +62,7 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
         ));
     }
     let file = arguments.trace.display();
-    let trace = chronodisk_report::read_calls(&arguments.trace).map_err(Failure::usage)?;
+    let trace = read(&arguments.trace, arguments.memory, PLAN_BYTES)?;
     if let Some(missing) = trace.header.missing().filter(|_| !arguments.accept_incomplete) {
         return Err(Failure::usage(format!("{file} is incomplete: {missing}"))
             .help("--accept-incomplete replays what is there"));
