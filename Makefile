@@ -20,7 +20,7 @@ help:
 	@echo "make faults      10,000 histories of each store and contract on a host that fails"
 	@echo "make squash-soak 50 histories per file system, each cut at 50 places, on a squashing store and on a full one"
 	@echo "make bench       the benchmarks"
-	@echo "make devices-check  every profile under plain loads, beside what was published of its device; kept in experiments/results"
+	@echo "make devices-check  every profile under plain and mixed loads, beside what was published of its device; kept in experiments/results"
 	@echo "make ageing      drawn flash drives against written ones at 16 GB; time of ageing 1 and 4 TB; collecting in time"
 	@echo "make fuzz        each fuzz target for FUZZ_SECONDS (600)"
 	@echo "make advisories  known vulnerabilities of the dependencies (fetches their database)"

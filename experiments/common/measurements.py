@@ -510,7 +510,7 @@ def first_impressions(result: Result) -> Iterator[Figure]:
 
 
 def devices_check(result: Result) -> Iterator[Figure]:
-    """Built-in profiles under plain loads."""
+    """Built-in profiles under plain and mixed loads."""
     checks = result["checks"]
     verdicts = [check["verdict"] for check in checks]
     failed = verdicts.count("failed")
@@ -531,6 +531,11 @@ def devices_check(result: Result) -> Iterator[Figure]:
     yield Figure(
         f"longest wait over its bound, largest of {len(waits)} loads", f"{max(waits):.2f}", "1", max(waits) <= 1
     )
+    if "wait_columns" in result:
+        wait, bound = (result["wait_columns"].index(column) for column in ("wait_ms", "bound_ms"))
+        mixed = [row[wait] / row[bound] for check in checks for row in check["waits"]]
+        what = f"the same of {len(mixed)} waits beside other requests, flushes and FUA writes among them"
+        yield Figure(what, f"{max(mixed):.2f}", "1", max(mixed) <= 1)
 
 
 def matrix(result: Result) -> Iterator[Figure]:

@@ -1,4 +1,4 @@
-"""Every built-in profile under plain loads, beside what was published of its device: `chronodisk devices check`.
+"""Every built-in profile under plain and mixed loads, beside what was published of its device: `chronodisk devices check`.
 
 The figures are of simulated time and do not depend on the host. The experiment fails if a profile fails.
 """
@@ -24,11 +24,13 @@ COLUMNS = [
     "longest_wait_ms",
     "wait_bound_ms",
 ]
+WAIT_COLUMNS = ["load", "wait_ms", "bound_ms"]
 
 
 def compact(check: dict[str, Any]) -> dict[str, Any]:
-    """Give loads as rows without the names of their columns, which would be three quarters of the file."""
-    return {**check, "loads": [[load[column] for column in COLUMNS] for load in check["loads"]]}
+    """Give loads and waits as rows without the names of their columns, which would be three quarters of the file."""
+    loads = [[load[column] for column in COLUMNS] for load in check["loads"]]
+    return {**check, "loads": loads, "waits": [[wait[column] for column in WAIT_COLUMNS] for wait in check["waits"]]}
 
 
 def main() -> None:
@@ -52,6 +54,7 @@ def main() -> None:
         "exit_status": done.returncode,
         "effort": checked["effort"],
         "load_columns": COLUMNS,
+        "wait_columns": WAIT_COLUMNS,
         "checks": [compact(check) for check in checked["checks"]],
     }
     note(f"result: {keep(NAME, result)}")

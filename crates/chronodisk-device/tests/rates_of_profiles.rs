@@ -1,4 +1,4 @@
-//! All built-in profiles under plain loads: published figures, depth, and bounds on waits.
+//! All built-in profiles under plain and mixed loads: published figures, depth, bounds on waits, zero latency.
 //!
 //! Runs are short here (`Effort::Short`).
 
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use chronodisk_device::Profile;
-use chronodisk_device::rates::{Check, Effort, Summary, Verdict, check, summarise};
+use chronodisk_device::rates::{Check, Effort, Summary, Verdict, check, slower_without_order, summarise};
 
 fn checks() -> Vec<(Check, Summary)> {
     let (next, checks, builtin) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Profile::builtin());
@@ -55,6 +55,27 @@ fn the_listed_rates_are_these(measured: Vec<(&str, &Summary)>) {
     let kept = std::fs::read_to_string(path).unwrap();
     let differ = kept.lines().zip(table.lines()).find(|(kept, now)| kept != now);
     assert!(kept == table, "profiles/rates.csv: {differ:?}; CHRONODISK_REGENERATE=1 writes it anew");
+}
+
+#[test]
+fn zero_latency_access_is_slower_on_no_disk() {
+    let mut compared = 0;
+    for builtin in Profile::builtin() {
+        let profile = Profile::find(&builtin.name).unwrap();
+        let is_asked =
+            |line: &&str| !line.starts_with("immediate-read = true") && !line.starts_with("immediate-write = true");
+        let plain: String = profile.text().lines().filter(is_asked).map(|line| format!("{line}\n")).collect();
+        // The keys of the controller that streams; those of traced drives are what was measured of them.
+        let streams = matches!(profile.kind(), "disk" | "streaming-disk") && plain.contains("\nwrite-buffer = ");
+        let Some((before, after)) = plain.split_once("\nqueue-depth = ").filter(|_| streams) else { continue };
+        let keys = "immediate-read = true\nimmediate-write = true";
+        let with = Profile::parse(&format!("{before}\n{keys}\nqueue-depth = {after}"), &builtin.name).unwrap();
+        let without = Profile::parse(&plain, &builtin.name).unwrap();
+        let slower = slower_without_order(&with, &without, Effort::Short).unwrap();
+        assert!(slower.is_empty(), "{}: {}", builtin.name, slower.join("\n"));
+        compared += 1;
+    }
+    assert!(compared >= 10, "{compared} profiles");
 }
 
 #[test]

@@ -316,6 +316,12 @@ impl Blueprint {
         Blueprint { age_bound: Some(age_bound), ..self }
     }
 
+    /// A request needs members so many times, one after the other.
+    pub(crate) fn in_phases(self, phases: u64) -> Self {
+        let age_bound = self.age_bound.map(|bound| Nanos::from_nanos(bound.as_nanos().saturating_mul(phases)));
+        Blueprint { age_bound, ..self }
+    }
+
     /// The device is a flash drive: new ones are erased, and others go on from a state.
     pub(crate) fn flash(drive: impl FlashDrive + 'static) -> Self {
         let drive: Arc<dyn FlashDrive> = Arc::new(drive);

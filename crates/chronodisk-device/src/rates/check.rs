@@ -1,12 +1,13 @@
-//! What a profile's device does under plain loads, beside what was published of it.
+//! What a profile's device does under plain and mixed loads, beside what was published of it.
 //!
-//! Three rules hold for every profile:
+//! Rules hold for every profile, beside those of [mixed loads](super::mixed):
 //! - A published figure is met within its tolerance.
 //! - Depth costs at most a tenth of sequential throughput: no depth is slower than that against depth 1.
 //! - No request waits longer than [`Row::wait_bound`].
 
 use chronodisk_sim::{Nanos, Op, Request, SECTOR_BYTES, Status};
 
+use super::mixed::{Mixing, Wait};
 use super::{Load, Measured, measure_requests};
 use crate::catalog::{Published, PublishedRate};
 use crate::load::Summary;
@@ -112,6 +113,8 @@ pub struct Check {
     pub source: Option<String>,
     /// All loads that were measured.
     pub rows: Vec<Row>,
+    /// Waits under loads that mix operations or never pause.
+    pub waits: Vec<Wait>,
     /// All published figures.
     pub figures: Vec<Figure>,
     /// The rules that are broken and the figures that are missed, each in a sentence.
@@ -148,10 +151,12 @@ pub fn check(profile: &Profile, effort: Effort) -> Result<Check, ProfileError> {
         checking.compare(published, &mut figures)?;
     }
     let rows = checking.rows;
+    let mixed = Mixing { profile, effort, stated: stated_bound(profile) }.measure()?;
     let mut failures = broken_rules(&rows);
+    failures.extend(mixed.failures);
     failures.extend(figures.iter().filter(|figure| !figure.passes()).map(missed));
     let source = profile.published().map(|published| published.source.clone());
-    Ok(Check { profile: profile.name().to_owned(), source, rows, figures, failures })
+    Ok(Check { profile: profile.name().to_owned(), source, rows, waits: mixed.waits, figures, failures })
 }
 
 /// Measures what a listing shows, with an eighth of the requests of a check.

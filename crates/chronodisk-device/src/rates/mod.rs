@@ -5,6 +5,8 @@
 //! cache is not volatile, writes count as reads do.
 
 mod check;
+mod endless;
+mod mixed;
 mod together;
 
 use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, SECTOR_BYTES};
@@ -12,6 +14,8 @@ use chronodisk_sim::{Completion, Nanos, Op, RandomStream, Request, SECTOR_BYTES}
 use crate::DeviceModel;
 pub use crate::load::{Load, Summary};
 pub use check::{AVERAGE_SEEK, Check, Effort, Figure, Row, Verdict, check, summarise};
+pub use endless::{Barrier, GIVEN_UP, Pace, Waited, Writer, measure_barrier};
+pub use mixed::{NOISE_PERCENT, SLACK, Wait, slower_without_order};
 pub use together::{Loop, Ops, Pattern, measure_together};
 
 /// What a closed loop measured.

@@ -48,7 +48,7 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Measures devices under plain loads and compares them with published figures
+    /// Measures devices under plain and mixed loads and compares them with published figures
     Check(check::Arguments),
     /// Converts a DiskSim parameter file to a profile
     ///

@@ -143,6 +143,8 @@ fn blueprint(
 ) -> Blueprint {
     let designs: Arc<[Arc<Design>]> = members.into();
     let capacity_bytes = layout.capacity_sectors * SECTOR_BYTES;
+    // A write with parity reads what it replaces and then writes.
+    let phases = if matches!(layout.shape, Shape::Parity { .. }) { 2 } else { 1 };
     let make = move |info: DeviceInfo, seed: u64| -> Box<dyn DeviceModel> {
         let members = build_members(&designs, seed);
         let mut turning = MemberSet::default();
@@ -155,7 +157,7 @@ fn blueprint(
     let memory_bytes = footprint::sum(members.iter().map(|member| member.memory_bytes_max()))
         .saturating_add(footprint::DEVICE_BYTES)
         .saturating_add(footprint::allocations_bytes(members.len() as u64, MEMBER_BYTES));
-    Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members)
+    Blueprint::new(move |_info| memory_bytes, make).sized(capacity_bytes).over(members).in_phases(phases)
 }
 
 /// What an array keeps about each member: its place in the layout, its runs, what was sent to it last.
