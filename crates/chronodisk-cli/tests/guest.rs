@@ -16,6 +16,7 @@ mod guest {
     mod guides;
     #[path = "../common/pages.rs"]
     mod pages;
+    mod programs;
     mod recorded;
     mod regression;
     mod root;

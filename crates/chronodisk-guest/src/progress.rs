@@ -16,6 +16,9 @@ pub enum RunEvent {
     Output,
     /// The command runs, and its output leaves a line of the terminal free. Comes several times a second.
     Progress(Progress),
+    /// For the first time a call has succeeded that a replay can't make, so the recording of system calls is
+    /// incomplete.
+    Unrecordable(&'static str),
 }
 
 /// What a command has taken so far.

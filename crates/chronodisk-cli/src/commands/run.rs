@@ -546,6 +546,11 @@ fn repeat(
                 crate::failure::command_began();
             }
             status.saw(event);
+            if let RunEvent::Unrecordable(call) = event {
+                output::note(format_args!(
+                    "warning: the command has made the call {call}, which no replay can make: the recording is incomplete"
+                ));
+            }
         });
         status.clear();
         if let Some(read) = surroundings.as_mut().and_then(Reading::take) {
