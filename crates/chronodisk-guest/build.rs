@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "shim/clock.c",
     "shim/calendar.c",
     "shim/time.c",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 10] = [
     "shim/files.c",
     "shim/feed.c",
     "shim/tasks.c",
+    "shim/memory.c",
     "shim/record.c",
     "shim/boot.c",
 ];

@@ -138,7 +138,7 @@ def same(program: Program, label: str, options: list[str], folder: Path, trace: 
     note(f"{program.title}, {label}: recording and replay")
     plain, run = recorded(program, folder, options, trace)
     replays = [
-        call(folder, name, ["trace", "replay", "--accept-incomplete"], options, [str(trace)])
+        call(folder, name, ["trace", "replay"], options, [str(trace)])
         for name in ("first", "second")
     ]
     replay = replays[0].result["replay"]
@@ -174,7 +174,7 @@ def across(program: Program, source: Run, folder: Path, trace: Path) -> list[dic
         options = where(device, file_system)
         name = f"{device}-{file_system}"
         true = call(folder, f"run-{name}", ["run"], options, ["--", *program.command(folder)])
-        replay = call(folder, f"replay-{name}", ["trace", "replay", "--accept-incomplete"], options, [str(trace)])
+        replay = call(folder, f"replay-{name}", ["trace", "replay"], options, [str(trace)])
         rows.append(
             {
                 "program": program.name,

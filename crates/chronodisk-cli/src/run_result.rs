@@ -159,6 +159,11 @@ fn add_replay(result: &mut RunResult, counts: &ReplayOutcome, plan: &Plan) {
     sum.waits_abandoned += counts.waits_abandoned;
     sum.tasks_at_once = sum.tasks_at_once.max(counts.tasks_at_once);
     sum.memory_bytes = sum.memory_bytes.max(counts.memory_bytes);
+    for warning in &plan.warnings {
+        if !result.warnings.contains(warning) {
+            result.warnings.push(warning.clone());
+        }
+    }
 }
 
 /// What is known of a device that was served under the host's clock.

@@ -69,7 +69,12 @@ impl GuestStatus {
                 return self.line.say(text);
             }
             // From the command's first mark on, the terminal is the command's.
-            (RunEvent::Output | RunEvent::Stage(Stage::Command | Stage::Unmount | Stage::Check), _) => {
+            (
+                RunEvent::Output
+                | RunEvent::Unrecordable(_)
+                | RunEvent::Stage(Stage::Command | Stage::Unmount | Stage::Check),
+                _,
+            ) => {
                 return self.clear();
             }
             (RunEvent::Stage(Stage::Boot), FileSystem::Existing) | (RunEvent::StoreNotice(_), _) => return,

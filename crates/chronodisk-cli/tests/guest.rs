@@ -20,6 +20,7 @@ mod guest {
     mod machine;
     #[path = "../common/pages.rs"]
     mod pages;
+    mod programs;
     mod recorded;
     mod regression;
     mod root;

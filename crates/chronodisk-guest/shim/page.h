@@ -65,6 +65,7 @@
 #define RECORD_DROPPED 2
 #define RECORD_UNREADABLE 4
 #define RECORD_HAS_PAIR 8
+#define RECORD_LATE 256
 
 /* Variables of the environment that name descriptors. */
 #define PAGE_VARIABLE "CHRONODISK_PAGE_FD"
@@ -305,7 +306,8 @@ enum chronodisk_recorder {
 	CHRONODISK_RECORDER_NOT_BEGUN = 0,
 	CHRONODISK_RECORDER_BEGUN = 1,
 	CHRONODISK_RECORDER_ENDED = 2,
-	CHRONODISK_RECORDER_IMPOSSIBLE = 3, /* Where the guest's kernel keeps a task's ids could not be found. */
+	/* Where the guest's kernel keeps a task's ids and page tables could not be found. */
+	CHRONODISK_RECORDER_IMPOSSIBLE = 3,
 };
 
 /* Events of a recording: words, of which the first holds the kind and how many there are, the second the call's
@@ -320,7 +322,9 @@ enum chronodisk_event {
 	/* A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
 	 * call, address, and 1 if the program wrote. */
 	CHRONODISK_EVENT_FAULT = 4,
-	CHRONODISK_EVENT_NAME = 5, /* The first path of a call that executed a program, which was read later. */
+	/* Words in memory that an argument of a call points to: the argument's number, with RECORD_LATE if they were
+	 * read after the call, and up to as many words as are listed. */
+	CHRONODISK_EVENT_WORDS = 5,
 };
 
 /* What a recorder looks at of a call, in four bits each: an argument's number and one, or 0 for none. */
@@ -328,7 +332,10 @@ enum chronodisk_listed {
 	CHRONODISK_LISTED_PATH = 0,
 	CHRONODISK_LISTED_SECOND_PATH = 4,
 	CHRONODISK_LISTED_PAIR = 8, /* It gets two descriptors. */
-	CHRONODISK_LISTED_STRUCTURE = 12, /* It points to a structure that begins with flags. */
+	CHRONODISK_LISTED_WORDS = 12, /* It points to as many words as WORD_COUNT says. */
+	CHRONODISK_LISTED_SECOND_WORDS = 16, /* It points to one word. */
+	CHRONODISK_LISTED_WORD_COUNT = 20, /* The number of words itself. */
+	CHRONODISK_LISTED_UNSUPPORTED = 24, /* A replay can't make it. */
 };
 
 /* The beginning of a recording. */
@@ -337,12 +344,15 @@ struct chronodisk_recording {
 	volatile uint64_t state; /* An enum chronodisk_recorder. */
 	volatile uint64_t events_bytes;
 	volatile uint64_t lost; /* Events that are missing. */
+	/* The number of the first call that succeeded although a replay can't make it, and one. */
+	volatile uint64_t unrecordable;
 };
 
 _Static_assert(offsetof(struct chronodisk_recording, calls) == 0, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_recording, state) == 4096, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_recording, events_bytes) == 4104, "src/shared/layout.rs");
 _Static_assert(offsetof(struct chronodisk_recording, lost) == 4112, "src/shared/layout.rs");
-_Static_assert(sizeof(struct chronodisk_recording) == 4120, "src/shared/layout.rs");
+_Static_assert(offsetof(struct chronodisk_recording, unrecordable) == 4120, "src/shared/layout.rs");
+_Static_assert(sizeof(struct chronodisk_recording) == 4128, "src/shared/layout.rs");
 
 #endif

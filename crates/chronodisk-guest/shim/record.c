@@ -54,9 +54,7 @@ struct task {
 	uint64_t arguments[6];
 	uint64_t sequence;
 	uint64_t return_address;
-	int unread_paths; /* bits */
-	uint64_t executed_stack; /* of a program that begins and whose name has not been read; or 0 */
-	uint64_t executed_sequence;
+	int unread_paths, unread_words; /* bits */
 	int is_in_fault;
 	struct fault {
 		uint64_t entry_nanos, user_nanos, address, writes;
@@ -82,12 +80,6 @@ static uint64_t stack_base(uint64_t mask)
 static uint64_t current_task(void)
 {
 	return *(const uint64_t *)stack_base(stack_mask);
-}
-
-static int read_own(uint64_t address, void *to, size_t count)
-{
-	struct iovec here = { to, count }, there = { (void *)(uintptr_t)address, count };
-	return syscall(SYS_process_vm_readv, main_pid, &here, 1, &there, 1, 0) == (long)count;
 }
 
 /* The present task has these ids. */
@@ -205,18 +197,12 @@ static void end_event(void)
 	header->events_bytes = window_offset + window_used_bytes - RECORD_EVENTS_OFFSET;
 }
 
-static int read_program(pid_t pid, uint64_t address, void *to, size_t count)
-{
-	struct iovec here = { to, count }, there = { (void *)(uintptr_t)address, count };
-	return syscall(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0) == (long)count;
-}
-
 /* Reads a path page by page, since the next page may not be there. Returns its length, or -1. */
-static int read_path(pid_t pid, uint64_t address, char *to)
+static int read_path(pid_t pid, const struct task *task, uint64_t address, char *to)
 {
 	for (size_t got = 0; got < PATH_BYTES;) {
 		size_t wanted = smaller(PAGE_BYTES - ((address + got) & (PAGE_BYTES - 1)), PATH_BYTES - got);
-		if (!read_program(pid, address + got, to + got, wanted))
+		if (!read_program(pid, task->address, address + got, to + got, wanted))
 			return -1;
 		const char *end = memchr(to + got, 0, wanted);
 		if (end)
@@ -248,7 +234,7 @@ static int put_paths(pid_t pid, const struct task *task, int wanted)
 			continue;
 		}
 		size_t length_at = event.count++;
-		int length = read_path(pid, address, (char *)&event.words[event.count]);
+		int length = read_path(pid, task, address, (char *)&event.words[event.count]);
 		if (length < 0) {
 			event.words[length_at] = RECORD_NO_PATH;
 			unread |= 1 << which;
@@ -308,13 +294,36 @@ static int is_mark(const struct user_regs_struct *registers)
 	       (registers->rdi == RECORD_MARK || registers->rdi == PROBE_MARK || registers->rdi == FEED_MARK);
 }
 
-/* Of a call that gets a structure the first word in it, which are its flags, stands for its address. */
-static uint64_t argument_of(pid_t pid, long number, int argument, uint64_t value)
+/* Words that arguments of a call point to. */
+#define WORDS_MAX 8
+
+/* Puts an event for each argument that `wanted` has a bit for and that points to words, as far as they can be read.
+ * Returns the bits of those of which none can be read. `late` says that the call may have changed them. */
+static int put_words(pid_t pid, const struct task *task, int wanted, int late)
 {
-	uint64_t first = 0;
-	if (listed(number, CHRONODISK_LISTED_STRUCTURE) != argument || !read_program(pid, value, &first, sizeof first))
-		return value;
-	return first;
+	static const enum chronodisk_listed lists[2] = { CHRONODISK_LISTED_WORDS, CHRONODISK_LISTED_SECOND_WORDS };
+	int unread = 0;
+	for (int which = 0; which < 2; which++) {
+		int argument = listed(task->number, lists[which]);
+		if (argument < 0 || !(wanted & 1 << which) || !task->arguments[argument])
+			continue;
+		uint64_t words[WORDS_MAX];
+		int count = 0, most = which ? 1 : listed(task->number, CHRONODISK_LISTED_WORD_COUNT);
+		/* A structure may end where memory ends. */
+		while (count < most && read_program(pid, task->address, task->arguments[argument] + (uint64_t)count * 8,
+						    &words[count], sizeof *words))
+			count++;
+		if (!count) {
+			unread |= 1 << which;
+			continue;
+		}
+		begin_event(CHRONODISK_EVENT_WORDS, task->sequence);
+		put((uint64_t)argument | (late ? RECORD_LATE : 0));
+		for (int word = 0; word < count; word++)
+			put(words[word]);
+		end_event();
+	}
+	return unread;
 }
 
 static void put_kernel_time(struct task *task)
@@ -332,35 +341,43 @@ static uint64_t sequence;
 /* Words of a new program's stack that are searched for its name: arguments, environment and auxiliary vector. */
 #define STACK_WORDS_MAX 16384u
 
-/* A process that was just made has little memory that can be read from here, and so often not the name of the program
- * that it executes. The program's stack has it as well: the auxiliary vector, behind arguments and environment, says
- * where. */
-static uint64_t address_of_name(pid_t pid, uint64_t stack)
+/* The call that executes a program may have its name where nothing is any more once it returns. The new program's stack
+ * has it as well: the auxiliary vector, behind arguments and environment, says where. */
+static uint64_t address_of_name(pid_t pid, const struct task *task, uint64_t stack)
 {
-	uint64_t words[2];
+	static uint64_t words[PAGE_BYTES / 8];
 	unsigned ends = 0;
-	for (unsigned word = 1; word < STACK_WORDS_MAX; word += ends < 2 ? 1 : 2) {
-		if (!read_program(pid, stack + word * sizeof *words, words, sizeof words))
+	int is_name = 0, is_value = 0;
+	/* The first word is the number of arguments. */
+	for (unsigned word = 1; word < STACK_WORDS_MAX; word++) {
+		uint64_t address = stack + word * sizeof *words, first = address & ~(uint64_t)(PAGE_BYTES - 1);
+		if ((word == 1 || address == first) && !read_program(pid, task->address, first, words, sizeof words))
 			return 0;
-		if (ends < 2)
-			ends += words[0] == 0;
-		else if (words[0] == AT_EXECFN)
-			return words[1];
-		else if (words[0] == AT_NULL)
+		uint64_t value = words[(address - first) / sizeof *words];
+		if (ends < 2) {
+			ends += value == 0;
+			continue;
+		}
+		if (is_name)
+			return value;
+		is_name = !is_value && value == AT_EXECFN;
+		if (!is_value && value == AT_NULL)
 			return 0;
+		is_value = !is_value;
 	}
 	return 0;
 }
 
-static void put_name(pid_t pid, struct task *task)
+/* Puts the first path of a call that executed a program, and that it has no second one. Returns whether it was read. */
+static int put_name(pid_t pid, const struct task *task, uint64_t stack)
 {
-	uint64_t address = address_of_name(pid, task->executed_stack);
-	begin_event(CHRONODISK_EVENT_NAME, task->executed_sequence);
-	int length = address ? read_path(pid, address, (char *)&event.words[event.count + 1]) : -1;
-	put(length < 0 ? RECORD_NO_PATH : (uint64_t)length);
+	uint64_t address = address_of_name(pid, task, stack);
+	size_t length_at = event.count++;
+	int length = address ? read_path(pid, task, address, (char *)&event.words[event.count]) : -1;
+	event.words[length_at] = length < 0 ? RECORD_NO_PATH : (uint64_t)length;
 	event.count += length < 0 ? 0 : ((size_t)length + 7) / 8;
-	end_event();
-	task->executed_stack = 0;
+	put(RECORD_NO_PATH);
+	return length >= 0;
 }
 
 static void note_call(pid_t pid, const struct user_regs_struct *registers, struct task *task)
@@ -368,8 +385,6 @@ static void note_call(pid_t pid, const struct user_regs_struct *registers, struc
 	long number = (long)registers->orig_rax;
 	const uint64_t arguments[6] = { registers->rdi, registers->rsi, registers->rdx,
 					registers->r10, registers->r8,	registers->r9 };
-	if (task->executed_stack)
-		put_name(pid, task);
 	put_kernel_time(task);
 	task->is_in_call = 1;
 	task->is_in_fault = 0;
@@ -384,21 +399,24 @@ static void note_call(pid_t pid, const struct user_regs_struct *registers, struc
 	put(virtual_nanos());
 	put(task->user_nanos);
 	for (int argument = 0; argument < 6; argument++)
-		put(argument_of(pid, number, argument, arguments[argument]));
+		put(arguments[argument]);
 	task->unread_paths = put_paths(pid, task, 3);
 	end_event();
+	task->unread_words = put_words(pid, task, 3, 0);
 	task->user_nanos = 0;
 }
 
 /* What the launcher is told by the guest's first process. */
-static void take_mark(const struct user_regs_struct *registers)
+static void take_mark(pid_t pid, const struct user_regs_struct *registers)
 {
 	switch (registers->rsi) {
 	case RECORD_LEARN:
 		learn((uint32_t)registers->rdx, (uint32_t)registers->r10);
 		break;
 	case RECORD_BEGIN:
-		header->state = find_ids() ? CHRONODISK_RECORDER_BEGUN : CHRONODISK_RECORDER_IMPOSSIBLE;
+		header->state = find_ids() && learn_tables(pid, current_task(), registers->rdx) ?
+					CHRONODISK_RECORDER_BEGUN :
+					CHRONODISK_RECORDER_IMPOSSIBLE;
 		is_recording = header->state == CHRONODISK_RECORDER_BEGUN;
 		programs_were_at_nanos = nanos_of_programs();
 		take_constants();
@@ -442,7 +460,7 @@ void record_call(pid_t pid, const struct user_regs_struct *registers)
 		return;
 	uint64_t since = instant_of_own_work();
 	if (mark && registers->rdi == RECORD_MARK)
-		take_mark(registers);
+		take_mark(pid, registers);
 	if (is_recording && !mark) {
 		charge_present_task();
 		struct task *task = present_task();
@@ -457,11 +475,12 @@ void record_call(pid_t pid, const struct user_regs_struct *registers)
 
 /* Where a handler of a signal begins, what the call returned and where the program goes on is in the handler's frame
  * (struct rt_sigframe: the address that it returns to, then the context). Returns whether it could be read. */
-static int read_frame(pid_t pid, const struct user_regs_struct *registers, uint64_t *result, uint64_t *address)
+static int read_frame(pid_t pid, const struct user_regs_struct *registers, const struct task *task, uint64_t *result,
+		      uint64_t *address)
 {
 	uint64_t saved = registers->rsp + sizeof(uint64_t) + offsetof(ucontext_t, uc_mcontext.gregs);
-	return read_program(pid, saved + REG_RAX * sizeof(greg_t), result, sizeof *result) &&
-	       read_program(pid, saved + REG_RIP * sizeof(greg_t), address, sizeof *address);
+	return read_program(pid, task->address, saved + REG_RAX * sizeof(greg_t), result, sizeof *result) &&
+	       read_program(pid, task->address, saved + REG_RIP * sizeof(greg_t), address, sizeof *address);
 }
 
 static int executes(const struct task *task)
@@ -479,7 +498,7 @@ static uint64_t result_of(pid_t pid, const struct user_regs_struct *registers, c
 	if (executes(task) && result == 0)
 		return result;
 	int is_elsewhere = goes_on_at != task->return_address && goes_on_at != task->return_address - SYSCALL_BYTES;
-	if (is_elsewhere && !read_frame(pid, registers, &result, &goes_on_at)) {
+	if (is_elsewhere && !read_frame(pid, registers, task, &result, &goes_on_at)) {
 		header->lost++;
 		*flags = RECORD_DROPPED;
 	}
@@ -488,9 +507,9 @@ static uint64_t result_of(pid_t pid, const struct user_regs_struct *registers, c
 	return result;
 }
 
-static int failed_for_its_memory(uint64_t result)
+static int is_error(uint64_t result)
 {
-	return result == (uint64_t)-EFAULT || result == (uint64_t)-ENAMETOOLONG;
+	return result >= (uint64_t)-4095;
 }
 
 /* ---- Page faults ---------------------------------------------------------------------------------- */
@@ -543,7 +562,7 @@ void record_fault_answer(pid_t pid)
 	uint64_t stack = stack_of_process(pid);
 	struct fault_information information;
 	if (task && task->is_in_fault && stack &&
-	    read_program(pid, stack & ~(uint64_t)(PAGE_BYTES - 1), &information, sizeof information) &&
+	    read_program(pid, task->address, stack & ~(uint64_t)(PAGE_BYTES - 1), &information, sizeof information) &&
 	    information.address == task->fault.address)
 		task->fault.writes = (information.error_code & ERROR_CODE_WRITE) != 0;
 	forget_own_work_since(since);
@@ -580,20 +599,25 @@ void record_return(pid_t pid, const struct user_regs_struct *registers)
 	uint64_t flags = 0, pair = 0;
 	uint64_t result = result_of(pid, registers, task, &flags);
 	int pair_argument = listed(task->number, CHRONODISK_LISTED_PAIR);
-	if (pair_argument >= 0 && result == 0 && read_program(pid, task->arguments[pair_argument], &pair, sizeof pair))
+	if (pair_argument >= 0 && result == 0 &&
+	    read_program(pid, task->address, task->arguments[pair_argument], &pair, sizeof pair))
 		flags |= RECORD_HAS_PAIR;
+	if (!is_error(result) && !executes(task))
+		put_words(pid, task, task->unread_words, 1);
+	if (!is_error(result) && !header->unrecordable && listed(task->number, CHRONODISK_LISTED_UNSUPPORTED) >= 0)
+		header->unrecordable = (uint64_t)task->number + 1;
 	task->is_in_call = 0;
 	begin_event(CHRONODISK_EVENT_RETURN, task->sequence);
 	put(virtual_nanos());
 	put(result);
 	size_t flags_at = event.count++;
 	put(pair);
-	if (put_paths(pid, task, task->unread_paths) && !failed_for_its_memory(result))
+	/* A path that the kernel has read is there by now; without it a call can only fail. */
+	int is_read = (task->unread_paths & 1) && executes(task) && result == 0 ?
+			      put_name(pid, task, registers->rsp) :
+			      put_paths(pid, task, task->unread_paths) == 0;
+	if (!is_read && !is_error(result))
 		flags |= RECORD_UNREADABLE;
-	if ((flags & RECORD_UNREADABLE) && result == 0 && executes(task)) {
-		task->executed_stack = registers->rsp;
-		task->executed_sequence = task->sequence;
-	}
 	event.words[flags_at] = flags;
 	end_event();
 	forget_own_work_since(since);

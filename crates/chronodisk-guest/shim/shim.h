@@ -7,6 +7,7 @@
  * processes.c  the guest's programs, which are the host's traced processes
  * tasks.c  for whom the guest's kernel works
  * feed.c  what a replayer in the guest asks for
+ * memory.c  reads the programs' memory
  * record.c  records the programs' system calls
  * files.c  the host's tree and the guest's memory */
 #ifndef CHRONODISK_SHIM_H
@@ -129,6 +130,11 @@ enum chronodisk_issuer issuer_of_request(void);
 int is_feed_call(const struct user_regs_struct *registers);
 void answer_feed_call(pid_t pid, const struct user_regs_struct *registers);
 void start_feed(int fd);
+
+/* memory.c */
+int read_own(uint64_t address, void *to, size_t count);
+int learn_tables(pid_t pid, uint64_t task, uint64_t address);
+int read_program(pid_t pid, uint64_t task, uint64_t address, void *to, size_t count);
 
 /* record.c */
 void record_call(pid_t pid, const struct user_regs_struct *registers);

@@ -380,6 +380,9 @@ impl Run<'_> {
             {
                 on_event(RunEvent::Progress(progress));
             }
+            if let Some(call) = self.options.recording.as_ref().and_then(Recording::unrecordable) {
+                on_event(RunEvent::Unrecordable(call));
+            }
             if let Some(status) = self.guest.ended()? {
                 return Ok(status);
             }

@@ -18,6 +18,9 @@ pub enum RunEvent {
     Progress(Progress),
     /// A store was closed after a run that failed, and this is to be told of it.
     StoreNotice(String),
+    /// For the first time a call has succeeded that a replay can't make, so the recording of system calls is
+    /// incomplete.
+    Unrecordable(&'static str),
 }
 
 /// What a command has taken so far.

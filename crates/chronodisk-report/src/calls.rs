@@ -11,7 +11,7 @@ use arrow_array::types::{ArrowPrimitiveType, Int32Type, Int64Type, UInt32Type, U
 use arrow_array::{Array, ArrayRef, BinaryArray, PrimitiveArray, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use chronodisk_sim::{ContentsBudget, ContentsLimit, Nanos};
-use chronodisk_trace::calls::{CallError, CallRecord, CallTrace, Header, StartState, Validator};
+use chronodisk_trace::calls::{CallError, CallRecord, CallTrace, Header, StartState, TracerCost, Validator};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -44,6 +44,8 @@ struct HeaderForm {
     clock: String,
     #[serde(default)]
     free_computing: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tracer_ns: Option<[u64; 4]>,
     lost_events: u64,
     incomplete: BTreeMap<String, u64>,
     start: Vec<StartForm>,
@@ -186,6 +188,7 @@ fn to_form(header: &Header) -> HeaderForm {
         architecture: header.architecture.clone(),
         clock: header.clock.name().to_owned(),
         free_computing: header.free_computing,
+        tracer_ns: header.tracer.map(|cost| [cost.inside, cost.low, cost.estimate, cost.high].map(Nanos::as_nanos)),
         lost_events: header.lost_events,
         incomplete: header.incomplete.clone(),
         start: header.start.iter().map(start).collect(),
@@ -201,6 +204,10 @@ fn from_form(form: HeaderForm) -> Result<Header, CallError> {
         architecture: form.architecture,
         clock: form.clock.parse().map_err(|message| CallError { row: None, column: "clock", message })?,
         free_computing: form.free_computing,
+        tracer: form.tracer_ns.map(|nanos| {
+            let [inside, low, estimate, high] = nanos.map(Nanos::from_nanos);
+            TracerCost { inside, low, estimate, high }
+        }),
         lost_events: form.lost_events,
         incomplete: form.incomplete,
         start: form.start.into_iter().map(start).collect(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{
-    AT_FDCWD, Action, Argument, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VM, CallRecord, CallTrace, Clock, Header,
-    O_CREAT, Plan, StartState, Wait, plan,
+    AT_FDCWD, Action, Argument, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VM, CallRecord, CallTrace, Clock, Expected,
+    Header, O_CREAT, Plan, StartState, Wait, plan,
 };
 
 const THREAD: u64 = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_THREAD;
@@ -299,4 +299,124 @@ fn a_file_may_grow_while_another_task_syncs_it() {
     let writes: Vec<_> = writing.iter().filter(|(action, _)| number(action) == Some(1)).collect();
     assert_eq!(writes.len(), 3);
     assert!(writes.iter().all(|(_, waits)| waits.is_empty()), "{writes:?}");
+}
+
+fn at(path: &str, record: CallRecord) -> CallRecord {
+    CallRecord { path: Some(path.as_bytes().to_vec()), ..record }
+}
+
+/// The calls that a task makes, with their numbers on x86-64.
+fn calls(plan: &Plan, task: u32) -> Vec<(u32, [Argument; 6], Expected)> {
+    let made = actions(plan, task).into_iter().filter_map(|(action, _)| match action {
+        Action::Call { number, arguments, expected } => Some((*number, arguments.clone(), *expected)),
+        _ => None,
+    });
+    made.collect()
+}
+
+const HERE: i64 = AT_FDCWD as i64;
+/// Marks words that were read from memory.
+const READ: i64 = i64::MIN;
+
+/// Whatever numbers the kernel gives in the replay, each descriptor has a place of its own.
+#[test]
+fn descriptors_of_threads_that_share_a_table_have_slots_of_their_own() {
+    let mut records = vec![record(1, "clone", 10, 1, &[THREAD as i64], 2)];
+    for (task, number) in [(1, 3), (2, 4)] {
+        let open = CallRecord { result: Some(number), ..opened(task, 100 + task as u64) };
+        records.push(open);
+        records.push(record(task, "write", 200 + task as u64, 5, &[number, 0, 10], 10));
+    }
+    // Task 2 takes over the number of task 1, whose file it has before.
+    records.push(record(2, "dup2", 300, 5, &[4, 3], 3));
+    records.push(record(1, "fsync", 400, 5, &[3], 0));
+    let plan = plan(&trace(records)).unwrap();
+    let (first, second) = (calls(&plan, 1), calls(&plan, 2));
+    let slots = [&first, &second].map(|calls| calls[0].2);
+    assert_ne!(slots[0], slots[1]);
+    let Expected::Descriptor(copied) = second[2].2 else { panic!("{second:?}") };
+    assert_eq!(first[2].1[0], Argument::Descriptor(copied), "the number is the copy's now");
+    let Expected::Descriptor(replaced) = slots[0] else { panic!("{first:?}") };
+    assert_eq!(second[3].1[0], Argument::Descriptor(replaced), "what had the number is closed");
+    assert_eq!(plan.slots, 3);
+    // The sync waits for the copy.
+    assert!(actions(&plan, 1).last().is_some_and(|_| actions(&plan, 1)[3].1.len() == 1), "{:?}", actions(&plan, 1));
+}
+
+#[test]
+fn a_child_gets_its_copy_of_descriptors_when_the_other_threads_have_opened_theirs() {
+    let mut records = vec![record(1, "clone", 10, 1, &[THREAD as i64], 2), opened(2, 100)];
+    records.push(record(1, "fork", 200, 5, &[], 3));
+    records.push(record(3, "fsync", 300, 5, &[3], 0));
+    records.push(record(2, "close", 400, 5, &[3], 0));
+    let plan = plan(&trace(records)).unwrap();
+    let index = |id: u32| plan.tasks.iter().position(|task| task.id == id).unwrap() as u32;
+    let forks = actions(&plan, 1).into_iter().filter(|(action, _)| matches!(action, Action::Spawn { .. })).nth(1);
+    assert!(forks.is_some_and(|(_, waits)| waits.iter().any(|wait| wait.task == index(2))));
+    let closes = &actions(&plan, 2)[1];
+    assert!(closes.1.iter().any(|wait| wait.task == index(1)), "{closes:?}");
+    assert_eq!(calls(&plan, 3)[0].1[0], calls(&plan, 2)[1].1[0], "the same number in both tables");
+}
+
+#[test]
+fn calls_of_todays_programs_are_made_again() {
+    let clone = |request: i64, more: &[i64]| record(1, "ioctl", 400, 1, &[&[4, request], more].concat(), 0);
+    let mut link = at("/proc/self/fd/3", record(1, "linkat", 500, 1, &[HERE, 0, HERE, 0, 0x400], 0));
+    link.path_2 = Some(b"/mnt/name".to_vec());
+    let mut attribute = at("/mnt/1", record(1, "setxattr", 600, 1, &[0, 0, 0, 10, 1], 0));
+    attribute.path_2 = Some(b"security.capability".to_vec());
+    let how = &[HERE, 0, 2, 24, READ | 0o600, 8];
+    let records = vec![
+        at("/mnt", record(1, "openat", 100, 1, &[HERE, 0, 0o20_200_002, 0o600], 3)),
+        at("/mnt/to", record(1, "openat2", 200, 1, how, 4)),
+        at("/dev/fd/3", record(1, "stat", 300, 1, &[], 0)),
+        clone(0x4004_9409, &[3]),
+        clone(0x4020_940d, &[READ | 3, 4096, 8192, 12288]),
+        record(1, "copy_file_range", 450, 1, &[3, READ | 5, 4, 0, 100, 0], 100),
+        link,
+        attribute,
+    ];
+    let plan = plan(&trace(records)).unwrap();
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    let made = calls(&plan, 1);
+    let [from, to] = [0, 1].map(|at: usize| match made[at].2 {
+        Expected::Descriptor(slot) => slot,
+        other => panic!("{other:?}"),
+    });
+    let argument = |at: usize, place: usize| made[at].1[place].clone();
+    assert_eq!(argument(1, 2), Argument::Words(vec![2, 0o600, 8]));
+    assert_eq!(argument(2, 1), Argument::DescriptorPath(from, Vec::new()));
+    assert_eq!([argument(3, 0), argument(3, 2)], [to, from].map(Argument::Descriptor));
+    assert_eq!(argument(4, 2), Argument::WordsOf(from, 0, vec![0, 4096, 8192, 12288]));
+    assert_eq!([argument(5, 1), argument(5, 3)], [Argument::Words(vec![5]), Argument::Number(0)]);
+    assert_eq!([argument(6, 1), argument(6, 4)], [Argument::DescriptorPath(from, vec![]), Argument::Number(0x400)]);
+    assert_eq!(argument(7, 1), Argument::Path(b"user.security.capability".to_vec()));
+    assert_eq!(argument(7, 4), Argument::Number(1), "it must be new");
+}
+
+#[test]
+fn a_recording_that_does_not_use_the_device_is_replayed_with_a_warning() {
+    let mut trace = trace(vec![record(1, "exit_group", 10, 1, &[0], 0)]);
+    let plan = plan(&trace).unwrap();
+    assert!(plan.warnings[0].contains("no call of the trace uses a file below /mnt"), "{:?}", plan.warnings);
+    trace.header.clock = Clock::Host;
+    assert!(chronodisk_trace::calls::plan(&trace).is_err());
+}
+
+/// Task 2 has no end of its own and waits when its process ends: it closes nothing before.
+#[test]
+fn the_end_of_a_process_ends_its_threads() {
+    let mut records = vec![record(1, "clone", 10, 1, &[THREAD as i64], 2)];
+    records.push(CallRecord { result: None, exit: None, ..record(2, "futex", 20, 1, &[64, 0], 0) });
+    records.push(opened(1, 100));
+    records.push(record(1, "write", 200, 1, &[3, 0, 10], 10));
+    records.push(record(1, "exit_group", 300, 1, &[0], 0));
+    records.iter_mut().for_each(|record| record.group = 1);
+    let plan = plan(&trace(records)).unwrap();
+    assert!(calls(&plan, 2).is_empty(), "{:?}", calls(&plan, 2));
+    let closes = calls(&plan, 1);
+    assert!(matches!(closes.last(), Some((3, ..))), "the last thread closes its file: {closes:?}");
+    let first = plan.tasks.iter().position(|task| task.id == 1).unwrap() as u32;
+    let waits: Vec<Wait> = actions(&plan, 2).iter().flat_map(|(_, waits)| waits.to_vec()).collect();
+    assert!(waits.iter().any(|wait| wait.task == first), "{waits:?}");
 }

@@ -552,6 +552,9 @@ fn repeat(
             }
             match event {
                 RunEvent::StoreNotice(notice) => notices.push(notice),
+                RunEvent::Unrecordable(call) => output::note(format_args!(
+                    "warning: the command has made the call {call}, which no replay can make: the recording is incomplete"
+                )),
                 event => status.saw(event),
             }
         });

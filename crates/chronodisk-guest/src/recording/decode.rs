@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 use chronodisk_sim::Nanos;
 use chronodisk_trace::calls::{
     CallRecord, CallTrace, Clock, Header, PAGE_FAULT, PATH_BYTES_MAX, StartState, TASK_MAX, assess,
-    keep_faults_of_device,
+    keep_faults_of_device, lacks_words, take_late_words, take_words,
 };
 
-use super::unread::HostFiles;
 use super::{RecordingError, names};
 use crate::shared::layout::{
-    RECORD_DROPPED, RECORD_HAS_PAIR, RECORD_NO_PATH, RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT,
-    RecordedEvent,
+    RECORD_DROPPED, RECORD_HAS_PAIR, RECORD_LATE, RECORD_NO_PATH, RECORD_RESTARTED, RECORD_UNREADABLE,
+    RECORD_WORDS_SHIFT, RecordedEvent,
 };
 
 /// What was recorded, and what holds for all of it.
@@ -72,6 +71,8 @@ struct Draft {
     is_restarted: bool,
     is_dropped: bool,
     is_unreadable: bool,
+    /// Arguments with words that were read after the call.
+    late: Vec<(usize, Vec<u64>)>,
 }
 
 /// The call that goes on with one that waited and was interrupted.
@@ -81,21 +82,19 @@ impl Recorded<'_> {
     /// # Errors
     /// If it is damaged.
     pub fn trace(&self) -> Result<CallTrace, RecordingError> {
-        let mut drafts = self.drafts()?;
-        let mut files = HostFiles::new(self.mount);
-        for draft in &mut drafts {
-            if draft.is_unreadable {
-                draft.is_unreadable = !files.fill(&mut draft.record);
-            }
-            files.follow(&draft.record);
-        }
+        let drafts = self.drafts()?;
         let mut header =
             Header { mount: Some(self.mount.to_owned()), lost_events: self.lost, ..Header::new("x86_64", self.clock) };
         if !self.is_whole {
             header.count_incomplete("cut-short");
         }
-        for _ in drafts.iter().filter(|draft| draft.is_unreadable) {
-            header.count_incomplete("unreadable-path");
+        for draft in &drafts {
+            if draft.is_unreadable {
+                header.count_incomplete("unreadable-path");
+            }
+            if lacks_words(&draft.record) {
+                header.count_incomplete("unreadable-argument");
+            }
         }
         let records = finished(drafts);
         if let Some(first) = records.first() {
@@ -138,11 +137,8 @@ impl Recorded<'_> {
             let Some(draft) = draft else { continue };
             if kind == RecordedEvent::Return as u64 {
                 returned(&mut words, draft)?;
-            } else if kind == RecordedEvent::Name as u64 {
-                if let Some(name) = words.path()? {
-                    draft.record.path.get_or_insert(name);
-                    draft.is_unreadable = false;
-                }
+            } else if kind == RecordedEvent::Words as u64 {
+                pointed(&mut words, draft)?;
             } else if kind == RecordedEvent::KernelTime as u64 {
                 let so_far = draft.record.kernel_cpu.unwrap_or(Nanos::ZERO);
                 draft.record.kernel_cpu = Some(so_far.saturating_add(Nanos::from_nanos(words.next()?)));
@@ -166,7 +162,7 @@ fn ids(words: &mut Words<'_>) -> Result<(u32, u32), RecordingError> {
 }
 
 fn draft(sequence: u64, record: CallRecord) -> Draft {
-    Draft { sequence, record, is_restarted: false, is_dropped: false, is_unreadable: false }
+    Draft { sequence, record, is_restarted: false, is_dropped: false, is_unreadable: false, late: Vec::new() }
 }
 
 fn fault(words: &mut Words<'_>, sequence: u64) -> Result<Draft, RecordingError> {
@@ -222,6 +218,24 @@ fn returned(words: &mut Words<'_>, draft: &mut Draft) -> Result<(), RecordingErr
     }
     record.path = record.path.take().or(words.path()?);
     record.path_2 = record.path_2.take().or(words.path()?);
+    for (argument, values) in draft.late.drain(..) {
+        take_late_words(record, argument, &values);
+    }
+    Ok(())
+}
+
+/// Words that an argument points to.
+fn pointed(words: &mut Words<'_>, draft: &mut Draft) -> Result<(), RecordingError> {
+    let first = words.next()?;
+    let argument = usize::try_from(first & !RECORD_LATE).ok().filter(|&argument| argument < 6);
+    let argument = argument.ok_or(words.wrong("a call has no such argument"))?;
+    let values: Vec<u64> = words.words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    if first & RECORD_LATE != 0 {
+        draft.late.push((argument, values));
+        return Ok(());
+    }
+    let call = draft.record.call.clone();
+    take_words(call.name(), &mut draft.record.arguments, argument, &values);
     Ok(())
 }
 

@@ -5,12 +5,12 @@
 
 mod decode;
 pub(crate) mod names;
-mod unread;
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use chronodisk_trace::calls::{CallTrace, Clock, recorded_arguments};
 use memmap2::MmapMut;
@@ -25,7 +25,12 @@ use crate::shared::layout::{
 
 /// Memory in which a guest's system calls are recorded.
 #[derive(Clone, Debug)]
-pub struct Recording(Arc<File>);
+pub struct Recording {
+    file: Arc<File>,
+    mapped: Arc<MmapMut>,
+    /// Whether it was told that a call can't be replayed.
+    has_told: Arc<AtomicBool>,
+}
 
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +39,9 @@ pub enum RecordingError {
     #[error("no system call was recorded: the command did not begin")]
     NothingBegan,
     /// The kernel keeps its tasks in a way that was not found out.
-    #[error("system calls can't be recorded with this kernel: it was not found where it keeps the ids of its tasks")]
+    #[error(
+        "system calls can't be recorded with this kernel: it was not found where it keeps ids and page tables of tasks"
+    )]
     UnknownKernel,
     /// What is recorded makes no sense.
     #[error("the recording of system calls is damaged at byte {at}: {what}")]
@@ -64,11 +71,20 @@ impl Recording {
         for (number, word) in words.calls.iter().enumerate() {
             word.set(&Launcher, names::name(number).map_or(0, listed));
         }
-        Ok(Recording(Arc::new(file)))
+        Ok(Recording { file: Arc::new(file), mapped: Arc::new(mapped), has_told: Arc::default() })
+    }
+
+    /// The first call that has succeeded although a replay can't make it; each is told once.
+    pub(crate) fn unrecordable(&self) -> Option<&'static str> {
+        // SAFETY: the mapping is as large and aligned to a page, and the words are atomic.
+        let words = unsafe { &*self.mapped.as_ptr().cast::<RecordingWords>() };
+        let number = usize::try_from(words.unrecordable.get().checked_sub(1)?).ok()?;
+        let name = names::name(number)?;
+        (!self.has_told.swap(true, Ordering::Relaxed)).then_some(name)
     }
 
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        self.0.as_fd().try_clone_to_owned()
+        self.file.as_fd().try_clone_to_owned()
     }
 
     /// The trace of what was recorded until now, of a file system at `mount` and a command that began in `directory`.
@@ -77,7 +93,7 @@ impl Recording {
     /// If nothing was recorded, or what was recorded makes no sense.
     pub fn take(&self, clock: Clock, mount: &str, directory: &str) -> Result<CallTrace, RecordingError> {
         let mut bytes = Vec::new();
-        let mut file = &*self.0;
+        let mut file = &*self.file;
         file.seek(SeekFrom::Start(0))?;
         file.read_to_end(&mut bytes)?;
         let word = |offset: usize| {
@@ -111,12 +127,15 @@ const STATES: [RecorderState; 4] =
 /// What the clock looks at of a call, in the form of the table.
 fn listed(name: &str) -> u64 {
     let recorded = recorded_arguments(name);
-    let place =
-        |argument: Option<usize>, what: Listed| argument.map_or(0, |argument| (argument as u64 + 1) << what as u64);
+    let place = |number: Option<usize>, what: Listed| number.map_or(0, |number| (number as u64 + 1) << what as u64);
+    let [words, second_words] = recorded.words;
     place(recorded.paths[0], Listed::Path)
         | place(recorded.paths[1], Listed::SecondPath)
         | place(recorded.pair, Listed::Pair)
-        | place(recorded.structure, Listed::Structure)
+        | place(words.map(|(argument, _)| argument), Listed::Words)
+        | place(words.map(|(_, count)| count), Listed::WordCount)
+        | place(second_words.map(|(argument, _)| argument), Listed::SecondWords)
+        | place(recorded.is_unsupported.then_some(0), Listed::Unsupported)
 }
 
 fn tell(what: u64, arguments: [u64; 2]) {
@@ -131,9 +150,14 @@ pub(crate) fn learn_ids() {
     tell(RECORD_LEARN, [id as u64, group as u64]);
 }
 
-/// Recording begins with the caller's next call.
+/// Recording begins with the caller's next call. The clock finds out where the kernel keeps page tables.
 pub(crate) fn begin() {
-    tell(RECORD_BEGIN, [0; 2]);
+    // In one page, and like no other memory.
+    #[repr(align(256))]
+    struct Sample([u64; 32]);
+    let sample =
+        std::hint::black_box(Sample(std::array::from_fn(|word| RECORD_MARK.wrapping_mul(2 * word as u64 + 1))));
+    tell(RECORD_BEGIN, [&raw const sample.0 as u64, 0]);
 }
 
 /// Recording ends.

@@ -14,9 +14,9 @@ use super::player::{DIFFERENCES_MAX, Difference, Report};
 use crate::shared::layout::{FEED_PART_BYTES, FEED_REPORT_BYTES, FEED_REPORT_OFFSET};
 
 /// "feed" and the version of its form.
-pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0002;
-/// Words of the header: magic, numbers of tasks and of mappings.
-pub(super) const HEADER_WORDS: usize = 3;
+pub(super) const FEED_MAGIC: u64 = 0x6665_6564_0003;
+/// Words of the header: magic, numbers of tasks, of mappings and of slots.
+pub(super) const HEADER_WORDS: usize = 4;
 /// Where the index begins.
 pub(super) const INDEX_OFFSET: usize = FEED_REPORT_OFFSET + FEED_REPORT_BYTES;
 /// Words of a task in the index: offset and bytes of its steps, and its id, with [`FIRST`].
@@ -45,20 +45,20 @@ pub(super) mod kind {
     pub const NOTHING: u64 = 0;
     /// Number and kind of expectation; what is expected; kinds of arguments; six arguments; strings.
     pub const CALL: u64 = 1;
-    /// Whether sockets; both descriptors.
+    /// Whether sockets; both slots.
     pub const PIPE: u64 = 2;
-    /// Descriptor; bytes.
+    /// Slot; bytes.
     pub const RECEIVE: u64 = 3;
-    /// Descriptor; bytes.
+    /// Slot; bytes.
     pub const SEND: u64 = 4;
     /// Task; flags.
     pub const SPAWN: u64 = 5;
     pub const OWN_FILES: u64 = 6;
     /// Nanoseconds.
     pub const SLEEP: u64 = 7;
-    /// Descriptor; offset; bytes.
+    /// Slot; offset; bytes.
     pub const TOUCH: u64 = 8;
-    /// Mapping; descriptor; offset; bytes; protection; flags.
+    /// Mapping; slot; offset; bytes; protection; flags.
     pub const MAP: u64 = 9;
     /// Mapping; offset; whether it is written to.
     pub const FAULT: u64 = 10;
@@ -86,6 +86,12 @@ pub(super) mod argument {
     pub const PATH: u64 = 1;
     pub const SCRATCH: u64 = 2;
     pub const DATA: u64 = 3;
+    /// The argument is a slot.
+    pub const DESCRIPTOR: u64 = 4;
+    /// As a path, but its first word is the slot of the descriptor at which it begins.
+    pub const DESCRIPTOR_PATH: u64 = 5;
+    /// As a path, but of words. The first says which of the others is a descriptor, the second its slot.
+    pub const WORDS: u64 = 6;
 }
 
 /// How recorded CPU time becomes the guest's.
@@ -122,7 +128,7 @@ pub(crate) fn write_feed(plan: &Plan, think: ThinkTime) -> io::Result<File> {
         offset += bytes;
     }
     file.seek(SeekFrom::Start(0))?;
-    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64, plan.mappings.into()]))?;
+    file.write_all(&bytes_of(&[FEED_MAGIC, plan.tasks.len() as u64, plan.mappings.into(), plan.slots.into()]))?;
     file.seek(SeekFrom::Start(INDEX_OFFSET as u64))?;
     file.write_all(&bytes_of(&index))?;
     Ok(file)
@@ -171,15 +177,15 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
             kind::CALL
         }
         Action::Pipe { sockets, descriptors: [first, second] } => {
-            words.extend([u64::from(*sockets), *first as u64, *second as u64]);
+            words.extend([u64::from(*sockets), u64::from(*first), u64::from(*second)]);
             kind::PIPE
         }
         Action::Receive { descriptor, bytes } => {
-            words.extend([*descriptor as u64, *bytes]);
+            words.extend([u64::from(*descriptor), *bytes]);
             kind::RECEIVE
         }
         Action::Send { descriptor, bytes } => {
-            words.extend([*descriptor as u64, *bytes]);
+            words.extend([u64::from(*descriptor), *bytes]);
             kind::SEND
         }
         Action::Spawn { task, shares_files, shares_directory } => {
@@ -198,7 +204,7 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
             kind::POLL
         }
         Action::Map { mapping, descriptor, offset, bytes, protection, flags } => {
-            words.extend([u64::from(*mapping), *descriptor as u64, *offset, *bytes, *protection, *flags]);
+            words.extend([u64::from(*mapping), u64::from(*descriptor), *offset, *bytes, *protection, *flags]);
             kind::MAP
         }
         Action::Fault { mapping, offset, writes } => {
@@ -218,7 +224,7 @@ fn encode_action(action: &Action, begin: usize, words: &mut Vec<u64>) -> u64 {
             kind::UNMAP
         }
         Action::Touch { descriptor, offset, bytes } => {
-            words.extend([*descriptor as u64, *offset, *bytes]);
+            words.extend([u64::from(*descriptor), *offset, *bytes]);
             kind::TOUCH
         }
     }
@@ -234,15 +240,28 @@ fn encode_call(number: u32, arguments: &[Argument; 6], expected: Expected, begin
     let at = words.len();
     words.extend([0; 7]);
     for (place, given) in arguments.iter().enumerate() {
+        let offset = ((words.len() - begin) * 8) as u64;
         let (kind, value) = match given {
             Argument::Number(value) => (argument::NUMBER, *value),
             Argument::Path(path) => {
-                let offset = (words.len() - begin) * 8;
-                let mut bytes = path.clone();
-                bytes.push(0);
-                bytes.resize(bytes.len().next_multiple_of(8), 0);
-                words.extend(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))));
-                (argument::PATH, offset as u64)
+                encode_text(path, words);
+                (argument::PATH, offset)
+            }
+            Argument::Descriptor(slot) => (argument::DESCRIPTOR, u64::from(*slot)),
+            Argument::DescriptorPath(slot, path) => {
+                words.push(u64::from(*slot));
+                encode_text(path, words);
+                (argument::DESCRIPTOR_PATH, offset)
+            }
+            Argument::Words(all) => {
+                words.extend([NO_WORD, 0]);
+                words.extend(all);
+                (argument::WORDS, offset)
+            }
+            Argument::WordsOf(slot, word, all) => {
+                words.extend([u64::from(*word), u64::from(*slot)]);
+                words.extend(all);
+                (argument::WORDS, offset)
             }
             Argument::Scratch => (argument::SCRATCH, 0),
             Argument::Data => (argument::DATA, 0),
@@ -251,6 +270,17 @@ fn encode_call(number: u32, arguments: &[Argument; 6], expected: Expected, begin
         words[at + 1 + place] = value;
     }
 }
+
+/// A path with its NUL byte, filled up to whole words.
+fn encode_text(path: &[u8], words: &mut Vec<u64>) {
+    let mut bytes = path.to_vec();
+    bytes.push(0);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    words.extend(bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))));
+}
+
+/// None of the words is a descriptor.
+pub(super) const NO_WORD: u64 = u64::MAX;
 
 /// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 
 mod feed;
 mod player;
+mod slots;
 mod thread;
 
 pub use feed::{ReplayOutcome, ThinkTime};

@@ -8,6 +8,7 @@ use super::feed::{
     FEED_MAGIC, FIRST, HEADER_WORDS, INDEX_OFFSET, INDEX_WORDS, PART_HEADER_BYTES, PATIENCE, argument, expectation,
     head, kind,
 };
+use super::slots::{self, NAME_BYTES, descriptor, keep_descriptor, name_of_descriptor, words_at};
 use super::thread;
 use crate::shared::layout::{FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT};
 
@@ -154,6 +155,7 @@ fn prepare() -> Result<(), String> {
     STAGE.count.store(count, Ordering::Relaxed);
     STAGE.mappings.store(map(header[3] * size_of::<AtomicU64>() as u64)?, Ordering::Relaxed);
     STAGE.mapping_count.store(header[3], Ordering::Relaxed);
+    slots::begin(map(slots::memory_bytes(header[4]))?, header[4]);
     read_index()?;
     fill_data();
     // SAFETY: nothing else runs in this process yet.
@@ -512,8 +514,8 @@ fn act(what: u64, step: &[u64], words: &[u64]) {
     match what {
         kind::CALL => make_call(step, words),
         kind::PIPE => make_pipe(step, words[0] == 1, [words[1], words[2]]),
-        kind::RECEIVE => receive(step, words[0], words[1]),
-        kind::SEND => send(step, words[0], words[1]),
+        kind::RECEIVE => receive(step, descriptor(words[0]), words[1]),
+        kind::SEND => send(step, descriptor(words[0]), words[1]),
         kind::SPAWN => {
             let made = spawn(words[0] as u32, words[1]);
             if made < 0 {
@@ -539,7 +541,7 @@ fn act(what: u64, step: &[u64], words: &[u64]) {
             on_mapping(step, words[0], 0, |at| call(libc::SYS_munmap, [at, words[1].max(1), 0, 0, 0, 0]));
             mapping(words[0]).store(0, Ordering::Relaxed);
         }
-        kind::TOUCH => touch(step, words[0], words[1], words[2]),
+        kind::TOUCH => touch(step, descriptor(words[0]), words[1], words[2]),
         _ => {}
     }
 }
@@ -561,10 +563,18 @@ fn make_call(step: &[u64], words: &[u64]) {
     let expected = words[1] as i64;
     let kinds = words[2];
     let mut arguments = [0; 6];
+    let mut names = [0; 2 * NAME_BYTES];
+    let mut name_places = names.chunks_exact_mut(NAME_BYTES);
     for (place, argument) in arguments.iter_mut().enumerate() {
         let value = words[3 + place];
         *argument = match kinds >> (4 * place) & 0xf {
             argument::PATH => step.as_ptr() as u64 + value,
+            argument::DESCRIPTOR => descriptor(value),
+            argument::DESCRIPTOR_PATH => {
+                let place = name_places.next().map_or(&mut [][..], |place| place);
+                name_of_descriptor(&step[value as usize / 8..], place)
+            }
+            argument::WORDS => words_at(&step[value as usize / 8..]),
             argument::SCRATCH => STAGE.scratch.load(Ordering::Relaxed),
             argument::DATA => STAGE.data.load(Ordering::Relaxed),
             _ => value,
@@ -574,7 +584,10 @@ fn make_call(step: &[u64], words: &[u64]) {
     made();
     let matches = match words[0] >> 32 {
         expectation::EXACTLY => got == expected,
-        expectation::DESCRIPTOR => got >= 0 && place_descriptor(got as u64, expected as u64),
+        expectation::DESCRIPTOR => {
+            keep_descriptor(expected as u64, got);
+            got >= 0
+        }
         _ if expected < 0 => got == expected,
         _ => got >= 0,
     };
@@ -583,18 +596,12 @@ fn make_call(step: &[u64], words: &[u64]) {
     }
 }
 
-/// Gives the descriptor the recorded number.
-fn place_descriptor(got: u64, number: u64) -> bool {
-    if got == number {
-        return true;
-    }
-    let placed = call(libc::SYS_dup3, [got, number, 0, 0, 0, 0]);
-    call(libc::SYS_close, [got, 0, 0, 0, 0, 0]);
-    placed >= 0
+const fn moves_data(number: i64) -> bool {
+    matches!(number, libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64) || has_flags(number)
 }
 
-const fn moves_data(number: i64) -> bool {
-    matches!(number, libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64)
+const fn has_flags(number: i64) -> bool {
+    matches!(number, libc::SYS_preadv2 | libc::SYS_pwritev2)
 }
 
 /// Calls that fill memory fill no more than there is.
@@ -607,21 +614,24 @@ fn bounded(number: i64, mut arguments: [u64; 6]) -> [u64; 6] {
 
 /// One transfer of any length, as one call.
 fn transfer(number: i64, arguments: [u64; 6]) -> i64 {
-    let [descriptor, memory, bytes, position, ..] = arguments;
-    if bytes <= DATA_BYTES as u64 {
+    let [descriptor, memory, bytes, position, flags, _] = arguments;
+    if bytes <= DATA_BYTES as u64 && !has_flags(number) {
         return call(number, arguments);
     }
     let mut pieces = [[memory, DATA_BYTES as u64]; PIECES_MAX];
-    let count = bytes.div_ceil(DATA_BYTES as u64).min(PIECES_MAX as u64);
+    let count = bytes.div_ceil(DATA_BYTES as u64).clamp(1, PIECES_MAX as u64);
     let last = (bytes - (count - 1) * DATA_BYTES as u64).min(DATA_BYTES as u64);
     pieces[count as usize - 1][1] = last;
     let vectored = match number {
         libc::SYS_read => libc::SYS_readv,
         libc::SYS_write => libc::SYS_writev,
         libc::SYS_pread64 => libc::SYS_preadv,
-        _ => libc::SYS_pwritev,
+        libc::SYS_pwrite64 => libc::SYS_pwritev,
+        with_flags => with_flags,
     };
-    call(vectored, [descriptor, pieces.as_ptr() as u64, count, position, 0, 0])
+    // The position is in one register, and its upper half in the next counts no more.
+    let flags = if has_flags(number) { flags } else { 0 };
+    call(vectored, [descriptor, pieces.as_ptr() as u64, count, position, 0, flags])
 }
 
 fn make_pipe(step: &[u64], sockets: bool, wanted: [u64; 2]) {
@@ -637,16 +647,8 @@ fn make_pipe(step: &[u64], sockets: bool, wanted: [u64; 2]) {
     }
     // SAFETY: a word of ours, which the kernel has written.
     let ends = unsafe { (&raw const ends).read_volatile() };
-    // Out of the way of both numbers first.
-    let above = wanted[0].max(wanted[1]) + 1;
-    let moved = ends.map(|end| call(libc::SYS_fcntl, [end as u64, libc::F_DUPFD as u64, above, 0, 0, 0]));
-    for end in ends {
-        call(libc::SYS_close, [end as u64, 0, 0, 0, 0, 0]);
-    }
-    for (from, number) in moved.into_iter().zip(wanted) {
-        if from < 0 || !place_descriptor(from as u64, number) {
-            differs(step, from);
-        }
+    for (slot, end) in wanted.into_iter().zip(ends) {
+        keep_descriptor(slot, end.into());
     }
 }
 
@@ -698,8 +700,8 @@ fn mapping(number: u64) -> &'static AtomicU64 {
 }
 
 fn map_file(step: &[u64], words: &[u64]) {
-    let [number, descriptor, offset, bytes, protection, flags] = *words else { return };
-    let got = call(libc::SYS_mmap, [0, bytes.max(1), protection, flags, descriptor, offset]);
+    let [number, slot, offset, bytes, protection, flags] = *words else { return };
+    let got = call(libc::SYS_mmap, [0, bytes.max(1), protection, flags, descriptor(slot), offset]);
     made();
     match got {
         address @ 1.. => mapping(number).store(address as u64, Ordering::Relaxed),

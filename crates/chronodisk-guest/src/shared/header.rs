@@ -9,9 +9,9 @@ use super::layout::{
     EXIT_BACKEND_LOST, EXIT_PROCESS_LOST, FEED_CHARGE, FEED_MARK, FEED_PART, FEED_PART_BYTES, FEED_REPORT,
     FEED_REPORT_BYTES, FEED_REPORT_OFFSET, FEED_VARIABLE, Idling, Issuer, Launcher, Listed, NEVER, PAGE_BYTES,
     PAGE_MAGIC, PAGE_VARIABLE, PROBE_MARK, PROBES, Page, QuestionWords, RECORD_BEGIN, RECORD_CALLS, RECORD_DROPPED,
-    RECORD_END, RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LEARN, RECORD_MARK, RECORD_NO_PATH, RECORD_RESTARTED,
-    RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent, RecorderState, RecordingWords,
-    SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
+    RECORD_END, RECORD_EVENTS_OFFSET, RECORD_HAS_PAIR, RECORD_LATE, RECORD_LEARN, RECORD_MARK, RECORD_NO_PATH,
+    RECORD_RESTARTED, RECORD_UNREADABLE, RECORD_WORDS_SHIFT, RECORDING_VARIABLE, RecordedEvent, RecorderState,
+    RecordingWords, SERIAL_OUT_VARIABLE, Setting, Shim, VHOST_VARIABLE, Word, WorkedWords,
 };
 use super::{InC, SharedEnum, SharedStruct};
 use crate::costs::{WORK_NANOS_MIN, WORK_SHARE_MIN, Work};
@@ -189,6 +189,7 @@ fn constants() -> Vec<(Definitions, &'static str)> {
                 ("RECORD_DROPPED", RECORD_DROPPED.to_string()),
                 ("RECORD_UNREADABLE", RECORD_UNREADABLE.to_string()),
                 ("RECORD_HAS_PAIR", RECORD_HAS_PAIR.to_string()),
+                ("RECORD_LATE", RECORD_LATE.to_string()),
             ],
             "A recording: numbers of system calls are less than the first; its events begin at the second; the third \
              is the number of words in an event's first; the fourth the length of a path that is not there; the \

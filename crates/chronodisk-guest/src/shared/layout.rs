@@ -264,7 +264,7 @@ shared_enum! {
         NotBegun = 0,
         Begun = 1,
         Ended = 2,
-        /// Where the guest's kernel keeps a task's ids could not be found.
+        /// Where the guest's kernel keeps a task's ids and page tables could not be found.
         Impossible = 3,
     }
 }
@@ -283,8 +283,9 @@ shared_enum! {
         /// A page fault, which counts as a call: task and group, entry, return, user CPU time since the task's last
         /// call, address, and 1 if the program wrote.
         Fault = 4,
-        /// The first path of a call that executed a program, which was read later.
-        Name = 5,
+        /// Words in memory that an argument of a call points to: the argument's number, with RECORD_LATE if they were
+        /// read after the call, and up to as many words as are listed.
+        Words = 5,
     }
 }
 
@@ -295,8 +296,14 @@ shared_enum! {
         SecondPath = 4,
         /// It gets two descriptors.
         Pair = 8,
-        /// It points to a structure that begins with flags.
-        Structure = 12,
+        /// It points to as many words as WORD_COUNT says.
+        Words = 12,
+        /// It points to one word.
+        SecondWords = 16,
+        /// The number of words itself.
+        WordCount = 20,
+        /// A replay can't make it.
+        Unsupported = 24,
     }
 }
 
@@ -310,6 +317,8 @@ shared_struct! {
         events_bytes: Word<Shim>,
         /// Events that are missing.
         lost: Word<Shim>,
+        /// The number of the first call that succeeded although a replay can't make it, and one.
+        unrecordable: Word<Shim>,
     }
 }
 
@@ -350,7 +359,7 @@ pub(crate) const FEED_REPORT_BYTES: usize = 2048;
 pub(crate) const RECORD_MARK: u64 = 0x7265_636f_7264;
 /// That the calling task has the ids in the third and fourth, its own and its group's;
 pub(crate) const RECORD_LEARN: u64 = 1;
-/// to begin;
+/// to begin, and that the third is the address of 256 bytes that are unlike others;
 pub(crate) const RECORD_BEGIN: u64 = 2;
 /// and to end.
 pub(crate) const RECORD_END: u64 = 3;
@@ -370,6 +379,8 @@ pub(crate) const RECORD_DROPPED: u64 = 2;
 pub(crate) const RECORD_UNREADABLE: u64 = 4;
 /// it made two descriptors.
 pub(crate) const RECORD_HAS_PAIR: u64 = 8;
+/// In the first word of words: they were read after the call.
+pub(crate) const RECORD_LATE: u64 = 1 << 8;
 
 /// The environment of the guest's kernel names descriptors: of the page,
 pub(crate) const PAGE_VARIABLE: &str = "CHRONODISK_PAGE_FD";

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use chronodisk_sim::Nanos;
-use chronodisk_trace::calls::{Entry, Text, Watched, call_number, watched_calls};
+use chronodisk_trace::calls::{Entry, Text, Watched, call_name, call_number, take_words, watched_calls};
 use rustix::io::Errno;
 
 use super::cost::Costs;
@@ -268,8 +268,11 @@ impl Tracer<'_> {
                     *path = memory::path(id, arguments[place]);
                 }
             }
-            if let Some(place) = known.flags {
-                arguments[place] = memory::array(id, arguments[place]).map_or(0, u64::from_ne_bytes);
+            for (place, count) in known.words.into_iter().flatten() {
+                let words = memory::words(id, arguments[place], count);
+                if !words.is_empty() {
+                    take_words(&call_name(number), &mut arguments, place, &words);
+                }
             }
         }
         self.journal.append(&Entry::Enter { task: id, at, cpu, number, arguments, paths })

@@ -1,11 +1,16 @@
 //! How each call is made again: the one place that knows their arguments.
 
+use super::attributes::{attribute, list_of_attributes};
 use super::order::POLLS;
 use super::plan::{Action, Argument, Expected, HERE, on_device};
 use super::record::CallRecord;
-use super::resolve::Resolved;
-use super::table::{AT_FDCWD, Base, F_DUPFD, F_DUPFD_CLOEXEC, O_CREAT, O_TRUNC, receives, sends, signature};
-use super::tables::{CLOSE_RANGE_CLOEXEC, Kind};
+use super::resolve::{Resolved, descriptor_in, operands, resolves_in_root};
+use super::table::{
+    AT_FDCWD, Base, CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, O_CREAT, O_TRUNC, receives, sends,
+    signature,
+};
+use super::tables::{CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE, Kind, Tables};
+use super::words::{READ, offset, request};
 
 /// Numbers of the calls on x86-64 (`arch/x86/entry/syscalls/syscall_64.tbl`).
 mod number {
@@ -15,8 +20,11 @@ mod number {
     pub const FSTAT: u32 = 5;
     pub const LSEEK: u32 = 8;
     pub const PREAD64: u32 = 17;
+    pub const IOCTL: u32 = 16;
     pub const PWRITE64: u32 = 18;
+    pub const DUP: u32 = 32;
     pub const SENDFILE: u32 = 40;
+    pub const FCNTL: u32 = 72;
     pub const FLOCK: u32 = 73;
     pub const FSYNC: u32 = 74;
     pub const FDATASYNC: u32 = 75;
@@ -57,14 +65,17 @@ mod number {
     pub const READLINKAT: u32 = 267;
     pub const FCHMODAT: u32 = 268;
     pub const FACCESSAT: u32 = 269;
+    pub const UNSHARE: u32 = 272;
     pub const SYNC_FILE_RANGE: u32 = 277;
     pub const UTIMENSAT: u32 = 280;
     pub const FALLOCATE: u32 = 285;
-    pub const DUP3: u32 = 292;
     pub const SYNCFS: u32 = 306;
     pub const RENAMEAT2: u32 = 316;
     pub const COPY_FILE_RANGE: u32 = 326;
+    pub const PREADV2: u32 = 327;
+    pub const PWRITEV2: u32 = 328;
     pub const STATX: u32 = 332;
+    pub const OPENAT2: u32 = 437;
 }
 
 const AT_REMOVEDIR: u64 = 0x200;
@@ -73,17 +84,11 @@ const O_WRONLY: u64 = 1;
 /// Errors of calls that a signal, a full or empty pipe or a limit on the length of files has kept from doing anything:
 /// `EINTR`, `EAGAIN`, `EFBIG`.
 const NOTHING_DONE: [i64; 3] = [-4, -11, -27];
-/// Flags of `pwritev2`: `RWF_DSYNC` and `RWF_SYNC`.
-const RWF_DSYNC: u64 = 2;
-const RWF_SYNC: u64 = 4;
-/// The only extended attribute: names are not recorded.
-const ATTRIBUTE: &[u8] = b"user.chronodisk";
-/// One that no file has.
-const ATTRIBUTE_ABSENT: &[u8] = b"user.absent";
-/// `ENODATA`.
-const NO_ATTRIBUTE: i64 = -61;
-/// Most bytes of an extended attribute's value that Linux takes.
-const ATTRIBUTE_BYTES_MAX: u64 = 65_536;
+/// `RWF_NOWAIT` of `preadv2` and `pwritev2`: what waits in the replay has not waited in the program.
+const RWF_NOWAIT: u64 = 8;
+const AT_SYMLINK_FOLLOW: u64 = 0x400;
+/// `fcntl`: sets the flags that `open` has set.
+const F_SETFL: u64 = 4;
 /// Most bytes that one call of Linux reads or writes.
 const TRANSFER_BYTES_MAX: u64 = 0x7fff_f000;
 
@@ -92,8 +97,20 @@ pub(super) struct CallContext<'a> {
     pub mount: &'a [u8],
     /// Whether the task's working directory is on the device.
     pub in_device: bool,
-    /// What a descriptor of the task's is of.
-    pub kind: &'a dyn Fn(i32) -> Option<Kind>,
+    /// The task's descriptors.
+    pub tables: &'a Tables,
+    pub task: usize,
+}
+
+impl CallContext<'_> {
+    fn kind(&self, descriptor: i32) -> Option<Kind> {
+        self.tables.kind(self.task, descriptor)
+    }
+
+    /// A descriptor that the replayer has.
+    fn slot(&self, descriptor: i32) -> Option<u32> {
+        self.tables.slot(self.task, descriptor)
+    }
 }
 
 /// What becomes of a call.
@@ -117,8 +134,8 @@ fn made(number: u32, arguments: impl IntoIterator<Item = Argument>, expected: Ex
     Action::Call { number, arguments: all, expected }
 }
 
-pub(super) fn close(descriptor: i32) -> Action {
-    made(number::CLOSE, [number(descriptor as u64)], Expected::Outcome(0))
+pub(super) fn close(slot: u32) -> Action {
+    made(number::CLOSE, [Argument::Descriptor(slot)], Expected::Outcome(0))
 }
 
 pub(super) fn change_directory(path: &[u8]) -> Action {
@@ -144,9 +161,9 @@ pub(super) fn sleeps(record: &CallRecord) -> bool {
 }
 
 /// The same transfer on a pipe, if the call is one.
-pub(super) fn stream(record: &CallRecord, kind: &dyn Fn(i32) -> Option<Kind>) -> Option<Action> {
-    let descriptor = record.number(0);
-    if kind(descriptor) != Some(Kind::Stream) {
+pub(super) fn stream(record: &CallRecord, tables: &Tables, task: usize) -> Option<Action> {
+    let descriptor = tables.slot(task, record.number(0))?;
+    if tables.kind(task, record.number(0)) != Some(Kind::Stream) {
         return None;
     }
     let bytes = u64::try_from(record.result?).ok()?;
@@ -157,23 +174,34 @@ pub(super) fn stream(record: &CallRecord, kind: &dyn Fn(i32) -> Option<Kind>) ->
     }
 }
 
-/// The descriptor that a call works on, if it works on one and not on paths.
-pub(super) fn descriptor_of(record: &CallRecord) -> Option<i32> {
-    let by_path = record.path.as_ref().is_some_and(|path| path.starts_with(b"/"));
-    let known = signature(record.call.name())?;
-    let base = known.paths.iter().flatten().find_map(|base| match base {
-        Base::At(argument) => Some(*argument),
+/// The descriptors that a call works on, the one whose position it may move first.
+pub(super) fn descriptors_of(record: &CallRecord) -> Vec<i32> {
+    let Some(known) = signature(record.call.name()) else { return Vec::new() };
+    let texts = [record.path.as_deref(), record.path_2.as_deref()];
+    let bases = known.paths.iter().zip(texts).filter_map(|(base, text)| match base {
+        Some(Base::At(argument)) if !text.is_some_and(|text| text.starts_with(b"/")) => Some(*argument),
         _ => None,
     });
-    match record.call.name() {
-        "close" | "fcntl" | "dup" | "dup2" | "dup3" => Some(record.number(0)),
-        _ if by_path => None,
-        _ => known.descriptors.first().copied().or(base).map(|argument| record.number(argument)),
+    let own = match known.effect {
+        Effect::Close | Effect::Control | Effect::Duplicate | Effect::DuplicateTo { .. } => &[0],
+        _ => operands(record, known).0,
+    };
+    let named = texts.into_iter().flatten().filter_map(|text| descriptor_in(text).map(|(descriptor, _)| descriptor));
+    own.iter().copied().chain(bases).map(|argument| record.number(argument)).chain(named).collect()
+}
+
+/// The descriptors that a call makes, if it succeeded.
+pub(super) fn descriptors_made(record: &CallRecord) -> Vec<i32> {
+    let result = record.result.and_then(|result| i32::try_from(result).ok()).filter(|&result| result >= 0);
+    match result {
+        Some(made) if makes_descriptor(record) => vec![made],
+        Some(_) => record.pipe.into_iter().flatten().collect(),
+        None => Vec::new(),
     }
 }
 
 /// Whether the result is a new descriptor.
-pub(super) fn makes_descriptor(record: &CallRecord) -> bool {
+fn makes_descriptor(record: &CallRecord) -> bool {
     match record.call.name() {
         "open" | "openat" | "openat2" | "creat" | "dup" | "dup2" | "dup3" => true,
         "fcntl" => matches!(record.arguments[1], F_DUPFD | F_DUPFD_CLOEXEC),
@@ -222,6 +250,14 @@ pub(super) fn extent(record: &CallRecord) -> Extent {
         "write" | "writev" | "truncate" | "ftruncate" | "fallocate" | "copy_file_range" | "sendfile" | "splice" => {
             Extent::Of { end: None }
         }
+        "ioctl"
+            if matches!(
+                record.arguments[1],
+                request::FICLONE | request::FICLONERANGE | request::FIDEDUPERANGE | request::FITRIM
+            ) =>
+        {
+            Extent::Of { end: None }
+        }
         "open" if record.arguments[1] & O_TRUNC != 0 => Extent::Of { end: None },
         "openat" | "openat2" if record.arguments[2] & O_TRUNC != 0 => Extent::Of { end: None },
         _ => Extent::None,
@@ -267,7 +303,17 @@ impl Call<'_> {
     }
 
     fn kind(&self, argument: usize) -> Option<Kind> {
-        (self.place.kind)(self.record.number(argument))
+        self.place.kind(self.record.number(argument))
+    }
+
+    /// An argument that is a descriptor; one that the replayer does not have is none.
+    fn descriptor(&self, index: usize) -> Argument {
+        self.place.slot(self.record.number(index)).map_or(number(u64::MAX), Argument::Descriptor)
+    }
+
+    /// The descriptor that the call makes.
+    fn new_descriptor(&self) -> Expected {
+        Expected::Descriptor(self.place.tables.next_slots(self.place.task)[0])
     }
 
     /// Whether the call names a descriptor in place of a path.
@@ -287,11 +333,18 @@ impl Call<'_> {
         }
         let base = signature(self.record.call.name()).and_then(|known| known.paths[which]);
         let as_it_is = |directory| Some([directory, Argument::Path(text.to_vec())]);
+        if let Some((descriptor, rest)) = descriptor_in(text) {
+            let slot = self.place.slot(descriptor)?;
+            return Some([HERE, Argument::DescriptorPath(slot, rest.to_vec())]);
+        }
         match base {
+            Some(Base::At(at)) if resolves_in_root(self.record) && self.kind(at) == Some(Kind::File) => {
+                as_it_is(self.descriptor(at))
+            }
             _ if text.starts_with(b"/") => as_it_is(HERE),
             Some(Base::Directory) if self.place.in_device => as_it_is(HERE),
             Some(Base::At(at)) if self.record.number(at) == AT_FDCWD && self.place.in_device => as_it_is(HERE),
-            Some(Base::At(at)) if self.kind(at) == Some(Kind::File) => as_it_is(self.argument(at)),
+            Some(Base::At(at)) if self.kind(at) == Some(Kind::File) => as_it_is(self.descriptor(at)),
             _ => Some([HERE, Argument::Path(path.full.clone())]),
         }
     }
@@ -327,8 +380,13 @@ impl Call<'_> {
             "open" => self.open(directory, path, self.raw(1), self.raw(2)),
             "creat" => self.open(directory, path, O_CREAT | O_TRUNC | O_WRONLY, self.raw(1)),
             "openat" => self.open(directory, path, self.raw(2), self.raw(3)),
-            // The mode is in a structure.
-            "openat2" => self.open(directory, path, self.raw(2), if self.raw(2) & O_CREAT != 0 { 0o644 } else { 0 }),
+            "openat2" => self.open_how(directory, path),
+            // It looks the file up.
+            "name_to_handle_at" => {
+                let follows = self.raw(4) & AT_SYMLINK_FOLLOW != 0;
+                let flags = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
+                at(number::NEWFSTATAT, vec![Argument::Scratch, number(flags)])
+            }
             "stat" => at(number::NEWFSTATAT, vec![Argument::Scratch]),
             "lstat" => at(number::NEWFSTATAT, vec![Argument::Scratch, number(AT_SYMLINK_NOFOLLOW)]),
             "newfstatat" => at(number::NEWFSTATAT, vec![Argument::Scratch, self.argument(3)]),
@@ -354,14 +412,14 @@ impl Call<'_> {
             "utimensat" => at(number::UTIMENSAT, vec![number(0), self.argument(3)]),
             "truncate" => with_path(number::TRUNCATE, vec![self.argument(1)]),
             "statfs" => with_path(number::STATFS, vec![Argument::Scratch]),
-            "getxattr" => with_path(number::GETXATTR, self.attribute(Argument::Scratch, self.raw(3))),
-            "lgetxattr" => with_path(number::LGETXATTR, self.attribute(Argument::Scratch, self.raw(3))),
+            "getxattr" => with_path(number::GETXATTR, attribute(self.record, Argument::Scratch, self.raw(3))),
+            "lgetxattr" => with_path(number::LGETXATTR, attribute(self.record, Argument::Scratch, self.raw(3))),
             "listxattr" => with_path(number::LISTXATTR, list_of_attributes()),
             "llistxattr" => with_path(number::LLISTXATTR, list_of_attributes()),
-            "setxattr" => with_path(number::SETXATTR, self.attribute(Argument::Data, self.raw(3))),
-            "lsetxattr" => with_path(number::LSETXATTR, self.attribute(Argument::Data, self.raw(3))),
-            "removexattr" => with_path(number::REMOVEXATTR, self.attribute(Argument::Scratch, 0)),
-            "lremovexattr" => with_path(number::LREMOVEXATTR, self.attribute(Argument::Scratch, 0)),
+            "setxattr" => with_path(number::SETXATTR, attribute(self.record, Argument::Data, self.raw(3))),
+            "lsetxattr" => with_path(number::LSETXATTR, attribute(self.record, Argument::Data, self.raw(3))),
+            "removexattr" => with_path(number::REMOVEXATTR, attribute(self.record, Argument::Scratch, 0)),
+            "lremovexattr" => with_path(number::LREMOVEXATTR, attribute(self.record, Argument::Scratch, 0)),
             // It does not reach the device.
             "inotify_add_watch" => Translated::Nothing,
             _ if self.result < 0 => Translated::Nothing,
@@ -369,18 +427,19 @@ impl Call<'_> {
         }
     }
 
-    /// Name, value, size and flags of an extended attribute. One that was not there is not there now, although others
-    /// that the file has got were given the one name.
-    fn attribute(&self, value: Argument, bytes: u64) -> Vec<Argument> {
-        let name = if self.result == NO_ATTRIBUTE { ATTRIBUTE_ABSENT } else { ATTRIBUTE };
-        vec![Argument::Path(name.to_vec()), value, number(bytes.min(ATTRIBUTE_BYTES_MAX)), number(0)]
+    /// `openat2`, whose structure has flags, mode and limits of the path's resolution.
+    fn open_how(&self, directory: Argument, path: Argument) -> Translated {
+        if self.raw(4) & READ == 0 {
+            return self.open(directory, path, self.raw(2), if self.raw(2) & O_CREAT != 0 { 0o644 } else { 0 });
+        }
+        let how = vec![self.raw(2), self.raw(4) & !READ, self.raw(5)];
+        let size = number(how.len() as u64 * 8);
+        let expected = if self.result >= 0 { self.new_descriptor() } else { self.outcome() };
+        one(made(number::OPENAT2, [directory, path, Argument::Words(how), size], expected))
     }
 
     fn open(&self, directory: Argument, path: Argument, flags: u64, mode: u64) -> Translated {
-        let expected = match i32::try_from(self.result) {
-            Ok(descriptor) if descriptor >= 0 => Expected::Descriptor(descriptor),
-            _ => self.outcome(),
-        };
+        let expected = if self.result >= 0 { self.new_descriptor() } else { self.outcome() };
         one(made(number::OPENAT, [directory, path, number(flags), number(mode)], expected))
     }
 
@@ -391,7 +450,7 @@ impl Call<'_> {
     }
 
     fn two_paths(&self) -> Translated {
-        let (Some([from, old]), Some([to, new])) = (self.path(0), self.path(1)) else {
+        let (Some([from, old]), Some([to, new])) = (self.old_path(), self.path(1)) else {
             // From or to another file system: what is on the device can't be made whole.
             let touches = self.path(0).is_some() || self.path(1).is_some();
             return if touches && self.result >= 0 { Translated::Impossible } else { self.elsewhere() };
@@ -399,10 +458,19 @@ impl Call<'_> {
         let (call, flags) = match self.record.call.name() {
             "renameat2" => (number::RENAMEAT2, self.raw(4)),
             "rename" | "renameat" => (number::RENAMEAT2, 0),
+            // The name of a descriptor is a symbolic link.
+            "linkat" if matches!(old, Argument::DescriptorPath(..)) => (number::LINKAT, AT_SYMLINK_FOLLOW),
             "linkat" => (number::LINKAT, self.raw(4)),
             _ => (number::LINKAT, 0),
         };
         one(made(call, [from, old, to, new, number(flags)], self.outcome()))
+    }
+
+    /// The first path of a call with two. That of `linkat` may be empty and stand for a descriptor, which takes a
+    /// privilege that the replayer may lack; its name in `/proc` takes none.
+    fn old_path(&self) -> Option<[Argument; 2]> {
+        let slot = self.place.slot(self.record.number(0)).filter(|_| self.names_descriptor());
+        slot.map_or_else(|| self.path(0), |slot| Some([HERE, Argument::DescriptorPath(slot, Vec::new())]))
     }
 
     fn change_directory(&self) -> Translated {
@@ -419,16 +487,18 @@ impl Call<'_> {
         match name {
             "dup" | "dup2" | "dup3" | "fcntl" => return self.duplicate(),
             "pipe" | "pipe2" | "socketpair" => return self.pipe(),
-            "close" => {
-                let is_live = self.kind(0).is_some();
-                return if is_live { one(close(self.record.number(0))) } else { Translated::Nothing };
+            "close" => return self.place.slot(self.record.number(0)).map_or(Translated::Nothing, |at| one(close(at))),
+            "linkat" => return self.two_paths(),
+            "unshare" => {
+                let flags = number(self.raw(0) & (CLONE_FILES | CLONE_FS));
+                return one(made(number::UNSHARE, [flags], self.outcome()));
             }
             "close_range" => return self.close_range(),
             "copy_file_range" | "sendfile" | "splice" | "tee" => return self.between_descriptors(),
             "mmap" => return self.map(),
             "fchdir" => {
                 return match (self.kind(0), self.result) {
-                    (Some(Kind::File), 0) => one(made(number::FCHDIR, [self.argument(0)], self.outcome())),
+                    (Some(Kind::File), 0) => one(made(number::FCHDIR, [self.descriptor(0)], self.outcome())),
                     (None, 0) if self.place.in_device => one(change_directory(b"/")),
                     _ => Translated::Nothing,
                 };
@@ -437,7 +507,7 @@ impl Call<'_> {
         }
         match self.kind(0) {
             Some(Kind::File) => self.of_file(),
-            Some(Kind::Stream) => match stream(self.record, self.place.kind) {
+            Some(Kind::Stream) => match stream(self.record, self.place.tables, self.place.task) {
                 Some(action) => one(action),
                 None => Translated::Nothing,
             },
@@ -448,13 +518,13 @@ impl Call<'_> {
     /// A transfer with a size of its own: what was transferred, or what was asked for if it failed.
     fn transfer(&self, call: u32, memory: Argument, position: Option<u64>, asked: u64) -> Translated {
         let bytes = u64::try_from(self.result).unwrap_or(asked).min(TRANSFER_BYTES_MAX);
-        let arguments = [self.argument(0), memory, number(bytes)].into_iter().chain(position.map(number));
+        let arguments = [self.descriptor(0), memory, number(bytes)].into_iter().chain(position.map(number));
         let expected = if self.result < 0 { self.outcome() } else { Expected::Exactly(self.result) };
         one(made(call, arguments, expected))
     }
 
     fn of_file(&self) -> Translated {
-        let descriptor = self.argument(0);
+        let descriptor = self.descriptor(0);
         let outcome = self.outcome();
         let plain = |call: u32, further: Vec<Argument>| {
             one(made(call, std::iter::once(descriptor.clone()).chain(further), outcome))
@@ -473,16 +543,16 @@ impl Call<'_> {
             "pread64" => read(Some(self.raw(3))),
             // The lengths of the parts are not recorded.
             "readv" => self.transfer(read_some, Argument::Scratch, None, 0),
-            "preadv2" if self.at_position() => self.transfer(read_some, Argument::Scratch, None, 0),
-            "preadv" | "preadv2" => self.transfer(number::PREAD64, Argument::Scratch, Some(self.raw(3)), 0),
+            "preadv2" => self.transfer_with_flags(number::PREADV2, Argument::Scratch),
+            "preadv" => self.transfer(number::PREAD64, Argument::Scratch, Some(self.raw(3)), 0),
             "write" => self.transfer(write, Argument::Data, None, self.raw(2)),
             "writev" => self.transfer(write, Argument::Data, None, 0),
             "pwrite64" => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), self.raw(2)),
-            "pwritev2" => self.write_with_flags(),
+            "pwritev2" => self.transfer_with_flags(number::PWRITEV2, Argument::Data),
             "pwritev" => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), 0),
             "lseek" => plain(number::LSEEK, vec![self.argument(1), self.argument(2)]),
             "fstat" => plain(number::FSTAT, vec![Argument::Scratch]),
-            "newfstatat" => plain(number::FSTAT, vec![Argument::Scratch]),
+            "newfstatat" | "name_to_handle_at" => plain(number::FSTAT, vec![Argument::Scratch]),
             "statx" => one(made(
                 number::STATX,
                 [descriptor.clone(), Argument::Path(Vec::new()), self.argument(2), self.argument(3), Argument::Scratch],
@@ -505,81 +575,98 @@ impl Call<'_> {
             "fstatfs" => plain(number::FSTATFS, vec![Argument::Scratch]),
             "flock" => plain(number::FLOCK, vec![self.argument(1)]),
             "utimensat" => plain(number::UTIMENSAT, vec![]),
-            "fgetxattr" => plain(number::FGETXATTR, self.attribute(Argument::Scratch, self.raw(3))),
+            "fgetxattr" => plain(number::FGETXATTR, attribute(self.record, Argument::Scratch, self.raw(3))),
             "flistxattr" => plain(number::FLISTXATTR, list_of_attributes()),
-            "fsetxattr" => plain(number::FSETXATTR, self.attribute(Argument::Data, self.raw(3))),
-            "fremovexattr" => plain(number::FREMOVEXATTR, self.attribute(Argument::Scratch, 0)),
-            // Requests have structures that are not recorded; those for terminals fail on files.
-            "ioctl" if self.result < 0 || matches!(self.raw(1), TERMINAL_REQUESTS_FIRST..=TERMINAL_REQUESTS_LAST) => {
-                Translated::Nothing
-            }
+            "fsetxattr" => plain(number::FSETXATTR, attribute(self.record, Argument::Data, self.raw(3))),
+            "fremovexattr" => plain(number::FREMOVEXATTR, attribute(self.record, Argument::Scratch, 0)),
+            "ioctl" => self.request(),
             _ if self.result < 0 => Translated::Nothing,
             _ => Translated::Impossible,
         }
     }
 
-    /// Whether `preadv2` or `pwritev2` works at the file's position, and moves it.
-    fn at_position(&self) -> bool {
-        self.raw(3) == u64::MAX
+    /// `preadv2` and `pwritev2`: the position is -1 for the file's own, and the flags say when data are on the device.
+    fn transfer_with_flags(&self, call: u32, memory: Argument) -> Translated {
+        let bytes = u64::try_from(self.result).unwrap_or(0).min(TRANSFER_BYTES_MAX);
+        let flags = number(self.raw(5) & !RWF_NOWAIT);
+        let expected = if self.result < 0 { self.outcome() } else { Expected::Exactly(self.result) };
+        one(made(call, [self.descriptor(0), memory, number(bytes), self.argument(3), flags], expected))
     }
 
-    /// `pwritev2`: what it wrote is synced as its flags said.
-    fn write_with_flags(&self) -> Translated {
-        let written = match self.at_position() {
-            true => self.transfer(number::WRITE, Argument::Data, None, 0),
-            false => self.transfer(number::PWRITE64, Argument::Data, Some(self.raw(3)), 0),
+    /// A request of `ioctl` to a file.
+    fn request(&self) -> Translated {
+        let request = self.raw(1);
+        // Other file systems and devices do not know it: the program went on without.
+        if self.result < 0 || matches!(request, TERMINAL_REQUESTS_FIRST..=TERMINAL_REQUESTS_LAST) {
+            return Translated::Nothing;
+        }
+        let with = |argument: Argument| {
+            one(made(number::IOCTL, [self.descriptor(0), number(request), argument], Expected::Outcome(self.result)))
         };
-        let sync = match self.raw(5) {
-            flags if flags & RWF_SYNC != 0 => number::FSYNC,
-            flags if flags & RWF_DSYNC != 0 => number::FDATASYNC,
-            _ => return written,
-        };
-        match written {
-            Translated::Actions(mut actions) if self.result > 0 => {
-                actions.push(made(sync, [self.argument(0)], Expected::Outcome(0)));
-                Translated::Actions(actions)
+        let is_read = self.raw(2) & READ != 0;
+        let first = self.raw(2) & !READ;
+        match request {
+            request::FICLONE if self.kind(2) == Some(Kind::File) => with(self.descriptor(2)),
+            request::FICLONERANGE if is_read => {
+                // The source is the structure's first word.
+                let Some(source) = self.place.slot(first as u32 as i32) else { return Translated::Impossible };
+                with(Argument::WordsOf(source, 0, vec![0, self.raw(3), self.raw(4), self.raw(5)]))
             }
-            other => other,
+            request::FIDEDUPERANGE if is_read && self.raw(4) >> 32 == 1 => {
+                let Some(target) = self.place.slot(self.raw(4) as u32 as i32) else { return Translated::Impossible };
+                with(Argument::WordsOf(target, 3, vec![first, self.raw(3), 1, 0, self.raw(5), 0, 0]))
+            }
+            request::FS_IOC_SETFLAGS if is_read => with(Argument::Words(vec![first])),
+            request::FS_IOC_FSSETXATTR if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4), 0])),
+            // Extents are looked up, and none is given back.
+            request::FS_IOC_FIEMAP if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4), 0])),
+            request::FITRIM if is_read => with(Argument::Words(vec![first, self.raw(3), self.raw(4)])),
+            _ if gives_only(request) => with(Argument::Scratch),
+            _ => Translated::Impossible,
         }
     }
 
     fn duplicate(&self) -> Translated {
-        let (from, result) = (self.record.number(0), i32::try_from(self.result).ok().filter(|&result| result >= 0));
-        let (to, name) = (self.record.number(1), self.record.call.name());
-        if name == "fcntl" && !matches!(self.raw(1), F_DUPFD | F_DUPFD_CLOEXEC) {
+        let (from, to, name) = (self.record.number(0), self.record.number(1), self.record.call.name());
+        if name == "fcntl" && self.raw(1) == F_SETFL && self.kind(0) == Some(Kind::File) {
+            return one(made(number::FCNTL, [self.descriptor(0), number(F_SETFL), self.argument(2)], self.outcome()));
+        }
+        if name == "fcntl" && !matches!(self.raw(1), F_DUPFD | F_DUPFD_CLOEXEC) || self.result < 0 {
             return Translated::Nothing;
         }
-        let Some(result) = result else { return Translated::Nothing };
         let onto = matches!(name, "dup2" | "dup3");
-        match self.kind(0) {
-            Some(_) if onto && from == to => Translated::Nothing,
-            Some(_) => {
-                one(made(number::DUP3, [number(from as u64), number(result as u64), number(0)], Expected::Outcome(0)))
-            }
-            // Something else takes the number.
-            None if onto && self.kind(1).is_some() => one(close(to)),
-            None => Translated::Nothing,
+        if onto && from == to {
+            return Translated::Nothing;
+        }
+        let copy =
+            self.place.slot(from).map(|from| made(number::DUP, [Argument::Descriptor(from)], self.new_descriptor()));
+        // What had the number before.
+        let closed = self.place.slot(to).filter(|_| onto).map(close);
+        match copy.into_iter().chain(closed).collect::<Vec<_>>() {
+            none if none.is_empty() => Translated::Nothing,
+            actions => Translated::Actions(actions),
         }
     }
 
     fn pipe(&self) -> Translated {
         match self.record.pipe {
-            Some(descriptors) if self.result == 0 => {
+            Some(_) if self.result == 0 => {
                 let sockets = self.record.call.name() == "socketpair";
-                one(Action::Pipe { sockets, descriptors })
+                one(Action::Pipe { sockets, descriptors: self.place.tables.next_slots(self.place.task) })
             }
             _ => Translated::Nothing,
         }
     }
 
     fn close_range(&self) -> Translated {
-        if self.raw(2) & CLOSE_RANGE_CLOEXEC != 0 || self.result < 0 {
+        if self.result < 0 {
             return Translated::Nothing;
         }
-        // Descriptors that are open in the replayer are among the lowest.
-        let (first, last) = (self.raw(0) as u32, (self.raw(1) as u32).min(DESCRIPTORS_MAX));
-        let live = (first..=last).map(|number| number as i32).filter(|&number| (self.place.kind)(number).is_some());
-        match live.map(close).collect::<Vec<_>>() {
+        let own = (self.raw(2) & CLOSE_RANGE_UNSHARE != 0).then_some(Action::OwnFiles);
+        let closes = self.raw(2) & CLOSE_RANGE_CLOEXEC == 0;
+        let inside = self.place.tables.within(self.place.task, self.raw(0) as u32, self.raw(1) as u32);
+        let closed = inside.into_iter().filter(|_| closes).filter_map(|at| self.place.slot(at)).map(close);
+        match own.into_iter().chain(closed).collect::<Vec<_>>() {
             none if none.is_empty() => Translated::Nothing,
             actions => Translated::Actions(actions),
         }
@@ -595,27 +682,39 @@ impl Call<'_> {
         };
         let Ok(bytes @ 1..) = u64::try_from(self.result) else { return Translated::Nothing };
         let exactly = Expected::Exactly(self.result);
-        let receive = |at: usize| Action::Receive { descriptor: self.record.number(at), bytes };
-        let send = |at: usize| Action::Send { descriptor: self.record.number(at), bytes };
-        let read = || made(number::READ, [self.argument(input), Argument::Scratch, number(bytes)], exactly);
-        let write = || made(number::WRITE, [self.argument(output), Argument::Data, number(bytes)], exactly);
+        // Offsets by pointers, of the input and of the output.
+        let at = match name {
+            "sendfile" => [offset(self.record, 2), None],
+            "tee" => [None, None],
+            _ => [offset(self.record, 1), offset(self.record, 3)],
+        };
+        let slot = |argument: usize| self.place.slot(self.record.number(argument)).unwrap_or(u32::MAX);
+        let receive = || Action::Receive { descriptor: slot(input), bytes };
+        let send = || Action::Send { descriptor: slot(output), bytes };
+        let moves = |calls: [u32; 2], argument: usize, memory: Argument, at: Option<u64>| {
+            let arguments = [self.descriptor(argument), memory, number(bytes)];
+            made(calls[usize::from(at.is_some())], arguments.into_iter().chain(at.map(number)), exactly)
+        };
+        let read = || moves([number::READ, number::PREAD64], input, Argument::Scratch, at[0]);
+        let write = || moves([number::WRITE, number::PWRITE64], output, Argument::Data, at[1]);
+        let pointer = |at: Option<u64>| at.map_or(number(0), |at| Argument::Words(vec![at]));
         let actions = match (self.kind(input), self.kind(output)) {
-            (Some(Kind::File), Some(Kind::File)) => {
-                let arguments = match name {
-                    "sendfile" => [self.argument(0), self.argument(1), number(0), number(bytes), number(0), number(0)],
-                    _ => [self.argument(0), number(0), self.argument(2), number(0), number(bytes), number(0)],
-                };
-                let call = if name == "sendfile" { number::SENDFILE } else { number::COPY_FILE_RANGE };
-                vec![made(call, arguments, exactly)]
+            (Some(Kind::File), Some(Kind::File)) if name == "sendfile" => {
+                let ends = [self.descriptor(0), self.descriptor(1), pointer(at[0])];
+                vec![made(number::SENDFILE, ends.into_iter().chain([number(bytes)]), exactly)]
             }
-            (Some(Kind::File), Some(Kind::Stream)) => vec![read(), send(output)],
-            (Some(Kind::Stream), Some(Kind::File)) => vec![receive(input), write()],
-            (Some(Kind::Stream), Some(Kind::Stream)) if name == "tee" => vec![send(output)],
-            (Some(Kind::Stream), Some(Kind::Stream)) => vec![receive(input), send(output)],
+            (Some(Kind::File), Some(Kind::File)) => {
+                let ends = [self.descriptor(0), pointer(at[0]), self.descriptor(2), pointer(at[1])];
+                vec![made(number::COPY_FILE_RANGE, ends.into_iter().chain([number(bytes)]), exactly)]
+            }
+            (Some(Kind::File), Some(Kind::Stream)) => vec![read(), send()],
+            (Some(Kind::Stream), Some(Kind::File)) => vec![receive(), write()],
+            (Some(Kind::Stream), Some(Kind::Stream)) if name == "tee" => vec![send()],
+            (Some(Kind::Stream), Some(Kind::Stream)) => vec![receive(), send()],
             (Some(Kind::File), None) => vec![read()],
             (None, Some(Kind::File)) => vec![write()],
-            (Some(Kind::Stream), None) if name != "tee" => vec![receive(input)],
-            (None, Some(Kind::Stream)) => vec![send(output)],
+            (Some(Kind::Stream), None) if name != "tee" => vec![receive()],
+            (None, Some(Kind::Stream)) => vec![send()],
             _ => return Translated::Nothing,
         };
         Translated::Actions(actions)
@@ -623,7 +722,7 @@ impl Call<'_> {
 
     /// A mapping of a file of the device is touched whole, since its page faults are not in the trace.
     fn map(&self) -> Translated {
-        let descriptor = self.record.number(4);
+        let Some(descriptor) = self.place.slot(self.record.number(4)) else { return Translated::Nothing };
         // A result is an address, which may look negative in no program.
         if self.raw(3) & MAP_ANONYMOUS != 0 || self.result < 0 || self.kind(4) != Some(Kind::File) {
             return Translated::Nothing;
@@ -636,9 +735,10 @@ const MAP_ANONYMOUS: u64 = 0x20;
 /// `TCGETS` to `TIOCGEXCL` and beyond.
 const TERMINAL_REQUESTS_FIRST: u64 = 0x5401;
 const TERMINAL_REQUESTS_LAST: u64 = 0x5460;
-/// Descriptors of a task are below this.
-const DESCRIPTORS_MAX: u32 = 1 << 16;
 
-fn list_of_attributes() -> Vec<Argument> {
-    vec![Argument::Scratch, number(ATTRIBUTE_BYTES_MAX)]
+/// Whether a request of `ioctl` takes nothing from the program's memory but gives something of a bounded size
+/// (`asm-generic/ioctl.h`).
+const fn gives_only(request: u64) -> bool {
+    const GIVES: u64 = 2;
+    request >> 30 == GIVES
 }

@@ -14,6 +14,7 @@ use super::journal::{Entry, JournalError, JournalReader, StopCosts, Text};
 use super::numbers::{call_name, call_number};
 use super::record::{Call, CallRecord, CallTrace, Clock, Header, StartState, TASK_MAX};
 use super::table::{Effect, signature};
+use super::words::lacks_words;
 
 /// Results by which Linux says that a call will be made again: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`,
 /// `ERESTART_RESTARTBLOCK`.
@@ -294,7 +295,11 @@ impl Assembler {
         if call.unreadable && result >= 0 {
             self.header.count_incomplete("unreadable-path");
         }
-        self.keep(with_result(call, result));
+        let call = with_result(call, result);
+        if lacks_words(&call.record) {
+            self.header.count_incomplete("unreadable-argument");
+        }
+        self.keep(call);
         Ok(())
     }
 

@@ -8,7 +8,8 @@ use super::mappings::Mappings;
 use super::order::Sequence;
 use super::record::{CallRecord, CallTrace};
 use super::resolve::{Object, Resolver, is_below, resolution_order};
-use super::table::{Base, Effect, PAGE_FAULT, signature};
+use super::table::{Effect, PAGE_FAULT, signature};
+use super::words::pointers;
 
 /// A file of the device was mapped, and its page faults are not in the trace.
 pub(super) const MAPPED_FILE: &str = "mapped-file";
@@ -20,28 +21,20 @@ pub struct RecordedArguments {
     pub paths: [Option<usize>; 2],
     /// It points to two descriptors that the call makes.
     pub pair: Option<usize>,
-    /// It points to a structure whose first word are flags.
-    pub structure: Option<usize>,
+    /// They point to so many words, which [`take_words`](super::take_words) takes; the second to one.
+    pub words: [Option<(usize, usize)>; 2],
+    /// Whether a replay can't make the call.
+    pub is_unsupported: bool,
 }
 
 /// What a recorder reads the program's memory for at this call.
 #[must_use]
 pub fn recorded_arguments(name: &str) -> RecordedArguments {
     let Some(known) = signature(name) else { return RecordedArguments::default() };
-    let place = |which: usize| {
-        known.paths[which].map(|base| match base {
-            Base::Directory => which,
-            Base::At(argument) => argument + 1,
-            Base::Target => 0,
-        })
-    };
+    let place = |which: usize| known.paths[which].map(|base| base.argument(which));
     let pair = matches!(known.effect, Effect::Pipe(_)).then_some(if name == "socketpair" { 3 } else { 0 });
-    let structure = match name {
-        "clone3" => Some(0),
-        "openat2" => Some(2),
-        _ => None,
-    };
-    RecordedArguments { paths: [place(0), place(1)], pair, structure }
+    let is_unsupported = known.effect == Effect::Unsupported;
+    RecordedArguments { paths: [place(0), place(1)], pair, words: pointers(name), is_unsupported }
 }
 
 /// Removes page faults but those on mapped files below the mount point. Their CPU time becomes part of the user time

@@ -13,6 +13,7 @@
 mod actions;
 mod assemble;
 mod assess;
+mod attributes;
 mod collide;
 mod delays;
 mod draw;
@@ -32,6 +33,7 @@ mod table;
 mod tables;
 mod unused;
 mod watched;
+mod words;
 
 pub use assemble::read_journal;
 pub use assess::{RecordedArguments, assess, keep_faults_of_device, recorded_arguments};
@@ -44,6 +46,7 @@ pub use numbers::{call_name, call_number};
 pub use plan::{Action, Argument, Expected, Plan, PlanError, PlannedTask, Step, Wait, plan};
 pub use record::{
     Call, CallError, CallRecord, CallTrace, Clock, Header, INSTANT_MAX, PATH_BYTES_MAX, StartState, TASK_MAX, Think,
+    TracerCost,
     Validator, think_times,
 };
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
@@ -51,3 +54,4 @@ pub use strace::{STRACE_LINE_BYTES_MAX, StraceError, read_strace};
 pub use table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_THREAD, CLONE_VFORK, CLONE_VM};
 pub use table::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT, O_TRUNC, PAGE_FAULT};
 pub use watched::{Watched, watched_calls};
+pub use words::{lacks_words, take_late_words, take_words};

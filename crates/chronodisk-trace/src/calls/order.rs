@@ -176,6 +176,8 @@ pub(super) enum Resource {
     Length(Vec<u8>),
     /// A number in a table of descriptors: changed by opening and closing.
     Descriptor(usize, i32),
+    /// A table of descriptors as a whole: changed by making a copy of it, and used by all that open or close one.
+    Table(usize),
     /// What one `open` made, with its position.
     Description(u64),
     /// Locks of a file, which are handed over.

@@ -10,17 +10,19 @@
 mod data;
 mod fifos;
 mod memory;
+mod ordering;
 mod polling;
 mod signals;
+mod warnings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chronodisk_sim::Nanos;
 
 use super::assess::MAPPED_FILE;
 use super::mappings::Mappings;
-use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, syncs, wakes, was_woken};
-use super::record::{CallRecord, CallTrace, Clock, Think, think_times};
+use super::order::{Life, Point, Resource, Sequence, Stages, ran_out, wakes, was_woken};
+use super::record::{CallRecord, CallTrace, Clock, Think, TracerCost, think_times};
 use super::resolve::{Object, ObjectUse, Resolved, Resolver, is_below};
 use super::table::{AT_FDCWD, CLONE_FILES, CLONE_FS, CLONE_VFORK, Effect, Signature, signature};
 
@@ -38,8 +40,12 @@ pub struct Plan {
     pub tasks: Vec<PlannedTask>,
     /// How many mappings there are; their numbers are less.
     pub mappings: u32,
+    /// How many slots for descriptors there are; their numbers are less.
+    pub slots: u32,
     /// Calls that touch the device and can't be made again, by name.
     pub skipped: BTreeMap<String, u64>,
+    /// What a reader of the replay's figures should know.
+    pub warnings: Vec<String>,
     /// Bytes of files that the device must hold at once, at least.
     pub data_bytes: u64,
 }
@@ -95,24 +101,24 @@ pub enum Action {
         /// What came of the recorded one.
         expected: Expected,
     },
-    /// Makes a pipe, or a pair of sockets, with these descriptors.
+    /// Makes a pipe, or a pair of sockets, and keeps its descriptors in these slots.
     Pipe {
         /// Whether it is a pair of sockets.
         sockets: bool,
         /// The reading end first.
-        descriptors: [i32; 2],
+        descriptors: [u32; 2],
     },
     /// Reads so many bytes from a pipe, or finds its end if there are none.
     Receive {
-        /// The reading end.
-        descriptor: i32,
+        /// Slot of the reading end.
+        descriptor: u32,
         /// Bytes.
         bytes: u64,
     },
     /// Writes so many bytes to a pipe.
     Send {
-        /// The writing end.
-        descriptor: i32,
+        /// Slot of the writing end.
+        descriptor: u32,
         /// Bytes.
         bytes: u64,
     },
@@ -135,8 +141,8 @@ pub enum Action {
     Map {
         /// The number.
         mapping: u32,
-        /// The file.
-        descriptor: i32,
+        /// Slot of the file.
+        descriptor: u32,
         /// First byte.
         offset: u64,
         /// Bytes.
@@ -186,8 +192,8 @@ pub enum Action {
     },
     /// Maps a file and touches each page.
     Touch {
-        /// The file.
-        descriptor: i32,
+        /// Slot of the file.
+        descriptor: u32,
         /// First byte.
         offset: u64,
         /// Bytes.
@@ -202,6 +208,14 @@ pub enum Argument {
     Number(u64),
     /// The address of a path.
     Path(Vec<u8>),
+    /// The descriptor in a slot.
+    Descriptor(u32),
+    /// The address of the name that the descriptor in a slot has in `/proc`, with a path from there.
+    DescriptorPath(u32, Vec<u8>),
+    /// The address of words.
+    Words(Vec<u64>),
+    /// The address of words; the one with the number is the descriptor in the slot.
+    WordsOf(u32, u8, Vec<u64>),
     /// The address of memory that the call may fill.
     Scratch,
     /// The address of made-up data.
@@ -215,8 +229,8 @@ pub enum Expected {
     Outcome(i64),
     /// This very result.
     Exactly(i64),
-    /// A descriptor, which gets this number.
-    Descriptor(i32),
+    /// A descriptor, which the slot keeps.
+    Descriptor(u32),
 }
 
 /// Why a trace can't be replayed.
@@ -226,7 +240,7 @@ pub enum PlanError {
     Architecture(String),
     /// It is not known where the file system was mounted.
     NoMountPoint,
-    /// No call uses a file below the mount point.
+    /// No call uses a file below the mount point, which the recorder was told.
     NoDeviceCalls(String),
 }
 
@@ -250,7 +264,8 @@ const ARCHITECTURE: &str = "x86_64";
 /// Plans the replay of a trace.
 ///
 /// # Errors
-/// If the trace is of another architecture, has no mount point, or does not touch the device.
+/// If the trace is of another architecture, has no mount point, or was recorded on the host and does not touch the
+/// device.
 pub fn plan(trace: &CallTrace) -> Result<Plan, PlanError> {
     if trace.header.architecture != ARCHITECTURE {
         return Err(PlanError::Architecture(trace.header.architecture.clone()));
@@ -264,11 +279,13 @@ pub fn plan(trace: &CallTrace) -> Result<Plan, PlanError> {
     for life in 0..sequence.lives.len() {
         planner.end(life, None);
     }
-    if !planner.touches_device {
+    // A recorder in the guest knows the mount point; others are told it.
+    if !planner.touches_device && trace.header.clock == Clock::Host {
         return Err(PlanError::NoDeviceCalls(mount.clone()));
     }
     planner.find_polls();
-    Ok(planner.finish())
+    let warnings = planner.warnings(trace);
+    Ok(Plan { warnings, ..planner.finish() })
 }
 
 struct Planner<'a> {
@@ -282,6 +299,8 @@ struct Planner<'a> {
     lives: Vec<Draft>,
     /// The present life of each id.
     present: BTreeMap<u32, usize>,
+    /// Lives of each thread group that have made a call and not ended.
+    members: BTreeMap<u32, BTreeSet<usize>>,
     /// Length that each file is known to have.
     lengths: BTreeMap<Vec<u8>, u64>,
     skipped: BTreeMap<String, u64>,
@@ -291,6 +310,8 @@ struct Planner<'a> {
     touches_device: bool,
     /// Whether the trace has page faults.
     has_faults: bool,
+    /// What the recorder took of each call.
+    tracer: TracerCost,
     /// Whether calls that are made again take their kernel's time by themselves.
     free_computing: bool,
     mappings: Mappings,
@@ -352,6 +373,7 @@ impl<'a> Planner<'a> {
             stages: Stages::default(),
             lives: sequence.lives.iter().map(|_| Draft::default()).collect(),
             present: BTreeMap::new(),
+            members: BTreeMap::new(),
             lengths: BTreeMap::new(),
             skipped: BTreeMap::new(),
             data: Data::default(),
@@ -359,6 +381,7 @@ impl<'a> Planner<'a> {
             signals: Signals::new(&trace.records, sequence),
             touches_device: false,
             has_faults: trace.header.clock != Clock::Host && !trace.header.incomplete.contains_key(MAPPED_FILE),
+            tracer: trace.header.tracer.unwrap_or_default(),
             free_computing: trace.header.free_computing,
             mappings: Mappings::default(),
             mapped: Vec::new(),
@@ -377,7 +400,9 @@ impl<'a> Planner<'a> {
     fn take(&mut self, index: usize) {
         let record = &self.records[index];
         let life = self.sequence.life_of[index];
-        self.present.insert(record.task, life);
+        if self.present.insert(record.task, life) != Some(life) || self.lives[life].steps.is_empty() {
+            self.members.entry(record.group).or_default().insert(life);
+        }
         self.lives[life].last_record = index;
         let resolved = self.resolver.apply(record);
         if self.has_faults && self.memory(index, &resolved) {
@@ -385,9 +410,14 @@ impl<'a> Planner<'a> {
         }
         let known = signature(record.call.name());
         match known.map(|known| known.effect) {
-            Some(Effect::Unsupported) if resolved.unsupported => self.skip(index),
+            _ if resolved.unsupported => self.skip(index),
             Some(Effect::Unsupported) => self.leave_out(index),
-            Some(Effect::Exit) => self.end(life, Some(index)),
+            Some(Effect::Exit) => {
+                if record.call.name() == "exit_group" {
+                    self.end_others(index);
+                }
+                self.end(life, Some(index));
+            }
             Some(Effect::Fork) => self.fork(index),
             Some(Effect::Execute) if record.succeeded() => self.execute(index),
             Some(Effect::Wait) if !resolved.objects.iter().any(|used| self.is_on_device(&used.object)) => {
@@ -411,7 +441,8 @@ impl<'a> Planner<'a> {
 
     fn think(&self, index: usize) -> Nanos {
         match self.thinks[index] {
-            Think::Cpu(time) | Think::Gap(time) => time,
+            Think::Cpu(time) => time,
+            Think::Gap(time) => time.saturating_sub(self.tracer.estimate),
         }
     }
 
@@ -457,7 +488,7 @@ impl<'a> Planner<'a> {
         let kernel = match (record.kernel_cpu, record.user_cpu) {
             (Some(kernel), _) => kernel,
             // Neither is known: the time that has passed stands for it.
-            (None, None) if !waits => elapsed,
+            (None, None) if !waits => elapsed.saturating_sub(self.tracer.inside),
             (None, _) => Nanos::ZERO,
         };
         let think = self.think(index).saturating_add(kernel);
@@ -466,7 +497,12 @@ impl<'a> Planner<'a> {
     }
 
     fn skip(&mut self, index: usize) {
-        *self.skipped.entry(self.records[index].call.name().to_owned()).or_default() += 1;
+        let record = &self.records[index];
+        let name = match record.call.name() {
+            "ioctl" => format!("ioctl {:#x}", record.arguments[1]),
+            name => name.to_owned(),
+        };
+        *self.skipped.entry(name).or_default() += 1;
         self.leave_out(index);
     }
 
@@ -481,25 +517,49 @@ impl<'a> Planner<'a> {
         let flags = record.clone_flags();
         let (shares_files, shares_directory) = (flags & CLONE_FILES != 0, flags & CLONE_FS != 0);
         self.present.insert(self.sequence.lives[child].id, child);
+        let waits = if shares_files { Vec::new() } else { self.copies_table(life) };
         self.tables.inherit(life, child, shares_files, shares_directory);
-        self.step(index, Vec::new(), Action::Spawn { task: child as u32, shares_files, shares_directory });
+        self.step(index, waits, Action::Spawn { task: child as u32, shares_files, shares_directory });
         if flags & CLONE_VFORK != 0 {
             self.lives[life].vfork = Some(Awaited::Execution(child));
         }
     }
 
+    /// The next step copies the task's table: after all that has opened or closed a descriptor there, and before others
+    /// do.
+    fn copies_table(&mut self, life: usize) -> Vec<Point> {
+        let (at, mut waits) = (self.next(life), Vec::new());
+        self.stages.changes(Resource::Table(self.tables.table(life)), at, &mut waits);
+        self.stages.needed(at, &mut waits);
+        waits
+    }
+
     fn execute(&mut self, index: usize) {
         let life = self.sequence.life_of[index];
-        let at = self.step(index, Vec::new(), Action::Nothing);
+        let waits = if self.tables.is_shared(life) { self.copies_table(life) } else { Vec::new() };
+        let at = self.step(index, waits, Action::Nothing);
         if self.tables.leave_shared(life) {
             self.also(life, index, Action::OwnFiles);
         }
-        for descriptor in self.tables.close_on_execute(life) {
-            self.also(life, index, actions::close(descriptor));
+        for slot in self.tables.close_on_execute(life) {
+            self.also(life, index, actions::close(slot));
         }
         let draft = &mut self.lives[life];
         if draft.executed.is_none() {
             draft.executed = Some(draft.steps.len() - 1).max(Some(at));
+        }
+    }
+
+    /// The end of a process ends its other threads, which call no end of their own.
+    fn end_others(&mut self, index: usize) {
+        let life = self.sequence.life_of[index];
+        let end = Awaited::Step(self.next(life));
+        for other in self.members.remove(&self.records[index].group).unwrap_or_default() {
+            if other != life && !self.lives[other].has_ended {
+                let record = self.lives[other].last_record;
+                self.push(other, record, Nanos::ZERO, Nanos::ZERO, vec![end], Action::Nothing);
+                self.end(other, None);
+            }
         }
     }
 
@@ -513,8 +573,10 @@ impl<'a> Planner<'a> {
             self.lives[life].ended = Some(self.records[index].entry);
             self.step(index, Vec::new(), Action::Nothing);
         }
-        for descriptor in self.tables.end(life) {
-            self.also(life, record, actions::close(descriptor));
+        // Without a call of its end it is not known when its descriptors were closed. The replayer's kernel closes
+        // them when no thread has them any more.
+        for slot in self.tables.end(life).into_iter().filter(|_| index.is_some()) {
+            self.also(life, record, actions::close(slot));
         }
         self.also(life, record, Action::Nothing);
     }
@@ -531,7 +593,9 @@ impl<'a> Planner<'a> {
             self.touches_device = true;
             return;
         }
-        if let Some(stream) = actions::stream(record, &|descriptor| self.tables.kind(life, descriptor)) {
+        if let Some(stream) = actions::stream(record, &self.tables, life) {
+            self.order_descriptors(record, life, at, &mut waits);
+            self.stages.needed(at, &mut waits);
             self.step(index, waits, stream);
             return;
         }
@@ -577,12 +641,9 @@ impl<'a> Planner<'a> {
             return;
         };
         // The table of descriptors is as the call found it.
-        let translated = {
-            let tables = &self.tables;
-            let kind = |descriptor| tables.kind(life, descriptor);
-            let place = actions::CallContext { mount: self.mount, in_device: tables.is_in_device(life), kind: &kind };
-            actions::translate(record, resolved, &place)
-        };
+        let in_device = self.tables.is_in_device(life);
+        let place = actions::CallContext { mount: self.mount, in_device, tables: &self.tables, task: life };
+        let translated = actions::translate(record, resolved, &place);
         let touched = resolved.objects.iter().any(|used| self.is_on_device(&used.object));
         self.order(index, resolved, at, &mut waits);
         self.stages.needed(at, &mut waits);
@@ -635,81 +696,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The order of the call among those of other tasks.
-    fn order(&mut self, index: usize, resolved: &Resolved, at: Point, waits: &mut Vec<Point>) {
-        let record = &self.records[index];
-        let life = self.sequence.life_of[index];
-        let name = record.call.name();
-        let by_descriptor = actions::descriptor_of(record).filter(|&descriptor| self.tables.is_live(life, descriptor));
-        if let Some(descriptor) = by_descriptor {
-            let number = Resource::Descriptor(self.tables.table(life), descriptor);
-            if matches!(name, "close") {
-                self.stages.changes(number, at, waits);
-            } else {
-                self.stages.uses(number, at, waits);
-            }
-            if actions::moves_position(name)
-                && self.tables.kind(life, descriptor) == Some(Kind::File)
-                && let Some(description) = self.tables.description(life, descriptor)
-            {
-                self.stages.changes(Resource::Description(description), at, waits);
-            }
-        }
-        let made = record.result.and_then(|result| i32::try_from(result).ok());
-        if let Some(descriptor) = made.filter(|&made| made >= 0 && actions::makes_descriptor(record)) {
-            self.stages.changes(Resource::Descriptor(self.tables.table(life), descriptor), at, waits);
-        }
-        for used in &resolved.objects {
-            let Object::File(path) = &used.object else { continue };
-            if !is_below(self.mount, path) {
-                continue;
-            }
-            let is_fifo = self.fifos.has(path);
-            if used.opener.is_none() {
-                let opens = signature(name).is_some_and(|known| matches!(known.effect, Effect::Open(_)));
-                self.order_name(record, path, used.changed && !(is_fifo && opens), at, waits);
-            }
-            if is_fifo {
-                continue;
-            }
-            let length = Resource::Length(path.clone());
-            match actions::extent(record) {
-                actions::Extent::Of { end: Some(end) } if used.changed => {
-                    let known = self.lengths.entry(path.clone()).or_default();
-                    if end > *known {
-                        *known = end;
-                        self.stages.changes(length, at, waits);
-                    } else {
-                        self.stages.uses(length, at, waits);
-                    }
-                }
-                actions::Extent::Of { .. } if syncs(name) => self.stages.sees(&length, waits),
-                actions::Extent::Of { end: None } if used.changed => self.stages.changes(length, at, waits),
-                actions::Extent::Of { .. } => self.stages.uses(length, at, waits),
-                actions::Extent::None => {}
-            }
-            if actions::locks(record) {
-                self.stages.changes(Resource::Lock(path.clone()), at, waits);
-            }
-        }
-    }
-
-    /// The order by a name, and by the directories on the way to it.
-    fn order_name(&mut self, record: &CallRecord, path: &[u8], changed: bool, at: Point, waits: &mut Vec<Point>) {
-        let mut end = self.mount.len() + 1;
-        while let Some(slash) = path[end.min(path.len())..].iter().position(|&byte| byte == b'/') {
-            self.stages.uses(Resource::Name(path[..end + slash].to_vec()), at, waits);
-            end += slash + 1;
-        }
-        let name = Resource::Name(path.to_vec());
-        if changed && actions::changes_names(record) {
-            self.lengths.remove(path);
-            self.stages.changes(name, at, waits);
-        } else {
-            self.stages.uses(name, at, waits);
-        }
-    }
-
     /// Turns waits for steps into counts of signals.
     fn finish(self) -> Plan {
         let data_bytes = self.data.peak_bytes();
@@ -754,7 +740,8 @@ impl<'a> Planner<'a> {
             let steps = draft.steps.iter().enumerate().map(step).collect();
             tasks.push(PlannedTask { id: known.id, is_first: known.maker.is_none(), steps });
         }
-        Plan { tasks, mappings: self.mapped.len() as u32, skipped: self.skipped, data_bytes }
+        let (mappings, slots) = (self.mapped.len() as u32, self.tables.slots());
+        Plan { tasks, mappings, slots, skipped: self.skipped, warnings: Vec::new(), data_bytes }
     }
 }
 

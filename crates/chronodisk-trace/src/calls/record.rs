@@ -41,6 +41,8 @@ pub struct Header {
     /// Whether computing took no time when it was recorded. CPU times are then the constants by which that clock passes
     /// all the same, of which the kernel of a replay makes its own.
     pub free_computing: bool,
+    /// What the recorder took of each gap between two calls and of each call, if that is in the instants.
+    pub tracer: Option<TracerCost>,
     /// Calls that the recorder knows to have missed.
     pub lost_events: u64,
     /// What makes the trace incomplete, by name, with its number of occurrences.
@@ -59,6 +61,7 @@ impl Header {
             architecture: architecture.into(),
             clock,
             free_computing: false,
+            tracer: None,
             lost_events: 0,
             incomplete: BTreeMap::new(),
             start: Vec::new(),
@@ -125,6 +128,19 @@ impl Header {
         }
         Ok(())
     }
+}
+
+/// What a recorder takes for a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TracerCost {
+    /// Between entry and return.
+    pub inside: Nanos,
+    /// Between two calls: what is taken off.
+    pub estimate: Nanos,
+    /// It is at least this,
+    pub low: Nanos,
+    /// and at most this.
+    pub high: Nanos,
 }
 
 /// Descriptors and directory of a task before its first record.

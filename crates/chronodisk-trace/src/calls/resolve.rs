@@ -8,9 +8,11 @@ use std::rc::Rc;
 use super::namespace::{Namespace, Node};
 use super::record::{CallRecord, Header, PATH_BYTES_MAX};
 use super::table::{
-    AT_FDCWD, Base, CLONE_FILES, CLONE_FS, Changes, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, O_CREAT,
-    O_TRUNC, Signature, signature,
+    AT_FDCWD, Base, CLONE_FILES, CLONE_FS, CLONE_SYSVSEM, Changes, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD,
+    O_CLOEXEC, O_CREAT, O_TRUNC, Signature, signature,
 };
+
+use super::words::{READ, request};
 
 /// A file or a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,7 +143,7 @@ impl Resolver {
         let task = self.task(record.task);
         let mut resolved = Resolved {
             // A program that asks in vain whether the kernel has such a call goes on without.
-            unsupported: known.effect == Effect::Unsupported && record.result.is_none_or(|result| result >= 0),
+            unsupported: is_unsupported(record, known) && record.result.is_none_or(|result| result >= 0),
             // An open that fails makes no descriptor. A wait that fails has waited all the same.
             essential: match known.effect {
                 Effect::Nothing => false,
@@ -178,7 +180,7 @@ impl Resolver {
     }
 
     fn resolve_path(&self, task: &Task, record: &CallRecord, known: &Signature, which: usize, resolved: &mut Resolved) {
-        let Some(base) = known.paths[which] else { return };
+        let Some(base) = known.paths[which].filter(|base| *base != Base::Name) else { return };
         let text = if which == 0 { &record.path } else { &record.path_2 };
         if names_descriptor(record, base, text.as_deref()) {
             return;
@@ -188,7 +190,17 @@ impl Resolver {
             resolved.unresolved |= record.succeeded();
             return;
         };
+        if let Some((descriptor, rest)) = descriptor_in(text)
+            && let Some(Target::File(node)) = task.files.borrow().get(&descriptor).map(|open| open.target.clone())
+            && let Some(full) = self.names.path(node).and_then(|directory| absolute(&directory, rest))
+        {
+            resolved.paths[which] = Some(PathUse { full, base: b"/".to_vec() });
+            return;
+        }
+        let in_root = resolves_in_root(record);
+        let text = if in_root { without_slashes(text) } else { text };
         let directory = match base {
+            Base::Name => None,
             Base::Directory => (*task.directory.borrow()).and_then(|node| self.names.path(node)),
             Base::At(argument) => self.base(task, record, argument),
             Base::Target => resolved.paths[1].as_ref().map(|link| parent(&link.full).to_vec()),
@@ -233,9 +245,10 @@ impl Resolver {
             Some(base @ Base::At(argument)) if names_descriptor(record, *base, text) => Some(argument),
             _ => None,
         });
-        for (place, &argument) in known.descriptors.iter().chain(alone).enumerate() {
+        let (own, changes) = operands(record, known);
+        for (place, &argument) in own.iter().chain(alone).enumerate() {
             let Some(open) = files.get(&record.number(argument)) else { continue };
-            let changed = match known.changes {
+            let changed = match changes {
                 Changes::All => true,
                 Changes::Listed(listed) => listed == place,
                 // PROT_WRITE and MAP_SHARED.
@@ -290,15 +303,14 @@ impl Resolver {
                 files.remove(&record.number(0));
             }
             Effect::CloseRange => {
-                let range = record.arguments[0] as u32..=record.arguments[1] as u32;
-                let inside = |descriptor: i32| u32::try_from(descriptor).is_ok_and(|number| range.contains(&number));
-                // CLOSE_RANGE_CLOEXEC only sets the flag.
-                if record.arguments[2] & 4 != 0 {
-                    let mut within = files.iter_mut().filter(|(descriptor, _)| inside(**descriptor));
-                    within.by_ref().for_each(|(_, open)| open.close_on_execute = true);
-                } else {
-                    files.retain(|&descriptor, _| !inside(descriptor));
+                // CLOSE_RANGE_UNSHARE.
+                if record.arguments[2] & 2 != 0 {
+                    drop(files);
+                    self.own(record.task, true, false);
+                    let own = self.task(record.task);
+                    return close_range(&mut own.files.borrow_mut(), record);
                 }
+                close_range(&mut files, record);
             }
             Effect::ChangeDirectory => {
                 *task.directory.borrow_mut() = first.map(|path| self.names.node(path));
@@ -349,9 +361,79 @@ impl Resolver {
                     self.names.rename(&from.full, &to.full, exchange);
                 }
             }
+            Effect::Unshare => {
+                drop(files);
+                let flags = record.arguments[0];
+                self.own(record.task, flags & CLONE_FILES != 0, flags & CLONE_FS != 0);
+            }
             Effect::Nothing | Effect::Wait | Effect::Unsupported => {}
         }
     }
+
+    /// Gives a task descriptors or a directory of its own.
+    fn own(&mut self, id: u32, files: bool, directory: bool) {
+        let task = self.task(id);
+        let own = Task {
+            files: if files { Rc::new(RefCell::new(task.files.borrow().clone())) } else { task.files.clone() },
+            directory: if directory { Rc::new(RefCell::new(*task.directory.borrow())) } else { task.directory },
+        };
+        self.tasks.insert(id, own);
+    }
+}
+
+fn close_range(files: &mut Table, record: &CallRecord) {
+    let range = record.arguments[0] as u32..=record.arguments[1] as u32;
+    let inside = |descriptor: i32| u32::try_from(descriptor).is_ok_and(|number| range.contains(&number));
+    // CLOSE_RANGE_CLOEXEC only sets the flag.
+    if record.arguments[2] & 4 != 0 {
+        let mut within = files.iter_mut().filter(|(descriptor, _)| inside(**descriptor));
+        within.by_ref().for_each(|(_, open)| open.close_on_execute = true);
+    } else {
+        files.retain(|&descriptor, _| !inside(descriptor));
+    }
+}
+
+fn is_unsupported(record: &CallRecord, known: &Signature) -> bool {
+    match known.effect {
+        Effect::Unsupported => true,
+        Effect::Unshare => record.arguments[0] & !(CLONE_FILES | CLONE_FS | CLONE_SYSVSEM) != 0,
+        _ => false,
+    }
+}
+
+/// The descriptors that a call names by themselves, and which of them it changes.
+pub(super) fn operands(record: &CallRecord, known: &Signature) -> (&'static [usize], Changes) {
+    match (record.call.name(), record.arguments[1]) {
+        ("ioctl", request::FICLONE | request::FICLONERANGE) => (&[0, 2], Changes::Listed(0)),
+        ("ioctl", request::FIDEDUPERANGE) => (&[0, 4], Changes::Listed(1)),
+        ("ioctl", request::FS_IOC_SETFLAGS | request::FS_IOC_FSSETXATTR) => (&[0], Changes::All),
+        _ => (known.descriptors, known.changes),
+    }
+}
+
+/// `RESOLVE_IN_ROOT` of `openat2`: the directory stands for the root.
+const RESOLVE_IN_ROOT: u64 = 0x10;
+
+/// Whether an absolute path of the call begins at its directory.
+pub(super) fn resolves_in_root(record: &CallRecord) -> bool {
+    let [.., mode, limits] = record.arguments;
+    record.call.name() == "openat2" && mode & READ != 0 && limits & RESOLVE_IN_ROOT != 0
+}
+
+fn without_slashes(path: &[u8]) -> &[u8] {
+    &path[path.iter().position(|&byte| byte != b'/').unwrap_or(path.len())..]
+}
+
+/// Names of a process's own descriptors.
+const DESCRIPTORS: [&[u8]; 3] = [b"/proc/self/fd/", b"/proc/thread-self/fd/", b"/dev/fd/"];
+
+/// The descriptor that a path leads to or through by its name in `/proc` or `/dev`, and the path from there.
+pub(super) fn descriptor_in(text: &[u8]) -> Option<(i32, &[u8])> {
+    let rest = DESCRIPTORS.iter().find_map(|prefix| text.strip_prefix(*prefix))?;
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+    let (number, rest) = rest.split_at(digits);
+    let descriptor = std::str::from_utf8(number).ok()?.parse().ok()?;
+    (rest.is_empty() || rest.starts_with(b"/")).then(|| (descriptor, without_slashes(rest)))
 }
 
 /// Whether a call names a descriptor in place of a path: the path is empty or a null pointer.

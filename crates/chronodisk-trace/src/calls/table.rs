@@ -25,6 +25,9 @@ pub const CLONE_VFORK: u64 = 0x4000;
 /// Flag of `clone`: same thread group.
 pub const CLONE_THREAD: u64 = 0x1_0000;
 
+/// Flag of `clone` and `unshare`: same adjustments of semaphores.
+pub(super) const CLONE_SYSVSEM: u64 = 0x4_0000;
+
 /// A page fault on a mapped file, which is recorded like a call: the address, and 1 if the program wrote.
 pub const PAGE_FAULT: &str = "page_fault";
 
@@ -37,6 +40,8 @@ pub(crate) enum Base {
     At(usize),
     /// The directory of the second path, since this one is the contents of a symbolic link.
     Target,
+    /// None: it is the name of an extended attribute, in argument 1.
+    Name,
 }
 
 /// What a successful call does to the state of its task.
@@ -63,6 +68,8 @@ pub(crate) enum Effect {
     Exit,
     /// Renames; the flags are in this argument.
     Rename(Option<usize>),
+    /// `unshare`: can be replayed if nothing but descriptors and directory are to be the task's own.
+    Unshare,
     /// May wait: its duration is no CPU time.
     Wait,
     /// Can't be replayed.
@@ -103,7 +110,7 @@ pub(super) fn receives(name: &str) -> bool {
 
 /// Whether a call puts bytes into a pipe or a socket.
 pub(super) fn sends(name: &str) -> bool {
-    matches!(name, "write" | "writev" | "sendto" | "sendmsg")
+    matches!(name, "write" | "writev" | "sendto" | "sendmsg" | "vmsplice")
 }
 
 /// The entry of a call.
@@ -116,6 +123,19 @@ const AT0: Option<Base> = Some(Base::At(0));
 const AT1: Option<Base> = Some(Base::At(1));
 const AT2: Option<Base> = Some(Base::At(2));
 const TARGET: Option<Base> = Some(Base::Target);
+const NAME: Option<Base> = Some(Base::Name);
+
+impl Base {
+    /// The argument that points to the text of the path `which`.
+    pub const fn argument(self, which: usize) -> usize {
+        match self {
+            Base::Directory => which,
+            Base::At(argument) => argument + 1,
+            Base::Target => 0,
+            Base::Name => 1,
+        }
+    }
+}
 
 const fn call(
     name: &'static str,
@@ -125,6 +145,15 @@ const fn call(
     changes: Changes,
 ) -> Signature {
     Signature { name, paths, descriptors, effect, changes }
+}
+
+const fn attribute(
+    name: &'static str,
+    path: Option<Base>,
+    descriptors: &'static [usize],
+    changes: Changes,
+) -> Signature {
+    call(name, [path, NAME], descriptors, Effect::Nothing, changes)
 }
 
 const fn path(name: &'static str, base: Option<Base>, changes: Changes) -> Signature {
@@ -182,12 +211,12 @@ pub(super) static TABLE: &[Signature] = &[
     path("fchownat", AT0, All),
     call("fcntl", [None, None], &[], Effect::Control, Nothing),
     uses("fdatasync", Nothing),
-    uses("fgetxattr", Nothing),
+    attribute("fgetxattr", None, &[0], Nothing),
     uses("flistxattr", Nothing),
     call("flock", [None, None], &[0], Effect::Wait, Nothing),
     task("fork", Effect::Fork),
-    uses("fremovexattr", All),
-    uses("fsetxattr", All),
+    attribute("fremovexattr", None, &[0], All),
+    attribute("fsetxattr", None, &[0], All),
     task("fsmount", Effect::Unsupported),
     task("fsopen", Effect::Unsupported),
     task("fspick", Effect::Unsupported),
@@ -199,7 +228,7 @@ pub(super) static TABLE: &[Signature] = &[
     path("futimesat", AT0, All),
     uses("getdents", Nothing),
     uses("getdents64", Nothing),
-    path("getxattr", D, Nothing),
+    attribute("getxattr", D, &[], Nothing),
     task("getxattrat", Effect::Unsupported),
     path("inotify_add_watch", D, Nothing),
     task("io_getevents", Effect::Unsupported),
@@ -211,15 +240,15 @@ pub(super) static TABLE: &[Signature] = &[
     uses("ioctl", Nothing),
     task("kill", Effect::Wait),
     path("lchown", D, All),
-    path("lgetxattr", D, Nothing),
+    attribute("lgetxattr", D, &[], Nothing),
     call("link", [D, D], &[], Effect::Nothing, Makes),
     call("linkat", [AT0, AT2], &[], Effect::Nothing, Makes),
     path("listxattr", D, Nothing),
     task("listxattrat", Effect::Unsupported),
     path("llistxattr", D, Nothing),
-    path("lremovexattr", D, All),
+    attribute("lremovexattr", D, &[], All),
     uses("lseek", Nothing),
-    path("lsetxattr", D, All),
+    attribute("lsetxattr", D, &[], All),
     path("lstat", D, Nothing),
     path("mkdir", D, Makes),
     path("mkdirat", AT0, Makes),
@@ -229,7 +258,7 @@ pub(super) static TABLE: &[Signature] = &[
     task("mount", Effect::Unsupported),
     task("mount_setattr", Effect::Unsupported),
     task("move_mount", Effect::Unsupported),
-    task("name_to_handle_at", Effect::Unsupported),
+    path("name_to_handle_at", AT0, Nothing),
     task("nanosleep", Effect::Wait),
     path("newfstatat", AT0, Nothing),
     call("open", [D, None], &[], Effect::Open(Some(1)), Flags(1)),
@@ -261,7 +290,7 @@ pub(super) static TABLE: &[Signature] = &[
     call("recvfrom", [None, None], &[0], Effect::Wait, Nothing),
     call("recvmmsg", [None, None], &[0], Effect::Wait, Nothing),
     call("recvmsg", [None, None], &[0], Effect::Wait, Nothing),
-    path("removexattr", D, All),
+    attribute("removexattr", D, &[], All),
     task("removexattrat", Effect::Unsupported),
     call("rename", [D, D], &[], Effect::Rename(None), Makes),
     call("renameat", [AT0, AT2], &[], Effect::Rename(None), Makes),
@@ -275,7 +304,7 @@ pub(super) static TABLE: &[Signature] = &[
     call("sendmsg", [None, None], &[0], Effect::Wait, Nothing),
     call("sendto", [None, None], &[0], Effect::Wait, Nothing),
     task("setns", Effect::Unsupported),
-    path("setxattr", D, All),
+    attribute("setxattr", D, &[], All),
     task("setxattrat", Effect::Unsupported),
     call("socketpair", [None, None], &[], Effect::Pipe(Some(1)), Nothing),
     call("splice", [None, None], &[0, 2], Effect::Nothing, Listed(1)),
@@ -296,12 +325,13 @@ pub(super) static TABLE: &[Signature] = &[
     task("umount2", Effect::Unsupported),
     path("unlink", D, All),
     path("unlinkat", AT0, All),
-    task("unshare", Effect::Unsupported),
+    task("unshare", Effect::Unshare),
     task("uselib", Effect::Unsupported),
     path("utime", D, All),
     path("utimensat", AT0, All),
     path("utimes", D, All),
     task("vfork", Effect::Fork),
+    call("vmsplice", [None, None], &[0], Effect::Wait, Nothing),
     task("wait4", Effect::Wait),
     task("waitid", Effect::Wait),
     uses("write", All),

@@ -1,9 +1,13 @@
 //! The descriptors and the working directory of each task as the replayer has them: those of the device, and pipes.
+//!
+//! The replayer's kernel numbers descriptors as it likes, since other tasks may make some at the same moment. So each
+//! one has a *slot*, in which the replayer keeps its number. A table that is a copy of another one has the same slots,
+//! because the kernel's copy has the same numbers.
 
 use std::collections::BTreeMap;
 
 use super::record::CallRecord;
-use super::table::{Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, Signature};
+use super::table::{CLONE_FILES, CLONE_FS, Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, Signature};
 
 /// What a descriptor is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +21,9 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     kind: Kind,
+    slot: u32,
+    /// Whether a copy of the table may have it as well: its slot is never used again.
+    is_copied: bool,
     /// What one `open` made; duplicates have the same.
     description: u64,
     close_on_execute: bool,
@@ -38,6 +45,16 @@ pub(super) struct Tables {
     /// By task, its table and its directory.
     tasks: Vec<(usize, usize)>,
     descriptions: u64,
+    slots: u32,
+    /// Slots of descriptors that the task has closed, by task. All uses by other tasks were before that.
+    free: BTreeMap<usize, Vec<u32>>,
+}
+
+impl Table {
+    fn copy(&mut self) -> BTreeMap<i32, Open> {
+        self.open.values_mut().for_each(|open| open.is_copied = true);
+        self.open.clone()
+    }
 }
 
 impl Tables {
@@ -56,7 +73,7 @@ impl Tables {
             self.tasks[child].0 = table;
             self.tables[table].users += 1;
         } else {
-            self.tables[own.0].open = self.tables[table].open.clone();
+            self.tables[own.0].open = self.tables[table].copy();
         }
         if shares_directory {
             self.tasks[child].1 = directory;
@@ -86,8 +103,47 @@ impl Tables {
         self.open(task, descriptor).is_some()
     }
 
+    /// The slot of a descriptor that is there.
+    pub fn slot(&self, task: usize, descriptor: i32) -> Option<u32> {
+        self.open(task, descriptor).map(|open| open.slot)
+    }
+
+    /// The slots of the next descriptors that the task makes.
+    pub fn next_slots(&self, task: usize) -> [u32; 2] {
+        let free = self.free.get(&task).map_or(&[][..], Vec::as_slice);
+        let new = |taken: usize| self.slots + (taken.saturating_sub(free.len())) as u32;
+        [0, 1].map(|place| free.iter().rev().nth(place).copied().unwrap_or_else(|| new(place)))
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn take_slot(&mut self, task: usize) -> u32 {
+        self.free.get_mut(&task).and_then(Vec::pop).unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
+    }
+
+    /// Live descriptors in a range of numbers.
+    pub fn within(&self, task: usize, first: u32, last: u32) -> Vec<i32> {
+        let first = i32::try_from(first).unwrap_or(i32::MAX);
+        let last = i32::try_from(last).unwrap_or(i32::MAX);
+        if first > last {
+            return Vec::new();
+        }
+        self.tables[self.tasks[task].0].open.range(first..=last).map(|(&descriptor, _)| descriptor).collect()
+    }
+
     pub fn description(&self, task: usize, descriptor: i32) -> Option<u64> {
         self.open(task, descriptor).map(|open| open.description)
+    }
+
+    /// Whether another task has the same table.
+    pub fn is_shared(&self, task: usize) -> bool {
+        self.tables[self.tasks[task].0].users > 1
     }
 
     /// A program that is executed has a table of its own; returns whether it was shared before.
@@ -97,28 +153,44 @@ impl Tables {
             return false;
         }
         self.tables[table].users -= 1;
-        let own = Table { open: self.tables[table].open.clone(), users: 1 };
+        let own = Table { open: self.tables[table].copy(), users: 1 };
         self.tasks[task].0 = self.tables.len();
         self.tables.push(own);
         true
     }
 
-    /// Removes and returns the descriptors that the execution of a program closes.
-    pub fn close_on_execute(&mut self, task: usize) -> Vec<i32> {
+    /// Removes the descriptors that the execution of a program closes, and returns their slots.
+    pub fn close_on_execute(&mut self, task: usize) -> Vec<u32> {
         let open = &mut self.tables[self.tasks[task].0].open;
-        let closed = open.iter().filter(|(_, open)| open.close_on_execute).map(|(&descriptor, _)| descriptor);
-        let closed: Vec<i32> = closed.collect();
+        let closed = open.values().filter(|open| open.close_on_execute).map(|open| open.slot).collect();
         open.retain(|_, open| !open.close_on_execute);
         closed
     }
 
-    /// The end of a task: returns the descriptors that it closes, since no other task has its table.
-    pub fn end(&mut self, task: usize) -> Vec<i32> {
+    /// The end of a task: returns the slots of descriptors that it closes, since no other task has its table.
+    pub fn end(&mut self, task: usize) -> Vec<u32> {
         let table = &mut self.tables[self.tasks[task].0];
         table.users = table.users.saturating_sub(1);
         match table.users {
-            0 => std::mem::take(&mut table.open).into_keys().collect(),
+            0 => std::mem::take(&mut table.open).into_values().map(|open| open.slot).collect(),
             _ => Vec::new(),
+        }
+    }
+
+    fn insert(&mut self, task: usize, descriptor: i32, open: Open) {
+        let slot = self.take_slot(task);
+        self.insert_at(slot, task, descriptor, open);
+    }
+
+    fn insert_at(&mut self, slot: u32, task: usize, descriptor: i32, open: Open) {
+        self.remove(task, descriptor);
+        self.tables[self.tasks[task].0].open.insert(descriptor, Open { slot, is_copied: false, ..open });
+    }
+
+    fn remove(&mut self, task: usize, descriptor: i32) {
+        let removed = self.tables[self.tasks[task].0].open.remove(&descriptor);
+        if let Some(open) = removed.filter(|open| !open.is_copied) {
+            self.free.entry(task).or_default().push(open.slot);
         }
     }
 
@@ -139,64 +211,82 @@ impl Tables {
         match known.effect {
             Effect::ChangeDirectory => self.directories[directory] = below.is_some(),
             Effect::ChangeDirectoryTo => self.directories[directory] = on_device(record.number(0)),
+            Effect::Unshare if record.arguments[0] & CLONE_FS != 0 => {
+                self.tasks[task].1 = self.directories.len();
+                self.directories.push(self.directories[directory]);
+            }
             _ => {}
         }
-        let files = &mut self.tables[table].open;
+        let has_own_table = match known.effect {
+            Effect::Unshare => record.arguments[0] & CLONE_FILES != 0,
+            Effect::CloseRange => record.arguments[2] & CLOSE_RANGE_UNSHARE != 0,
+            _ => false,
+        };
+        if has_own_table {
+            self.leave_shared(task);
+        }
+        let table = self.tasks[task].0;
+        let made = |kind: Kind, close_on_execute: bool| Open {
+            kind,
+            slot: 0,
+            is_copied: false,
+            description,
+            close_on_execute,
+        };
         match known.effect {
             Effect::Open(flags) => {
                 let Some(descriptor) = result else { return };
-                // What is not on the device leaves a number that the replayer does not have.
-                files.remove(&descriptor);
-                if let Some(kind) = below {
-                    let open = Open { kind, description, close_on_execute: flag(flags) };
-                    files.insert(descriptor, open);
+                match below {
+                    Some(kind) => self.insert(task, descriptor, made(kind, flag(flags))),
+                    // What is not on the device leaves a number that the replayer does not have.
+                    None => self.remove(task, descriptor),
                 }
             }
-            Effect::Duplicate => duplicate(files, record.number(0), result, false),
+            Effect::Duplicate => self.duplicate(task, record.number(0), result, false),
             Effect::DuplicateTo { flags } if record.number(0) != record.number(1) => {
-                duplicate(files, record.number(0), Some(record.number(1)), flags && flag(Some(2)));
+                self.duplicate(task, record.number(0), Some(record.number(1)), flags && flag(Some(2)));
             }
             Effect::Control => match record.arguments[1] {
                 command @ (F_DUPFD | F_DUPFD_CLOEXEC) => {
-                    duplicate(files, record.number(0), result, command == F_DUPFD_CLOEXEC);
+                    self.duplicate(task, record.number(0), result, command == F_DUPFD_CLOEXEC);
                 }
                 F_SETFD => {
-                    if let Some(open) = files.get_mut(&record.number(0)) {
+                    if let Some(open) = self.tables[table].open.get_mut(&record.number(0)) {
                         open.close_on_execute = record.arguments[2] & 1 != 0;
                     }
                 }
                 _ => {}
             },
-            Effect::Close => drop(files.remove(&record.number(0))),
+            Effect::Close => self.remove(task, record.number(0)),
             Effect::CloseRange => {
-                let inside = |descriptor: &i32| {
-                    u32::try_from(*descriptor)
-                        .is_ok_and(|number| (record.arguments[0] as u32..=record.arguments[1] as u32).contains(&number))
-                };
-                if record.arguments[2] & CLOSE_RANGE_CLOEXEC != 0 {
-                    let within = files.iter_mut().filter(|(descriptor, _)| inside(descriptor));
-                    within.for_each(|(_, open)| open.close_on_execute = true);
-                } else {
-                    files.retain(|descriptor, _| !inside(descriptor));
+                let inside = self.within(task, record.arguments[0] as u32, record.arguments[1] as u32);
+                for descriptor in inside {
+                    if record.arguments[2] & CLOSE_RANGE_CLOEXEC == 0 {
+                        self.remove(task, descriptor);
+                    } else if let Some(open) = self.tables[table].open.get_mut(&descriptor) {
+                        open.close_on_execute = true;
+                    }
                 }
             }
             Effect::Pipe(flags) => {
-                for descriptor in record.pipe.into_iter().flatten() {
-                    files.insert(descriptor, Open { kind: Kind::Stream, description, close_on_execute: flag(flags) });
+                let slots = [0, 1].map(|_| self.take_slot(task));
+                for (slot, descriptor) in slots.into_iter().zip(record.pipe.into_iter().flatten()) {
+                    self.insert_at(slot, task, descriptor, made(Kind::Stream, flag(flags)));
                 }
             }
             _ => {}
         }
     }
+
+    fn duplicate(&mut self, task: usize, from: i32, to: Option<i32>, close_on_execute: bool) {
+        let Some(to) = to else { return };
+        match self.open(task, from).copied() {
+            Some(open) => self.insert(task, to, Open { close_on_execute, ..open }),
+            None => self.remove(task, to),
+        }
+    }
 }
 
-/// Flag of `close_range`: close at `execve` only.
+/// Flags of `close_range`: have a table of one's own first, and close at `execve` only.
+pub(super) const CLOSE_RANGE_UNSHARE: u64 = 2;
 pub(super) const CLOSE_RANGE_CLOEXEC: u64 = 4;
-
-fn duplicate(files: &mut BTreeMap<i32, Open>, from: i32, to: Option<i32>, close_on_execute: bool) {
-    let Some(to) = to else { return };
-    match files.get(&from).copied() {
-        Some(open) => files.insert(to, Open { close_on_execute, ..open }),
-        None => files.remove(&to),
-    };
-}

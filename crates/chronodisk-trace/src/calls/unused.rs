@@ -45,7 +45,7 @@ impl Unused {
                     self.sharing.extend([Some(record.task), record.child()].into_iter().flatten());
                 }
             }
-            Some(Effect::Execute | Effect::Exit | Effect::CloseRange | Effect::Unsupported) => {
+            Some(Effect::Execute | Effect::Exit | Effect::CloseRange | Effect::Unshare | Effect::Unsupported) => {
                 self.opened.remove(&record.task);
             }
             // They may pass a descriptor on, which is in memory.

@@ -1,7 +1,8 @@
 //! Which calls a recorder stops at, and what it reads of a program's memory.
 
+use super::assess::{RecordedArguments, recorded_arguments};
 use super::numbers::call_number;
-use super::table::{Base, Effect, TABLE};
+use super::table::TABLE;
 
 /// A call that a recorder sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,9 +11,8 @@ pub struct Watched {
     pub number: u32,
     /// Arguments that are addresses of paths.
     pub paths: [Option<usize>; 2],
-    /// An argument that is to be replaced by the first eight bytes of the structure that it points to: the flags of
-    /// `clone3` and `openat2`.
-    pub flags: Option<usize>,
+    /// Arguments that point to so many words, which [`take_words`](super::take_words) takes; the second to one.
+    pub words: [Option<(usize, usize)>; 2],
     /// The argument that is the address of two new descriptors.
     pub pipe: Option<usize>,
     /// The argument that is the address of a message, in which descriptors may be received.
@@ -25,26 +25,12 @@ pub fn watched_calls() -> Vec<Watched> {
     let mut calls: Vec<Watched> = TABLE
         .iter()
         .filter_map(|known| {
-            let place = |which: usize| {
-                known.paths[which].map(|base| match base {
-                    Base::Directory => which,
-                    Base::At(argument) => argument + 1,
-                    Base::Target => 0,
-                })
-            };
+            let RecordedArguments { paths, pair, words, .. } = recorded_arguments(known.name);
             Some(Watched {
                 number: call_number(known.name)?,
-                paths: [place(0), place(1)],
-                flags: match known.name {
-                    "clone3" => Some(0),
-                    "openat2" => Some(2),
-                    _ => None,
-                },
-                pipe: match known.effect {
-                    Effect::Pipe(_) if known.name == "socketpair" => Some(3),
-                    Effect::Pipe(_) => Some(0),
-                    _ => None,
-                },
+                paths,
+                words,
+                pipe: pair,
                 message: (known.name == "recvmsg").then_some(1),
             })
         })
@@ -71,6 +57,6 @@ mod tests {
         assert_eq!(of("renameat2").paths, [Some(1), Some(3)]);
         assert_eq!(of("symlinkat").paths, [Some(0), Some(2)]);
         assert_eq!(of("execve").paths, [Some(0), None]);
-        assert_eq!((of("openat2").flags, of("socketpair").pipe, of("pipe2").pipe), (Some(2), Some(3), Some(0)));
+        assert_eq!((of("openat2").words[0], of("socketpair").pipe, of("pipe2").pipe), (Some((2, 3)), Some(3), Some(0)));
     }
 }

@@ -5,8 +5,8 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use chronodisk_report::write_calls;
-use chronodisk_sim::MeteredRead;
-use chronodisk_trace::calls::{CallTrace, fold, read_strace};
+use chronodisk_sim::{MeteredRead, Nanos};
+use chronodisk_trace::calls::{CallTrace, Header, TracerCost, fold, read_strace};
 use clap::Args;
 
 use super::record::{CALL_FACTOR, collided, convert};
@@ -56,8 +56,12 @@ pub struct Arguments {
 pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let (mut trace, think) = match (&arguments.strace, &arguments.journal) {
-        (Some(strace), _) => (from_strace(arguments, strace)?, "; think times include waits for a CPU"),
-        (None, Some(journal)) => (convert(journal, arguments.mount.as_deref(), arguments.memory.limit())?, ""),
+        (Some(strace), _) => {
+            let trace = from_strace(arguments, strace)?;
+            let think = format!("; think times include waits for a CPU{}", taken_off(&trace.header));
+            (trace, think)
+        }
+        (None, Some(journal)) => (convert(journal, arguments.mount.as_deref(), arguments.memory.limit())?, String::new()),
         (None, None) => return Err(Failure::usage("--strace or --journal is missing")),
     };
     if arguments.fold {
@@ -70,6 +74,20 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         output::note(note);
     }
     Ok(status::FINE)
+}
+
+/// What is taken off think times for strace itself.
+fn taken_off(header: &Header) -> String {
+    let Some(TracerCost { estimate, low, high, .. }) = header.tracer else {
+        return ", and the time of strace itself".to_owned();
+    };
+    let micros = |time: Nanos| time.as_nanos() as f64 / 1e3;
+    format!(
+        "; {:.1} us of each are taken off for strace itself ({:.1} to {:.1} us)",
+        micros(estimate),
+        micros(low),
+        micros(high)
+    )
 }
 
 fn from_strace(arguments: &Arguments, strace: &Path) -> Result<CallTrace, Failure> {

@@ -92,7 +92,7 @@ impl Planner<'_> {
         let is_shared = flags & MAP_SHARED != 0;
         // Whatever a private mapping is protected with later, its pages are the process's own.
         let protection = if is_shared { protection & PROTECTION | PROT_READ } else { PROTECTION };
-        let descriptor = descriptor as i32;
+        let Some(descriptor) = self.tables.slot(life, descriptor as i32) else { return self.leave_out(index) };
         let action = Action::Map { mapping, descriptor, offset, bytes, protection, flags: flags & FLAGS };
         let step = self.step(index, waits, action);
         debug_assert_eq!(mapping as usize, self.mapped.len());

@@ -5,6 +5,7 @@
 //! clock that steps back is held still and counted. What strace could not print makes the trace incomplete.
 
 mod constants;
+mod cost;
 mod text;
 
 use std::collections::btree_map::Entry;
@@ -17,7 +18,8 @@ use chronodisk_sim::Nanos;
 use self::text::{Arguments, LineError, Parsed, parse_call};
 use super::assess::assess_on_host;
 use super::record::{CallRecord, CallTrace, Clock, Header, PATH_BYTES_MAX, StartState, TASK_MAX};
-use super::table::{AT_FDCWD, Base, CLONE_THREAD, Effect, Signature, signature};
+use super::table::{AT_FDCWD, CLONE_THREAD, Effect, Signature, signature};
+use super::words::{request, take_words};
 
 /// Longest line that is read, in bytes.
 pub const STRACE_LINE_BYTES_MAX: u64 = 1 << 20;
@@ -93,6 +95,32 @@ pub fn read_strace(
         return Err(at(0, LineError::new(0, "no system call; expected output of strace -f -ttt -T -yy -o FILE")));
     }
     assess_on_host(trace, true).map_err(|message| at(0, LineError::new(0, message)))
+}
+
+/// What memory had that arguments point to.
+fn words(record: &mut CallRecord, arguments: &Arguments<'_>) {
+    let call = record.call.name().to_owned();
+    let field = |name: &str| arguments.field(name).unwrap_or(0);
+    match &*call {
+        "openat2" => {
+            take_words(&call, &mut record.arguments, 2, &["flags", "mode", "resolve"].map(field));
+        }
+        "copy_file_range" | "splice" | "sendfile" => {
+            for place in [1, 2, 3] {
+                if let Some(offset) = arguments.pointed(place) {
+                    take_words(&call, &mut record.arguments, place, &[offset]);
+                }
+            }
+        }
+        "ioctl" => {
+            record.arguments[1] = arguments.request(1).unwrap_or(record.arguments[1]);
+            let range = ["src_fd", "src_offset", "src_length", "dest_offset"].map(field);
+            if record.arguments[1] == request::FICLONERANGE {
+                take_words(&call, &mut record.arguments, 2, &range);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A call that has entered.
@@ -307,14 +335,9 @@ impl Reader {
 
     /// Paths and flags of a call of the table.
     fn fill(&mut self, record: &mut CallRecord, known: &Signature, arguments: &Arguments<'_>) {
-        let place = |base: Base, which: usize| match base {
-            Base::Directory => which,
-            Base::At(argument) => argument + 1,
-            Base::Target => 0,
-        };
         for (which, base) in known.paths.iter().enumerate() {
             let Some(base) = *base else { continue };
-            let path = match arguments.string(place(base, which)) {
+            let path = match arguments.string(base.argument(which)) {
                 Some((path, false)) if path.len() <= PATH_BYTES_MAX && !path.contains(&0) => Some(path),
                 Some(_) => {
                     self.header.count_incomplete("truncated-path");
@@ -338,9 +361,7 @@ impl Reader {
             }
             _ => {}
         }
-        if record.call.name() == "openat2" {
-            record.arguments[2] = arguments.field("flags").unwrap_or(0);
-        }
+        words(record, arguments);
     }
 
     fn saw(&mut self, task: u32, descriptor: i32, path: String) {
@@ -391,6 +412,7 @@ impl Reader {
             }
         }
         self.header.start = start.into_values().collect();
+        self.header.tracer = cost::tracer_cost(&records);
         CallTrace { header: self.header, records }
     }
 }

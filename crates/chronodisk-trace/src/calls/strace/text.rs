@@ -2,6 +2,8 @@
 
 use chronodisk_sim::Nanos;
 
+use crate::calls::words::request;
+
 use super::constants;
 use crate::calls::record::Call;
 
@@ -220,6 +222,22 @@ impl Arguments<'_> {
         let comma = inside.windows(2).position(|window| window == b", ")?;
         let descriptor = |text: &[u8]| integer(text).and_then(|value| i32::try_from(value as i64).ok());
         Some([descriptor(&inside[..comma])?, descriptor(&inside[comma + 2..])?])
+    }
+
+    /// The number in brackets that an argument points to, before the call changed it.
+    pub fn pointed(&self, place: usize) -> Option<u64> {
+        let inside = self.0.get(place)?.strip_prefix(b"[")?.strip_suffix(b"]")?;
+        integer(inside.split(|&byte| byte == b' ').next()?)
+    }
+
+    /// A request of `ioctl` that a trace knows. strace names all requests with its number.
+    pub fn request(&self, place: usize) -> Option<u64> {
+        let names = self.0.get(place)?.split(|&byte| byte == b' ');
+        names.into_iter().find_map(|name| match name {
+            b"FICLONE" => Some(request::FICLONE),
+            b"FICLONERANGE" => Some(request::FICLONERANGE),
+            _ => None,
+        })
     }
 
     /// A field of the arguments or of a structure among them.

@@ -1,0 +1,132 @@
+/* Reads the memory of the guest's programs.
+ *
+ * The host's process of a program has the pages that the program has touched. An argument of a call is often in another
+ * one: a constant that only the kernel reads, or memory that a child has got by fork. The guest's page tables have every
+ * page that the guest's kernel has read. Their root is in the task's struct mm_struct. The offsets of both differ from
+ * kernel to kernel, so a call of a process with known memory reveals them.
+ *
+ * The tables are those of User Mode Linux (arch/um/include/asm/pgtable.h): 512 entries of 64 bits in each, physical
+ * addresses, the lowest bit for present pages. The kernel has its physical memory at its own first address. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "accounts.h"
+#include "shim.h"
+
+#define TABLE_BITS 9
+#define PAGE_BITS 12
+#define WHOLE_PAGES (~(uint64_t)(PAGE_BYTES - 1))
+#define ENTRY_PRESENT 1ull
+/* User Mode Linux has three levels, and four from Linux 6.13 on. */
+#define LEVELS_MIN 3u
+#define LEVELS_MAX 4u
+/* Bytes of a struct task_struct and of a struct mm_struct that are searched. */
+#define TASK_BYTES_MAX 16384u
+#define MM_BYTES_MAX 1024u
+/* Bytes of the known memory. */
+#define SAMPLE_BYTES 256u
+
+static uint64_t mm_offset, root_offset;
+static unsigned levels; /* 0 until the tables are found */
+
+static int read_process(pid_t pid, uint64_t address, void *to, size_t count)
+{
+	struct iovec here = { to, count }, there = { (void *)(uintptr_t)address, count };
+	return syscall(SYS_process_vm_readv, pid, &here, 1, &there, 1, 0) == (long)count;
+}
+
+int read_own(uint64_t address, void *to, size_t count)
+{
+	return read_process(main_pid, address, to, count);
+}
+
+static uint64_t physical_memory(void)
+{
+	static uint64_t begin;
+	if (!begin)
+		begin = getauxval(AT_PHDR) & WHOLE_PAGES;
+	return begin;
+}
+
+/* Where this process has the byte at a program's address, or 0. */
+static uint64_t own_address(uint64_t root, unsigned levels_of_tables, uint64_t address)
+{
+	uint64_t table = root;
+	if (address >> (PAGE_BITS + TABLE_BITS * levels_of_tables))
+		return 0;
+	for (unsigned level = levels_of_tables; level-- > 0;) {
+		uint64_t index = address >> (PAGE_BITS + TABLE_BITS * level) & ((1u << TABLE_BITS) - 1), entry;
+		if (!read_own(table + index * sizeof entry, &entry, sizeof entry) || !(entry & ENTRY_PRESENT))
+			return 0;
+		table = physical_memory() + (entry & WHOLE_PAGES);
+	}
+	return table + (address & ~WHOLE_PAGES);
+}
+
+/* Whether the tables at this root have the sample at the address; returns the number of their levels, or 0. */
+static unsigned levels_of(uint64_t root, uint64_t address, const char *sample)
+{
+	char found[SAMPLE_BYTES];
+	if (!root || root & ~WHOLE_PAGES)
+		return 0;
+	for (unsigned count = LEVELS_MIN; count <= LEVELS_MAX; count++) {
+		uint64_t own = own_address(root, count, address);
+		if (own && read_own(own, found, sizeof found) && memcmp(found, sample, sizeof found) == 0)
+			return count;
+	}
+	return 0;
+}
+
+/* The present task, whose struct task_struct is given, has filled the memory at the address. Returns whether the tables
+ * are known. */
+int learn_tables(pid_t pid, uint64_t task, uint64_t address)
+{
+	char sample[SAMPLE_BYTES];
+	if (levels)
+		return 1;
+	if ((address & ~WHOLE_PAGES) > PAGE_BYTES - SAMPLE_BYTES || !read_process(pid, address, sample, sizeof sample))
+		return 0;
+	for (uint64_t at = 0; at < TASK_BYTES_MAX; at += sizeof(uint64_t)) {
+		uint64_t mm, words[MM_BYTES_MAX / sizeof(uint64_t)];
+		if (!read_own(task + at, &mm, sizeof mm) || !read_own(mm, words, sizeof words))
+			continue;
+		for (size_t word = 0; word < sizeof words / sizeof *words; word++) {
+			levels = levels_of(words[word], address, sample);
+			if (!levels)
+				continue;
+			mm_offset = at;
+			root_offset = word * sizeof *words;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* The part of a page that begins at the address, of a task's program. */
+static int read_part(pid_t pid, uint64_t task, uint64_t address, char *to, size_t count)
+{
+	uint64_t mm, root, own;
+	if (read_process(pid, address, to, count))
+		return 1;
+	if (!levels || !read_own(task + mm_offset, &mm, sizeof mm) || !mm ||
+	    !read_own(mm + root_offset, &root, sizeof root))
+		return 0;
+	own = own_address(root, levels, address);
+	return own && read_own(own, to, count);
+}
+
+/* Whether all could be read. */
+int read_program(pid_t pid, uint64_t task, uint64_t address, void *to, size_t count)
+{
+	for (size_t got = 0; got < count;) {
+		size_t part = smaller(PAGE_BYTES - ((address + got) & ~WHOLE_PAGES), count - got);
+		if (!read_part(pid, task, address + got, (char *)to + got, part))
+			return 0;
+		got += part;
+	}
+	return 1;
+}
