@@ -2,6 +2,8 @@
 
 #[path = "native/endings.rs"]
 mod endings;
+#[path = "native/setup.rs"]
+mod setup;
 
 use std::collections::BTreeSet;
 use std::fs;
