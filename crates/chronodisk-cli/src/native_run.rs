@@ -258,6 +258,7 @@ impl NativeRun<'_> {
     /// With any `predictions` the command is observed; the first of them may freeze it.
     pub fn on_device(&self, server: &mut Server, predictions: Vec<DilationOptions>) -> Result<Done, Failure> {
         let info = self.device.info();
+        server.skip_waits();
         let mut attachment =
             native::attach(server, info, FuseFile::of(info), &self.arguments.scheduler).map_err(failure)?;
         let native = settings_of(&attachment);
@@ -301,24 +302,28 @@ impl NativeRun<'_> {
             // As a disk that CMD alone has open: what it has not written when it closes it is written then.
             attachment.leave().map_err(failure)?;
         }
+        phases.server.stop_skipping();
         let mut ran = self.launch.command(attachment.path(), Some(attachment), predictions)?;
         let throttles_write_back = attachment.throttles_write_back();
+        let server = phases.server;
+        let (server_now, host_now) = (server.now(), monotonic());
+        let [from, until] =
+            [ran.from, ran.until].map(|at| server_now.saturating_sub(nanos(host_now.saturating_sub(at))));
+        phases.push(PhaseName::Command, from, until, None);
+        // The run time has ended.
+        server.skip_waits();
         if is_raw && let Err(error) = interruption.step(&helpers, break_off, || attachment.take()) {
             ran.failure.get_or_insert(failure(error));
         }
-        let server = phases.server;
-        let offset = monotonic().saturating_sub(Duration::from_nanos(server.now().as_nanos()));
-        let [from, until] = [ran.from, ran.until].map(|at| nanos(at.saturating_sub(offset)));
-        phases.push(PhaseName::Command, from, until);
         if let Some(mounted) = mounted {
-            let begin = server.now();
+            let (begin, host_began) = (server.now(), Instant::now());
             let unmounted = interruption.step(&helpers, break_off, || mounted.unmount());
             if let Err(error) = unmounted
                 && !interruption.came()
             {
                 ran.failure.get_or_insert(failure(error));
             }
-            phases.push(PhaseName::Unmount, begin, server.now());
+            phases.push(PhaseName::Unmount, begin, server.now(), Some(host_began.elapsed()));
         }
         if let Some(lost) = helper_lost(attachment, scope) {
             ran.failure = Some(lost);
@@ -494,14 +499,15 @@ struct Phases<'a> {
 }
 
 impl Phases<'_> {
-    fn push(&mut self, name: PhaseName, start_ns: Nanos, end_ns: Nanos) {
-        self.phases.push(Phase { name, start_ns, end_ns, host_time_ns: None });
+    /// `took` is the host's time, if the device's clock was ahead of it.
+    fn push(&mut self, name: PhaseName, start_ns: Nanos, end_ns: Nanos, took: Option<Duration>) {
+        self.phases.push(Phase { name, start_ns, end_ns, host_time_ns: took.map(nanos) });
     }
 
     fn time(&mut self, name: PhaseName, run: impl FnOnce() -> Result<(), NativeError>) -> Result<(), Failure> {
-        let begin = self.server.now();
+        let (begin, host_began) = (self.server.now(), Instant::now());
         run().map_err(failure)?;
-        self.push(name, begin, self.server.now());
+        self.push(name, begin, self.server.now(), Some(host_began.elapsed()));
         Ok(())
     }
 }

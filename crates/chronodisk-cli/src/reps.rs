@@ -52,11 +52,7 @@ impl fmt::Display for Reps {
 impl Reps {
     /// Whether another repetition is due after those of `result`.
     pub fn wants_more(self, result: &RunResult) -> bool {
-        let done = result.reps.len();
-        match self {
-            Reps::Fixed(count) => done < count as usize,
-            Reps::Auto => done < result.pilot.as_ref().map_or(AUTO_PILOT, |pilot| pilot.repetitions) as usize,
-        }
+        self.left(result) > 0
     }
 
     /// Which repetition comes next, counted from 0, and how many seeds after the first its own is.
@@ -95,11 +91,24 @@ impl Reps {
 
     /// Which repetition comes next, in words.
     pub fn of(self, result: &RunResult) -> String {
-        let next = result.reps.len() + 1;
+        let (next, count) = (result.reps.len() + 1, self.planned(result));
         match (self, &result.pilot) {
-            (Reps::Fixed(count), _) => format!("repetition {next} of {count}"),
-            (Reps::Auto, None) => format!("pilot, repetition {next} of {AUTO_PILOT}"),
-            (Reps::Auto, Some(pilot)) => format!("repetition {next} of {}", pilot.repetitions),
+            (Reps::Auto, None) => format!("pilot, repetition {next} of {count}"),
+            _ => format!("repetition {next} of {count}"),
+        }
+    }
+
+    /// How many repetitions follow those of `result`, as far as that is decided.
+    pub fn left(self, result: &RunResult) -> u32 {
+        self.planned(result).saturating_sub(result.reps.len() as u32)
+    }
+
+    /// How many repetitions there are, as far as that is decided.
+    fn planned(self, result: &RunResult) -> u32 {
+        match (self, &result.pilot) {
+            (Reps::Fixed(count), _) => count,
+            (Reps::Auto, None) => AUTO_PILOT,
+            (Reps::Auto, Some(pilot)) => pilot.repetitions,
         }
     }
 }

@@ -470,7 +470,9 @@ fn a_job_file_that_can_t_be_followed_is_refused_with_its_place() {
     assert!(told.contains("jobs.fio: can't read the job file"), "{told}");
     for (text, expected) in [
         ("[a]\nrw=read\n", "jobs.fio:1: direct: missing, so that I/O is buffered; expected direct=1"),
-        ("[a]\ndirect=1\nverify=md5\n", "jobs.fio:3: verify: md5; expected no verification"),
+        ("[a]\ndirect=1\nrw=write\nverify=md5\n", "jobs.fio:4: verify: md5; expected no verification"),
+        ("[a]\ndirect=1\nzonemode=zbd\n", "jobs.fio:3: zonemode: zbd; expected none or strided"),
+        ("[a]\ndirect=1\n[b]\ndirect=1\n", "jobs.fio:1: [a]: size is missing or a share"),
         ("[a]\ndirect=1\nsize=1t\n", "jobs.fio:1: [a]: offset and size reach to byte 1099511627776"),
     ] {
         std::fs::write(folder.join("jobs.fio"), text).unwrap();
@@ -486,6 +488,87 @@ fn a_job_file_that_can_t_be_followed_is_refused_with_its_place() {
         let told = refused(folder, &[&simulate[..], option].concat());
         assert!(told.contains(expected), "{option:?}: {told}");
     }
+}
+
+/// Jobs with the options of fio's own examples, and how many reads, writes, discards and flushes they make of a device
+/// with a volatile cache.
+const LIKE_EXAMPLES: [(&str, [usize; 4]); 13] = [
+    (
+        "[file-server]\nbssplit=512/10:1k/5:2k/5:4k/60:8k/2:16k/4:32k/4:64k/10\nrw=randrw\nrwmixread=100\nsize=4g\n\
+      ioengine=libaio\niodepth=64\nnumber_ios=500\n",
+        [500, 0, 0, 0],
+    ),
+    (
+        "[global]\nioengine=libaio\nrw=randread\nbs=128k\nsize=8m\ndirectory=/data1\n[a]\niodepth=4\n[b]\niodepth=32\n",
+        [128, 0, 0, 0],
+    ),
+    ("[backwards]\nrw=read:-8k\nfilename=file\nsize=1m\n", [256, 0, 0, 0]),
+    (
+        "[zones]\nbs=64k\nioengine=libaio\niodepth=2\nzonemode=strided\nzonesize=1m\nzoneskip=8m\nsize=32m\n\
+      filename=/dev/sdb\nwrite_bw_log\nlog_offset=1\n",
+        [512, 0, 0, 0],
+    ),
+    ("[fixed]\nsize=1m\nioengine=libaio\niodepth=32\nio_submit_mode=offload\nrate_iops=1000\n", [256, 0, 0, 0]),
+    (
+        "[enterprise]\nioengine=libaio\nrw=randwrite\nnorandommap\nrandrepeat=0\niodepth=256\nnumjobs=4\n\
+      bssplit=512/4:1024/1:4k/67:8k/10:64k/18\nblockalign=4k\nrandom_distribution=zoned:50/5:30/15:20/80\n\
+      filename=/dev/nvme0n1\ngroup_reporting\nnumber_ios=100\n",
+        [0, 400, 0, 0],
+    ),
+    (
+        "[global]\nsize=1m\nbsrange=4k-4k\ntimeout=60\nnumjobs=4\nfilename=f\n[w]\nrw=write\n[r]\nstonewall\n\
+      rw=randread\n",
+        [1024, 1024, 0, 0],
+    ),
+    (
+        "[global]\nfilename=/tmp/data\nfilesize=1m\nthreads=1\n[writers]\nrw=write\nbs=128k\nnumjobs=4\nruntime=10\n\
+      [readers]\nnew_group\nwait_for=writers\nrw=randread\n",
+        [256, 32, 0, 0],
+    ),
+    ("[trims]\nrw=randtrim\nsize=1m\nioengine=io_uring\niodepth=8\n", [0, 0, 256, 0]),
+    ("[trimmed-first]\nrw=trimwrite\nbs=64k\nsize=1m\n", [0, 8, 8, 0]),
+    ("[database]\nrw=write\nbs=8k\nsize=256k\nfdatasync=1\nthinktime=1ms\nthinktime_blocks=4\n", [0, 32, 0, 31]),
+    (
+        "[passing]\nioengine=io_uring_cmd\ncmd_type=nvme\ndirect=0\nsize=1m\niodepth=32\nsqthread_poll=1\n\
+      registerfiles=1\nrw=randread\n",
+        [256, 0, 0, 0],
+    ),
+    ("[ramped]\nrw=randread\nramp_time=5ms\nruntime=10ms\ntime_based\nsize=1g\n", [150, 0, 0, 0]),
+];
+
+#[test]
+fn jobs_with_the_options_of_fios_examples_are_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (index, (jobs, expected)) in LIKE_EXAMPLES.iter().enumerate() {
+        std::fs::write(folder.join("jobs.fio"), format!("[global]\ndirect=1\n{jobs}")).unwrap();
+        let name = format!("run{index}");
+        // The kernel flushes devices with a volatile cache alone.
+        let device = if jobs.contains("fdatasync") { "cheetah-9lp" } else { "constant-100us" };
+        done(folder, &["simulate", "--device", device, "--fio-job", "jobs.fio", "-o", &name]);
+        let records = log(folder, &name);
+        let ops = [Op::Read, Op::Write, Op::Discard, Op::Flush];
+        let found = ops.map(|op| records.iter().filter(|record| record.op == op).count());
+        assert_eq!(found, *expected, "{jobs}");
+        if jobs.contains("ramp_time") {
+            let result: serde_json::Value =
+                serde_json::from_str(&std::fs::read_to_string(folder.join(&name).join("simulation.json")).unwrap())
+                    .unwrap();
+            assert_eq!(result["requests"], 100, "the ramp's requests are in the log alone");
+        }
+    }
+    // What a job file names, it finds beside itself and in the environment.
+    std::fs::create_dir(folder.join("files")).unwrap();
+    std::fs::write(folder.join("files/common.fio"), "direct=1\nbs=${FIO_BS}\n").unwrap();
+    std::fs::write(folder.join("files/jobs.fio"), "[global]\ninclude common.fio\n[a]\nsize=64k\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chronodisk"));
+    command
+        .args(["simulate", "--device", "constant-100us", "--fio-job", "files/jobs.fio", "--json"])
+        .current_dir(folder);
+    let output = command.env("FIO_BS", "16k").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["requests"], 4);
 }
 
 /// A guest's requests of all kinds, at any depth, on the model again: each due time is that of the run.

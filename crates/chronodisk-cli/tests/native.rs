@@ -4,6 +4,8 @@
 mod endings;
 #[path = "common/helpers.rs"]
 mod helpers;
+#[path = "native/setup.rs"]
+mod setup;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -5,6 +5,8 @@
 //! After a change of an option or a key, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes
 //! them anew; read the difference before you commit it.
 
+#[path = "reference/fio.rs"]
+mod fio;
 #[path = "reference/keys.rs"]
 mod keys;
 #[path = "reference/limits.rs"]
@@ -58,6 +60,13 @@ fn the_fields_of_results_are_those_of_the_sources() {
 #[test]
 fn the_limits_of_files_are_those_of_their_readers() {
     compare("docs/file-limits.md", &limits::page());
+}
+
+#[test]
+fn the_options_of_fio_are_those_of_the_table() {
+    let page = fio::page();
+    assert!(page.matches("\n| `").count() > 240, "{page}");
+    compare("docs/fio-options.md", &page);
 }
 
 #[test]

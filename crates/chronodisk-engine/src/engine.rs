@@ -271,6 +271,24 @@ impl Engine {
         }
     }
 
+    /// Runs the models, with nothing outstanding, until they have finished their background work, or to `limit`.
+    /// Returns the instant that was reached, at least `now`.
+    ///
+    /// # Panics
+    /// If a model breaks its contract, or if requests are outstanding.
+    pub fn finish_background_work(&mut self, now: Nanos, limit: Nanos) -> Nanos {
+        assert!(self.outstanding() == 0, "{} requests are outstanding", self.outstanding());
+        let mut reached = now;
+        self.time(reached);
+        for _ in 0..ROUNDS_MAX {
+            let next = self.devices.iter().filter_map(|device| device.port.next_event()).min();
+            let Some(next) = next.filter(|next| *next <= limit && self.fault.is_none()) else { break };
+            reached = reached.max(next);
+            self.time(reached);
+        }
+        reached
+    }
+
     /// Runs the models to the first instant at which a completion can leave, or to `limit` (at
     /// most; a model may be left behind it), and tells that instant if there is one. Nothing may
     /// arrive before what it returns, or before `limit` if it returns nothing; no model goes

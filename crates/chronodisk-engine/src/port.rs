@@ -55,6 +55,15 @@ impl ModelPort {
         }
     }
 
+    /// The model's next internal instant. `None` if nothing more happens, or if the model is elsewhere, which does not
+    /// tell.
+    pub(crate) fn next_event(&self) -> Option<Nanos> {
+        match self {
+            ModelPort::Local(model) => model.next_event(),
+            ModelPort::Remote(_) => None,
+        }
+    }
+
     pub(crate) fn first_possible_completion(&self) -> Option<Nanos> {
         match self {
             ModelPort::Local(model) => first_possible_completion(&**model),

@@ -65,7 +65,7 @@ impl Issuer for Loop {
         assert_eq!(self.begun.replace(now), None);
     }
 
-    fn next(&mut self, now: Nanos) -> Option<(Nanos, Request)> {
+    fn next(&mut self, now: Nanos, _outstanding: u32) -> Option<(Nanos, Request)> {
         assert!(Some(now) >= self.begun);
         self.issues.next().map(|issue| (now.saturating_add(issue.think), issue.request))
     }

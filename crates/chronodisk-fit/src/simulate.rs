@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use chronodisk_device::DeviceModel;
 use chronodisk_engine::sim::{Issue, closed_loop_streaming};
 use chronodisk_report::{Distribution, SweepFigures};
-use chronodisk_sim::{Nanos, RequestId, SECTOR_BYTES, Status};
+use chronodisk_sim::{Nanos, Request, RequestId, SECTOR_BYTES, Status};
 use chronodisk_trace::{Generator, GeneratorOptions, Zones};
 
 use crate::{FitError, Point};
@@ -42,7 +42,12 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
     let writes = if point.access.read_share < 1.0 { WARM_UP_BYTES.div_ceil(point.block_bytes) } else { 0 };
     let warm_up = (conditions.requests / 4).max(2 * u64::from(point.depth)).max(writes);
     let info = model.info();
-    let region = conditions.region(point).map(|bytes| bytes / SECTOR_BYTES);
+    let capacity_bytes = info.capacity_sectors * SECTOR_BYTES;
+    let offset = point.region.offset.bytes(capacity_bytes) / SECTOR_BYTES;
+    let Some(rest) = info.capacity_sectors.checked_sub(offset).filter(|rest| *rest > 0) else {
+        return Err(failed(format!("the offset of {offset} sectors is behind the device's end")));
+    };
+    let region = conditions.region(point, capacity_bytes).map(|bytes| bytes / SECTOR_BYTES);
     let options = GeneratorOptions {
         block_bytes: point.block_bytes,
         read_share: point.access.read_share,
@@ -55,14 +60,17 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
         }),
         ..GeneratorOptions::new(
             workload,
-            region.unwrap_or(u64::MAX).min(info.capacity_sectors),
+            region.unwrap_or(u64::MAX).min(rest),
             conditions.seed,
             warm_up + conditions.requests,
         )
     };
     let think = Nanos::from_nanos((point.host_us() * 1e3).round() as u64);
     let generator = Generator::new(options).map_err(failed)?;
-    let issues = generator.map(|generated| Issue { request: generated.request(RequestId(0)), think });
+    let issues = generator.map(|generated| {
+        let request = generated.request(RequestId(0));
+        Issue { request: Request { lba: request.lba.plus(offset), ..request }, think }
+    });
     let mut times = Vec::with_capacity(conditions.requests as usize);
     let (mut seen, mut first, mut last) = (0u64, Nanos::ZERO, Nanos::ZERO);
     let mut refused = None;
@@ -98,9 +106,10 @@ pub fn simulate(model: &mut dyn DeviceModel, point: &Point, conditions: &Conditi
 }
 
 impl Conditions {
-    fn region(&self, point: &Point) -> Option<u64> {
+    /// The bytes that a point uses: of zones, of what was asked for, or of its own region.
+    fn region(&self, point: &Point, capacity_bytes: u64) -> Option<u64> {
         let zones = point.zones.zip(self.zone_bytes).map(|(zones, bytes)| bytes.saturating_mul(u64::from(zones)));
-        zones.or(self.region_bytes)
+        zones.or(self.region_bytes).or(point.region.size.map(|size| size.bytes(capacity_bytes)))
     }
 }
 
@@ -159,8 +168,8 @@ mod tests {
             read_sweep(&text, "a.csv", &[]).unwrap().remove(0)
         };
         let conditions = Conditions { region_bytes: Some(1 << 30), zone_bytes: Some(1 << 28), ..CONDITIONS };
-        assert_eq!(conditions.region(&point("")), Some(1 << 30));
-        assert_eq!(conditions.region(&point("3zones")), Some(3 << 28));
-        assert_eq!(CONDITIONS.region(&point("3")), None);
+        assert_eq!(conditions.region(&point(""), 1 << 40), Some(1 << 30));
+        assert_eq!(conditions.region(&point("3zones"), 1 << 40), Some(3 << 28));
+        assert_eq!(CONDITIONS.region(&point("3"), 1 << 40), None);
     }
 }

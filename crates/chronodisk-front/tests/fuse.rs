@@ -91,6 +91,9 @@ fn the_root_is_the_file() {
     assert_eq!(flags, open_flag::DIRECT_IO | open_flag::NO_FLUSH | open_flag::PARALLEL_DIRECT_WRITES);
     let unique = kernel.send(opcode::STATFS, ROOT, &[]);
     assert_eq!(u64_at(&kernel.reply(unique).body, 0), CAPACITY_BYTES / 512);
+    let mut without_discard = MockKernel::initialised(FuseFile { discard: false, ..file() }, store());
+    let unique = without_discard.send(opcode::STATFS, ROOT, &[]);
+    assert_eq!(without_discard.reply(unique), error(FuseError::NotSupported), "it announces no writes of zeroes");
     let unique = kernel.send(opcode::LOOKUP, ROOT, b"name\0");
     assert_eq!(kernel.reply(unique), error(FuseError::NotDirectory));
     let unique = kernel.send(opcode::GETATTR, 2, &[0; 16]);

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 
 use chronodisk_engine::verify;
 use chronodisk_front::fuse::mock::{message, range};
@@ -283,4 +284,39 @@ fn a_file_that_is_not_the_store_is_refused() {
         assert!(refused.to_string().contains("expected"), "{refused}");
     }
     let _ = server.stop();
+}
+
+/// While waits are skipped, they pass on the device's clock alone. Afterwards that goes on from where it was, at the
+/// host's pace, and the log of all replays.
+#[test]
+fn waits_that_are_skipped_pass_on_the_devices_clock() {
+    let Some(attached) = Attached::new(ram(), FuseFile::of(model().info())) else { return };
+    let server = attached.server.as_ref().unwrap();
+    let block = vec![7; 2 * BLOCK_BYTES as usize];
+    let block = &block[block.as_ptr().align_offset(4096)..][..BLOCK_BYTES as usize];
+    let file = attached.open();
+    let took = |run: &dyn Fn()| {
+        let (began, device_began) = (Instant::now(), server.now());
+        run();
+        let device = Duration::from_nanos((server.now() - device_began).as_nanos());
+        (device, began.elapsed())
+    };
+    let write = |count: u64| (0..count).for_each(|index| file.write_all_at(block, index * BLOCK_BYTES).unwrap());
+    server.skip_waits();
+    let (device, host) = took(&|| write(500));
+    // A millisecond each, which the host need not wait for.
+    assert!(device >= Duration::from_millis(500) && device > host, "{device:?} {host:?}");
+    let mut expected: Vec<Sent> = (0..500).map(|index| sent(Op::Write, index * BLOCK_BYTES, BLOCK_BYTES)).collect();
+    // Several at a time; those that wait when it ends are answered, too.
+    expected.extend(work(|| attached.open()));
+    server.stop_skipping();
+    let (device, host) = took(&|| write(20));
+    assert!(host >= Duration::from_millis(20) && device <= host + Duration::from_millis(1), "{device:?} {host:?}");
+    expected.extend((0..20).map(|index| sent(Op::Write, index * BLOCK_BYTES, BLOCK_BYTES)));
+    server.skip_waits();
+    let (device, _) = took(&|| write(300));
+    assert!(device >= Duration::from_millis(300), "{device:?}");
+    expected.extend((0..300).map(|index| sent(Op::Write, index * BLOCK_BYTES, BLOCK_BYTES)));
+    drop(file);
+    agree(&attached.stop(), expected);
 }

@@ -123,10 +123,13 @@ pub(crate) fn simulate(
     }
     let mut summary = StreamedSummary::default();
     let mut gatherer = Gatherer::default();
+    let (ramp, mut measured_from) = (load.ramp(), None);
     let mut watch = Watch { countdown: LOOK_EVERY, looked: Instant::now(), told: Instant::now(), progress };
     let done = py.detach(|| {
         load.give_to(&mut port, ContentsLimit::NONE, |record: &RequestRecord| {
-            summary.add(record);
+            if record.arrival >= *measured_from.get_or_insert(record.arrival.saturating_add(ramp)) {
+                summary.add(record);
+            }
             if keep {
                 gatherer.add(record);
             }

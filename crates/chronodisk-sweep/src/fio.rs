@@ -6,7 +6,7 @@ use std::path::Path;
 use chronodisk_device::DeviceInfo;
 use chronodisk_engine::sim::Issuer;
 use chronodisk_sim::{Nanos, Request, SECTOR_BYTES, TextFile};
-use chronodisk_trace::fio_job::{FioJob, FioThread, Region};
+use chronodisk_trace::fio_job::{FioJob, FioThread, Region, Surroundings, lay_out};
 use serde_json::Value;
 
 use crate::{Load, SweepError};
@@ -18,6 +18,31 @@ pub struct FioLoad {
     jobs: Vec<FioJob>,
 }
 
+/// The text of a job file, or of a file that one includes.
+fn read_text(path: &Path) -> Result<String, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("can't read the job file: {error}");
+    let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
+    TextFile::FioJob.read(file).map_err(|error| wrong(&error))
+}
+
+/// The environment of this process, and the directory of a job file.
+struct Host<'a> {
+    directory: Option<&'a Path>,
+}
+
+impl Surroundings for Host<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    /// fio looks in its working directory first, then beside the job file.
+    fn include(&self, name: &str) -> Result<String, String> {
+        let here = Path::new(name);
+        let beside = self.directory.map(|directory| directory.join(name)).filter(|_| !here.exists());
+        read_text(beside.as_deref().unwrap_or(here)).map_err(|error| format!("a file that can be read ({error})"))
+    }
+}
+
 impl FioLoad {
     /// Reads a file.
     ///
@@ -25,11 +50,8 @@ impl FioLoad {
     /// If it can't be read, or holds what can't be followed.
     pub fn open(path: &Path) -> Result<Self, SweepError> {
         let label = path.display().to_string();
-        let wrong =
-            |error: &dyn std::fmt::Display| SweepError::Usage(format!("{label}: can't read the job file: {error}"));
-        let file = std::fs::File::open(path).map_err(|error| wrong(&error))?;
-        let text = TextFile::FioJob.read(file).map_err(|error| wrong(&error))?;
-        FioLoad::parse(&text, &label)
+        let text = read_text(path).map_err(|error| SweepError::Usage(format!("{label}: {error}")))?;
+        FioLoad::parse_in(&text, &label, path.parent())
     }
 
     /// Reads a text; messages name it by its label.
@@ -37,9 +59,13 @@ impl FioLoad {
     /// # Errors
     /// If it holds what can't be followed.
     pub fn parse(text: &str, label: &str) -> Result<Self, SweepError> {
-        let jobs = FioJob::parse(text).map_err(|error| {
+        FioLoad::parse_in(text, label, None)
+    }
+
+    fn parse_in(text: &str, label: &str, directory: Option<&Path>) -> Result<Self, SweepError> {
+        let jobs = FioJob::parse_in(text, &Host { directory }).map_err(|error| {
             SweepError::Usage(format!("{label}:{error}"))
-                .help("docs/block-traces.md lists the keys of job files that a simulation follows")
+                .help("docs/fio-options.md lists the options of fio that a simulation follows")
         })?;
         Ok(FioLoad { label: label.to_owned(), jobs })
     }
@@ -57,17 +83,23 @@ impl FioLoad {
             .help("--workload seq-write or zone-append writes the zones of a device in order"));
         }
         let device_bytes = info.capacity_sectors * SECTOR_BYTES;
+        let wrong = |line: u32, message: String| SweepError::Usage(format!("{}:{line}: {message}", self.label));
+        let files = lay_out(&self.jobs, device_bytes).map_err(|(job, message)| wrong(self.jobs[job].line, message))?;
         let (mut groups, mut group) = (Vec::new(), Vec::new());
         let mut issuer = 0;
-        for job in &self.jobs {
-            if job.waits && !group.is_empty() {
+        for (job, files) in self.jobs.iter().zip(&files) {
+            if (job.waits || job.waits_for.is_some()) && !group.is_empty() {
                 groups.push(std::mem::take(&mut group));
             }
-            for thread in 0..job.threads {
-                let region = Region::new(job, thread, device_bytes, u64::from(info.logical_block_bytes))
-                    .map_err(|message| SweepError::Usage(format!("{}:{}: {message}", self.label, job.line)))?;
+            for (thread, file) in (0..job.threads).zip(files) {
+                let region = Region::new(job, thread, *file, u64::from(info.logical_block_bytes))
+                    .map_err(|message| wrong(job.line, message))?;
                 issuer += 1;
-                group.push(Thread(FioThread::new(job, thread, region, device_bytes, seed, issuer)));
+                let mut thread = FioThread::new(job, thread, region, *file, seed, issuer);
+                if !info.volatile_cache {
+                    thread.without_flushes();
+                }
+                group.push(Thread(thread));
             }
         }
         groups.push(group);
@@ -78,18 +110,22 @@ impl FioLoad {
             ("threads", issuer.into()),
         ];
         let options = options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok((Load::Jobs(groups), options))
+        let ramp = self.jobs.first().map_or(Nanos::ZERO, |job| job.ramp);
+        Ok((Load::Jobs { groups, ramp }, options))
     }
 
     /// What of the file takes effect in another way than its words say, for people.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        let capped = self.jobs.iter().filter(|job| job.is_capped);
-        capped
-            .map(|job| {
-                format!("[{}]: its ioengine is synchronous, so one request is outstanding, as with fio", job.name)
-            })
-            .collect()
+        let of_job = |job: &FioJob| {
+            let capped =
+                job.is_capped.then_some("its ioengine is synchronous, so one request is outstanding, as with fio");
+            let null = (!job.engine.does_io).then_some("fio's engine does no I/O; here its requests go to the device");
+            capped.into_iter().chain(null).map(|note| format!("[{}]: {note}", job.name)).collect::<Vec<_>>()
+        };
+        let ramp = self.jobs.iter().any(|job| job.ramp > Nanos::ZERO);
+        let ramp = ramp.then(|| "the figures leave out the requests of the ramp_time; the log has them".to_owned());
+        self.jobs.iter().flat_map(of_job).chain(ramp).collect()
     }
 }
 
@@ -105,7 +141,7 @@ impl Issuer for Thread {
         self.0.begin(now);
     }
 
-    fn next(&mut self, now: Nanos) -> Option<(Nanos, Request)> {
-        self.0.next(now)
+    fn next(&mut self, now: Nanos, outstanding: u32) -> Option<(Nanos, Request)> {
+        self.0.next(now, outstanding)
     }
 }

@@ -49,8 +49,13 @@ pub enum Load {
     Open(Box<Generator>, Box<ArrivalTimes>),
     /// The requests of a trace.
     Traced(Box<Replayed>),
-    /// The threads of a job file, in groups that wait for each other.
-    Jobs(Vec<Vec<Thread>>),
+    /// The threads of a job file.
+    Jobs {
+        /// They wait for each other by groups.
+        groups: Vec<Vec<Thread>>,
+        /// Requests that arrive within so much time from the first on are not to be measured.
+        ramp: Nanos,
+    },
 }
 
 /// Why a load ended early.
@@ -193,7 +198,16 @@ impl Load {
     pub fn requests(&self) -> Option<u64> {
         match self {
             Load::Closed(generator, _) | Load::Open(generator, _) => Some(generator.options().requests),
-            Load::Traced(_) | Load::Jobs(_) => None,
+            Load::Traced(_) | Load::Jobs { .. } => None,
+        }
+    }
+
+    /// For how long from the first request on the requests are not to be measured.
+    #[must_use]
+    pub fn ramp(&self) -> Nanos {
+        match self {
+            Load::Jobs { ramp, .. } => *ramp,
+            _ => Nanos::ZERO,
         }
     }
 
@@ -225,7 +239,7 @@ impl Load {
                 let requests = times.zip(generator).map(|(at, generated)| (at, generated.request(id)));
                 (open_loop_streaming_at(port, requests, outstanding_max, seen), Vec::new())
             }
-            Load::Jobs(groups) => (issuers_loop_at(port, groups, seen), Vec::new()),
+            Load::Jobs { groups, .. } => (issuers_loop_at(port, groups, seen), Vec::new()),
             Load::Traced(mut replayed) => {
                 let done = replay(port, &mut replayed, limit, &mut seen);
                 if let Some(error) = replayed.take_failure() {

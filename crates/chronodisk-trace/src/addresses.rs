@@ -108,7 +108,7 @@ fn zipf_rank(count: u64, exponent: f64, random: &mut RandomStream) -> u64 {
 }
 
 /// The place of a rank: neighbouring ranks are far from each other, and each place has one rank.
-fn scattered(rank: u64, count: u64) -> u64 {
+pub(crate) fn scattered(rank: u64, count: u64) -> u64 {
     let gcd = |mut a: u64, mut b: u64| {
         while b > 0 {
             (a, b) = (b, a % b);

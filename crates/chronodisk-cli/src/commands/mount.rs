@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use chronodisk_native::CommandScope;
 use chronodisk_report::{EndedBy, RunResult, read_log, render_run_summary};
@@ -16,6 +16,7 @@ use crate::native_run::{
     DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, cant_serve, failure, own_failure,
 };
 use crate::options::CommandOptions;
+use crate::progress::time_left;
 use crate::reps::Reps;
 use crate::{output, runs, stored};
 
@@ -128,7 +129,9 @@ impl Run<'_> {
         };
         while self.arguments.reps.wants_more(result) {
             if self.arguments.reps != Reps::Fixed(1) {
-                output::note(self.arguments.reps.of(result));
+                let spent = result.reps.iter().map(|rep| Duration::from_nanos(rep.host_time_ns.as_nanos())).sum();
+                let left = time_left(spent, result.reps.len() as u32, self.arguments.reps.left(result));
+                output::note(format_args!("{}{left}", self.arguments.reps.of(result)));
             }
             match self.repetition(result) {
                 Ok(ran) => {

@@ -327,12 +327,15 @@ fn simulate(
     let mut summary = StreamedSummary::default();
     let mut failures = BTreeMap::new();
     let total = load.requests();
+    let (ramp, mut measured_from) = (load.ramp(), None);
     let progress = total.map(|total| output::Progress::new(total, "requests"));
     let mut countdown = PROGRESS_EVERY;
     let begun = Instant::now();
     let mut stopped = false;
     let mut seen = |record: &RequestRecord| {
-        summary.add(record);
+        if record.arrival >= *measured_from.get_or_insert(record.arrival.saturating_add(ramp)) {
+            summary.add(record);
+        }
         if record.status != Status::Ok {
             *failures.entry(record.status.name()).or_default() += 1;
         }

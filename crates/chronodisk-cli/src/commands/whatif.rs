@@ -6,6 +6,7 @@ mod result;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use chronodisk_device::Speed;
 use chronodisk_engine::dilation::DilationOptions;
@@ -20,6 +21,7 @@ use crate::device::Device;
 use crate::failure::{Failure, Outcome, status};
 use crate::native_result::time_late;
 use crate::native_run::{DeviceArguments, Done, Interruption, Launch, NativeRun, Ran, failure, own_failure};
+use crate::progress::time_left;
 use crate::{output, quantity};
 
 /// Predicts a program's run time on a device that is R times as fast
@@ -171,6 +173,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
         arguments: &arguments,
         scope: &scope,
         interruption: &interruption,
+        began: Instant::now(),
         done: 0,
         of: arguments.runs_per_rep(&twins) * arguments.reps,
     };
@@ -272,6 +275,7 @@ struct Runs<'a> {
     arguments: &'a Arguments,
     scope: &'a CommandScope,
     interruption: &'a Interruption,
+    began: Instant,
     done: u32,
     of: u32,
 }
@@ -315,7 +319,8 @@ impl Runs<'_> {
         what: &str,
         predictions: Vec<DilationOptions>,
     ) -> Result<Finished, Stop> {
-        output::note(format_args!("run {} of {}: {what}", self.done + 1, self.of));
+        let left = time_left(self.began.elapsed(), self.done, self.of - self.done);
+        output::note(format_args!("run {} of {}: {what}{left}", self.done + 1, self.of));
         let launch = Launch {
             command: &self.arguments.command,
             stdout_to_stderr: self.arguments.json,

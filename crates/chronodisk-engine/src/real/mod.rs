@@ -351,6 +351,19 @@ impl RealClock {
         }
     }
 
+    /// Lets the devices finish their background work, such as writing their caches, if nothing is outstanding: until
+    /// nothing more happens, or to `limit`. Returns the instant that was reached, at least `now`; the host's clock has
+    /// to be there before anything arrives.
+    ///
+    /// # Panics
+    /// If a model breaks its contract.
+    pub fn finish_background_work(&mut self, now: Nanos, limit: Nanos) -> Nanos {
+        match self.outstanding() {
+            0 => self.engine.finish_background_work(now.min(LATEST_ARRIVAL), limit.min(LATEST_ARRIVAL)),
+            _ => now,
+        }
+    }
+
     /// A thread that waited for completions was kept from its CPU: those due meanwhile are marked.
     pub fn note_gap(&mut self, gap: Gap) {
         self.gap = gap;

@@ -14,9 +14,10 @@ pub trait Issuer {
     fn depth(&self) -> u32;
     /// Called once, before the first request, with the instant at which the issuer may begin.
     fn begin(&mut self, now: Nanos);
-    /// The next request and its arrival if there is room for one from `now` on; an earlier instant counts as `now`.
-    /// After `None` there is none any more.
-    fn next(&mut self, now: Nanos) -> Option<(Nanos, Request)>;
+    /// The next request and its arrival if there is room for one from `now` on while so many are outstanding; an
+    /// earlier instant counts as `now`. After `None` it is asked again when one of these has completed. With none
+    /// outstanding, there is none any more.
+    fn next(&mut self, now: Nanos, outstanding: u32) -> Option<(Nanos, Request)>;
 }
 
 /// Lets the issuers of a group issue their requests at the same time, and one group after the other: a group begins
@@ -57,9 +58,10 @@ pub fn issuers_loop_at<I: Issuer>(
         loop {
             let now = model.now();
             for index in ready.drain(..) {
+                let depth = group[index].depth();
                 while room[index] > 0
                     && !stopped
-                    && let Some((at, request)) = group[index].next(now)
+                    && let Some((at, request)) = group[index].next(now, depth - room[index])
                 {
                     if at > LATEST_ARRIVAL {
                         let order = window.next_order() + later.len() as u64;

@@ -16,7 +16,7 @@
 
 use chronodisk_device::parse_capacity;
 
-use super::{Access, MAX_DEPTH, MAX_POINTS, Measured, Override, Point, overridden, understand};
+use super::{Access, MAX_DEPTH, MAX_POINTS, Measured, Override, Point, PointRegion, overridden, understand};
 use crate::FitError;
 
 /// Other names of columns, with the name that they are known by here.
@@ -145,6 +145,7 @@ impl Row<'_> {
             block_bytes: self.size()?,
             depth: self.whole("qd", self.get("qd").unwrap_or_default(), "", MAX_DEPTH)? as u32,
             zones,
+            region: PointRegion::WHOLE,
             measured: Measured {
                 iops: self.positive("iops")?,
                 mean_us: self.positive("mean_us")?,

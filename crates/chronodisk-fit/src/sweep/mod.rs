@@ -11,6 +11,7 @@ use std::fmt;
 
 use chronodisk_sim::Op;
 use chronodisk_trace::Workload;
+use chronodisk_trace::fio_job::Amount;
 
 pub use fio::read_fio;
 pub use measured_csv::read_csv;
@@ -90,6 +91,20 @@ pub struct Measured {
     pub p999_us: Option<f64>,
 }
 
+/// A part of a drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PointRegion {
+    /// Its beginning.
+    pub offset: Amount,
+    /// Its size; `None`: all that follows.
+    pub size: Option<Amount>,
+}
+
+impl PointRegion {
+    /// The whole drive.
+    pub const WHOLE: PointRegion = PointRegion { offset: Amount::Bytes(0), size: None };
+}
+
 /// One row of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
@@ -109,6 +124,8 @@ pub struct Point {
     pub depth: u32,
     /// Zones of a zoned drive that it went to.
     pub zones: Option<u32>,
+    /// The part of the drive that it went to.
+    pub region: PointRegion,
     /// The figures.
     pub measured: Measured,
 }
@@ -174,10 +191,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the first character that is no blank: fio's output is an object.
+    /// fio's output is an object, before which fio may have printed notes.
     #[must_use]
     pub fn of(text: &str) -> Self {
-        if text.trim_start().starts_with('{') { Format::Fio } else { Format::Csv }
+        if fio::begins_at(text).is_some() { Format::Fio } else { Format::Csv }
     }
 }
 

@@ -257,6 +257,10 @@ impl FuseSession {
             opcode::INIT => return self.initialise(len).map(Answer::Body),
             _ if self.phase != Phase::Serving => return Err(FuseError::Protocol),
             opcode::DESTROY => return Ok(Answer::Destroyed),
+            // Without an answer a loop device announces neither discards nor writes of zeroes, which its driver offers
+            // together (`loop_get_discard_config` of Linux). With one it announces both, and refuses both, with a
+            // line in the kernel's log for each, if discards are switched off later.
+            opcode::STATFS if !self.file.discard => return Err(FuseError::NotSupported),
             opcode::STATFS => {
                 return Ok(Answer::Body(wire::statfs_out(self.file.size_bytes, self.file.block_bytes_min)));
             }

@@ -31,6 +31,7 @@ mod preload;
 mod recording;
 mod rehearsal;
 mod shadowing;
+mod unmeasured;
 mod vhost;
 mod worker;
 
@@ -63,6 +64,7 @@ pub use self::recording::Recorder;
 use self::recording::Recording;
 use self::rehearsal::Rehearsal;
 use self::shadowing::Shadowing;
+use self::unmeasured::Skipping;
 use crate::BlkConfig;
 use crate::nbd::{MemoryLimit, ServerOffer};
 
@@ -229,6 +231,7 @@ impl Server {
             next_connection: AtomicU32::new(1),
             connections: Connections::new(options.connections),
             connection_count: AtomicUsize::new(0),
+            skipping: Skipping::default(),
             attached: AtomicBool::new(false),
             idle_processors: IdleProcessors::watch().ok(),
             stopping: AtomicBool::new(false),
@@ -465,6 +468,8 @@ struct Shared {
     next_connection: AtomicU32,
     connections: Arc<Connections>,
     connection_count: AtomicUsize,
+    /// Time that was skipped, and whether it is being skipped.
+    skipping: Skipping,
     /// This host's kernel has the device.
     attached: AtomicBool,
     /// Without it threads sleep as if no processor was ever idle.
@@ -509,7 +514,7 @@ const COPIERS: usize = 1;
 impl Shared {
     fn now(&self) -> Nanos {
         use chronodisk_engine::HostClock;
-        self.host.now()
+        self.host.now().saturating_add(self.skipping.skipped())
     }
 
     fn core(&self) -> InheritingGuard<'_, Core> {

@@ -144,7 +144,7 @@ impl Worker {
         }
         let shared = &*self.shared;
         let ahead = if looked.is_some() { self.ahead } else { Nanos::ZERO };
-        let leave_at;
+        let mut leave_at;
         {
             let mut core = shared.core();
             self.left.settle(&mut core.clock);
@@ -159,6 +159,9 @@ impl Worker {
                 core.clock.note_gap(gap);
             }
             leave_at = core.clock.take(noticed, ahead, &mut self.leaving);
+            if shared.skipping.is_on() && self.leaving.is_empty() {
+                leave_at = shared.skip_to_next(&mut core, &mut self.leaving);
+            }
             let wake_at = core.clock.wake_at();
             shared.set_wake_at(wake_at);
             // Also told when there is nothing to wait for: another thread must not rely on this one then.
@@ -266,6 +269,9 @@ impl Worker {
         let now = self.shared.now();
         if self.shared.is_attached() {
             self.scheduling.leave_fifo();
+        }
+        if self.wake_at.is_some() && self.shared.skipping.is_on() {
+            return self.look_once(descriptors);
         }
         let plan = self.pace.plan(now, self.wake_at.map(|wake_at| wake_at.saturating_sub(self.ahead)));
         if let Wait::Forever | Wait::Sleep { .. } = plan
@@ -410,6 +416,17 @@ impl Worker {
             (false, _) => Woken::Look,
             (true, true) => Woken::Ready(Found::Woken { asleep }),
             (true, false) => Woken::Ready(Found::Busy),
+        }
+    }
+
+    /// Takes what has come before time is skipped: the model sees it together with what is outstanding.
+    fn look_once(&mut self, descriptors: &[(BorrowedFd<'_>, PollFlags)]) -> Woken {
+        self.pace.worked();
+        let mut waits = poll_set(&self.shared.stop, descriptors);
+        let waits = &mut waits[..descriptors.len()];
+        match poll(waits, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(0) => Woken::Look,
+            _ => Woken::Ready(Found::Busy),
         }
     }
 

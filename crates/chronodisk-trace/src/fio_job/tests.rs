@@ -1,8 +1,13 @@
 use chronodisk_sim::{Nanos, Op, Request};
+use proptest::prelude::*;
 
 use super::*;
 
+mod loads;
+mod options;
+
 const GIB: u64 = 1 << 30;
+const DEVICE: FilePlace = FilePlace { begin_bytes: 0, len_bytes: GIB };
 
 fn one(text: &str) -> FioJob {
     let jobs = FioJob::parse(&format!("[global]\ndirect=1\n[job]\n{text}\n")).unwrap();
@@ -21,12 +26,12 @@ fn error_in_job(text: &str) -> String {
 
 /// The requests of one thread on a device of 1 GiB that takes 100 us for each, one after the other.
 fn requests(job: &FioJob, thread: u32) -> Vec<(Nanos, Request)> {
-    let region = Region::new(job, thread, GIB, 512).unwrap();
-    let mut thread = FioThread::new(job, thread, region, GIB, 1, 7);
+    let region = Region::new(job, thread, DEVICE, 512).unwrap();
+    let mut thread = FioThread::new(job, thread, region, DEVICE, 1, 7);
     thread.begin(Nanos::ZERO);
     let mut now = Nanos::ZERO;
     std::iter::from_fn(|| {
-        let (at, request) = thread.next(now)?;
+        let (at, request) = thread.next(now, 0)?;
         now = at.saturating_add(Nanos::from_micros(100));
         Some((at, request))
     })
@@ -35,7 +40,8 @@ fn requests(job: &FioJob, thread: u32) -> Vec<(Nanos, Request)> {
 }
 
 fn blocks(job: &FioJob) -> Vec<u64> {
-    requests(job, 0).iter().map(|(_, request)| request.lba.0 * 512 / job.block_bytes).collect()
+    let block_bytes = job.block_bytes().unwrap();
+    requests(job, 0).iter().map(|(_, request)| request.lba.0 * 512 / block_bytes).collect()
 }
 
 #[test]
@@ -44,10 +50,17 @@ fn a_job_has_the_settings_of_the_global_sections_before_it() {
                 [first]\niodepth=4\nbs=4k\n[global]\nbs=16k\n[ second ]\niodepth=8\nstonewall\n\
                 rw=randrw\nrwmixread=70\n";
     let jobs = FioJob::parse(text).unwrap();
-    assert_eq!((jobs[0].name.as_str(), jobs[0].line, jobs[0].depth, jobs[0].block_bytes), ("first", 8, 4, 4096));
-    assert_eq!((jobs[1].name.as_str(), jobs[1].line, jobs[1].depth, jobs[1].block_bytes), ("second", 13, 8, 16384));
-    assert_eq!((jobs[0].read_share, jobs[1].read_share, jobs[0].waits, jobs[1].waits), (1.0, 0.7, false, true));
-    assert!(jobs[0].is_random && jobs[1].is_random);
+    assert_eq!(
+        (jobs[0].name.as_str(), jobs[0].line, jobs[0].depth, jobs[0].block_bytes()),
+        ("first", 8, 4, Some(4096))
+    );
+    assert_eq!(
+        (jobs[1].name.as_str(), jobs[1].line, jobs[1].depth, jobs[1].block_bytes()),
+        ("second", 13, 8, Some(16384))
+    );
+    assert_eq!((jobs[0].mix, jobs[1].mix), (Mix::Only(Direction::Read), Mix::ReadsAndWrites { read_share: 0.7 }));
+    assert_eq!((jobs[0].waits, jobs[1].waits), (false, true));
+    assert!(jobs[0].is_random() && jobs[1].is_random());
 }
 
 #[test]
@@ -76,46 +89,44 @@ fn a_synchronous_engine_has_one_request_outstanding() {
 #[test]
 fn what_can_not_be_followed_is_refused_with_its_place() {
     for (text, message) in [
-        ("verify=crc32c", "4: verify: crc32c; expected no verification, since a simulation has no data"),
+        ("rw=write\nverify=crc32c", "5: verify: crc32c; expected no verification, which reads what was written"),
         ("filename=/a:/b", "4: filename: /a:/b; expected one file, which stands for the device"),
-        ("rw=randtrim", "4: rw: randtrim; expected read, write, rw, randread, randwrite or randrw"),
-        ("rw=randread:8", "4: rw: randread:8; expected read, write, rw, randread, randwrite or randrw"),
+        ("rw=trimread", "4: rw: trimread; expected read, write, trim, rw, trimwrite, or one of these with rand before"),
+        ("rw=randread:x", "4: rw: randread:x; expected a number of requests behind the colon, such as randread:8"),
+        (
+            "rw=write:1",
+            "4: rw: write:1; expected a gap of whole sectors behind the colon, such as write:8k or read:-8k",
+        ),
         ("direct=0", "4: direct: 0; expected direct=1, since a device model has no page cache"),
         ("buffered", "4: buffered: no value; expected direct=1, since a device model has no page cache"),
-        ("ioengine=mmap", "4: ioengine: mmap; expected sync, psync, pvsync, pvsync2, libaio, io_uring, posixaio"),
-        ("bssplit=4k/50:8k/50", "4: bssplit: 4k/50:8k/50; expected one block size (bs)"),
-        ("fsync=1", "4: fsync: 1; expected no synchronisation"),
+        ("ioengine=mmap", "4: ioengine: mmap; expected psync, sync, pvsync, pvsync2, libaio, io_uring, posixaio"),
+        ("bssplit=4k/50:8k/60", "4: bssplit: 4k/50:8k/60; expected shares of at most 100 in all"),
+        ("bsrange=4k-6k", "4: bsrange: 4k-6k; expected a range whose end is a multiple of its beginning"),
+        ("sync_file_range=write:8", "4: sync_file_range: write:8; expected fsync or fdatasync"),
+        ("latency_target=1ms", "4: latency_target: 1ms; expected a fixed iodepth"),
+        ("zonemode=zbd", "4: zonemode: zbd; expected none or strided"),
+        ("zonemode=strided", "4: zonemode: strided; expected a zonesize"),
+        ("ss=iops:1%", "4: ss: iops:1%; expected no job that ends by its own measurement"),
+        ("nrfiles=4", "4: nrfiles: 4; expected a whole number from 1 to 1"),
+        ("loops=2\nio_size=4k", "4: loops: 2; expected no io_size and no time_based with it"),
+        ("cmdprio_bssplit=4k/10", "4: cmdprio_bssplit: 4k/10; expected cmdprio_percentage"),
+        ("wait_for=other", "3: wait_for: other in [job]; expected the job before it"),
         ("size=lots", "4: size: lots; expected a size such as 1g, or a share of the device such as 50%"),
         ("size=101%", "4: size: 101%; expected a size such as 1g, or a share of the device such as 50%"),
         ("offset=-4k", "4: offset: -4k; expected a size such as 1g, or a share of the device such as 50%"),
-        ("bs=8k\nsize=12k", "5: size: 12k; expected a multiple of bs"),
-        ("io_size=1000", "4: io_size: 1000; expected a multiple of bs"),
         ("iodepth=0", "4: iodepth: 0; expected a whole number from 1 to 1000000"),
         ("numjobs=5000", "4: numjobs: 5000; expected a whole number from 1 to 4096"),
-        (
-            "rate_iops=1\nrw=rw",
-            "4: rate_iops: 1; expected no rate for a mixed job, whose reads and writes fio paces apart",
-        ),
-        ("rate_process=poisson", "4: rate_process: poisson; expected a rate_iops with it"),
+        ("rate_process=poisson", "4: rate_process: poisson; expected a rate or rate_iops with it"),
         ("time_based", "4: time_based: no value; expected a runtime with it"),
-        ("ioengine=libaio\niodepth=2\nthinktime=1", "6: thinktime: 1; expected an iodepth of 1 with it"),
         ("random_distribution=zipf", "4: random_distribution: zipf; expected a random rw with it"),
-        (
-            "rw=randread\nrandom_distribution=zipf:1.0",
-            "5: random_distribution: zipf:1.0; expected random, or zipf:THETA",
-        ),
-        ("rw=randread\nrandom_distribution=pareto", "5: random_distribution: pareto; expected random, or zipf:THETA"),
-        ("runtime=1y", "4: runtime: 1y; expected a whole number with a unit such as s, ms or us, up to 18 years"),
-        ("size=${SIZE}", "4: size: ${SIZE}; expected a value without variables"),
-        ("include more.fio", "4: include: include more.fio; expected all settings in this file"),
-        ("no_such_key=1", "4: no_such_key: 1; expected a key that a simulation can follow"),
+        ("rw=randread\nrandom_distribution=zipf:1.0", "5: random_distribution: zipf:1.0; expected random, zipf:THETA"),
+        ("rw=randread\nrandom_distribution=pareto:1", "5: random_distribution: pareto:1; expected random, zipf:THETA"),
+        ("rw=randread\nrandom_distribution=zoned", "5: random_distribution: zoned; expected zones for all operations"),
+        ("runtime=1y", "4: runtime: 1y; expected a number with a unit such as s, ms or us, up to 18 years"),
+        ("size=${SIZE}", "4: variable: ${SIZE}; expected the environment variable SIZE to be set"),
+        ("include more.fio", "4: include: more.fio; expected all settings in this file"),
+        ("no_such_key=1", "4: no_such_key: 1; expected an option of fio 3.33"),
         ("[ ]", "4: section: [ ]; expected a name in brackets, such as [job]"),
-        ("numjobs=2", "3: filename: missing in [job], so that each thread has a file of its own; expected one file"),
-        (
-            "[b]\nfilename=c",
-            "3: filename: missing in [job], so that each thread has a file of its own; expected one file",
-        ),
-        ("filename=a\n[b]\nfilename=c", "6: filename: c; expected the file of the jobs before it"),
     ] {
         let found = error_in_job(text);
         assert!(found.starts_with(message), "{text}: {found}");
@@ -130,7 +141,8 @@ fn what_can_not_be_followed_is_refused_with_its_place() {
     let kib = error_in_job("bs=4kib");
     assert_eq!(
         kib,
-        "4: bs: 4kib; expected one size, a multiple of 512 bytes up to 1g (4k is 4096 bytes, 4kib is 4000)"
+        "4: bs: 4kib; expected a multiple of 512 bytes up to 1g (4k is 4096 bytes, 4kib is 4000 unless kb_base says \
+         otherwise)"
     );
 }
 
@@ -215,8 +227,9 @@ fn threads_have_their_regions_and_differ() {
     assert!(first.iter().zip(&second).any(|(one, other)| one.1.lba.0 + 524_288 != other.1.lba.0));
     assert_eq!(first, requests(&size, 0), "equal seeds give equal requests");
 
-    let wrong =
-        |text: &str, device_bytes: u64, align: u64| Region::new(&one(text), 0, device_bytes, align).unwrap_err();
+    let wrong = |text: &str, len_bytes: u64, align: u64| {
+        Region::new(&one(text), 0, FilePlace { begin_bytes: 0, len_bytes }, align).unwrap_err()
+    };
     assert_eq!(
         wrong("bs=1k", GIB, 4096),
         "[job]: bs is 1024 bytes; expected a multiple of the device's blocks of 4096 bytes"
@@ -233,5 +246,50 @@ fn threads_have_their_regions_and_differ() {
 fn any_text_is_an_error_or_jobs() {
     for text in ["", "[", "]", "[]", "[a]b", "=", "[a]\n=", "[a]\ndirect\n=1", "\0", "[a]\nsize=99999999999999999999"] {
         let _ = FioJob::parse(text);
+    }
+}
+
+/// Values of many kinds for any option: an error, or jobs whose threads stay on the device.
+fn any_value() -> impl Strategy<Value = String> {
+    let size = (0u64..70, prop::sample::select(vec!["", "k", "m", "g", "t", "%", "ki", "z"]));
+    prop_oneof![
+        Just(String::new()),
+        size.prop_map(|(number, unit)| format!("{number}{unit}")),
+        (1u64..9, 1u64..65).prop_map(|(one, other)| format!("{one}k-{other}k")),
+        (1u64..9, 0u64..101).prop_map(|(size, share)| format!("{size}k/{share}:512/,64k/")),
+        (0u64..101, 0u64..101).prop_map(|(access, size)| format!("zoned:{access}/{size}:50/")),
+        prop::sample::select(vec!["strided", "libaio", "io_uring", "poisson", "zipf:0.9", "pareto:0.3", "normal:9"])
+            .prop_map(str::to_owned),
+        prop::sample::select(vec!["randrw:3", "read:-12k", "write:8k", "trimwrite", "randtrimwrite", "randtrim", "rw"])
+            .prop_map(str::to_owned),
+        "[ -~]{0,8}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+    #[test]
+    fn any_options_are_an_error_or_requests_on_the_device(
+        settings in prop::collection::vec((any::<prop::sample::Index>(), any_value()), 0..6),
+    ) {
+        let mut text = "[global]\ndirect=1\nsize=3m\n[a]\n".to_owned();
+        for (option, value) in &settings {
+            let name = option.get(super::options::OPTIONS).name;
+            text.push_str(&format!("{name}={value}\n"));
+        }
+        let Ok(jobs) = FioJob::parse(&text) else { return Ok(()) };
+        for (job, files) in jobs.iter().zip(lay_out(&jobs, GIB).into_iter().flatten()) {
+            let Ok(region) = Region::new(job, 0, files[0], 512) else { continue };
+            let mut thread = FioThread::new(job, 0, region, files[0], 1, 1);
+            thread.begin(Nanos::ZERO);
+            let mut now = Nanos::ZERO;
+            for _ in 0..200 {
+                let Some((at, request)) = thread.next(now, 0) else { break };
+                prop_assert!(request.lba.0 + u64::from(request.sectors) <= GIB / 512, "{request:?} {text}");
+                prop_assert!(request.sectors > 0 || request.op == Op::Flush, "{text}");
+                now = at;
+            }
+        }
     }
 }

@@ -1,62 +1,99 @@
 //! The requests of one thread of a job.
 
-use chronodisk_sim::{Nanos, Op, RandomStream, Request, SECTOR_BYTES};
+use chronodisk_sim::{Nanos, Op, Priority, RandomStream, Request, SECTOR_BYTES};
 
-use super::permutation::Permutation;
-use super::{FioJob, Rate};
-use crate::Addresses;
+use super::files::FilePlace;
+use super::pace::Pace;
+use super::places::Places;
+use super::{Direction, FioJob, Mix};
 
 /// Makes the requests of a thread, each when there is room for it.
 #[derive(Clone, Debug)]
 pub struct FioThread {
     region: Region,
-    read_share: f64,
-    is_random: bool,
-    repeats: bool,
-    addresses: Addresses,
+    mix: Mix,
+    /// Least block of the operations that come.
+    least_bytes: u64,
     depth: u32,
-    /// Requests that are still to be issued; `None`: until the runtime is over.
-    left: Option<u64>,
-    rate: Option<Rate>,
+    /// A full queue drains to this.
+    drained: u32,
+    is_draining: bool,
+    limits: Limits,
     think: Nanos,
     think_every: u64,
-    runtime: Option<Nanos>,
+    /// Requests issued before the last pause.
+    paused_after: u64,
+    end: Option<Nanos>,
+    ramp: Nanos,
     start_delay: Nanos,
     issuer: u32,
-    /// When the first request may be issued.
+    fua: bool,
+    priority: Priority,
+    urgent: [f64; 3],
+    urgency: Priority,
+    flushes: Flushes,
     begun: Nanos,
     issued: u64,
-    /// Instant of the next request by an exponential pace, in nanoseconds after the beginning.
-    paced_ns: f64,
-    /// Next block of sequential reads, and of writes.
-    next: [u64; 2],
-    order: Permutation,
-    /// Requests after which the region begins anew, and how many of them were issued.
-    pass: u64,
-    in_pass: u64,
-    places: RandomStream,
+    /// The block that was trimmed and is to be written.
+    trimmed: Option<(u64, u64)>,
+    places: Places,
+    pace: Pace,
     operations: RandomStream,
-    paces: RandomStream,
+    priorities: RandomStream,
 }
 
-/// The blocks of the device that a thread uses.
+/// How much a thread issues.
+#[derive(Clone, Debug)]
+struct Limits {
+    requests: Option<u64>,
+    /// Bytes in all; `None`: as many as `passes` have.
+    bytes: Option<u64>,
+    /// Passes that are still to be made after this one; `None`: until the runtime is over.
+    passes: Option<u64>,
+    /// Bytes of a pass, after which places begin anew, and what is left of this one.
+    pass_bytes: u64,
+    left_bytes: u64,
+}
+
+/// When a thread flushes the device's cache.
+#[derive(Clone, Debug)]
+struct Flushes {
+    /// After so many writes; 0: never.
+    every: u64,
+    at_end: bool,
+    /// Whether the thread waits for a flush.
+    waits: bool,
+    /// Whether the thread waits until nothing is outstanding.
+    is_waiting: bool,
+    writes: u64,
+    /// Nothing was issued since the last one.
+    is_last: bool,
+}
+
+/// The bytes of the device that a thread uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    first_sector: u64,
-    block_sectors: u32,
-    blocks: u64,
+    /// The first.
+    pub begin_bytes: u64,
+    /// How many.
+    pub len_bytes: u64,
 }
 
 impl Region {
-    /// That of the thread of a job, counted from 0, on a device of this size whose blocks have `align_bytes`.
+    /// That of the thread of a job, counted from 0, in a file on a device whose blocks have `align_bytes`.
     ///
     /// # Errors
     /// A sentence that says what does not fit.
-    pub fn new(job: &FioJob, thread: u32, device_bytes: u64, align_bytes: u64) -> Result<Self, String> {
+    pub fn new(job: &FioJob, thread: u32, file: FilePlace, align_bytes: u64) -> Result<Self, String> {
         let name = &job.name;
-        let increment_bytes = job.offset_increment_bytes.saturating_mul(u64::from(thread));
-        let offset_bytes = job.offset.bytes(device_bytes).saturating_add(increment_bytes);
-        for (key, bytes) in [("bs", job.block_bytes), ("offset", offset_bytes)] {
+        let increment_bytes = job.offset_increment.bytes(file.len_bytes).saturating_mul(u64::from(thread));
+        let offset_bytes = job.aligned_offset(file.len_bytes).saturating_add(increment_bytes);
+        let sizes = job.directions().flat_map(|direction| {
+            let index = direction as usize;
+            let align = job.align[index].map(|bytes| ("blockalign", bytes));
+            job.sizes[index].all().into_iter().map(|bytes| ("bs", bytes)).chain(align)
+        });
+        for (key, bytes) in sizes.chain([("offset", offset_bytes)]) {
             if !bytes.is_multiple_of(align_bytes) {
                 return Err(format!(
                     "[{name}]: {key} is {bytes} bytes; expected a multiple of the device's blocks of {align_bytes} \
@@ -64,62 +101,82 @@ impl Region {
                 ));
             }
         }
-        let rest_bytes = device_bytes.saturating_sub(offset_bytes);
-        let size_bytes = job.size.map_or(rest_bytes, |size| size.bytes(device_bytes));
+        let rest_bytes = file.len_bytes.saturating_sub(offset_bytes);
+        let of_file = job.file_size.map_or(rest_bytes, |bytes| bytes.saturating_sub(offset_bytes));
+        let size_bytes = job.size.map_or(of_file, |size| size.bytes(job.file_size.unwrap_or(file.len_bytes)));
         if size_bytes > rest_bytes {
             return Err(format!(
-                "[{name}]: offset and size reach to byte {}, but the device has {device_bytes} bytes",
-                offset_bytes.saturating_add(size_bytes)
+                "[{name}]: offset and size reach to byte {}, but the device has {} bytes",
+                offset_bytes.saturating_add(size_bytes),
+                file.len_bytes
             ));
         }
-        let blocks = size_bytes / job.block_bytes;
-        if blocks == 0 {
-            return Err(format!("[{name}]: a size of {size_bytes} bytes holds no block of {} bytes", job.block_bytes));
+        let most = job.directions().flat_map(|direction| job.sizes[direction as usize].all()).max().unwrap_or(0);
+        if size_bytes < most {
+            return Err(format!("[{name}]: a size of {size_bytes} bytes holds no block of {most} bytes"));
         }
-        let block_sectors = (job.block_bytes / SECTOR_BYTES) as u32;
-        Ok(Region { first_sector: offset_bytes / SECTOR_BYTES, block_sectors, blocks })
+        Ok(Region { begin_bytes: file.begin_bytes + offset_bytes, len_bytes: size_bytes })
     }
 }
 
 impl FioThread {
-    /// The thread of a job, counted from 0, in its region of a device of this size. Equal seeds give equal requests;
+    /// The thread of a job, counted from 0, in its region of a file of this size. Equal seeds give equal requests;
     /// `issuer` is what their log says of the thread.
     #[must_use]
-    pub fn new(job: &FioJob, thread: u32, region: Region, device_bytes: u64, seed: u64, issuer: u32) -> Self {
+    pub fn new(job: &FioJob, thread: u32, region: Region, file: FilePlace, seed: u64, issuer: u32) -> Self {
         let component = format!("fio job {issuer} {} {thread}", job.name);
         let stream = |purpose| RandomStream::new(seed, &component, purpose);
-        let mut places = stream("place");
-        let of_size = match job.io {
-            Some(io) => io.bytes(device_bytes).div_ceil(job.block_bytes),
-            None => region.blocks,
+        let bytes = job.io.map(|io| io.bytes(file.len_bytes));
+        let pass_bytes = match bytes {
+            Some(bytes) if job.is_time_based => bytes.min(region.len_bytes),
+            _ => region.len_bytes,
         };
-        let left = if job.is_time_based { None } else { Some(of_size) };
-        let left = job.requests_max.map_or(left, |most| Some(left.map_or(most, |left| left.min(most))));
         FioThread {
-            order: Permutation::draw(region.blocks, &mut places),
             region,
-            read_share: job.read_share,
-            is_random: job.is_random,
-            repeats: job.repeats,
-            addresses: job.addresses,
+            mix: job.mix,
+            least_bytes: job.directions().map(|direction| job.sizes[direction as usize].min()).min().unwrap_or(0),
             depth: job.depth,
-            left,
-            rate: job.rate,
+            drained: job.depth.saturating_sub(job.complete_min.max(1)).min(job.low),
+            is_draining: false,
+            limits: Limits {
+                requests: job.requests_max,
+                bytes: bytes.filter(|_| !job.is_time_based),
+                passes: (!job.is_time_based).then(|| u64::from(job.loops) - 1),
+                pass_bytes,
+                left_bytes: pass_bytes,
+            },
             think: job.think,
             think_every: job.think_every,
-            runtime: job.runtime,
+            paused_after: 0,
+            end: job.runtime.map(|runtime| runtime.saturating_add(job.ramp)),
+            ramp: job.ramp,
             start_delay: job.start_delay,
             issuer,
+            fua: job.forces_writes,
+            priority: job.priority,
+            urgent: job.urgent_shares,
+            urgency: job.urgency,
+            flushes: Flushes {
+                every: job.flush_every,
+                at_end: job.flushes_at_end,
+                waits: job.waits_for_flush,
+                is_waiting: false,
+                writes: 0,
+                is_last: false,
+            },
             begun: Nanos::ZERO,
             issued: 0,
-            paced_ns: 0.0,
-            next: [0, 0],
-            pass: if job.is_time_based { of_size.min(region.blocks) } else { region.blocks },
-            in_pass: 0,
-            places,
+            trimmed: None,
+            places: Places::new(job, region, stream("place")),
+            pace: Pace::new(job, stream("pace")),
             operations: stream("operation"),
-            paces: stream("pace"),
+            priorities: stream("priority"),
         }
+    }
+
+    /// A device without a volatile cache: the kernel sends it no flushes.
+    pub fn without_flushes(&mut self) {
+        (self.flushes.every, self.flushes.at_end) = (0, false);
     }
 
     /// Requests that are outstanding at most.
@@ -128,59 +185,145 @@ impl FioThread {
         self.depth
     }
 
+    /// For how long after its beginning its requests are not measured.
+    #[must_use]
+    pub fn ramp(&self) -> Nanos {
+        self.ramp
+    }
+
     /// Begins at this instant.
     pub fn begin(&mut self, now: Nanos) {
         self.begun = now.saturating_add(self.start_delay);
+        self.pace.begin(self.begun);
     }
 
-    /// The next request and its instant, if there is room for one from `now` on; `None` at the end.
-    pub fn next(&mut self, now: Nanos) -> Option<(Nanos, Request)> {
-        let at = self.instant(now.max(self.begun));
-        if self.left == Some(0) || self.runtime.is_some_and(|runtime| at.saturating_sub(self.begun) >= runtime) {
+    /// The next request and its instant, if there is room for one from `now` on, while so many are outstanding. After
+    /// `None` it is to be asked again when one of these has completed; with none outstanding, this is the end.
+    pub fn next(&mut self, now: Nanos, outstanding: u32) -> Option<(Nanos, Request)> {
+        let now = now.max(self.begun);
+        if outstanding > 0 && (self.flushes.is_waiting || (self.is_draining && outstanding > self.drained)) {
             return None;
         }
-        self.left = self.left.map(|left| left - 1);
-        self.issued += 1;
-        let is_read = match self.read_share {
-            1.0 => true,
-            0.0 => false,
-            share => self.operations.chance(share),
-        };
-        let op = if is_read { Op::Read } else { Op::Write };
-        let lba = self.region.first_sector + self.block(is_read) * u64::from(self.region.block_sectors);
-        let request = Request::new(0, op, lba, self.region.block_sectors);
-        Some((at, Request { issuer: self.issuer, ..request }))
+        (self.flushes.is_waiting, self.is_draining) = (false, false);
+        let request = self.due(now, outstanding)?;
+        self.is_draining = outstanding + 1 >= self.depth && self.drained + 1 < self.depth;
+        Some(request)
     }
 
-    /// When the next request is issued, if there is room for it at `now`.
-    fn instant(&mut self, now: Nanos) -> Nanos {
-        let pauses = self.issued > 0 && self.issued.is_multiple_of(self.think_every);
+    fn due(&mut self, now: Nanos, outstanding: u32) -> Option<(Nanos, Request)> {
+        if !self.goes_on() {
+            return self.flush_at_end(now, outstanding);
+        }
+        if self.flushes.is_due() {
+            return Some(self.flush(now));
+        }
+        let pauses =
+            self.think > Nanos::ZERO && self.issued > self.paused_after && self.issued.is_multiple_of(self.think_every);
+        if pauses && outstanding > 0 {
+            return None;
+        }
         let ready = if pauses { now.saturating_add(self.think) } else { now };
-        let Some(rate) = self.rate else { return ready };
-        let gap_ns = 1e9 / rate.per_s;
-        if rate.is_poisson && self.issued > 0 {
-            self.paced_ns -= (1.0 - self.paces.unit()).ln() * gap_ns;
-        } else {
-            self.paced_ns = self.issued as f64 * gap_ns;
+        let direction = self.direction(ready);
+        let at = ready.max(self.pace.due(direction));
+        if self.end.is_some_and(|end| at.saturating_sub(self.begun) >= end) {
+            self.limits.requests = Some(0);
+            return self.flush_at_end(now, outstanding);
         }
-        ready.max(self.begun.saturating_add(Nanos::from_nanos(self.paced_ns as u64)))
+        if pauses {
+            self.paused_after = self.issued;
+        }
+        Some((at, self.request(direction)))
     }
 
-    fn block(&mut self, is_read: bool) -> u64 {
-        if self.in_pass == self.pass {
-            self.in_pass = 0;
-            self.next = [0, 0];
-            self.order = Permutation::draw(self.region.blocks, &mut self.places);
+    /// Whether there is a further request, but for the runtime.
+    fn goes_on(&mut self) -> bool {
+        let limits = &mut self.limits;
+        if limits.requests == Some(0) || limits.bytes == Some(0) {
+            return false;
         }
-        self.in_pass += 1;
-        if !self.is_random {
-            let next = &mut self.next[usize::from(is_read)];
-            *next += 1;
-            return *next - 1;
+        if limits.left_bytes >= self.least_bytes {
+            return true;
         }
-        if self.repeats || self.addresses != Addresses::Uniform {
-            return self.addresses.choose(self.region.blocks, &mut self.places);
+        match (limits.bytes, &mut limits.passes) {
+            (Some(_), _) | (None, None) => {}
+            (None, Some(0)) => return false,
+            (None, Some(passes)) => *passes -= 1,
         }
-        self.order.at(self.in_pass - 1)
+        limits.left_bytes = limits.pass_bytes.max(self.least_bytes);
+        self.places.restart();
+        true
+    }
+
+    fn direction(&mut self, now: Nanos) -> Direction {
+        match self.mix {
+            Mix::Only(direction) => direction,
+            Mix::TrimThenWrite if self.trimmed.is_some() => Direction::Write,
+            Mix::TrimThenWrite => Direction::Trim,
+            Mix::ReadsAndWrites { read_share } => {
+                let is_read = match read_share {
+                    1.0 => true,
+                    0.0 => false,
+                    share => self.operations.chance(share),
+                };
+                let drawn = if is_read { Direction::Read } else { Direction::Write };
+                let is_mixed = read_share > 0.0 && read_share < 1.0;
+                if is_mixed { self.pace.direction(now, drawn) } else { drawn }
+            }
+        }
+    }
+
+    fn request(&mut self, direction: Direction) -> Request {
+        let (offset, bytes) = match self.trimmed.take() {
+            Some(block) => block,
+            None => self.places.choose(direction),
+        };
+        if self.mix == Mix::TrimThenWrite && direction == Direction::Trim {
+            self.trimmed = Some((offset, bytes));
+        }
+        self.pace.issued(direction, bytes);
+        self.issued += 1;
+        let limits = &mut self.limits;
+        limits.requests = limits.requests.map(|requests| requests - 1);
+        limits.bytes = limits.bytes.map(|left| left.saturating_sub(bytes));
+        limits.left_bytes = limits.left_bytes.saturating_sub(bytes);
+        self.flushes.is_last = false;
+        self.flushes.writes += u64::from(direction == Direction::Write);
+        let op = match direction {
+            Direction::Read => Op::Read,
+            Direction::Write => Op::Write,
+            Direction::Trim => Op::Discard,
+        };
+        let lba = (self.region.begin_bytes + offset) / SECTOR_BYTES;
+        let request = Request::new(0, op, lba, (bytes / SECTOR_BYTES) as u32);
+        let share = self.urgent[direction as usize];
+        let is_urgent = share > 0.0 && self.priorities.chance(share);
+        Request {
+            issuer: self.issuer,
+            fua: self.fua && op == Op::Write,
+            priority: if is_urgent { self.urgency } else { self.priority },
+            ..request
+        }
+    }
+
+    fn flush_at_end(&mut self, now: Nanos, outstanding: u32) -> Option<(Nanos, Request)> {
+        let is_due = self.flushes.at_end && self.flushes.writes > 0 && outstanding == 0;
+        is_due.then(|| {
+            self.flushes.at_end = false;
+            self.flush(now)
+        })
+    }
+
+    fn flush(&mut self, now: Nanos) -> (Nanos, Request) {
+        self.flushes.is_last = true;
+        self.flushes.is_waiting = self.flushes.waits;
+        let request = Request::new(0, Op::Flush, 0, 0);
+        (now, Request { issuer: self.issuer, priority: self.priority, ..request })
+    }
+}
+
+impl Flushes {
+    /// fio looks before each request whether the number of writes so far is a multiple.
+    fn is_due(&self) -> bool {
+        self.every > 0 && !self.is_last && self.writes > 0 && self.writes.is_multiple_of(self.every)
     }
 }
