@@ -46,8 +46,7 @@ pub use numbers::{call_name, call_number};
 pub use plan::{Action, Argument, Expected, Plan, PlanError, PlannedTask, Step, Wait, plan};
 pub use record::{
     Call, CallError, CallRecord, CallTrace, Clock, Header, INSTANT_MAX, PATH_BYTES_MAX, StartState, TASK_MAX, Think,
-    TracerCost,
-    Validator, think_times,
+    TracerCost, Validator, think_times,
 };
 pub use resolve::{Object, ObjectUse, PathUse, Resolved, Resolver, absolute, is_below, resolution_order, walk};
 pub use strace::{STRACE_LINE_BYTES_MAX, StraceError, read_strace};

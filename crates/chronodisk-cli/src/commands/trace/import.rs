@@ -61,7 +61,9 @@ pub fn execute(arguments: &Arguments) -> Outcome {
             let think = format!("; think times include waits for a CPU{}", taken_off(&trace.header));
             (trace, think)
         }
-        (None, Some(journal)) => (convert(journal, arguments.mount.as_deref(), arguments.memory.limit())?, String::new()),
+        (None, Some(journal)) => {
+            (convert(journal, arguments.mount.as_deref(), arguments.memory.limit())?, String::new())
+        }
         (None, None) => return Err(Failure::usage("--strace or --journal is missing")),
     };
     if arguments.fold {
