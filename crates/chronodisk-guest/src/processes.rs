@@ -137,8 +137,8 @@ impl Backend {
         }
     }
 
-    /// What it says of its stores after a run that failed: the guest goes, so it closes them. Somebody waits for the end
-    /// of the run if it `is_urgent`.
+    /// What it says of its stores after a run that failed: the guest goes, so it closes them.
+    /// If it `is_urgent`, somebody waits for the end of the run.
     pub fn notices_after(mut self, guest: Guest, is_urgent: bool) -> Vec<String> {
         drop(guest);
         let patience = if is_urgent { CLOSING_MAX } else { 5 * CLOSING_MAX };
