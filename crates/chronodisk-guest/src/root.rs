@@ -446,6 +446,7 @@ mod tests {
             terminals: [false; 3],
             window_size: None,
             devices: 1,
+            rotational: vec![true],
             file_system: FileSystem::Ext4,
             mkfs_options: Vec::new(),
             mount_options: None,
