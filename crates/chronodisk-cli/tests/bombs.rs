@@ -93,13 +93,13 @@ fn a_log_of_millions_of_equal_requests_is_read_in_half_a_gibibyte() {
     let folder = tempfile::tempdir().unwrap();
     let done = |call: &str| assert!(limited(folder.path(), GIB_KIB, &words(call)).status.success(), "{call}");
     done("simulate --device null --workload random-read --requests 10 -o kept");
-    let log = files::log_of_equal_requests(&folder.path().join("kept/requests.parquet"), 50);
+    let log = files::log_of_equal_requests(&folder.path().join("kept/requests.parquet"), 18);
     std::fs::copy(&log, folder.path().join("t.parquet")).unwrap();
-    files::log_of_equal_requests(&folder.path().join("short.parquet"), 8);
+    files::log_of_equal_requests(&folder.path().join("short.parquet"), 2);
     let calls = [
         ("simulate --device null --trace t.parquet", 2, "t.parquet: more than"),
         ("simulate --device null --trace t.parquet --arrivals closed", 2, "memory; the limit is"),
-        ("simulate --device null --trace short.parquet --arrivals depth=4 -o again", 0, "524288 requests"),
+        ("simulate --device null --trace short.parquet --arrivals depth=4 -o again", 0, "131072 requests"),
         ("trace stats short.parquet", 0, ""),
         ("trace stats short.parquet --block requests", 0, ""),
         ("trace compare t.parquet t.parquet", 0, ""),
