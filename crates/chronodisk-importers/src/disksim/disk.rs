@@ -46,7 +46,6 @@ pub(super) fn disk(
 ) -> Result<DiskParameters, ProfileError> {
     let mut origins = Origins::default();
     let (_, model) = reader.block("Model", &["dm_disk"])?;
-    let (geometry, mechanics) = drive_model(model, &mut origins, resolve)?;
     let (_, scheduler) = reader.block("Scheduler", &["disksim_ioqueue"])?;
     let mut depth = reader.whole("Max queue length", 0, limits::QUEUE_DEPTH.into())? as u32;
     if around.single_request && depth > 1 {
@@ -56,6 +55,8 @@ pub(super) fn disk(
     let queue = queue(scheduler, depth)?;
     let controller = controller(&mut reader, &mut origins)?;
     let cache = cache(&mut reader, &mut origins)?;
+    // Last: its tables may have megabytes, and the drive lacks something more often than they do.
+    let (geometry, mechanics) = drive_model(model, &mut origins, resolve)?;
     for &(name, shape, _) in unused::DISK {
         reader.without_effect(name, shape)?;
     }
