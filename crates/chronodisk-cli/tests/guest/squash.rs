@@ -1,6 +1,7 @@
 //! What a squashing store keeps of what a guest does: files by their names, pages by notices, mirrors once, and
 //! contents that the file systems' own checksums accept.
 
+use chronodisk_device::{BuildOptions, Profile};
 use serde_json::Value;
 
 use super::support::{Chronodisk, example, long, text};
@@ -399,4 +400,68 @@ fn samples_tell_what_each_component_takes() {
     assert!(undecided(&read[count - 1]) < 1 << 20, "the commit decides: {}", read[count - 1]);
     let (unread, count) = samples(&chronodisk, &["--ignore-journal"]);
     assert!(undecided(&unread[count - 1]) > 20 << 20, "without it nothing does: {}", unread[count - 1]);
+}
+
+/// Built-in drives with a volatile cache, for which the kernel sends flushes.
+fn cached_drives() -> Vec<String> {
+    let builtin = Profile::builtin().iter().map(|builtin| Profile::find(&builtin.name).unwrap());
+    let cached = builtin.filter(|profile| {
+        let info = profile.build(&BuildOptions::default()).unwrap().info().clone();
+        info.volatile_cache && info.zones.is_none() && !profile.has_host_queue() && profile.capacity_bytes() > 8 << 30
+    });
+    cached.map(|profile| profile.name().to_owned()).collect()
+}
+
+#[test]
+fn the_journal_of_ext4_commits_beside_a_writer_that_never_pauses() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    // The kernel commits each second in the short form, so that few seconds of writing are undecided.
+    let direct = "mount -o remount,commit=1 /mnt
+        yes | dd of=/mnt/big bs=1M iflag=fullblock oflag=direct count=160 status=none
+        sync";
+    let files = "i=0
+        while [ $i -lt 768 ]; do yes | head -c 4M > /mnt/file$i; i=$((i + 1)); done
+        sync";
+    let (drives, program, most_bytes) = match long() {
+        true => (cached_drives(), files, 240_000_000),
+        false => (vec!["cheetah-9lp".to_owned()], direct, 40_000_000),
+    };
+    for drive in drives {
+        let flags = ["--fs", "ext4", "--capacity", "8GiB", "--squash", "--sample-every", "200ms"];
+        let result = chronodisk.run_json(&drive, &flags, &["sh", "-c", program]);
+        let samples = result["reps"][0]["samples"].as_array().expect("samples").iter();
+        // What is undecided is stored, too.
+        let held = samples.map(|sample| sample["stored_bytes"].as_u64().unwrap()).max().unwrap();
+        assert!(held <= most_bytes, "{drive}: {held} bytes are held");
+    }
+}
+
+/// Seconds that an `fsync` takes in a guest beside a program.
+fn fsync_beside(chronodisk: &Chronodisk, drive: &str, program: &str) -> f64 {
+    let script = format!(
+        "({program}) &
+        sleep 1
+        echo x > /mnt/small
+        before=$(date +%s%N)
+        sync -d /mnt/small
+        echo fsync $(( $(date +%s%N) - before ))
+        kill $! 2> /dev/null; wait"
+    );
+    let output = chronodisk.run(drive, &["--fs", "ext4", "--capacity", "8GiB"], &["sh", "-c", &script]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    let nanos = printed.lines().find_map(|line| line.strip_prefix("fsync ")).expect("the time of fsync");
+    nanos.trim().parse::<f64>().unwrap() / 1e9
+}
+
+#[test]
+fn an_fsync_takes_little_beside_a_writer_that_never_pauses() {
+    let Some(chronodisk) = Chronodisk::new() else { return };
+    let drives = if long() { cached_drives() } else { vec!["cheetah-9lp".to_owned()] };
+    for drive in drives {
+        // Two flushes and the journal's writes, each within the drain of the buffer and the age bound.
+        let writer = "dd if=/dev/zero of=/mnt/big bs=1M count=60 oflag=direct status=none";
+        let seconds = fsync_beside(&chronodisk, &drive, writer);
+        assert!(seconds < 2.5, "{drive}: {seconds} s");
+    }
 }
