@@ -113,9 +113,7 @@ def replay(program: Program, file_system: str, options: list[str], rounds: int) 
             folder = Path(name)
             trace = str(folder / "trace")
             recorded = run(program, folder, "recorded", [*mount, "--record-calls", trace])
-            replayed = started(
-                folder, "replayed", ["trace", "replay"], [*OPTIONS, *mount], [trace]
-            )
+            replayed = started(folder, "replayed", ["trace", "replay"], [*OPTIONS, *mount], [trace])
             again = run(program, folder, "again", mount)
         outcome = {key: replayed.result["replay"][key] for key in ("skipped", "differed")}
         rows.append(
