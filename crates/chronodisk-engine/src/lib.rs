@@ -1,24 +1,24 @@
 //! The engine stands between the device models, which are pure, and the clocks, which are not.
 //!
-//! - [`Engine`] is the sans-I/O core: arrivals and instants go in, completions come out. It keeps
-//!   one due queue over all devices of a run and logs every request.
-//! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for
-//!   us and jumps when the guest idles.
-//! - [`RealClock`] drives it by the host's time, which waits for nobody.
-//! - [`Shadow`] shows a model what a real device gets, and keeps both their answers.
-//! - [`state_file`] makes devices that go on from a saved state.
-//! - [`sim`] drives a model from event to event, with no clock at all.
-//! - [`verify`] replays a log's arrivals in `sim` and compares what comes out: the same arrivals
-//!   give the same completions under every clock.
-//! - [`dilation`] says from what a program did how long it would have taken on a faster device.
-//! - [`twin`] replays a log's think times with punctual completions: what lateness did to the
+//! - [`Engine`] is the sans-I/O core: arrivals and instants go in, completions come out. It keeps one due queue over
+//!   all devices of a run and logs every request.
+//! - [`GuestClock`] drives it by a guest's own time, which stands still while the guest waits for the engine and jumps
+//!   when the guest idles.
+//! - [`RealClock`] drives it by the host's time, which never waits.
+//! - [`Shadow`] feeds a real device's requests to a model, and keeps both completions.
+//! - [`state_file`] makes devices from saved states.
+//! - [`sim`] drives a model from event to event, without a clock.
+//! - [`verify`] replays a log's arrivals in `sim` and compares completions: equal arrivals give equal completions under
+//!   every clock.
+//! - [`dilation`] predicts a program's run time on a faster device from its events.
+//! - [`twin`] replays a log's think times with punctual completions, which shows the effect of lateness on the
 //!   workload.
 //!
-//! A model is in this process, or elsewhere: a [`ModelPort`] is either. [`protocol`] is what both sides of such a
-//! connection say, [`remote`] the side that asks, and [`emulator`] the one that answers.
+//! A [`ModelPort`] is a model in this process or a remote one. [`protocol`] connects the two sides: [`remote`] is the
+//! client, and [`emulator`] the server.
 //!
-//! What is deliberately absent: bytes (the front end moves them through a store and tells the
-//! engine when that is done). Only [`remote`] and [`emulator`] know of sockets and threads.
+//! The engine moves no bytes: the front end moves them through a store and reports when that is done. Only [`remote`]
+//! and [`emulator`] use sockets and threads.
 #![deny(unsafe_code)]
 
 pub mod dilation;

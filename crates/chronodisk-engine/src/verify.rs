@@ -1,22 +1,20 @@
-//! Does a log say what the models say?
+//! Checks a log against the models.
 
 use chronodisk_device::DeviceModel;
 use chronodisk_sim::{Completion, Nanos, Request, RequestId, RequestRecord, Status};
 
 use crate::step::{LATEST_ARRIVAL, checked_advance, fits, step_to_completion};
 
-/// Replays the arrivals of `records` in simulation, each device's into its own model, and compares
-/// due times and statuses: the same arrivals must give the same completions, whatever the clock
-/// was.
+/// Replays the arrivals of `records` in simulation, each device's into its own model, and compares due times and
+/// statuses: equal arrivals must give equal completions under any clock.
 ///
-/// `models` are fresh, in the initial state of the run, one per device of it. A request whose due
-/// time is not in the log (the run ended before) must not complete by `end`, the instant to which
-/// the run's models were brought; without `end` it is not compared.
+/// `models` are fresh, in the initial state of the run, one per device. A request without a due time in the log (the
+/// run ended before) must not complete by `end`, the instant to which the run's models were advanced. Without `end` it
+/// is not compared.
 ///
 /// # Errors
-/// If the log can't be of these devices: an unknown device, a request outside of it, an order that
-/// is not counted from 0, arrivals that step back or are beyond 18 years, a
-/// completion before its arrival.
+/// If the log can't be of these devices: an unknown device, a request outside the device, an order that is not counted
+/// from 0, arrivals that step back or are beyond 18 years, a completion before its arrival.
 ///
 /// # Panics
 /// If a model breaks its contract.
@@ -71,7 +69,7 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether the replay gave what the log says.
+    /// Returns whether the replay equals the log.
     #[must_use]
     pub fn identical(&self) -> bool {
         self.differences == 0
@@ -159,7 +157,7 @@ pub enum VerifyError {
         /// The arrival before.
         previous: Nanos,
     },
-    /// An arrival beyond 18 years, half of what the finest clock of a model holds.
+    /// An arrival beyond 18 years, half the range of the finest clock of a model.
     #[error("record {index} arrives after more than 18 years")]
     BeyondTime {
         /// Index of the record.
@@ -179,14 +177,14 @@ pub enum VerifyError {
     },
 }
 
-/// What a replay says about a request.
+/// Result of a request's replay.
 #[derive(Clone, Copy)]
 struct Replayed {
     at: Nanos,
     status: Status,
 }
 
-/// A request whose bytes could not be moved is a media error whatever the model says.
+/// A failure of the store makes any request a media error.
 fn expected_status(record: &RequestRecord, replayed: &Replayed) -> Status {
     if record.store_failed { Status::MediaError } else { replayed.status }
 }
