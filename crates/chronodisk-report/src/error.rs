@@ -1,4 +1,4 @@
-//! What can go wrong with files.
+//! Errors of files.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ pub enum ReportError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted: "read", "write", ...
+        /// The attempted action: "read", "write", ...
         action: &'static str,
         /// The operating system's answer.
         source: io::Error,
@@ -21,7 +21,7 @@ pub enum ReportError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// The problem, with line and column.
         message: String,
     },
     /// Another kind of file, or one of another version.
@@ -39,7 +39,7 @@ pub enum ReportError {
     Parquet {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// A column is missing, or has the wrong type or a value that can't be.
@@ -51,7 +51,7 @@ pub enum ReportError {
         column: &'static str,
         /// Row, counted from 0, if it is about one.
         row: Option<u64>,
-        /// What was found and what was expected.
+        /// The value found and the value expected.
         message: String,
     },
     /// A plot could not be drawn.
@@ -59,7 +59,7 @@ pub enum ReportError {
     Plot {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
 }

@@ -30,11 +30,11 @@ pub(crate) const SCHEMA_KEY: &str = "chronodisk.schema";
 
 /// Rows of a row group.
 pub(crate) const ROW_GROUP_ROWS: usize = 65_536;
-/// Rows of a batch: what is held in memory besides the row group's compressed columns.
+/// Rows of a batch, held in memory besides the row group's compressed columns.
 pub(crate) const BATCH_ROWS: usize = 8_192;
 
-/// What a log says besides its requests, if it was made of a trace of another kind; in the file's metadata under
-/// `chronodisk.trace.*`.
+/// Properties of a log besides its requests, if it was converted from another kind of trace. Stored in the file's
+/// metadata under `chronodisk.trace.*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogInfo {
     /// The trace's format.
@@ -68,7 +68,7 @@ impl LogInfo {
         pairs
     }
 
-    /// What the metadata say; whatever can't be understood is absent.
+    /// Reads the properties from the metadata. Malformed ones are absent.
     fn of(metadata: Option<&Vec<KeyValue>>) -> Self {
         let number = |key: &str| metadata_value(metadata, key).and_then(|text| text.parse().ok());
         let volumes = metadata_value(metadata, info_key::VOLUMES);
@@ -145,10 +145,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes what is left, and gives the file its name.
+    /// Writes the remaining records, and gives the file its name.
     ///
     /// # Errors
-    /// If that fails; there is no file then.
+    /// If that fails; no file remains then.
     pub fn finish(self) -> Result<(), ReportError> {
         self.finish_with(&LogInfo::default())
     }
@@ -183,12 +183,11 @@ pub(crate) fn failed(path: &Path, error: parquet::errors::ParquetError) -> Repor
     }
 }
 
-/// Reads a log. The file may come from anywhere: whatever is in it, the answer is records that
-/// could have been logged, or an error that names file and column.
+/// Reads a log from a file of any origin. Returns records that could have been logged, or an error that names file and
+/// column.
 ///
 /// # Errors
-/// If the file can't be read, is damaged, has another schema, lacks a column, or has a value that
-/// can't be.
+/// If the file can't be read, is damaged, has another schema, lacks a column, or has an impossible value.
 pub fn read_log(path: &Path) -> Result<Vec<RequestRecord>, ReportError> {
     let file = File::open(path).map_err(|source| ReportError::Io { path: path.to_owned(), action: "read", source })?;
     guarded(path, || read_records(path, file))
@@ -214,7 +213,7 @@ fn read_records(path: &Path, file: File) -> Result<Vec<RequestRecord>, ReportErr
     Ok(records)
 }
 
-/// Reads a log in pieces, in memory that does not grow with it. Gives what [`read_log`] gives.
+/// Reads a log in pieces, in memory of bounded size. Gives the records of [`read_log`].
 pub struct LogReader {
     path: PathBuf,
     info: LogInfo,
@@ -243,7 +242,7 @@ impl LogReader {
         Ok(LogReader { path: path.to_owned(), info, batches, rows: 0 })
     }
 
-    /// What the log says besides its requests.
+    /// The log's properties besides its requests.
     #[must_use]
     pub fn info(&self) -> &LogInfo {
         &self.info

@@ -12,7 +12,7 @@ use crate::table::{Align, Table};
 /// Name and version of [`TraceComparison`]'s form.
 pub const TRACE_COMPARISON_SCHEMA: &str = "chronodisk.trace-comparison/1";
 
-/// What two traces have in common, whatever the order of their requests.
+/// Common requests of two traces, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceComparison {
     /// [`TRACE_COMPARISON_SCHEMA`].
@@ -21,7 +21,7 @@ pub struct TraceComparison {
     pub requests: Matched,
     /// Accesses to blocks of 4 KiB with equal operation, however requests divide them.
     pub blocks: Matched,
-    /// The same by name of the operation, with what only one of them has.
+    /// The same by name of the operation, with the requests that only one trace has.
     pub by_op: BTreeMap<String, OpComparison>,
     /// When requests that both have arrive and complete, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,7 +143,7 @@ fn keyed(records: &[RequestRecord]) -> Vec<Keyed> {
     keyed
 }
 
-/// Pairs with equal keys, and what is left of either.
+/// Pairs with equal keys, and the rest of both sides.
 fn merge(a: &[Keyed], b: &[Keyed]) -> (Vec<(Keyed, Keyed)>, Vec<Key>, Vec<Key>) {
     let (mut pairs, mut only_a, mut only_b) = (Vec::new(), Vec::new(), Vec::new());
     let (mut rest_a, mut rest_b) = (a.iter().peekable(), b.iter().peekable());
@@ -167,7 +167,7 @@ fn merge(a: &[Keyed], b: &[Keyed]) -> (Vec<(Keyed, Keyed)>, Vec<Key>, Vec<Key>) 
     }
 }
 
-/// Classes of the requests of one operation that are left in one trace, by what is left in the other.
+/// Classifies the remaining requests of one operation in one trace, by the remaining requests of the other.
 fn remainder(left: &[Key], of_other: &[Key], op: Op) -> Remainder {
     let mut by_place: BTreeMap<(u8, u64), u64> = BTreeMap::new();
     let mut by_range: BTreeMap<(u64, u32), u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a simulated device is to do: a generated workload, a trace, or a job file of fio.
+//! The load of a simulated device: a generated workload, a trace, or a job file of fio.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -41,7 +41,7 @@ pub struct GeneratedLoad {
     pub process: Option<ArrivalProcess>,
 }
 
-/// What the device is to do.
+/// A load.
 pub enum Load {
     /// A closed loop of generated requests, with so many outstanding.
     Closed(Box<Generator>, u32),
@@ -188,8 +188,8 @@ impl Load {
         }
     }
 
-    /// Gives the load to a model, and hands on each record in order of arrival. When `seen` breaks, no further request
-    /// arrives. The answer is what was changed on the way, for people.
+    /// Feeds the load to a model, and passes on each record in order of arrival. After `seen` breaks, no further
+    /// request arrives. Returns notes for the user on changed requests.
     ///
     /// # Errors
     /// If the trace is wrong, a request does not fit on the device, or the model is lost.
