@@ -11,7 +11,7 @@ use crate::footprint;
 
 use super::super::geometry::Slot;
 
-/// What it takes to know a unit's slot.
+/// Flash accesses needed to look up a unit's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MappingAccess {
     /// First, to make room in the cache: the translation unit that is to be written again, as an append of it to
@@ -171,8 +171,8 @@ impl MappingCache {
         entry
     }
 
-    /// A place for another entry, that of the least recently used one if all are in use; and which translation unit has
-    /// to be written for that.
+    /// Returns a place for another entry, evicting the least recently used one if all are in use, and the translation
+    /// unit to write for that.
     fn take_place(&mut self) -> (Link, Option<Unit>) {
         if self.len < self.capacity {
             self.len += 1;

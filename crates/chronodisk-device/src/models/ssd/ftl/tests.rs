@@ -98,7 +98,7 @@ fn any_parameters() -> impl Strategy<Value = FtlParameters> {
     )
 }
 
-/// What the drive is after it was saved and loaded.
+/// The drive after it was saved and loaded.
 pub(super) fn saved_and_loaded(ftl: Ftl) -> Ftl {
     let parameters = Arc::clone(&ftl.parameters);
     let mut bytes = Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn saved_and_loaded(ftl: Ftl) -> Ftl {
     Ftl::from_resting(Resting::read(&parameters, 7, bytes.as_slice()).unwrap().0, 5).unwrap()
 }
 
-/// That the tables agree with each other, and with what was written.
+/// Checks that the tables agree with each other and with the writes.
 fn check(ftl: &Ftl, written: &HashMap<Unit, u32>) {
     let geometry = ftl.parameters().geometry;
     let mut valid = vec![0; geometry.superblocks() as usize];
@@ -230,7 +230,7 @@ fn the_host_writes_where_cells_have_one_bit_until_that_is_full() {
     let parameters = Arc::new(FtlParameters { slc_cache, logical_units, ..parameters(VictimPolicy::Greedy) });
     let mut ftl = Ftl::new(Arc::clone(&parameters), 0);
     let mut streams = Vec::new();
-    // Nobody empties anything: three superblocks of a third of 96 units, then the others.
+    // No collection runs: three superblocks of a third of 96 units, then the others.
     for unit in 0..200 {
         let stream = ftl.host_stream(0).unwrap();
         let appended = ftl.append(stream, 0, unit).unwrap();
