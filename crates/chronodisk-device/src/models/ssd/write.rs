@@ -35,7 +35,7 @@ impl OpenSuperpage {
 const MOST_ADMITTED: u32 = 32;
 
 impl Ssd {
-    /// A write whose mapping is known: what it covers only in part has to be read first.
+    /// A write with known mapping: its partially covered units must be read first.
     pub(super) fn write(&mut self, number: u32) {
         let request = self.commands[number].request;
         let (whole, whole_end) = self.whole_units_of(&request);
