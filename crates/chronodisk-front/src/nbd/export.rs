@@ -1,4 +1,4 @@
-//! What a server offers.
+//! Exports of a server.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use chronodisk_sim::SECTOR_BYTES;
 
 use super::wire::{PAYLOAD_BYTES_DEFAULT, STRING_BYTES_MAX, UNFRAGMENTED_BYTES_MIN, transmission_flag as flag};
 
-/// A device as clients see it.
+/// A device as seen by clients.
 ///
-/// Flush, FUA and cache are always offered, allocation information to whoever negotiates it.
+/// Flush, FUA and cache are always offered, allocation information to clients that negotiate it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// What a client asks for; the empty name stands for the first export.
+    /// The name that a client requests; the empty name is the first export.
     pub name: String,
     /// For people; may be empty.
     pub description: String,

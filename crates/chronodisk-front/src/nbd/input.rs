@@ -48,7 +48,7 @@ impl ReceiveBuffer {
         ReceiveBuffer { bytes: Vec::new(), filled: 0..0, was_full: false, claim: Claim::new(limit) }
     }
 
-    /// What came and was not consumed.
+    /// Received bytes that were not consumed.
     pub fn filled(&self) -> &[u8] {
         &self.bytes[self.filled.clone()]
     }
@@ -73,7 +73,7 @@ impl ReceiveBuffer {
             self.filled = 0..have;
             let base = if more { self.bytes.len() * 2 } else { RECEIVE_BYTES_MIN };
             if more || self.bytes.len() - have < missing {
-                // At most double what came, so that a length alone takes no memory.
+                // At most double the received bytes, so that a claimed length alone takes no memory.
                 let wanted = message_bytes.min(have.saturating_mul(2)).max(have + 1).max(base);
                 self.grow(wanted);
             }
@@ -84,7 +84,7 @@ impl ReceiveBuffer {
     fn grow(&mut self, wanted: usize) {
         if wanted > self.bytes.len() {
             self.claim.grow_to(wanted as u64);
-            // Exactly: what is doubled here is not to be doubled again.
+            // `reserve_exact`, since the length was already doubled here.
             self.bytes.reserve_exact(wanted - self.bytes.len());
             self.bytes.resize(wanted, 0);
         }
@@ -109,8 +109,8 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Forgets the first bytes; what they were is told as a place for [`at`](Self::at), which
-    /// holds until [`room`](Self::room) is asked for.
+    /// Consumes the first bytes; returns their place for [`at`](Self::at), valid until the next call of
+    /// [`room`](Self::room).
     pub fn consume(&mut self, len: usize) -> Range<usize> {
         assert!(len <= self.filled.len(), "fewer bytes came");
         let consumed = self.filled.start..self.filled.start + len;
@@ -132,7 +132,7 @@ impl ReceiveBuffer {
             return Detached { bytes: self.bytes[place.clone()].to_vec(), place: 0..place.len(), _claim: claim };
         }
         let mut fresh = ReceiveBuffer::new(self.claim.limit());
-        // The next message is probably as long. Zeroed memory that nobody touched costs nothing.
+        // The next message probably has the same length. Untouched zeroed memory costs nothing.
         if fresh.claim.try_grow_to(self.bytes.len() as u64) {
             fresh.bytes = vec![0; self.bytes.len()];
         }
