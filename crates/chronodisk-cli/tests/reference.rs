@@ -70,7 +70,7 @@ fn each_page_is_in_the_book() {
 fn each_link_leads_somewhere() {
     let mut broken = Vec::new();
     let mut links = 0;
-    for page in [pages("docs"), pages(".")].concat() {
+    for page in [pages("docs"), pages("."), notebooks()].concat() {
         let text = std::fs::read_to_string(&page).unwrap();
         for target in links_in(&text) {
             let (file, section) = target.split_once('#').map_or((target, None), |(file, name)| (file, Some(name)));
@@ -100,6 +100,14 @@ fn pages(folder: &str) -> Vec<PathBuf> {
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
     pages.sort();
     pages
+}
+
+/// The notebooks of the experiments.
+fn notebooks() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("experiments")).unwrap().map(|entry| entry.unwrap().path());
+    let mut notebooks: Vec<_> = entries.map(|path| path.join("README.md")).filter(|page| page.exists()).collect();
+    notebooks.sort();
+    notebooks
 }
 
 /// The targets of a page's links within the repository.
