@@ -16,12 +16,12 @@ use crate::buffer_pool::BufferPool;
 
 /// The kernel's connection without its descriptor.
 ///
-/// The owner of the descriptor turns this wheel: one message is read into [`receive_room`](Self::receive_room) and
-/// [`received`](Self::received); [`next_event`](Self::next_event) is asked; a request is [executed](Self::execute) at
-/// once and [completed](Self::complete) when it is due; what [`gather`](Self::gather) shows is written with one call
+/// The descriptor's owner runs this loop: one message is read into [`receive_room`](Self::receive_room) and reported by
+/// [`received`](Self::received); [`next_event`](Self::next_event) is called; a request is [executed](Self::execute) at
+/// once and [completed](Self::complete) when it is due; the output of [`gather`](Self::gather) is written with one call
 /// and [acknowledged](Self::sent). While [`wants_input`](Self::wants_input) is false no message is read.
 ///
-/// With the same number of requests under way and of the same sizes as before nothing is allocated.
+/// With a stable number and size of requests no memory is allocated.
 #[derive(Debug)]
 pub struct FuseSession {
     file: FuseFile,
@@ -54,7 +54,7 @@ pub enum FuseEvent {
 pub struct FuseRequest {
     /// Names it towards the session, as long as it is outstanding; below [`IN_FLIGHT_COUNT_MAX`].
     pub slot: u32,
-    /// What to do.
+    /// The command.
     pub command: FuseCommand,
     /// First byte; zero for a flush.
     pub offset_bytes: u64,
@@ -62,7 +62,7 @@ pub struct FuseRequest {
     pub len_bytes: u64,
 }
 
-/// What a request asks for.
+/// Command of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FuseCommand {
     /// Data from the device.
@@ -90,7 +90,7 @@ impl FuseCommand {
 }
 
 impl FuseRequest {
-    /// What the device is asked to do.
+    /// The device's request.
     #[must_use]
     pub fn device_request(&self, id: RequestId, queue: u16, issuer: u32) -> Request {
         Request {
@@ -121,7 +121,7 @@ struct Slot {
     /// `None` once it was completed.
     request: Option<FuseRequest>,
     unique: u64,
-    /// What the request counts for in `in_flight_bytes`.
+    /// The request's share of `in_flight_bytes`.
     claimed_bytes: u64,
     /// Room for the data of a read.
     buffer: Box<[u8]>,
@@ -165,7 +165,7 @@ const RANGE_BYTES_MAX: u64 = u32::MAX as u64 * SECTOR_BYTES;
 /// Replies that wait to be sent, besides those to requests of the device.
 const REPLIES_MAX: usize = 2 * IN_FLIGHT_COUNT_MAX;
 
-/// What becomes of a message.
+/// Answer to a message.
 enum Answer {
     Silence,
     Body(Body),
