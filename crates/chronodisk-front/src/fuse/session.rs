@@ -187,7 +187,7 @@ impl FuseSession {
             free: Vec::new(),
             outstanding: 0,
             in_flight_bytes: 0,
-            // The kernel bounds its requests, and they must not wait for those of other clients.
+            // The kernel bounds its requests, and they must not wait for other clients' memory.
             pool: BufferPool::new(&Arc::default(), IN_FLIGHT_BYTES_MAX as usize),
             replies: VecDeque::new(),
             refused_requests: 0,
@@ -220,10 +220,10 @@ impl FuseSession {
         self.message_len = Some(len);
     }
 
-    /// What the message asks for, if that is not answered already.
+    /// The request of the message, unless the message is answered already.
     pub fn next_event(&mut self) -> Option<FuseEvent> {
         let len = self.message_len.take()?;
-        // Without a header there is nobody to answer, and a reply to number 0 would be a notification.
+        // Without a valid header no reply is possible, and a reply to number 0 would be a notification.
         let header = InHeader::decode(&self.message[..len]).filter(|header| header.unique != 0)?;
         let answer = match header.len as usize == len {
             true => self.answer(&header, len),
@@ -410,12 +410,12 @@ impl FuseSession {
         self.message.get(begin..begin + request.len_bytes as usize)
     }
 
-    /// Does to `store` what a request asks for, and keeps what it reads. To be called once, when the request is told.
-    /// If it fails, [`complete`](Self::complete) tells the kernel so.
+    /// Performs a request on `store`, and keeps the data read. Call it once per request, when the event is returned.
+    /// After a failure [`complete`](Self::complete) reports it to the kernel.
     ///
     /// # Errors
-    /// Those of the store; the request stays outstanding. A store that answers [`StoreError::WouldWait`] has not
-    /// failed: the caller asks again.
+    /// Those of the store; the request stays outstanding. [`StoreError::WouldWait`] is no failure: the caller tries
+    /// again.
     pub fn execute(&mut self, slot: u32, store: &mut dyn Store) -> Result<(), StoreError> {
         let gone = |what: &str| StoreError::Damaged { what: what.to_owned() };
         let request = self.request(slot).ok_or_else(|| gone("a request that is not outstanding"))?;
@@ -461,7 +461,7 @@ impl FuseSession {
         Some(std::mem::take(&mut self.slots[slot as usize].buffer))
     }
 
-    /// Gives back what was lent.
+    /// Returns a lent buffer.
     pub(crate) fn give_back(&mut self, slot: u32, buffer: Box<[u8]>, has_data: bool) {
         match self.request(slot) {
             Some(_) => {
@@ -472,7 +472,7 @@ impl FuseSession {
         }
     }
 
-    /// A store failed at what an outstanding request asks for; [`complete`](Self::complete) tells the kernel so.
+    /// Records the failure of a store at an outstanding request; [`complete`](Self::complete) reports it to the kernel.
     pub fn failed(&mut self, slot: u32, error: &StoreError) {
         if self.request(slot).is_some() {
             self.slots[slot as usize].failure = Some(store_failure(error));
@@ -520,7 +520,7 @@ impl FuseSession {
         3
     }
 
-    /// The reply that [`gather`](Self::gather) showed was sent, or nobody wants it.
+    /// Acknowledges that the reply of [`gather`](Self::gather) was sent, or that the kernel dropped its request.
     pub fn sent(&mut self) {
         if let Some(Reply { data: Some((slot, _)), .. }) = self.replies.pop_front() {
             self.free(slot);

@@ -8,8 +8,8 @@ use crate::memory::{Claim, MemoryLimit};
 
 /// A buffer that is filled at its end and emptied at its front.
 ///
-/// It grows with the bytes that really came, to what one message needs or a client sends at once, and stays so until
-/// [`release`](Self::release): after warming up nothing is allocated.
+/// It grows with received bytes, to the size of one message or one send of the client, and keeps it until
+/// [`release`](Self::release): in the steady state no memory is allocated.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffer {
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct ReceiveBuffer {
     claim: Claim,
 }
 
-/// What came, on its own, and its claim on memory.
+/// Received bytes without the buffer, and their claim on memory.
 #[derive(Debug)]
 pub(crate) struct Detached {
     bytes: Vec<u8>,
@@ -36,7 +36,7 @@ impl AsRef<[u8]> for Detached {
 
 /// Room at first: for 32 requests without data, and for all that most clients send.
 pub(crate) const RECEIVE_BYTES_MIN: usize = 4 << 10;
-/// Room for a client that sends much at once, whatever the size of its messages.
+/// Room for a client that sends many bytes at once, in messages of any size.
 pub(crate) const RECEIVE_BYTES_BASE: usize = 256 << 10;
 /// A part of the buffer: less room at the end is not worth a receive.
 const ROOM_PART: usize = 4;

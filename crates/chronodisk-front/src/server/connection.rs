@@ -359,7 +359,7 @@ impl<P: Protocol> Peer for Connection<P> {
     fn deliver(&self, departures: &[Departure], moment: &mut Moment<'_>, foreign: bool, left: &mut Left) {
         self.state.deliver(departures, moment, foreign.then_some(&self.link.event), |state, departures, moment| {
             state.protocol.deliver(&self.link, departures, moment, left);
-            // There may be room for what the client sent meanwhile, or nothing left to do.
+            // There may be room for the client's next input, or nothing left to do.
             if foreign && state.needs_attention() {
                 raise(&self.link.event);
             }

@@ -31,7 +31,7 @@ pub enum Address {
     },
 }
 
-/// A bare port listens on the loopback interface, so that nobody else can reach it unasked.
+/// A bare port listens on the loopback interface, so that other machines can't reach it.
 const LOOPBACK: &str = "127.0.0.1";
 
 impl FromStr for Address {
@@ -63,8 +63,7 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), who are told to
-    /// encrypt or not.
+    /// The address as a URI for NBD clients (the NBD project's `doc/uri.md`), with or without encryption.
     #[must_use]
     pub fn nbd_uri(&self, tls: bool) -> String {
         let scheme = if tls { "nbds" } else { "nbd" };
@@ -97,9 +96,9 @@ fn percent_encoded(path: &Path) -> String {
 pub struct ListenError {
     /// Where.
     pub address: String,
-    /// What was tried.
+    /// The attempted action.
     pub action: &'static str,
-    /// What the host said.
+    /// The host's error.
     pub source: io::Error,
 }
 
@@ -136,7 +135,7 @@ pub(super) fn bind(address: &Address) -> Result<(Listener, Address), ListenError
     }
 }
 
-/// Removes a socket that a server left behind; one that somebody listens on stays.
+/// Removes a socket that a dead server left; one with a listener stays.
 fn remove_stale(path: &Path) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
@@ -172,7 +171,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Memory for a connection's stack, of which its thread uses a tenth.
+/// Stack of a connection's thread, ten times its use.
 pub(super) const STACK_BYTES: usize = 256 << 10;
 
 /// Accepts connections and gives each a thread, until the server stops and all threads have ended.
@@ -200,7 +199,7 @@ where
                 continue;
             }
             shared.totals().connections += 1;
-            // A client must see what was sent to it, and a thread that waits must see a second connection.
+            // The socket must not buffer output, and a waiting thread must notice a second connection.
             let _ = set_socket_timeout(&socket, Timeout::Recv, Some(RECEIVE_TIMEOUT));
             let connection = shared.new_connection();
             let serve = serve.clone();
@@ -228,7 +227,7 @@ impl Drop for Counted<'_> {
 }
 
 impl Shared {
-    /// A number that no connection has: 24 bits, of which nobody uses many at a time.
+    /// A number without a connection: 24 bits, few of them in use at a time.
     pub(super) fn new_connection(&self) -> u32 {
         loop {
             let number = self.next_connection.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
