@@ -1,4 +1,4 @@
-//! What a completed request promises.
+//! Promises of a completed request.
 
 /// The durability contract of a store that outlives its process.
 ///

@@ -1,10 +1,10 @@
-//! What can go wrong in a store.
+//! Errors of stores.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a store could not do what it was asked.
+/// Failure of a store's operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -48,7 +48,7 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// The bytes are not at hand: who asked not to wait for a disk would have had to. Nothing was done.
+    /// The operation would have waited for a disk, which the caller excluded. It had no effect.
     #[error("the bytes are not in memory")]
     WouldWait,
     /// A squashed image can't be used.
@@ -56,13 +56,13 @@ pub enum StoreError {
     Image {
         /// The image, or its map.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// Something in an image that is in use is not what was written.
+    /// A part of an open image is not as written.
     #[error("{what} is damaged")]
     Damaged {
-        /// What can't be read.
+        /// The unreadable part.
         what: String,
     },
     /// The host failed.
@@ -70,18 +70,18 @@ pub enum StoreError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         operation: FileOperation,
         /// First byte, 0 where the operation has no range.
         offset_bytes: u64,
         /// Length in bytes, 0 where the operation has no range.
         len_bytes: u64,
-        /// What the host said.
+        /// The host's error.
         source: io::Error,
     },
 }
 
-/// What was done to a file when the host failed.
+/// The operation on a file at which the host failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileOperation {
