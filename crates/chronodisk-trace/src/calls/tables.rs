@@ -1,11 +1,11 @@
-//! The descriptors and the working directory of each task as the replayer has them: those of the device, and pipes.
+//! The replayer's descriptors and working directory of each task: files of the device, and pipes.
 
 use std::collections::BTreeMap;
 
 use super::record::CallRecord;
 use super::table::{Effect, F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, O_CLOEXEC, Signature};
 
-/// What a descriptor is of.
+/// Kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A file of the device.
@@ -17,7 +17,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     kind: Kind,
-    /// What one `open` made; duplicates have the same.
+    /// The open file description; duplicates share it.
     description: u64,
     close_on_execute: bool,
 }
@@ -122,7 +122,7 @@ impl Tables {
         }
     }
 
-    /// What a successful call does to the state; `below` is what its path is of, if that is on the device.
+    /// Effect of a successful call on the state; `below` is the kind of its path, if that is on the device.
     pub fn take_effect(&mut self, task: usize, record: &CallRecord, known: &Signature, below: Option<Kind>) {
         if !record.succeeded() {
             return;
@@ -145,7 +145,7 @@ impl Tables {
         match known.effect {
             Effect::Open(flags) => {
                 let Some(descriptor) = result else { return };
-                // What is not on the device leaves a number that the replayer does not have.
+                // A file outside the device leaves a number that the replayer does not have.
                 files.remove(&descriptor);
                 if let Some(kind) = below {
                     let open = Open { kind, description, close_on_execute: flag(flags) };

@@ -1,4 +1,4 @@
-//! What the keys of a job's section mean.
+//! Meaning of the keys in a job's section.
 
 use chronodisk_sim::{Nanos, SECTOR_BYTES};
 
@@ -7,7 +7,7 @@ use super::section::{Section, Setting};
 use super::{Amount, FioJob, FioJobError, Rate, THREADS_MAX};
 use crate::{Addresses, EXPONENT_MAX};
 
-/// Keys that say how fio works on its host, what it prints, or what data it writes: the device sees none of it.
+/// Keys about fio's work on its host, its output, or the content of its data, which don't affect the device.
 const WITHOUT_EFFECT: [&str; 60] = [
     "allrandrepeat",
     "buffer_compress_chunk",
@@ -71,12 +71,12 @@ const WITHOUT_EFFECT: [&str; 60] = [
     "zero_buffers",
 ];
 
-/// Engines of which a thread has one request outstanding.
+/// Engines with one outstanding request per thread.
 const SYNCHRONOUS: [&str; 4] = ["sync", "psync", "pvsync", "pvsync2"];
-/// Engines of which a thread has `iodepth` requests outstanding.
+/// Engines with `iodepth` outstanding requests per thread.
 const ASYNCHRONOUS: [&str; 3] = ["libaio", "io_uring", "posixaio"];
 
-/// What is only complete with other keys.
+/// Values that need other keys to be complete.
 #[derive(Debug, Default)]
 struct Raw {
     is_mixed: bool,
@@ -114,7 +114,7 @@ pub(super) fn job(section: &Section<'_>) -> Result<FioJob, FioJobError> {
         waits: false,
     };
     let mut raw = Raw { is_synchronous: true, depth: 1, ..Raw::default() };
-    // The shares of a mixed job count whichever comes first.
+    // The first of the two shares of a mixed job counts.
     let mut mixed_read_share = 0.5;
     for setting in &section.settings {
         match setting.key {
@@ -168,7 +168,7 @@ fn apply(setting: &Setting<'_>, job: &mut FioJob, raw: &mut Raw) -> Result<(), F
     Ok(())
 }
 
-/// Checks what keys say together.
+/// Checks combinations of keys.
 fn finish(section: &Section<'_>, mut job: FioJob, raw: &Raw) -> Result<FioJob, FioJobError> {
     let wrong = |keys: &[&str], missing: &str, expected: &str| match section.last(keys) {
         Some(setting) => setting.wrong(expected),

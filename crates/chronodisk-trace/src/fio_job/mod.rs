@@ -53,9 +53,9 @@ pub struct FioJob {
     pub is_capped: bool,
     /// Beginning of the region.
     pub offset: Amount,
-    /// What each thread's region begins after that of the thread before it, in bytes.
+    /// Distance between the beginnings of neighbouring threads' regions, in bytes.
     pub offset_increment_bytes: u64,
-    /// Size of the region; `None`: what follows `offset`.
+    /// Size of the region; `None`: the rest after `offset`.
     pub size: Option<Amount>,
     /// Bytes that each thread issues; `None`: the region's size.
     pub io: Option<Amount>,
@@ -97,16 +97,16 @@ pub struct Rate {
     pub is_poisson: bool,
 }
 
-/// What a job file holds that can't be followed.
+/// An unsupported part of a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FioJobError {
     /// Line, from 1.
     pub line: u32,
     /// The key, or the kind of line.
     pub key: String,
-    /// What was found.
+    /// Text found.
     pub found: String,
-    /// What was expected.
+    /// Text expected.
     pub expected: String,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Setting<'a> {
     pub(super) line: u32,
 }
 
-/// Most settings that all jobs may have together, those of global sections counted for each.
+/// Most settings of all jobs together; those of global sections count for each job.
 const SETTINGS_MAX: usize = 1 << 20;
 
 /// The jobs' sections in order.

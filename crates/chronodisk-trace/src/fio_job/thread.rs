@@ -48,10 +48,10 @@ pub struct Region {
 }
 
 impl Region {
-    /// That of the thread of a job, counted from 0, on a device of this size whose blocks have `align_bytes`.
+    /// The region of a job's thread, counted from 0, on a device of this size with blocks of `align_bytes`.
     ///
     /// # Errors
-    /// A sentence that says what does not fit.
+    /// A sentence that names the problem.
     pub fn new(job: &FioJob, thread: u32, device_bytes: u64, align_bytes: u64) -> Result<Self, String> {
         let name = &job.name;
         let increment_bytes = job.offset_increment_bytes.saturating_mul(u64::from(thread));
@@ -82,8 +82,8 @@ impl Region {
 }
 
 impl FioThread {
-    /// The thread of a job, counted from 0, in its region of a device of this size. Equal seeds give equal requests;
-    /// `issuer` is what their log says of the thread.
+    /// A job's thread, counted from 0, in its region of a device of this size. Equal seeds give equal requests;
+    /// `issuer` identifies the thread in their log.
     #[must_use]
     pub fn new(job: &FioJob, thread: u32, region: Region, device_bytes: u64, seed: u64, issuer: u32) -> Self {
         let component = format!("fio job {issuer} {} {thread}", job.name);
