@@ -14,11 +14,11 @@ use super::runs::RunMap;
 use super::sums::{Sums, sum_of};
 use super::{SLOT_BYTES, UNIT_BYTES, UNIT_SLOTS, image_error};
 
-/// Places end here, so that offsets in the file fit what the host counts with.
+/// End of places, so that offsets in the file fit the host's type.
 pub(crate) const PLACES_MAX: u64 = (1 << 62) / SLOT_BYTES;
 /// So much is given back before the host gets it back while the image is in use.
 const PUNCHED_AFTER_BYTES: u64 = 64 << 20;
-/// What the host counts space in.
+/// The host's unit of space.
 const HOST_BLOCK_BYTES: u64 = 4096;
 
 /// The file of kept blocks.

@@ -113,7 +113,7 @@ impl Names {
         self.unnamed.clear();
     }
 
-    /// What waits of files that are not kept need not wait longer.
+    /// Squashes the unclassified contents of files that are not kept.
     pub(super) fn squash_unwanted(&mut self, blocks: &mut Blocks) {
         for (from, to, ()) in std::mem::take(&mut self.unwanted).all() {
             blocks.squash(VolumeUnit(from), VolumeUnit(to));
@@ -121,7 +121,7 @@ impl Names {
         }
     }
 
-    /// Contents came of which nothing is known.
+    /// Unknown contents were written.
     fn wait(&mut self, from: u64, to: u64) {
         self.claimed.remove(from, to);
         self.late.remove(from, to);
@@ -129,7 +129,7 @@ impl Names {
         self.undecided.set(from, to, ());
     }
 
-    /// Blocks are nobody's contents any more.
+    /// Blocks are no longer contents of a file.
     fn forget(&mut self, from: u64, to: u64) {
         self.decided(from, to);
         self.kept.remove(from, to);
@@ -155,7 +155,7 @@ impl Names {
             self.unplaced.entry(folder).or_default().push((entry.inode, entry.name));
             return None;
         };
-        // What matched once does so until it is deleted.
+        // A file that matched once keeps its treatment until it is deleted.
         let before = self.treatment(entry.inode).flatten();
         let treatment = before.or_else(|| placed.treatment_of(&entry.name));
         self.files.insert(entry.inode, Known { treatment, newer: true });
@@ -176,7 +176,7 @@ impl Names {
         placed
     }
 
-    /// What becomes of a file by its name, if that is known.
+    /// A file's treatment by its name, if known.
     fn treatment(&self, inode: u64) -> Option<Option<Treatment>> {
         self.files.get(&inode).map(|known| known.treatment)
     }
@@ -244,8 +244,7 @@ impl Xfs {
         self.names.as_ref().map_or(0, |names| names.commits)
     }
 
-    /// Memory in bytes: that of what is known of names, without names that are longer than a pointer, and that of the
-    /// log's reader.
+    /// Memory in bytes: of names, without names longer than a pointer, and of the log's reader.
     pub(crate) fn memory_bytes(&self) -> (u64, u64) {
         let log = |names: &Names| names.log.memory_bytes() + names.committed.memory_bytes();
         self.names.as_ref().map_or((0, 0), |names| (names.memory_bytes(), log(names)))
@@ -256,7 +255,7 @@ impl Xfs {
         self.names.as_ref().map_or(0, |names| names.entries())
     }
 
-    /// What becomes of a block of contents.
+    /// Verdict on a block of contents.
     pub(super) fn contents(&self, unit: VolumeUnit) -> Verdict {
         match &self.names {
             None => Verdict::Drop,
@@ -266,7 +265,7 @@ impl Xfs {
         }
     }
 
-    /// Blocks as they are before a write, from its first unit on, if what they say counts.
+    /// Blocks before a write, from its first unit on, if their contents count.
     pub(super) fn blocks_before(&self, write: &Write<'_>, blocks: &mut Blocks) -> Result<Old, StoreError> {
         if self.names.is_none() || !write.judged.iter().any(|judged| tells_names(judged.2)) {
             return Ok(Old::new());
@@ -276,7 +275,7 @@ impl Xfs {
         Ok(vec![(write.unit.0, old)])
     }
 
-    /// Blocks were written, `old` before if what they say counts.
+    /// Handles written blocks, which were `old` before if their contents count.
     pub(super) fn names_written(
         &mut self,
         write: &Write<'_>,
@@ -312,7 +311,7 @@ impl Xfs {
         })
     }
 
-    /// What waits of files that are not kept need not wait longer.
+    /// Squashes the unclassified contents of files that are not kept.
     pub(super) fn squash_unwanted(&mut self, blocks: &mut Blocks) {
         if let Some(names) = &mut self.names {
             names.squash_unwanted(blocks);
@@ -335,7 +334,7 @@ impl Xfs {
         }
     }
 
-    /// What is stored and no metadata waits; all names at their places are read, and what they keep is.
+    /// Begins without unclassified metadata: reads all names at their places, and keeps their contents.
     pub(crate) fn begin_names(
         &mut self,
         waiting: &[(VolumeUnit, VolumeUnit)],
@@ -354,8 +353,8 @@ impl Xfs {
         self.with(|xfs, names| if xfs.log_is_clean(blocks)? { xfs.read_all(names, end, true, blocks) } else { Ok(()) })
     }
 
-    /// Gives what was made up in units between two the form that their files' kinds have; `bytes` are those of the
-    /// device from `offset_bytes` on.
+    /// Gives generated contents in a range of units the form of their files' kinds; `bytes` are the device's from
+    /// `offset_bytes` on.
     pub(super) fn correct_files(
         &self,
         (start, end): (VolumeUnit, VolumeUnit),
@@ -431,7 +430,7 @@ impl Xfs {
         Ok(())
     }
 
-    /// A file had these blocks; `kept` if nobody else has them.
+    /// A file had these blocks; `kept` if no other file has them.
     pub(super) fn given_back(&self, names: &mut Names, number: u64, extent: &Extent, kept: bool) {
         let (from, to) = self.units_around(extent.first, extent.end);
         if kept {
@@ -466,7 +465,8 @@ impl Xfs {
         }
         for number in named {
             if let Some(Some(treatment)) = names.treatment(number) {
-                // Whatever is at its place: to keep too much does no harm, but only what was claimed may be squashed.
+                // Metadata at places may be of any time: keeping too much does no harm, but only claimed contents may
+                // be squashed.
                 let extents = self.extents_of_file(number, &names.committed, blocks)?;
                 self.decide(names, number, &extents, treatment == Treatment::Keep, blocks)?;
             }
@@ -562,8 +562,8 @@ impl Xfs {
         Ok(())
     }
 
-    /// Reads all inodes and directories at their places, and decides what files with names have. If all is `at_rest`,
-    /// what no file without a name has is nobody's.
+    /// Reads all inodes and directories at their places, and classifies the contents of files with names. If everything
+    /// is `at_rest`, contents without a file with a name have no owner.
     fn read_all(
         &self,
         names: &mut Names,
