@@ -1,6 +1,6 @@
-//! Paths that the clock could not read, since the host had not mapped the page of the program that they are in.
+//! Paths that the clock could not read, because the host had not mapped their page of the program.
 //!
-//! Nearly all of them are constants of libraries. What a program maps of the host's tree is in the host's file as well.
+//! Nearly all of them are constants of libraries. A mapping of the host's tree is also in the host's file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use chronodisk_trace::calls::{AT_FDCWD, CallRecord, PATH_BYTES_MAX, is_below, recorded_arguments};
 
-/// What a process has mapped of the host's files.
+/// A process's mappings of the host's files.
 #[derive(Clone, Debug, Default)]
 struct Process {
     files: BTreeMap<i32, Vec<u8>>,
