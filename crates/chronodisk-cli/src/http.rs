@@ -1,7 +1,7 @@
-//! The least of HTTP that a scraper needs: one page at one path, one request a connection.
+//! Minimal HTTP for a scraper: one page at one path, one request per connection.
 //!
-//! Whoever asks is hostile: requests are bounded in length and time, connections in number, and
-//! nothing of a request is ever used but its method and path.
+//! Clients are hostile: requests are bounded in length and time, connections in number, and only a request's method and
+//! path are used.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A page that is rendered anew for everybody who asks.
+/// A page that is rendered for every request.
 pub struct Page {
     /// Where it is, beginning with a slash.
     pub path: &'static str,
-    /// What it is.
+    /// Content type.
     pub content_type: &'static str,
     /// The page.
     pub render: Box<dyn Fn() -> String + Send + Sync>,
@@ -62,7 +62,7 @@ impl Drop for PageServer {
             let loopback = if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
             address.set_ip(loopback);
         }
-        // A connection wakes who waits for one.
+        // A connection wakes the accepting thread.
         let woken = TcpStream::connect_timeout(&address, PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| woken) {
             let _ = thread.join();
@@ -164,7 +164,7 @@ impl Status {
     }
 }
 
-/// What a request deserves, and whether a body goes with it; `None` if it is not whole yet.
+/// Status of a request, and whether to send a body; `None` if it is incomplete.
 fn judge(request: &[u8], path: &str) -> Option<(Status, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);

@@ -1,4 +1,4 @@
-//! The files of a run's stores: what they say before the run, and what is left of them if it never begins.
+//! The files of a run's stores: their content before the run, and their removal if it never begins.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl NewFiles {
         NewFiles(new)
     }
 
-    /// Removes what a run has made that came to nothing before its command began, so that the next begins as this one.
+    /// Removes the files of a run that failed before its command began, so that the next one begins equally.
     pub fn remove(&self) {
         for path in &self.0 {
             let _ = fs::remove_file(path);

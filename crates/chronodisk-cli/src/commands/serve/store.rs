@@ -92,7 +92,7 @@ fn open_file(path: &Path, capacity_bytes: u64, durability: Durability) -> Result
     })
 }
 
-/// What the requests of an earlier run used, in their order.
+/// Accesses of an earlier run's requests, in order.
 fn access_list(run: &str) -> Result<AccessList, Failure> {
     let replayable = stored::read_replayable(&runs::find(run)?)?;
     let records = replayable.repetitions.into_iter().flat_map(|repetition| repetition.records);

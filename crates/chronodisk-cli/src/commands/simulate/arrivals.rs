@@ -1,4 +1,4 @@
-//! When requests arrive: those of a trace, and generated ones.
+//! Arrivals of requests: a trace's, and generated ones.
 
 use chronodisk_sim::Nanos;
 use chronodisk_sweep::{ReplayOptions, TraceArrivals};

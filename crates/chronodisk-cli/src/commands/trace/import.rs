@@ -47,7 +47,7 @@ pub struct Arguments {
     output: PathBuf,
 }
 
-/// Converts, and says what was found.
+/// Converts, and reports the findings.
 pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let (mut trace, think) = match (&arguments.strace, &arguments.journal) {

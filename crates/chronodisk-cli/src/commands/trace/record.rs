@@ -74,7 +74,7 @@ struct Report<'a> {
     incomplete: &'a BTreeMap<String, u64>,
 }
 
-/// Records, and says what it cost.
+/// Records, and reports the cost.
 pub fn execute(arguments: &Arguments) -> Outcome {
     output::expect_place(&arguments.output)?;
     let mount = arguments.mount.as_deref().map(mount_point).transpose()?;
@@ -107,7 +107,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
         trace = fold(&trace);
     }
     write_calls(&arguments.output, &trace).map_err(|error| kept(Failure::host(error), &journal).after_start())?;
-    // What it has is in the trace.
+    // The trace has its content.
     let _ = fs::remove_file(&journal);
     report(arguments, &trace, &statistics).map_err(Failure::after_start)?;
     Ok(statistics.status)

@@ -72,7 +72,7 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     }
     let Some(seed) = arguments.bootstrap else {
         let records = trace.records.len();
-        // The plan has what the replay needs.
+        // The plan is sufficient for the replay.
         drop(trace);
         output::note(format_args!("replaying {records} calls of {} tasks", plan.tasks.len()));
         return run::work(&arguments.guest, Work::Replay(Arc::new(plan)), options);
@@ -97,7 +97,7 @@ pub fn execute(mut arguments: Arguments, options: CommandOptions) -> Outcome {
     run::work(&arguments.guest, Work::Draws(&draws), options)
 }
 
-/// What a replay of the trace does, unless a part of it can't be replayed.
+/// Plans the replay of the trace, unless a part of it can't be replayed.
 fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
     let file = arguments.trace.display();
     let plan = calls::plan(trace).map_err(|error| {
@@ -123,7 +123,7 @@ fn plan_of(arguments: &Arguments, trace: &CallTrace) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Refuses a snapshot of another file system than that of the trace.
+/// Refuses a snapshot of another file system than the trace's.
 fn same_file_system(snapshot: &Path, expected: &str, trace: &Path) -> Result<(), Failure> {
     let found = snapshot::examine(snapshot)?.uuid;
     if found == expected {
