@@ -1,4 +1,4 @@
-//! `chronodisk fit`: a profile's free constants, from what a drive was measured to do.
+//! `chronodisk fit`: fits a profile's free constants to measurements of a drive.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -178,7 +178,7 @@ pub fn execute(arguments: Arguments) -> Outcome {
     Ok(status::FINE)
 }
 
-/// What a profile is to be fitted to.
+/// The fitting problem.
 fn problem(arguments: &Arguments, name: &str, points: &[Point]) -> Result<Problem, Failure> {
     let profile = device::find(name)?;
     let named_only = arguments.only_free || arguments.check;
@@ -243,10 +243,10 @@ fn read_text(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Thousands of times what a sweep takes.
+/// Thousands of times the size of a sweep.
 const DATA_BYTES_MOST: u64 = 256 << 20;
 
-/// Says what was understood of the sets, so that a wrong reading is seen.
+/// Reports the sets as read, so that a misreading shows.
 fn tell(points: &[Point]) {
     let mut told: Vec<(&str, Access, u64)> = Vec::new();
     for point in points {
@@ -318,10 +318,10 @@ fn fit(arguments: &Arguments, problems: &[Problem]) -> Result<(usize, Fitted), F
     Ok((chosen, fitted))
 }
 
-/// Between two lines of progress on a terminal, beside those that come every ten seconds anyway.
+/// Interval of progress lines on a terminal, besides those every ten seconds.
 const ON_A_TERMINAL: Duration = Duration::from_secs(2);
 
-/// Does the tasks on so many threads; whichever is free takes the next one.
+/// Runs the tasks on `threads` threads; a free one takes the next task.
 fn in_parallel(
     tasks: &[Task],
     threads: usize,
@@ -348,7 +348,7 @@ fn in_parallel(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What the fitted profile says about the fit.
+/// Notes about the fit in the fitted profile.
 fn note(fit: &SweepFit) -> Vec<String> {
     let mut lines = vec![format!(
         "{} requests per point, seed {}, {} devices simulated{}.",

@@ -1,4 +1,4 @@
-//! `chronodisk image`: what squashed images hold, whether they are sound, and what to do if they are not.
+//! `chronodisk image`: content of squashed images, their verification and repair.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ struct UpgradeArguments {
 const SCHEMA: &str = "chronodisk/image/1";
 const SCHEMA_OF_CHECKS: &str = "chronodisk/image-check/1";
 
-/// Does what was asked.
+/// Executes the command.
 pub fn execute(arguments: Arguments) -> Outcome {
     match arguments.command {
         ImageCommand::Info(arguments) => info(&arguments),

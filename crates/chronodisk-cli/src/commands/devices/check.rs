@@ -1,4 +1,4 @@
-//! `chronodisk devices check`: what devices do under plain loads, beside what was published of them.
+//! `chronodisk devices check`: behaviour of devices under plain loads, compared with published figures.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,7 +86,7 @@ struct LoadOut {
     wait_bound_ms: f64,
 }
 
-/// Checks, and prints what was found.
+/// Checks, and prints the findings.
 pub fn execute(arguments: &Arguments) -> Outcome {
     let found: Result<Vec<Profile>, Failure> = match arguments.profiles.as_slice() {
         [] => Profile::builtin().iter().map(|builtin| device::find(&builtin.name)).collect(),
@@ -104,7 +104,7 @@ pub fn execute(arguments: &Arguments) -> Outcome {
     Ok(if failed { status::CHECK_FAILED } else { status::FINE })
 }
 
-/// Checks the profiles on so many threads; whichever is free takes the next one.
+/// Checks the profiles on `threads` threads; a free one takes the next profile.
 fn in_parallel(profiles: &[Profile], effort: Effort, threads: usize) -> Result<Vec<Check>, ProfileError> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
@@ -143,7 +143,7 @@ fn thousandths(value: u64) -> f64 {
     value as f64 / 1e3
 }
 
-/// Rounded, so that a result file shows what it knows.
+/// Rounded to significant digits for a result file.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

@@ -172,7 +172,7 @@ impl Arguments {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| refused(errno.into()))?;
         let file_path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
-        // Written first: reads of what was never written need no disk.
+        // Written first: reads of unwritten ranges need no disk.
         let fill = Requests {
             path: file_path.clone(),
             size_bytes: PART_BYTES,
