@@ -25,7 +25,7 @@ struct Load {
     requests: u64,
 }
 
-/// What a loop measured, in microseconds.
+/// A loop's measurements, in microseconds.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     mean: f64,
