@@ -37,7 +37,7 @@ fn kills(default: u64) -> u64 {
     std::env::var("CHRONODISK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Compares what a served device has with what was promised.
+/// Compares a served device's contents with the promises.
 fn compare(place: &TestFolder, device: &str, store: &[&str], ledger: &mut Ledger) -> Result<(), String> {
     let server = place.serve(device, store);
     let mut client = Client::nbd(&place.path("nbd.sock"));
@@ -46,7 +46,7 @@ fn compare(place: &TestFolder, device: &str, store: &[&str], ledger: &mut Ledger
     ledger.check(&contents)
 }
 
-/// What a cell's kills showed.
+/// Judges a cell by its kills.
 fn judge(cell: &str, lost: &[String], kills: u64) {
     println!("{cell}: {} of {kills} kills lost something", lost.len());
     assert!(lost.is_empty(), "{cell}: {}", lost.join("\n"));
@@ -57,7 +57,7 @@ fn write_until_gone(client: &mut Client, ledger: &mut Ledger, random: &mut Rando
     let depth = 1 + random.below(8) as usize;
     let longest = [1, 4, 64][random.below(3) as usize];
     loop {
-        // A flush covers what is complete, so nothing else is under way.
+        // A flush covers completed writes, so no other request is in flight.
         let count = 1 + random.below(32);
         for _ in 0..count {
             while client.under_way() >= depth {
@@ -92,7 +92,7 @@ fn matrix(front: &str) {
                 let place = TestFolder::new();
                 let mut random = Random::new(kill);
                 let mut ledger = Ledger::new(has_cache);
-                // The second life finds what the first one left.
+                // The second life starts with the first one's contents.
                 for life in 0..2 {
                     let server = place.serve(device, store);
                     let mut client = match front {

@@ -1,6 +1,6 @@
-//! The documents: the reference of commands in `docs/commands.md` is what the commands themselves say, that of keys in
-//! `docs/profile-keys.md` is what the readers of profiles ask for, that of results in `docs/result-fields.md` is what
-//! the sources write, each page is in the book, and each link leads somewhere.
+//! The documents: `docs/commands.md` equals the commands' help, `docs/profile-keys.md` the keys of the profiles'
+//! readers, and `docs/result-fields.md` the result structures of the sources. Each page is in the book, and each link
+//! has a target.
 //!
 //! After a change of an option or a key, `CHRONODISK_REGENERATE=1 cargo test -p chronodisk-cli --test reference` writes
 //! them anew; read the difference before you commit it.
@@ -125,7 +125,7 @@ fn has_section(text: &str, section: &str) -> bool {
     text.lines().filter(|line| line.starts_with('#')).any(|line| name(line.trim_start_matches('#').trim()) == section)
 }
 
-/// Adds what a command says, and after it the commands below it.
+/// Adds a command's help, followed by its subcommands.
 fn describe(command: &[&str], page: &mut String) {
     let help = help_of(command);
     write!(page, "\n## chronodisk{}\n\n```text\n{}\n```\n", words(command), help.trim_end()).unwrap();

@@ -374,7 +374,7 @@ impl Account {
     }
 }
 
-/// Upper bound of virtual time: by request, but every sleep counts in full, whatever else went on.
+/// Upper bound of virtual time: by request, but every sleep counts in full, regardless of other activity.
 #[derive(Clone, Debug, Default)]
 struct Ceiling {
     value: i128,

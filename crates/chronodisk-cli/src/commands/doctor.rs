@@ -13,7 +13,7 @@ use crate::failure::{Outcome, status};
 use crate::run_result::host_memory_bytes;
 use crate::{output, runs};
 
-/// Checks what this host has and lacks, and says what to type
+/// Checks this host for missing programs and permissions, and prints the commands to install them
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: 0 if `chronodisk run` works here, 3 if not.\n\nExample: chronodisk doctor")]
 pub struct Arguments {

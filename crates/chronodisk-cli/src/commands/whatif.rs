@@ -92,7 +92,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
 
-    /// Plots the predictions with their bands, and what was measured, against R, to this SVG file
+    /// Plots the predictions with their bands, and measured run times, against R, to this SVG file
     #[arg(long, value_name = "FILE.svg", value_parser = quantity::svg_file)]
     plot: Option<PathBuf>,
 

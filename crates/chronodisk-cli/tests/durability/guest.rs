@@ -39,7 +39,7 @@ pub fn can_run() -> bool {
     true
 }
 
-/// Runs the program, kills every process of the run, and tells what was promised until then.
+/// Runs the program, kills every process of the run, and returns the promises until then.
 pub fn write_until_killed(
     place: &TestFolder,
     device: &str,
@@ -100,7 +100,7 @@ fn family(pid: u32) -> Vec<u32> {
     found
 }
 
-/// What was killed takes a moment to go, and to give its locks back.
+/// Killed processes take a moment to end and to release their locks.
 fn wait_until_gone(pids: &[u32]) {
     let give_up = Instant::now() + Duration::from_secs(20);
     let is_there = |pid: &u32| std::path::Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();

@@ -1,4 +1,4 @@
-//! What a profile's device does under plain loads, beside what was published of it.
+//! A profile's device under plain loads, compared with published figures.
 //!
 //! Three rules hold for every profile:
 //! - A published figure is met within its tolerance.

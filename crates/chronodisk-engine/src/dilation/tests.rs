@@ -261,7 +261,7 @@ fn what_the_supervisor_has_the_processor_for_pays_debt_and_is_not_the_programs_t
     ];
     let prediction = after(options(2.0), &events, 1_000);
     assert_eq!(prediction.preempted, micros(100));
-    // As if frozen for these 100 us: 1 ms of the device is 500 us, of which 400 were computed.
+    // As if frozen for these 100 us: 1 ms of the device is 500 us, with 400 computed.
     assert_eq!(prediction.by_debt, micros(500));
     assert_eq!(prediction.unpaid, Nanos::ZERO);
 }
@@ -490,7 +490,7 @@ proptest! {
             now += Nanos::from_nanos(gap);
             dilation.event(now, event);
         }
-        // By request, a wait for what has not completed yet has not counted yet.
+        // By request, a wait for an outstanding request has not counted yet.
         prop_assert_eq!(dilation.prediction().by_debt, now);
         prop_assert_eq!(dilation.prediction().unpaid, Nanos::ZERO);
     }

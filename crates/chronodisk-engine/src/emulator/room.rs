@@ -1,7 +1,7 @@
-//! Who is let in, and who goes when there is no room: sans-I/O.
+//! Admission of connections, and eviction at the limit: sans-I/O.
 //!
-//! Everybody who is there has a peer, a rank and an instant. Where there are as many as there may be, or one peer has
-//! its share, somebody who can be spared makes room: of the lowest rank, of the peer that has most, who came first.
+//! Every present connection has a peer, a rank and an instant. At the total limit, or at a peer's share, an expendable
+//! connection is evicted: of the lowest rank, of the peer with the most connections, the oldest.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,23 +18,23 @@ pub struct Share {
 }
 
 impl Share {
-    /// So many in all, of which one peer may have three quarters.
+    /// A limit, with three quarters of it for one peer.
     #[must_use]
     pub fn of(most: usize) -> Share {
         Share { most, per_peer: (most * 3).div_ceil(4).max(1) }
     }
 }
 
-/// Somebody who is there.
+/// A present connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guest<K> {
     pub key: K,
     pub peer: Peer,
-    /// Who can be spared, and since when; the smaller rank first.
+    /// Rank and beginning of being expendable; the smaller rank is evicted first.
     pub spare: Option<(u8, Instant)>,
 }
 
-/// What becomes of somebody who wants in.
+/// Decision on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission<K> {
     Welcome,
@@ -56,7 +56,7 @@ pub(super) fn admit<K: Copy>(guests: &[Guest<K>], share: Share, peer: Peer) -> A
         let candidates = guests.iter().filter(|guest| !own || guest.peer == peer);
         let ranked = candidates.filter_map(|guest| {
             let (rank, since) = guest.spare?;
-            // Nobody loses a place to a peer that has more of them.
+            // A peer never loses a place to one with more places.
             let count = counts[&guest.peer];
             let fair = guest.peer == peer || count >= counts.get(&peer).copied().unwrap_or(0);
             fair.then_some(((rank, std::cmp::Reverse(count), since), guest.key))
@@ -106,7 +106,7 @@ mod tests {
             guest(4, 3, Some((1, 1))),
         ];
         assert_eq!(admit(&guests, share, Peer::User(9)), Admission::Instead(3));
-        // Who has its share can only replace its own.
+        // A peer at its share can only replace its own connections.
         assert_eq!(admit(&guests[..4], Share { most: 5, per_peer: 1 }, Peer::User(1)), Admission::Instead(0));
         // Nor does a peer with many take the place of one with few.
         let guests = [guest(0, 1, Some((0, 0))), guest(1, 2, None), guest(2, 2, None)];

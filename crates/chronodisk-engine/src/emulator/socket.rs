@@ -44,7 +44,7 @@ impl Listener {
             return Ok(Listener::Tcp(listener));
         };
         let path = PathBuf::from(path);
-        // A socket that nobody listens at is left from a server that was killed.
+        // A socket without a listener is the rest of a killed server.
         let stale = std::fs::symlink_metadata(&path).is_ok_and(|file| file.file_type().is_socket())
             && UnixStream::connect(&path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
         if stale {
@@ -109,10 +109,10 @@ fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Who a client is, as far as shares are concerned.
+/// A client's identity for the purpose of shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Peer {
-    /// An address; of IPv6 the network of 64 bits, of which one host can have all addresses.
+    /// An address; for IPv6 the network of 64 bits, since one host can have all its addresses.
     Address(IpAddr),
     /// A user of this machine.
     User(u32),

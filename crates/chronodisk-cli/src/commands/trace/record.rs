@@ -37,8 +37,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
 
-    /// Leaves out calls that neither use the mount point nor change what a later call needs. Their CPU time becomes
-    /// think time
+    /// Omits calls that neither use the mount point nor affect a later call. Their CPU time becomes think time
     #[arg(long, requires = "mount")]
     fold: bool,
 

@@ -29,7 +29,7 @@ pub struct Arguments {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Replays an incomplete trace: what was lost or can't be made again is left out
+    /// Replays an incomplete trace without its lost and unrepeatable calls
     #[arg(long)]
     accept_incomplete: bool,
 

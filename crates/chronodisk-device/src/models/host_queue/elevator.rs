@@ -88,7 +88,7 @@ pub(crate) struct Elevator {
     batched: u32,
     starved: u32,
     slice: Option<Slice>,
-    /// Whose turn was last (CFQ).
+    /// Owner of the last slice (CFQ).
     last_owner: Option<Owner>,
 }
 
